@@ -96,6 +96,7 @@ BY_NAME = {
     "ox/core/legacy_paths.py": "PyTorch's older paths of modules",
     "ox/cuda/__init__.py": "submodules are imported when first used",
     "ox/data/loading/worker.py": "the file of NumPy's library",
+    "ox/engines/__init__.py": "an engine is imported when it is asked for",
     "ox/devices/runtime.py": "ONNX Runtime, with an error of our own",
     "ox/einops/registration.py": "an import that registers a backend",
     "ox/nn/modules/__init__.py": "the module has the name of a package of PyTorch",
@@ -112,6 +113,7 @@ FOREIGN = {
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},
     "tokenizers": {"ox.data.datasets"},
+    "openvino": {"ox.engines.openvino"},  # one of the runtimes that compiled steps go to
     **dict.fromkeys(("torch", "pickle", "cloudpickle", "joblib", "marshal", "shelve", "dill"), NOWHERE),
 }
 # A file longer than 400 lines needs its reason here.

@@ -1,4 +1,4 @@
-"""`ox export`: writes a run's model as a verified ONNX file."""
+"""`ox export`: writes a run's model, or with --train its training step, as a verified ONNX file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ox_cli.file_size import size
 
 if TYPE_CHECKING:
     from ox.export import Report
@@ -24,6 +26,12 @@ class Golden(StrEnum):
     none = "none"
 
 
+class Optimize(StrEnum):
+    """What the file is for."""
+
+    inference = "inference"
+
+
 def export(
     path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
     run: Annotated[Path | None, typer.Option(help="Folder or name of the run.", show_default="the newest run")] = None,
@@ -38,6 +46,28 @@ def export(
         Golden,
         typer.Option(help="Golden samples in the file: auto (real ones if the recipe allows it), synthetic or none."),
     ] = Golden.auto,
+    train_step: Annotated[
+        bool,
+        typer.Option(
+            "--train",
+            help="Write the training step instead of the model: a file that trains without ox. With --recipe and "
+            "without --run, it starts from the untrained model.",
+        ),
+    ] = False,
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --train: parameters or modules not to train; * stands for any characters. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    optimize: Annotated[
+        Optimize | None,
+        typer.Option(
+            help="inference: folds batch norms and parameters, for speed; the file can then not be fine-tuned as well.",
+            show_default="the graph as the model has it",
+        ),
+    ] = None,
 ) -> None:
     """Export a run's model to an ONNX file, verified in ONNX Runtime before it is written."""
     from ox import train
@@ -45,8 +75,20 @@ def export(
     from ox.export import save
     from ox.export.files import check_writable
     from ox.train.recipe.export_inputs import input_names, to_export
+    from ox_cli.errors import UsageError
+    from ox_cli.export_step import export_step
 
+    if freeze and not train_step:
+        raise UsageError("--freeze belongs to --train", hint=f"ox export --train --freeze '{freeze[0]}' {path}")
+    if train_step and golden is not Golden.auto:
+        raise UsageError("a training step has no golden samples", hint="--train without --golden")
+    if train_step and optimize is not None:
+        raise UsageError("a training step is not for inference", hint="--train without --optimize")
     check_writable(path)
+    if train_step:
+        start = None if run is None and recipe_file is not None else _find(run)
+        export_step(path, start, recipe_file, freeze or [], opset, SAMPLES)
+        return
     found = _find(run)
     recipe, trained = train.restore(found, None if recipe_file is None else train.load(recipe_file))
     try:
@@ -68,6 +110,7 @@ def export(
         meaning={**recipe.inputs, **recipe.outputs},
         run=found.name,
         metadata={"ox.recipe": recipe.name},
+        optimize=optimize,
     )
     for line in lines(report, str(found.folder), isinstance(samples, tuple)):
         typer.echo(line)
@@ -113,14 +156,6 @@ def _tolerances(report: Report) -> str:
     types = {DTYPES[info.dtype] for info in report.contract.outputs}
     rules = [tolerance.rule(t, report.contract.through) for t in types if t in tolerance.TABLE]
     return " or ".join(f"{a:.0e} + {r:.0e}·max|y|" for a, r in rules) or "none: integers are exact"
-
-
-def size(count: int) -> str:
-    """``247 kB``."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}" if count < 1000 * factor else f"{count / factor:,.0f} {unit}"
-    return f"{count} bytes"
 
 
 def label_range(labels: tuple[str, ...]) -> str:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ox_cli.file_size import size
+
 if TYPE_CHECKING:
     from ox.export import Summary
     from ox.graph.contract import TensorInfo
+
+STEP = "ox.step"  # the metadata of a training step
 
 
 def inspect(
@@ -32,13 +36,17 @@ def inspect(
 
 def report(summary: Summary) -> list[tuple[str, str]]:
     """The lines as (label, text)."""
-    from ox_cli.export import size
-
     made = f"by {summary.producer}" if summary.producer else ""
     head = [size(summary.size), f"opset {summary.opset}", f"IR {summary.ir_version}", made]
     rows = [(summary.path, " · ".join(filter(None, head)))]
-    rows += [("input", _end(info)) for info in summary.inputs]
-    rows += [("output", _end(info)) for info in summary.outputs]
+    step = json.loads(summary.metadata.get(STEP, "{}"))
+    state = step.get("state", {})
+    rows += [("input", _end(info)) for info in summary.inputs if info.name not in state]
+    rows += [("output", _end(info)) for info in summary.outputs if info.name not in state.values()]
+    if step:
+        rows.append(("step", f"{step['optimizer']}, {len(state)} arrays of state, which begin in {step['initial']}"))
+        if step["frozen"]:
+            rows.append(("frozen", ", ".join(step["frozen"])))
     count = sum(summary.nodes.values())
     kinds = ", ".join(f"{n} {name}" if n > 1 else name for name, n in summary.nodes.items())
     rows.append(("nodes", f"{count}: {kinds}" if count else "none"))
@@ -47,11 +55,12 @@ def report(summary: Summary) -> list[tuple[str, str]]:
     rows.append(("parameters", f"{summary.parameters:,} in {summary.initializers} initializers"))
     if summary.external:
         rows.append(("data", f"in {', '.join(summary.external)}"))
-    rows.append(("contract", f"ox {summary.version}" if summary.version else "none: not written by ox"))
-    rows.append(("golden", f"{summary.golden} samples" if summary.golden else "none"))
+    if not step:
+        rows.append(("contract", f"ox {summary.version}" if summary.version else "none: not written by ox"))
+        rows.append(("golden", f"{summary.golden} samples" if summary.golden else "none"))
     if summary.run:
         rows.append(("run", summary.run))
-    rows += [(key, text.replace("\n", ", ")) for key, text in summary.metadata.items()]
+    rows += [(key, text.replace("\n", ", ")) for key, text in summary.metadata.items() if key != STEP]
     return rows
 
 

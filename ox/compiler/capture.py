@@ -66,6 +66,7 @@ class Capture(Recording):
         self.made: list[Any] = []  # weak references to what the call made
         self.followed: list[tuple[bool, ...]] = []  # for each node the inputs that a gradient follows
         self.random: dict[int, tuple[Generator, Tensor, Tensor]] = {}  # with key and counter at the beginning
+        self.grads: dict[int, tuple[Tensor, Any]] = {}  # of tensors, by id, before the call first set or removed them
         self.host_calls: list[Callable[[], Any]] = []
         self.settings: list[tuple[Any, tuple[str, ...]]] = []
         self._in_host_call = False
@@ -88,6 +89,9 @@ class Capture(Recording):
 
     def on_hook(self, node: Any) -> None:
         self.give_up("a hook is set inside")
+
+    def on_grad(self, tensor: Tensor) -> None:
+        self.grads.setdefault(id(tensor), (tensor, tensor._grad))
 
     def on_random(self, generator: Any = None) -> None:
         generator = default_generator if generator is None else generator

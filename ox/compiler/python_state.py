@@ -12,7 +12,8 @@ import gc
 import random as python_random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FunctionType, MethodType, ModuleType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ox.core.tensor import TensorBase
 from ox.nn.base.module import Module
 
 SIMPLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.generic, type, range, slice, enum.Enum)
+FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 DEEPEST = 6
 LARGEST = 4096  # entries of a list or dict
 MISSING: Any = type("missing", (), {"__repr__": lambda self: "nothing"})()
@@ -103,7 +105,7 @@ class PythonState:
                     self.grads[id(value)] = value._grad
                 self._seen[id(value)] = value
             return
-        simple = isinstance(value, SIMPLE) or (callable(value) and not isinstance(value, Module))
+        simple = isinstance(value, (*SIMPLE, *FUNCTIONS))
         if place is not None:
             kept = value
             if isinstance(value, np.ndarray):
@@ -120,7 +122,10 @@ class PythonState:
         if simple or id(value) in self._seen or depth > DEEPEST or isinstance(value, (np.ndarray, ModuleType)):
             return
         self._seen[id(value)] = value
-        if isinstance(value, Module):
+        if isinstance(value, partial):
+            for name in ("func", "args", "keywords"):
+                self.visit(getattr(value, name), (_getter(value), name, f"{path}.{name}", "", False), depth + 1)
+        elif isinstance(value, Module):
             self._visit_module(value, path or type(value).__name__, depth)
         elif isinstance(value, dict):
             self._visit_entries(value, value.__getitem__, list(value), path, depth)

@@ -284,10 +284,10 @@ def _gradients(
     capture: Capture, state: PythonState
 ) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, Any]]]:
     """The gradients that the call set, and those that were there before."""
-    before: dict[int, tuple[Tensor, Any]] = {}
+    before: dict[int, tuple[Tensor, Any]] = dict(capture.grads)
     for places in state.tensors.values():
         tensor = places[0].value
-        before[id(tensor)] = tensor, state.grads[id(tensor)]
+        before.setdefault(id(tensor), (tensor, state.grads[id(tensor)]))
     for external in (*capture.arguments, *capture.externals.values()):
         for tensor, grad in zip(external.tensors, external.grads, strict=True):
             before.setdefault(id(tensor), (tensor, grad))

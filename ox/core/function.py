@@ -39,14 +39,20 @@ class Function(Operator):
     def __init__(
         self, body: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]], fused: bool = False
     ) -> None:
-        self.body, self.fused = body, fused
+        self.body, self.fused, self._fast = body, fused, False
         self.large: Callable[..., Any] | None = None  # a kernel like `fast`, for large float32 arrays on the CPU alone
         super().__init__(_as_kernel(body), outputs, types, view=False)
         self.composite = True
 
+    @property
+    def has_body_alone(self) -> bool:
+        """Whether there is no kernel besides the body's operators."""
+        return not self._fast
+
     def fast(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """Declare a kernel `(xp, *arrays, **attributes)` that gives what the body gives; a test holds them equal."""
         self.kernel = with_name(kernel, f"{self.name}_fast")
+        self._fast = True
         return kernel
 
     if TYPE_CHECKING:  # one tensor, or a tuple where it has several outputs

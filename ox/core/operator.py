@@ -86,7 +86,7 @@ class Operator:
         self.multi_view = view and "*" in outputs  # several views of one input, which share one history
         self.single_output = len(self.schema.outputs) == 1 and not self.schema.variadic_output
         self.composite = False  # a Function: some calls run its body
-        self._takes_output_count = "outputs" in inspect.signature(kernel).parameters
+        self.takes_output_count = "outputs" in inspect.signature(kernel).parameters
         self._variadic = self.schema.variadic_output
         self._plans: dict[Any, devices.Accelerated | None] = {}
         self._save_plans: dict[Any, SavePlan] = {}
@@ -178,7 +178,7 @@ class Operator:
             outputs = outputs or len(self.schema.outputs)
             if self._runs_body(mode, tracked):
                 return self._run_body(inputs, attributes, outputs)
-        if self._takes_output_count:
+        if self.takes_output_count:
             attributes["outputs"] = max(outputs, self._outputs_for_backward) if tracked else outputs or 1
         try:
             key = tuple([None if a is None else a.dtype for a in arrays]) if mixed else dtype
@@ -194,7 +194,7 @@ class Operator:
                     result = mode.watch(run, self, arrays, attributes, accelerated)
         except Exception as error:
             raise explain.call(self, inputs, attributes, error) from (None if isinstance(error, OxError) else error)
-        if self._takes_output_count:
+        if self.takes_output_count:
             del attributes["outputs"]
         if type(result) is ndarray:
             y = new(tensor_class)

@@ -60,6 +60,10 @@ class Kernel:
         """Whether the first array is large enough for it."""
         return bool(arrays[0].size >= self._smallest)
 
+    def run_with(self, library: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+        """The outputs by the functions of a library, or of what stands for one; None for what the kernel cannot do."""
+        return self._run(library, arrays, attributes)
+
     def run(self, op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         """The outputs; what the kernel cannot do, the next best executor does."""
         result = self._run(self._library, arrays, attributes)

@@ -17,22 +17,22 @@ def _in_rank_4(x: Any) -> Any:
     return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:]) if x.ndim > 4 else x
 
 
-def _rows(x: Any) -> Any:
+def _rows(library: Library, x: Any) -> Any:
     """`x` as the kernels read it: four dimensions, the last one contiguous."""
     x = _in_rank_4(x)
     steps = x.strides
     if (steps[3] != FLOAT and x.shape[3] > 1) or any(step % FLOAT for step in steps[:3]):
-        return np.ascontiguousarray(x)
+        return library.dense(x)
     return x
 
 
-def _lying_as(x: Any, width: int) -> Any:
+def _lying_as(library: Library, x: Any, width: int) -> Any:
     """A new array with the leading dimensions of `x`, in the order in which those of `x` lie in memory, so that what
     undoes a transposition of `x` copies nothing."""
     if x.flags.c_contiguous:
-        return np.empty((*x.shape[:-1], width), float32)
+        return library.empty((*x.shape[:-1], width), float32)
     order = sorted(range(3), key=lambda i: -x.strides[i])
-    made = np.empty((*[x.shape[i] for i in order], width), float32)
+    made = library.empty((*[x.shape[i] for i in order], width), float32)
     return made.transpose(*[order.index(i) for i in range(3)], 3)
 
 
@@ -45,26 +45,32 @@ def _place(x: Any) -> tuple[int, ...]:
 NO_MASK = (0,) * 5
 
 
-def _mask(mask: Any, shape: tuple[int, ...], held: list[Any]) -> tuple[int, ...]:
+def _mask(library: Library, mask: Any, shape: tuple[int, ...], held: list[Any]) -> tuple[int, ...]:
     """The numbers of ox::Mask; `held` is what has to live as long as they are used."""
     if mask is None:
         return NO_MASK
     full = _in_rank_4(np.broadcast_to(mask, shape))
     size = full.itemsize
     if any(step % size for step in full.strides):
-        full = np.ascontiguousarray(full)
+        full = library.dense(full)
     held.append(full)
     return address(full), *[step // size for step in full.strides]
 
 
 def _numbers(
-    arrays: list[Any], y: Any, logs: Any, masks: list[Any], leads: tuple[int, ...], attributes: dict[str, Any]
+    library: Library,
+    arrays: list[Any],
+    y: Any,
+    logs: Any,
+    masks: list[Any],
+    leads: tuple[int, ...],
+    attributes: dict[str, Any],
 ) -> tuple[Any, list[Any]]:
     """The numbers of ox::Attention (attention.h), in its order, and what has to live as long."""
     q, k, v = arrays
     held: list[Any] = []
     shape = (*leads, q.shape[2], k.shape[2])
-    allowed, bias, kept = (_mask(m, shape, held) for m in (*masks, *[None] * (3 - len(masks))))
+    allowed, bias, kept = (_mask(library, m, shape, held) for m in (*masks, *[None] * (3 - len(masks))))
     numbers = [
         q.shape[0], q.shape[1], attributes.get("group", 1), q.shape[2], k.shape[2], q.shape[3], v.shape[3],
         attributes.get("causal", 0), *allowed, *bias, *kept, *_place(q), *_place(k), *_place(v), *_place(y),
@@ -85,10 +91,10 @@ def attention(library: Library, arrays: list[Any], attributes: dict[str, Any]) -
     if not _fits(arrays[:3], attributes):
         return None
     leads = arrays[0].shape[:-1]
-    q, k, v = (_rows(x) for x in arrays[:3])
-    y, logs = _lying_as(q, v.shape[3]), np.empty(leads, float32)
-    shape, _held = _numbers([q, k, v], y, logs, arrays[3:], leads[:-1], attributes)
-    library.ox_attention(address(shape), attributes.get("scale", 1.0))
+    q, k, v = (_rows(library, x) for x in arrays[:3])
+    y, logs = _lying_as(library, q, v.shape[3]), library.empty(leads, float32)
+    shape, _held = _numbers(library, [q, k, v], y, logs, arrays[3:], leads[:-1], attributes)
+    library.ox_attention(library.numbers(shape), attributes.get("scale", 1.0))
     return y.reshape(*leads, v.shape[3]), logs
 
 
@@ -96,10 +102,10 @@ def attention_gradient(library: Library, arrays: list[Any], attributes: dict[str
     """BlockwiseAttentionGradient."""
     if not _fits(arrays[1:4], attributes):
         return None
-    g, q, k, v, y = (_rows(x) for x in arrays[:5])
-    logs, leads = np.ascontiguousarray(arrays[5]), arrays[1].shape[:-2]
-    shape, _held = _numbers([q, k, v], y, logs, arrays[6:], leads, attributes)
-    made = [_lying_as(x, x.shape[3]) for x in (q, k, v)]
+    g, q, k, v, y = (_rows(library, x) for x in arrays[:5])
+    logs, leads = library.dense(arrays[5]), arrays[1].shape[:-2]
+    shape, _held = _numbers(library, [q, k, v], y, logs, arrays[6:], leads, attributes)
+    made = [_lying_as(library, x, x.shape[3]) for x in (q, k, v)]
     gradients = np.array([number for x in (g, *made) for number in _place(x)], np.int64)
-    library.ox_attention_backward(address(shape), address(gradients), attributes.get("scale", 1.0))
+    library.ox_attention_backward(library.numbers(shape), library.numbers(gradients), attributes.get("scale", 1.0))
     return tuple([x.reshape(given.shape) for x, given in zip(made, arrays[1:4], strict=True)])

@@ -47,8 +47,8 @@ def _usable(arrays: list[Any]) -> bool:
     return all(a is None or a.size for a in arrays) and arrays[0].ndim in (3, 4)
 
 
-def _contiguous(arrays: list[Any]) -> list[Any]:
-    return [None if a is None else np.ascontiguousarray(a) for a in arrays]
+def _contiguous(library: Library, arrays: list[Any]) -> list[Any]:
+    return [None if a is None else library.dense(a) for a in arrays]
 
 
 def conv(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -73,22 +73,24 @@ def conv(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
     ]
     if min(places) < 1 or min(begins) < 0 or min(ends) < 0:
         return None
-    y = np.empty((x.shape[0], w.shape[0], *places[2 - rank :]), np.float32)
+    y = library.empty((x.shape[0], w.shape[0], *places[2 - rank :]), np.float32)
     original = w.swapaxes(0, 1)[(..., *[slice(None, None, -1)] * rank)]
     if group == 1 and original.flags.c_contiguous and not w.flags.c_contiguous and strides == [1, 1]:
         # a kernel that was turned as a view: what is asked for is the gradient of the images, for the original
         before = [d * (k - 1) - b for d, k, b in zip(dilations, window, begins, strict=True)]
         if min(before) >= 0:
-            x, _, bias = _contiguous([x, None, bias])
+            x, _, bias = _contiguous(library, [x, None, bias])
             pairs = strides, dilations, before, ends
             shape = _shape(x.shape[0], 1, w.shape[0], w.shape[1], places, image, window, pairs)
             library.ox_conv_backward_images(
-                address(shape), address(x), address(original), 0 if bias is None else address(bias), address(y)
+                library.numbers(shape), address(x), address(original), 0 if bias is None else address(bias), address(y)
             )
             return y
-    x, w, bias = _contiguous([x, w, bias])
+    x, w, bias = _contiguous(library, [x, w, bias])
     shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, pairs)
-    library.ox_conv_forward(address(shape), address(x), address(w), 0 if bias is None else address(bias), address(y))
+    library.ox_conv_forward(
+        library.numbers(shape), address(x), address(w), 0 if bias is None else address(bias), address(y)
+    )
     return y
 
 
@@ -118,11 +120,11 @@ def conv_transpose(library: Library, arrays: list[Any], attributes: dict[str, An
     ]
     if min(image) < 1 or min(begins) < 0 or min(ends) < 0:
         return None
-    y = np.empty((x.shape[0], w.shape[1] * group, *image[2 - rank :]), np.float32)
-    x, w, bias = _contiguous([x, w, bias])
+    y = library.empty((x.shape[0], w.shape[1] * group, *image[2 - rank :]), np.float32)
+    x, w, bias = _contiguous(library, [x, w, bias])
     shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, pairs)
     library.ox_conv_backward_images(
-        address(shape), address(x), address(w), 0 if bias is None else address(bias), address(y)
+        library.numbers(shape), address(x), address(w), 0 if bias is None else address(bias), address(y)
     )
     return y
 
@@ -136,13 +138,13 @@ def conv_weights(library: Library, arrays: list[Any], attributes: dict[str, Any]
     if pairs is None or not _usable(arrays) or min(pairs[2]) < 0 or min(pairs[3]) < 0:
         return None
     kernel = list(attributes["kernel_shape"])
-    x, g = _contiguous([x, g])
+    x, g = _contiguous(library, [x, g])
     inputs = x.shape[1] // group
-    result = np.empty((g.shape[1], inputs, *kernel), np.float32)
+    result = library.empty((g.shape[1], inputs, *kernel), np.float32)
     shape = _shape(
         x.shape[0], group, inputs, g.shape[1] // group, _two(x.shape[2:]), _two(g.shape[2:]), _two(kernel), pairs
     )
-    library.ox_conv_backward_weights(address(shape), address(g), address(x), address(result))
+    library.ox_conv_backward_weights(library.numbers(shape), address(g), address(x), address(result))
     return result
 
 
@@ -156,7 +158,7 @@ def max_pool(library: Library, arrays: list[Any], attributes: dict[str, Any]) ->
         return None
     if x.ndim != rank + 2 or x[0, 0].size >= 1 << 31:
         return None
-    x = np.ascontiguousarray(x)
+    x = library.dense(x)
     strides, dilations, begins, ends = pairs
     image, window = _two(x.shape[2:]), _two(kernel)
     places = [
@@ -167,11 +169,15 @@ def max_pool(library: Library, arrays: list[Any], attributes: dict[str, Any]) ->
         return None
     if any(d > 1 and (b or e) for d, b, e in zip(dilations, begins, ends, strict=True)):
         return None  # a window could lie in the pads alone
-    y = np.empty((*x.shape[:2], *places[2 - rank :]), np.float32)
-    chosen = np.empty(y.shape, np.int64) if attributes.get("outputs", 1) > 1 else None
+    y = library.empty((*x.shape[:2], *places[2 - rank :]), np.float32)
+    chosen = library.empty(y.shape, np.int64) if attributes.get("outputs", 1) > 1 else None
     shape = np.array([*image, *places, *window, *strides, *begins, *dilations], np.int64)
     library.ox_max_pool(
-        x.shape[0] * x.shape[1], address(shape), address(x), address(y), 0 if chosen is None else address(chosen)
+        x.shape[0] * x.shape[1],
+        library.numbers(shape),
+        address(x),
+        address(y),
+        0 if chosen is None else address(chosen),
     )
     return y if chosen is None else (y, chosen)
 
@@ -184,7 +190,7 @@ def max_pool_gradient(library: Library, arrays: list[Any], attributes: dict[str,
         return None
     if not g.size or g.shape != places.shape:
         return None
-    result = np.empty(shape, np.float32)
+    result = library.empty(shape, np.float32)
     library.ox_max_pool_backward(
         shape[0] * shape[1], prod(shape[2:]), prod(g.shape[2:]), address(g), address(places), address(result)
     )

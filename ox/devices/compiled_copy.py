@@ -21,7 +21,7 @@ def dense(library: Library, a: Any) -> Any:
     return np.ascontiguousarray(a) if made is None else made
 
 
-def contiguous(library: Library, a: Any) -> Any:
+def contiguous(library: Any, a: Any) -> Any:
     """A row-major copy of float32 whose axes were exchanged; None where it is something else."""
     if a.dtype != float32 or a.size < SMALLEST or not a.flags.aligned:
         return None
@@ -42,10 +42,10 @@ def contiguous(library: Library, a: Any) -> Any:
     line = steps.index(1)
     if sizes[line] < 8 or sizes[-1] < 8:
         return None
-    made = np.empty(a.shape, np.float32)
+    made = library.empty(a.shape, np.float32)
     shape = np.zeros(1 + 2 * AXES, np.int64)
     shape[0], shape[1 : 1 + len(sizes)], shape[1 + AXES : 1 + AXES + len(steps)] = len(sizes), sizes, steps
-    library.ox_copy(address(shape), line, address(a), address(made))
+    library.ox_copy(library.numbers(shape), line, address(a), address(made))
     return made
 
 

@@ -52,10 +52,10 @@ def matmul(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> A
     a_steps, b_steps = _steps(a), _steps(b)
     if a_steps is None or b_steps is None or a.strides[0] < 0 or b.strides[0] < 0:
         return None
-    y = np.empty((*arrays[0].shape[:-2], rows, columns), a.dtype)
+    y = library.empty((*arrays[0].shape[:-2], rows, columns), a.dtype)
     steps = np.array([a.strides[0] // a.itemsize, *a_steps, b.strides[0] // b.itemsize, *b_steps], np.int64)
     run = library.ox_batched_matmul if a.dtype == float32 else library.ox_batched_matmul_bfloat16
-    run(len(a), rows, depth, columns, address(a), address(b), address(steps), address(y))
+    run(len(a), rows, depth, columns, address(a), address(b), library.numbers(steps), address(y))
     return y
 
 
@@ -70,7 +70,7 @@ def product(library: Library, a: Any, b: Any, bias: Any) -> Any:
     if a_steps is None or b_steps is None:
         return None
     rows, depth, columns = a.shape[0], a.shape[1], b.shape[1]
-    y = np.empty((rows, columns), a.dtype)
+    y = library.empty((rows, columns), a.dtype)
     run = library.ox_matmul if a.dtype == float32 else library.ox_matmul_bfloat16
     run(
         rows, depth, columns, address(a), *a_steps, address(b), *b_steps, 0 if bias is None else address(bias),
@@ -101,23 +101,30 @@ def linear_gradient(library: Library, arrays: list[Any], attributes: dict[str, A
     if to_input is None or to_weight is None:
         return None
     to_input = to_input if x.ndim == 2 else to_input.reshape(x.shape)
-    return (to_input, to_weight, column_sums(rows)) if attributes.get("bias", 1) else (to_input, to_weight)
+    return (to_input, to_weight, column_sums(library, rows)) if attributes.get("bias", 1) else (to_input, to_weight)
 
 
 def _any_product(library: Library, a: Any, b: Any, bias: Any) -> Any:
     """`product`, or NumPy's where that stays on one thread."""
     if not _is_for_numpy(a, a.shape[0], a.shape[1], b.shape[1]):
         return product(library, a, b, bias)
-    y = np.matmul(a, b)
-    return y if bias is None else np.add(y, bias, y)
+    y = library.empty((a.shape[0], b.shape[1]), a.dtype)
+    library.call(np.matmul, a, b, y)
+    if bias is not None:
+        library.call(np.add, y, bias, y)
+    return y
 
 
-def column_sums(rows: Any) -> Any:
+def column_sums(library: Library, rows: Any) -> Any:
     """The sums of a matrix's columns; of many rows in stages, as rounding grows with the length of a sum."""
     count = len(rows)
     if count >= 256 and not count % 16 and rows.flags.c_contiguous:
-        rows = np.add.reduce(rows.reshape(count // 16, 16, -1), 1)
-    return np.add.reduce(rows, 0)
+        parts = library.empty((count // 16, rows.shape[1]), rows.dtype)
+        library.call(np.add.reduce, rows.reshape(count // 16, 16, -1), 1, None, parts)
+        rows = parts
+    sums = library.empty(rows.shape[1], rows.dtype)
+    library.call(np.add.reduce, rows, 0, None, sums)
+    return sums
 
 
 def gemm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:

@@ -29,9 +29,9 @@ def layer_norm(library: Library, arrays: list[Any], attributes: dict[str, Any]) 
         return None
     if bias is not None and not (bias.shape == inner and bias.flags.c_contiguous):
         return None
-    rows, y = x.size // columns, np.empty_like(x)
+    rows, y = x.size // columns, library.empty_like(x)
     statistics = (*x.shape[: x.ndim - len(inner)], *[1] * len(inner))
-    mean, inverse = np.empty(statistics, np.float32), np.empty(statistics, np.float32)
+    mean, inverse = library.empty(statistics, np.float32), library.empty(statistics, np.float32)
     library.ox_layer_norm(
         rows, address(x), address(scale), 0 if bias is None else address(bias), address(y), address(mean),
         address(inverse), attributes.get("epsilon", 1e-5), columns,
@@ -49,13 +49,14 @@ def layer_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
         return None
     rows = x.size // columns
     parts = max(1, min(PARTS, rows // 8))
-    result, sums = np.empty_like(x), np.empty((2, parts, columns), np.float32)
+    result, sums = library.empty_like(x), library.empty((2, parts, columns), np.float32)
     library.ox_layer_norm_backward(
         parts, address(g), address(x), address(scale), address(mean), address(inverse), address(result),
         address(sums), address(sums) + 4 * parts * columns, rows, columns,
     )  # fmt: skip
-    to_scale, to_bias = sums.sum(axis=1)
-    return result, to_scale.reshape(inner), to_bias.reshape(inner)
+    both = library.empty((2, columns), np.float32)
+    library.call(np.add.reduce, sums, 1, None, both)
+    return result, both[0].reshape(inner), both[1].reshape(inner)
 
 
 def rms_norm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -136,8 +137,8 @@ def batch_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
     if x.ndim < 2 or not x.size or g.shape != x.shape or not all(a.flags.c_contiguous for a in arrays):
         return None
     samples, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
-    result = np.empty_like(x)
-    to_scale, to_bias = np.empty(channels, np.float32), np.empty(channels, np.float32)
+    result = library.empty_like(x)
+    to_scale, to_bias = library.empty(channels, np.float32), library.empty(channels, np.float32)
     library.ox_batch_norm_backward(
         channels, address(g), address(x), address(scale), address(result), address(to_scale), address(to_bias),
         attributes.get("epsilon", 1e-5), samples, size,

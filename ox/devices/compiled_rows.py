@@ -21,7 +21,7 @@ def of_rows(name: str) -> Run:
             return None
         if not all(a.flags.c_contiguous and a.shape == x.shape for a in arrays):
             return None
-        y, columns = np.empty_like(x), x.shape[-1]
+        y, columns = library.empty_like(x), x.shape[-1]
         getattr(library, name)(x.size // columns, *[address(a) for a in arrays], address(y), columns)
         return y
 
@@ -34,8 +34,8 @@ def cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any
     rows, classes = scores.shape
     if not scores.size or target.shape != (rows,) or not scores.flags.c_contiguous:
         return None
-    target = np.ascontiguousarray(target, np.int64)
-    losses, logs = np.empty(rows, np.float32), np.empty(rows, np.float32)
+    target = library.dense(target, np.int64)
+    losses, logs = library.empty(rows, np.float32), library.empty(rows, np.float32)
     library.ox_cross_entropy(
         rows, address(scores), address(target), address(losses), address(logs), attributes.get("ignore_index", -100),
         classes,
@@ -49,9 +49,15 @@ def mean_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str
     if found is None:
         return None
     losses, logs = found
-    count = np.float32(losses.size - np.count_nonzero(arrays[1] == attributes.get("ignore_index", -100)))
-    loss = np.add.reduce(losses) / count if count else np.float32(np.nan)
-    return np.asarray(loss), logs, np.asarray(count)
+    loss, count = library.empty((), np.float32), library.empty((), np.float32)
+    library.call(_mean, losses, arrays[1], attributes.get("ignore_index", -100), loss, count)
+    return loss, logs, count
+
+
+def _mean(losses: Any, target: Any, ignored: int, loss: Any, count: Any) -> None:
+    """Writes the mean of the losses whose targets count, and how many these are."""
+    count[...] = losses.size - np.count_nonzero(target == ignored)
+    loss[...] = np.add.reduce(losses) / count if count else np.nan
 
 
 def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -63,11 +69,13 @@ def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict
     if g.shape != (rows,):
         if g.ndim:
             return None
-        g = np.full(rows, g, np.float32)
+        cotangents = library.empty(rows, np.float32)
+        library.call(np.copyto, cotangents, g)
+        g = cotangents
     if not scores.flags.c_contiguous:
         return None
-    g, target = np.ascontiguousarray(g), np.ascontiguousarray(target, np.int64)
-    result = np.empty_like(scores)
+    g, target = library.dense(g), library.dense(target, np.int64)
+    result = library.empty_like(scores)
     library.ox_cross_entropy_backward(
         rows,
         address(g),

@@ -26,6 +26,7 @@ from ox.errors import DeviceError
 
 forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.dispatch_table
 SESSIONS = 4096  # kept; the least recently used goes
+LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")  # of ONNX Runtime's own optimizations
 LOW_LIMIT = 1 << 30  # bytes of an arena
 
 
@@ -46,8 +47,8 @@ class Runtime:
             ort.set_global_thread_pool_sizes(threads(), 1)
         with suppress(Exception):  # an ONNX Runtime that has no shared arenas
             shared_arena(ort)
-        # by whether the graph is optimized, and whether the shared arena is free for all
-        self.options = {(opt, free): _options(ort, opt, free) for opt in (False, True) for free in (False, True)}
+        # by how much the graph is optimized, and whether the shared arena is free for all
+        self.options = {(level, free): _options(ort, level, free) for level in LEVELS for free in (False, True)}
         kinds = ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument")
         self.refusals = tuple(getattr(binding, kind) for kind in kinds)
         try:
@@ -58,22 +59,21 @@ class Runtime:
         else:
             share_pool(ort)
 
-    def session(self, file: bytes, optimized: bool = False) -> Any:
-        """A session for a file: of one node, or with `optimized` of several, which may become other ones.
+    def session(self, file: bytes, level: str = "DISABLE_ALL") -> Any:
+        """A session for a file: of one node, or with another of `LEVELS` of several, which may become other ones.
 
         An arena with a limit is that of a server in this process: a session leaves it alone where the limit is low. It
         does so only there, because large results of many sessions fragment the memory outside of an arena.
         """
         arena = current_arena()
-        options = self.options[optimized, arena is None or not 0 < arena.limit < LOW_LIMIT]
+        options = self.options[level, arena is None or not 0 < arena.limit < LOW_LIMIT]
         return self.module.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
-def _options(ort: ModuleType, optimized: bool, arena: bool) -> Any:
+def _options(ort: ModuleType, level: str, arena: bool) -> Any:
     """Session options: with the shared pool, and with the shared arena or none."""
     options = ort.SessionOptions()
-    level = ort.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_EXTENDED if optimized else level.ORT_DISABLE_ALL
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{level}")
     options.use_per_session_threads = False
     options.log_severity_level = 4  # errors come back as exceptions; do not print them too
     if arena:
@@ -157,7 +157,7 @@ class Session:
         make = runtime().module.OrtValue.ortvalue_from_numpy_with_onnx_type
         given = [a for a in arrays if a is not None]
         feeds = {n: make(_bits(a), onnx_type(a.dtype)) for n, a in zip(self.inputs, given, strict=True)}
-        result = tuple(_array(v) for v in self._session.run_with_ort_values(self.outputs, feeds))
+        result = tuple(array_of(v) for v in self._session.run_with_ort_values(self.outputs, feeds))
         return result[0] if len(result) == 1 else result
 
 
@@ -166,7 +166,7 @@ def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return a.view(np.uint16) if a.dtype == bfloat16 else a
 
 
-def _array(value: Any) -> np.ndarray[Any, Any]:
+def array_of(value: Any) -> np.ndarray[Any, Any]:
     """A copy of an output: OrtValue.numpy() refuses bfloat16, so its bytes are read."""
     dtype = FROM_ONNX[value.element_type()]
     if dtype != bfloat16:

@@ -1,10 +1,14 @@
-"""`save` writes a verified ONNX file, `load` reads one as a module that can be trained, `inspect` describes one."""
+"""`save` writes a verified ONNX file, `save_step` a training step as one, `load` reads one as a module that can be
+trained, `inspect` describes one."""
 
 from __future__ import annotations
 
 from ox.export.proof import Row
 from ox.export.save_model import Report, save
 from ox.export.summary import Summary, inspect
+from ox.export.training_step.proof import StepRow
+from ox.export.training_step.report import StepReport
+from ox.export.training_step.save_step import save_step
 from ox.onnx_module.loaded import Loaded, load
 
-__all__ = ["Loaded", "Report", "Row", "Summary", "inspect", "load", "save"]
+__all__ = ["Loaded", "Report", "Row", "StepReport", "StepRow", "Summary", "inspect", "load", "save", "save_step"]

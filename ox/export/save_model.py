@@ -19,11 +19,13 @@ from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export.example_inputs import Dims, read
+from ox.export.input_gradient import WithGradient
 from ox.export.proof import Proof, Row, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
 from ox.export.two_sizes import Subject, name_sizes, record_twice
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.ir import Graph, Value
+from ox.graph.passes.inference import for_inference
 from ox.graph.passes.shape_inference import infer, simplify
 from ox.graph.writer import opset as opsets
 from ox.graph.writer.names import rename
@@ -79,6 +81,7 @@ def save(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     dims: Dims | None = None,
+    gradient: str | Sequence[str] = (),
     opset: int | None = None,
     golden: Any = True,
     labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
@@ -86,6 +89,7 @@ def save(
     run: str | None = None,
     metadata: Mapping[str, str] | None = None,
     external_above: int = files.MAX_INLINE_BYTES,
+    optimize: str | None = None,
 ) -> Report:
     """Write `model` as an ONNX file that has proven itself; a file that was there stays until the new one has.
 
@@ -102,6 +106,8 @@ def save(
         output_names: default: ``output``, ``output_0``, ..., or the keys of the dict that the model returns.
         dims: for an input, a size or a name a dimension; sizes with a name may vary. Default: the first dimension of
             every input is "batch", and the others are fixed.
+        gradient: names of inputs; for each, the file has a further output ``<name>.gradient``: the gradient of the sum
+            of the first output with respect to it.
         opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
         golden: True for synthetic golden samples, None or False for none, or real samples in the form of `example`.
         labels: the class names of the only output, or of several by name.
@@ -109,6 +115,10 @@ def save(
         run: the name of the run that trained it.
         metadata: further `metadata_props`.
         external_above: bytes of weights above which they go to ``<name>.data`` beside the file.
+        optimize: ``"inference"`` for a shorter and faster graph: batch norms are folded into the layers before them,
+            what is computed from parameters alone is computed now, and the rest is simplified
+            (`ox.graph.passes.inference`). Parameters of the file are then not those of the model. Default: the graph
+            as the model wrote it, which can be fine-tuned.
 
     Raises:
         ExportError: what cannot be recorded, written or proven; names the operator and the line of the model.
@@ -128,15 +138,23 @@ def save(
             got=f"{1 + len(further)} of them",
             hint="ox.export.save(model, path, (x, n))",
         )
+    if optimize not in (None, "inference"):
+        raise ArgumentError(
+            f"there is no optimization '{optimize}'", expected="'inference' or None", got=repr(optimize)
+        )
     path = Path(path)
-    with _note_failure(path), _eval_mode(model):
+    with note_failure(path), _eval_mode(model):
         files.check_writable(path)
         opsets.check_range(opset)
         known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its interface
         given = read(model, example, input_names, dims, known)
         if output_names is None and known is not None:
             output_names = [info.name for info in known.outputs]
-        subject = Subject(model, given, weights_of(model), output_names)
+        called = model
+        if gradient:
+            names = [gradient] if isinstance(gradient, str) else gradient
+            called, output_names = WithGradient(model, given, names, output_names), None
+        subject = Subject(called, given, weights_of(model), output_names)
         graph = record_twice(subject)
         if isinstance(model, Loaded):
             graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
@@ -145,9 +163,12 @@ def save(
         if mixed_bfloat16(graph):
             graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
-        cases = run_cases(model, given, names, golden)
+        cases = run_cases(called, given, names, golden)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
+        if optimize is not None:
+            for_inference(graph)
+            inferred = simplify(graph, opset)
         rename(graph)
         for v in graph.outputs:
             v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
@@ -179,7 +200,7 @@ def save(
 
 
 @contextmanager
-def _note_failure(path: Path) -> Iterator[None]:
+def note_failure(path: Path) -> Iterator[None]:
     """Adds to an error of a failed export whether the file was written."""
     try:
         yield

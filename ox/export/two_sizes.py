@@ -21,12 +21,14 @@ from ox.tensors.tensor import Tensor
 
 @dataclass(frozen=True)
 class Subject:
-    """What is recorded: a function of the inputs, the tensors it owns, the names of what it returns."""
+    """What is recorded: a function of the inputs, the tensors it owns, the names of what it returns, and what else it
+    writes, to be put back."""
 
     model: Callable[..., Any]
     example: Example
     owned: Mapping[str, Tensor]
     outputs: Sequence[str] | None
+    written: Sequence[Tensor] = ()
 
     def record(self, sizes: Sizes, *, other_values: bool = False, into: Recording | None = None) -> Graph:
         """One recording at these sizes."""
@@ -40,7 +42,7 @@ class Subject:
             dims=self.example.dims,
             constants=self.owned,
             outputs=self.outputs,
-            restore=_distinct(self.owned.values()),
+            restore=_distinct([*self.owned.values(), *self.written]),
             recording=into,
         )
 
@@ -59,7 +61,7 @@ def record_twice(subject: Subject) -> Graph:
     try:
         a = subject.record(first)
     except RecordError as error:
-        raise _as_export_error(error) from error
+        raise as_export_error(error) from error
     recording = Recording()
     try:
         b = subject.record(second, other_values=True, into=recording)
@@ -182,7 +184,7 @@ def _leaking_size(subject: Subject, first: Sizes, second: Sizes) -> str:
     return next(iter(first))
 
 
-def _as_export_error(error: OxError) -> ExportError:
+def as_export_error(error: OxError) -> ExportError:
     """A refusal of the recording is one of the export."""
     return ExportError(
         error.what, where=error.where, expected=error.expected, got=error.got, hint=error.hint, extra=error.extra

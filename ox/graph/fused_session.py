@@ -47,7 +47,7 @@ def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, 
     outputs = [Value(name) for name in op.schema.outputs]
     with no_grad():
         body = body_of(Node(op.name, op.domain, list(inputs), outputs, node_model.thaw(attributes)), {})
-        return node_session.runtime().session(to_model(body).SerializeToString(), optimized=True)
+        return node_session.runtime().session(to_model(body).SerializeToString(), level="ENABLE_EXTENDED")
 
 
 def offer(op: Operator, arrays: list[Any]) -> Body | None:

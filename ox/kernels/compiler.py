@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +26,10 @@ COMMON_FLAGS = (
     "-pthread",
 )  # fmt: skip
 FLAGS = (*COMMON_FLAGS, "-march=native", "-shared")
+# With -fwrapv integers overflow as NumPy's do.
+GENERATED_FLAGS = (*FLAGS, "-fwrapv", f"-I{SOURCE}")
+GENERATED_INCLUDES = ("generated.h", "words.h", "float_math.h", "blocks.h")
+GENERATED = 256  # libraries of generated sources that are kept
 SECONDS = 600  # a compiler that takes longer hangs; zig, which makes its C++ library first, takes a minute of CPU time
 BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
@@ -71,9 +76,40 @@ def library(cache: Path | None = None) -> Path:
         raise NoCompilerError("the kernels are compiled on Linux and macOS only")
     command = find_compiler()
     folder = cache_folder() if cache is None else cache
-    key = _key(command)
+    key = _key(command, FLAGS, sources_digest())
     found = _cached(folder, key)
-    return _compile(command, folder, key) if found is None else found
+    if found is not None:
+        return found
+    if sys.stderr.isatty():
+        print("compiling the kernels of ox for this processor (once, some seconds)", file=sys.stderr)
+    return _compile([*command, *FLAGS], SOURCE / "kernels.cpp", folder, key)
+
+
+def generated_library(text: str, cache: Path | None = None) -> Path:
+    """The library of a generated source, from the cache or made now. The source includes generated.h.
+
+    Args:
+        cache: the folder; by default one in `cache_folder()`, which keeps the GENERATED libraries used last.
+
+    Raises:
+        CompilerError: there is no compiler, it failed, or nothing can be written.
+    """
+    if not hasattr(os, "getuid"):
+        raise NoCompilerError("the kernels are compiled on Linux and macOS only")
+    command = find_compiler()
+    folder = cache_folder() / "generated" if cache is None else cache
+    key = _key(command, GENERATED_FLAGS, _headers_digest() + text)
+    found = _cached(folder, key)
+    if found is not None:
+        with suppress(OSError):
+            os.utime(found)
+        return found
+    with tempfile.TemporaryDirectory(prefix="ox-generated-") as temporary:
+        source = Path(temporary) / "generated.cpp"
+        source.write_text(text)
+        made = _compile([*command, *GENERATED_FLAGS], source, folder, key)
+    _forget_oldest(folder)
+    return made
 
 
 def cache_folder() -> Path:
@@ -102,16 +138,26 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _key(command: list[str]) -> str:
+@cache
+def _headers_digest() -> str:
+    """The SHA-256 of what generated sources include, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for name in GENERATED_INCLUDES:
+        digest.update(name.encode() + b"\0" + (SOURCE / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _key(command: list[str], flags: tuple[str, ...], source: str) -> str:
     """What the library is made of, as 16 hexadecimal digits."""
-    digest = hashlib.sha256(sources_digest().encode())
+    digest = hashlib.sha256(source.encode())
     program = shutil.which(command[0])
     state = os.stat(program) if program else None
-    digest.update(repr((FLAGS, command, program, state and (state.st_size, state.st_mtime_ns))).encode())
+    digest.update(repr((flags, command, program, state and (state.st_size, state.st_mtime_ns))).encode())
     digest.update(repr((platform.machine(), platform.libc_ver(), _processor())).encode())
     return digest.hexdigest()[:16]
 
 
+@cache
 def _processor() -> str:
     """The model and the instruction sets, which -march=native follows."""
     try:
@@ -142,17 +188,15 @@ def _contents(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
-def _compile(command: list[str], folder: Path, key: str) -> Path:
+def _compile(command: list[str], source: Path, folder: Path, key: str) -> Path:
     """Compile beside the final place, then rename: another process sees the whole library or none."""
-    if sys.stderr.isatty():
-        print("compiling the kernels of ox for this processor (once, some seconds)", file=sys.stderr)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _mine(folder):
             raise CompilerError(f"{folder} could be written by others; the kernels are not kept there")
         with tempfile.TemporaryDirectory(dir=folder, prefix=BEGUN, ignore_cleanup_errors=True) as temporary:
             made = Path(temporary) / "kernels.so"
-            run([*command, *FLAGS, "-o", str(made), str(SOURCE / "kernels.cpp")], temporary)
+            run([*command, "-o", str(made), str(source)], temporary)
             _check_loads(made, command[0])
             made.chmod(0o700)
             final = folder / f"{key}-{_contents(made)}.so"
@@ -180,6 +224,14 @@ def _tidy(folder: Path, key: str) -> None:
         for left in folder.glob(f"{BEGUN}*"):
             if left.stat().st_mtime < time.time() - 2 * SECONDS:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Removes the libraries beyond GENERATED that nobody used for longest. Processes that run them keep them."""
+    with suppress(OSError):
+        found = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime)
+        for path in found[:-GENERATED]:
+            path.unlink(missing_ok=True)
 
 
 def run(command: list[str], temporary: str) -> None:

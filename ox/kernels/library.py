@@ -52,9 +52,26 @@ class Library:
             function.restype, function.argtypes = None, [ctypes.c_int64]
         library.ox_multiplies_bfloat16.restype, library.ox_multiplies_bfloat16.argtypes = ctypes.c_int64, []
         self.multiplies_bfloat16 = bool(library.ox_multiplies_bfloat16())  # twice as fast as float32
+        self.parallel = ctypes.cast(library.ox_parallel, ctypes.c_void_p).value  # what generated kernels share work by
         self.path = os.fspath(path)
         self.key = key or Path(self.path).stem.partition("-")[0]
         self.origin = origin
+
+    # Kernels go through these for what is no kernel, so that a call can be recorded and repeated on the same arrays
+    # (ox.engines.native.recorder). Of arrays that hold numbers of a call, `numbers` gives the address.
+    empty: Any = staticmethod(np.empty)
+    empty_like: Any = staticmethod(np.empty_like)
+    dense: Any = staticmethod(np.ascontiguousarray)
+
+    @staticmethod
+    def numbers(array: Any) -> int:
+        """The address of an array that is alive for as long as the call."""
+        return address(array)
+
+    @staticmethod
+    def call(function: Callable[..., Any], *arguments: Any) -> None:
+        """Calls a function of arrays, for its effect on them."""
+        function(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"there is no kernel {name}")

@@ -103,6 +103,9 @@ class Tensor(Methods, Aliases, TensorBase):
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             self._refuse_grad(value)
+        recording = MODE.get().recording
+        if recording is not None:
+            recording.on_grad(self)
         self._grad = value
 
     @grad.deleter

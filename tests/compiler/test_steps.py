@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from beside_eager import Program, compare, reasons, recordings
+from beside_eager import Program, close, compare, reasons, recordings
 
 import ox
 import ox.nn.functional as F
@@ -322,3 +323,32 @@ def test_frozen_layers() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_hundred_steps(model: str) -> None:
     compare(lambda: Program(MODELS[model][0](), OPTIMIZERS["momentum"]), training_step, data_of(model, 100))
+
+
+def test_an_object_that_is_called() -> None:
+    """What it holds is looked at before it runs: gradients that `zero_grad` takes away were there at the beginning."""
+
+    class Training:
+        def __init__(self) -> None:
+            self.model = nn.Linear(4, 3)
+            self.optimizer = ox.optim.Adam(self.model.parameters(), lr=0.1)
+            self.loss = partial(self.loss_of, ox.ones(5, 4))
+
+        def loss_of(self, x: ox.Tensor) -> ox.Tensor:
+            return self.model(x).square().mean()
+
+        def __call__(self) -> ox.Tensor:
+            self.optimizer.zero_grad()
+            loss = self.loss()
+            loss.backward()
+            self.optimizer.step()
+            return loss
+
+    ox.manual_seed(0)
+    eager, other = Training(), Training()
+    other.model.load_state_dict(eager.model.state_dict())
+    compiled = ox.compile(other, fullgraph=True)
+    for _ in range(5):
+        close(compiled().detach().numpy(), eager().detach().numpy(), "the loss")
+    assert len(recordings(compiled)) == 1
+    close(other.model.weight.array, eager.model.weight.array, "the weight")

@@ -96,6 +96,16 @@ def test_golden_samples_as_asked(here: Path, asked: str, count: int) -> None:
     assert ox.export.inspect("model.onnx").golden == count
 
 
+def test_a_file_for_inference(file: Path) -> None:
+    assert main(["export", "fast.onnx", "--optimize", "inference"]) == 0
+    images, logits = expected()
+    with ox.no_grad():
+        assert tolerance.compare(ox.export.load("fast.onnx")(ox.from_numpy(images)).numpy(), logits).ok
+    plain, fast = (onnx.load(path).graph for path in (file, "fast.onnx"))
+    assert len(fast.node) <= len(plain.node)
+    assert not any(node.op_type == "BatchNormalization" for node in fast.node)
+
+
 @pytest.mark.parametrize("named", ["runs/digits-0001", "digits-0001"])
 def test_a_run_by_name(here: Path, named: str) -> None:
     assert main(["export", "named.onnx", "--run", named]) == 0

@@ -164,12 +164,12 @@ def test_the_cache_is_used_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_was_made_of_something_else_is_not_used(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = compiler.find_compiler()
-    before = compiler._key(command)
+    before = compiler._key(command, compiler.FLAGS, compiler.sources_digest())
     for name, value in (("FLAGS", (*compiler.FLAGS, "-g")), ("_processor", lambda: "another processor")):
         with monkeypatch.context() as changed:
             changed.setattr(compiler, name, value)
-            assert compiler._key(command) != before
-            assert compiler._cached(whole, compiler._key(command)) is None
+            assert compiler._key(command, compiler.FLAGS, compiler.sources_digest()) != before
+            assert compiler._cached(whole, compiler._key(command, compiler.FLAGS, compiler.sources_digest())) is None
 
 
 def test_a_damaged_library_is_not_loaded(whole: Path) -> None:

@@ -561,8 +561,8 @@ def test_attention_reads_heads_as_they_lie(queries: int, library: Library, monke
     for name in ("_rows", "_mask"):
         kept = getattr(compiled_attention, name)
 
-        def viewed(x: Any, *rest: Any, kept: Any = kept) -> Any:
-            result = kept(x, *rest)
+        def viewed(library: Library, x: Any, *rest: Any, kept: Any = kept) -> Any:
+            result = kept(library, x, *rest)
             assert rest or np.shares_memory(result, x)
             assert not rest or x is None or np.shares_memory(rest[-1][-1], x)
             return result

@@ -29,7 +29,11 @@ def nvrtc() -> ctypes.CDLL | None:
 
 def program(file: str) -> str:
     """One file behind cuda.h, with what it includes written out."""
-    text = f'#include "cuda.h"\n{(SOURCE / file).read_text()}'
+    return written_out(f'#include "cuda.h"\n{(SOURCE / file).read_text()}')
+
+
+def written_out(text: str) -> str:
+    """A source with what it includes in its place."""
     while '#include "' in text:
         before, _, rest = text.partition('#include "')
         name, _, after = rest.partition('"')

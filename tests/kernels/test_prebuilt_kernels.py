@@ -150,7 +150,7 @@ def check(folder: Path, machine: str) -> str:
         assert found.machine == machine and (2, 0) < found.glibc <= version
         assert set(found.libraries) <= prebuilt_kernels.ALLOWED
         assert found.exports == {
-            *signatures(), "ox_set_threads", "ox_threads", "ox_keep_memory", "ox_multiplies_bfloat16",
+            *signatures(), "ox_set_threads", "ox_threads", "ox_keep_memory", "ox_multiplies_bfloat16", "ox_parallel",
         }  # fmt: skip
         assert path.stat().st_size < 2 << 20
         if machine == platform.machine() and set(each["needs"]) <= prebuilt_library.processor_flags():

@@ -29,22 +29,39 @@ def remove_dead(graph: Graph) -> None:
     graph.owned &= graph.constants.keys()
 
 
-def remove_identities(graph: Graph) -> None:
-    """Let readers of an Identity read its input, unless it makes a graph output out of an input or a constant."""
-    ends = {*graph.inputs, *graph.captures, *graph.constants}
-    for node in list(graph.nodes):
+def remove_identities(graph: Graph) -> bool:
+    """Let readers of an Identity read its input, unless it makes a graph output out of an input or a constant.
+
+    The graph's outputs stay the same values: what was copied to one is made as that one. Whether any was removed.
+    """
+    ends, outputs = {*graph.inputs, *graph.captures, *graph.constants}, set(graph.outputs)
+    kept: list[Node] = []
+    stands: dict[Value, Value] = {}  # what stands for the result of an Identity
+    becomes: dict[Value, Value] = {}  # the graph output that a value is made as
+    inner = False
+    for node in graph.nodes:
         for _, inside in node.subgraphs():
-            remove_identities(inside)
+            inner = remove_identities(inside) or inner
+        node.inputs = [None if v is None else stands.get(v, v) for v in node.inputs]
         if node.op_type != "Identity" or node.domain:
+            kept.append(node)
             continue
         (source,), (result,) = node.inputs, node.outputs
         assert source is not None
-        if result in graph.outputs:
-            if source in ends or source in graph.outputs:
-                continue
-            source.name, source.dims = result.name, result.dims or source.dims
-        graph.nodes.remove(node)
-        graph.replace(result, source)
+        if result not in outputs:
+            stands[result] = source
+        elif source in ends or source in outputs:
+            kept.append(node)
+        else:
+            result.dims = result.dims or source.dims
+            becomes[source] = stands[source] = result
+    if becomes:
+        for node in kept:
+            node.inputs = [None if v is None else becomes.get(v, v) for v in node.inputs]
+            node.outputs = [becomes.get(v, v) for v in node.outputs]
+    removed = len(kept) < len(graph.nodes)
+    graph.nodes = kept
+    return removed or inner
 
 
 def fold_constants(graph: Graph) -> bool:
@@ -61,16 +78,31 @@ def fold_constants(graph: Graph) -> bool:
             if node.domain or operator.OPS[node.key].random or not all(v is None or v in foldable for v in node.inputs):
                 kept.append(node)
                 continue
-            results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])
-            if any(r.array.size > LARGEST_FOLD for r in results) or any(v in graph.outputs for v in node.outputs):
+            if fold(graph, node):
+                foldable.update(node.outputs)
+            else:
                 kept.append(node)
-                continue
-            for value, result in zip(node.outputs, results, strict=False):
-                graph.constants[value] = np.array(result.array, order="C")
-                value.shape = value.dims = result.static_shape
-                foldable.add(value)
     graph.nodes = kept
     return len(kept) < len(before) or any(inner)
+
+
+def fold(graph: Graph, node: Node) -> bool:
+    """Make constants of the results of a node whose inputs are constants, unless they are large or graph outputs."""
+    if any(v in graph.outputs for v in node.outputs):
+        return False
+    results = compute(graph, node)
+    if any(array.size > LARGEST_FOLD for array in results):
+        return False
+    for value, array in zip(node.outputs, results, strict=False):
+        graph.constants[value] = array
+        value.shape = value.dims = array.shape
+    return True
+
+
+def compute(graph: Graph, node: Node) -> list[Array]:
+    """The results of a node whose inputs are constants, in memory of their own."""
+    results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])
+    return [np.array(result.array, order="C") for result in results]
 
 
 def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) -> bool:
@@ -128,10 +160,14 @@ def merge_constants(graph: Graph) -> None:
         for _, inside in node.subgraphs():
             merge_constants(inside)
     first: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
-    for value, array in list(graph.constants.items()):
-        if array.size > 64 or value in graph.owned:
+    stands: dict[Value, Value] = {}
+    for value, array in graph.constants.items():
+        if array.size > 64 or value in graph.owned or value in graph.outputs:
             continue
         kept = first.setdefault((str(array.dtype), array.shape, array.tobytes()), value)
         if kept is not value:
-            graph.replace(value, kept)
-            del graph.constants[value]
+            stands[value] = kept
+    for value in stands:
+        del graph.constants[value]
+    for node in graph.nodes if stands else ():
+        node.inputs = [None if v is None else stands.get(v, v) for v in node.inputs]

@@ -225,6 +225,9 @@ class Recording:
         """A hook is set on a node or leaf."""
         self.on_custom_gradient()
 
+    def on_grad(self, tensor: Tensor) -> None:
+        """The gradient of a tensor is about to be set or removed."""
+
     def on_random(self, generator: Any) -> None:
         """A generator is about to draw random numbers."""
 

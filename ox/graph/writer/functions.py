@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.inliner
 
 from ox.core import operator
 from ox.core.operator import OPS
@@ -70,3 +72,8 @@ def body_of(node: Node, known: dict[Value, Array]) -> Graph:
     fold_constants(recorded)
     remove_dead(recorded)
     return recorded
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without local functions: their bodies stand at each call. For runtimes that read no functions."""
+    return onnx.inliner.inline_local_functions(model) if model.functions else model

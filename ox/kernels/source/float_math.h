@@ -12,6 +12,7 @@ FUNCTION float ox_erf(float x) { return erff(x); }
 FUNCTION float ox_tanh(float x) { return tanhf(x); }
 FUNCTION float ox_log(float x) { return logf(x); }
 FUNCTION float ox_log1p(float x) { return log1pf(x); }
+FUNCTION float ox_expm1(float x) { return expm1f(x); }
 
 #else
 
@@ -52,6 +53,13 @@ FUNCTION float ox_tanh(float x) {
     float small = p * (s * x) + x;
     float large = 1.0f - 2.0f / (ox_exp(2.0f * a) + 1.0f);
     return __builtin_copysignf(a < 0.625f ? small : large, x);
+}
+
+// Near 0 by 2t / (1 - t), where t is the hyperbolic tangent of half of x.
+FUNCTION float ox_expm1(float x) {
+    float t = ox_tanh(0.5f * x);
+    float a = __builtin_fabsf(x), near = 2.0f * t / (1.0f - t);
+    return a < 1.0f ? near : ox_exp(x) - 1.0f;
 }
 
 FUNCTION float ox_erf(float x) {

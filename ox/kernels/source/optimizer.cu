@@ -1,10 +1,8 @@
-// Optimizers over many tensors at once. `tensors` has a line for each: its addresses, then its number of elements;
-// `blocks` has a line for each block of at most BLOCK elements: the number of its tensor, and its first element.
+// Optimizers over many tensors at once; `tensors` and `plan` are the table and the plan of blocks.h.
 // `factor` multiplies the gradients (unscaling, clipping, and -1 to maximize).
+#include "blocks.h"
 
-constexpr long long BLOCK = 16384, PART = 1024;
-
-FUNCTION long long block_end(long long begin, long long size) { return begin + BLOCK < size ? begin + BLOCK : size; }
+constexpr long long PART = 1024;
 
 // Without a decay, an infinite parameter has no part in its gradient.
 FUNCTION float decayed(float g, float p, float decay) { return decay == 0.0f ? g : g + decay * p; }

@@ -1,0 +1,274 @@
+"""The source of a region's kernel, in the language of ox/kernels/source: the same text serves CPUs and GPUs.
+
+A kernel goes over the tensors of a table (blocks.h), each of which is one region: a line holds the addresses of what
+the region reads and writes, and its number of elements; or of rows, where some input is broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ox.dtypes import DType, bfloat16
+from ox.engines.native.body import Instruction
+from ox.engines.native.c_functions import COMPUTED, STORED, cast, functions_of, literal, rounded
+from ox.engines.native.fold import Folded
+from ox.engines.native.regions import Region
+from ox.engines.native.symbolic import Shape
+from ox.graph.ir import Value
+
+BLOCK = 16384  # elements of a block, as in blocks.h
+EXACT = frozenset(("where", "negative", "absolute", "maximum", "minimum", "sign", "copysign", "positive"))
+HEAD = '#include "generated.h"\n'
+
+
+@dataclass
+class Kernel:
+    """The text of a region's kernel, and what its table's lines hold. NAME stands in the text for its name, and WIDTH
+    for the elements that a block counts for where threads share blocks."""
+
+    text: str
+    line: list[Value]  # of which values the addresses are, in order
+    count: int  # elements, or rows
+    block: int  # of these in a block
+    finish: bool  # whether a second kernel, NAME_finish, adds up the sums of the blocks
+
+
+def kernel_of(region: Region, folded: Folded) -> Kernel:
+    """The kernel of a region."""
+    return _Writer(region, folded).kernel()
+
+
+def source_of(kernels: dict[str, str]) -> str:
+    """The source of kernels by name: each text once."""
+    return HEAD + "".join(f"\n{text.replace('NAME', name)}" for text, name in kernels.items())
+
+
+class _Writer:
+    def __init__(self, region: Region, folded: Folded) -> None:
+        self.region, self.body = region, region.body.instructions
+        self.live = self._live()
+        self.used = [v for i, v in enumerate(region.inputs) if any(
+            self.body[k].name == "input" and self.body[k].payload == i for k in self.live
+        )]  # fmt: skip
+        self.shapes = {v: folded.sizes[v] for v in self.used}
+        over = {state: new for new, state in region.in_place.items()}
+        self.line = [*self.used, *[v for v in region.outputs if region.in_place.get(v) not in self.used]]
+        self.total = region.total
+        if self.total is not None:
+            self.line.append(self.total.value)
+        self.names = {v: f"p{i}" for i, v in enumerate(self.line)}
+        for state, new in over.items():
+            if state in self.names:
+                self.names[new] = self.names[state]
+        self.written = {v for v in self.line if v in region.outputs or v in over}
+        self.width = len(self.line) + (1 if self.total is None else 4)
+        self.loops = _loops(region.shape, [self._axes(v) for v in self.used])
+
+    def _live(self) -> list[int]:
+        """The instructions that outputs need, in order."""
+        needed = set(self.region.outputs.values())
+        if self.region.total is not None:
+            needed.add(self.region.total.place)
+        for k in reversed(range(len(self.body))):
+            if k in needed:
+                needed.update(self.body[k].arguments)
+        return sorted(needed)
+
+    def _axes(self, value: Value) -> tuple[bool, ...]:
+        """For each axis of the region whether the input has it."""
+        shape, rank = self.shapes[value], len(self.region.shape)
+        aligned = (1,) * (rank - len(shape)) + shape
+        return tuple(n == m for n, m in zip(aligned, self.region.shape, strict=True))
+
+    def kernel(self) -> Kernel:
+        if len(self.loops) == 1:
+            return self._flat()
+        return self._rows()
+
+    def _flat(self) -> Kernel:
+        single = self.region.size == 1
+        loads = {}
+        before = ""
+        for v in self.used:
+            everywhere = not single and not any(
+                has for has, n in zip(self._axes(v), self.region.shape, strict=True) if n > 1
+            )
+            if everywhere:
+                before += f"    const {_type(v.dtype)} s{self.names[v]} = {_load(v, self.names[v], '0')};\n"
+            loads[v] = f"s{self.names[v]}" if everywhere else _load(v, self.names[v], "i")
+        uniform, varying = self._statements(loads, {v for v in self.used if loads[v].startswith("s")})
+        size = self.region.size
+        loop = self._loop("end - begin", ["const long long i = begin + c;", *varying], "i", 4)
+        if self.total is not None:
+            pieces = ["const long long i = k + c;", *varying]
+            loop = (
+                "    double total = 0.0;\n    for (long long k = begin; k < end; k += PIECE) {\n"
+                f"{self._loop('k + PIECE < end ? PIECE : end - k', pieces, 'i', 8)}    }}\n    partials[b] = total;\n"
+            )
+        end = f"block_end(begin, line[{len(self.line)}])"
+        text = f"{self._head(end)}{before}{_lines(uniform, 4)}{loop}}} END\n"
+        return self._kernel(text, f"line[{len(self.line)}]", size, BLOCK)
+
+    def _rows(self) -> Kernel:
+        *outer, (inner, _) = self.loops
+        rows = prod(n for n, _ in outer)
+        per_block = max(1, BLOCK // inner)
+        offsets, loads, row_values = "", {}, ""
+        every = set(range(len(self.loops)))
+        constant: set[Value] = set()
+        for k, v in enumerate(self.used):
+            has = {j for j, (_, axes) in enumerate(self.loops) if axes[k]}
+            name = self.names[v]
+            if has == every:
+                loads[v] = _load(v, name, "at + c")
+                continue
+            offset = _offset(has, [n for n, _ in self.loops])
+            if len(self.loops) - 1 in has:
+                offsets += f"        const long long at_{name} = {offset};\n"
+                loads[v] = _load(v, name, f"at_{name} + c")
+            else:
+                row_values += f"        const {_type(v.dtype)} s{name} = {_load(v, name, offset)};\n"
+                loads[v] = f"s{name}"
+                constant.add(v)
+        uniform, varying = self._statements(loads, constant)
+        head = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
+        summed = self.total is not None
+        text = (
+            f"{head}{'    double total = 0.0;' if summed else ''}\n    for (long long r = begin; r < end; r++) {{\n"
+            f"        const long long at = r * {inner};\n{offsets}{row_values}{_lines(uniform, 8)}"
+            f"{self._loop(str(inner), varying, 'at + c', 8)}    }}\n"
+            f"{'    partials[b] = total;' if summed else ''}\n}} END\n"
+        )
+        return self._kernel(text, str(rows * inner), rows, per_block)
+
+    def _head(self, end: str) -> str:
+        text = (
+            f"ROWS(NAME, b, blocks, WIDTH, const long long* RESTRICT table, const long long* RESTRICT plan) {{\n"
+            f"    const long long *line = table + {self.width} * plan[2 * b], begin = plan[2 * b + 1];\n"
+            f"    const long long end = {end};\n{self._pointers()}"
+        )
+        if self.total is not None:
+            text += f"    double* RESTRICT partials = (double*)line[{len(self.line) + 1}];\n"
+        return text
+
+    def _loop(self, count: str, statements: list[str], index: str, indent: int) -> str:
+        """A loop over `count` elements, which sums up if there is a total."""
+        inside = _lines(statements, indent + 4) + self._stores(index, indent + 4)
+        space = " " * indent
+        if self.total is None:
+            return f"{space}COLUMNS(c, {count}) {{\n{inside}{space}}}\n"
+        result = f"{space}    return v{self.total.place};\n"
+        return f"{space}total += ox_sum({count}, [=](long long c) {{\n{inside}{result}{space}}});\n"
+
+    def _kernel(self, text: str, elements: str, count: int, block: int) -> Kernel:
+        """With the kernel that adds up the sums of blocks in their order: rounding does not depend on threads."""
+        if self.total is not None:
+            n = len(self.line)
+            share = f" / (double)({elements})" if self.total.is_mean else ""
+            text += (
+                "ROWS(NAME_finish, t, tensors, 1, const long long* RESTRICT table, const long long* RESTRICT plan) {\n"
+                f"    const long long* line = table + {self.width} * t;\n"
+                f"    const double* RESTRICT partials = (const double*)line[{n + 1}] + line[{n + 2}];\n"
+                f"    double total = 0.0;\n    for (long long k = 0; k < line[{n + 3}]; k++) total += partials[k];\n"
+                f"    *(float*)line[{n - 1}] = (float)(total{share});\n}} END\n"
+            )
+        return Kernel(text, self.line, count, block, self.total is not None)
+
+    def _pointers(self) -> str:
+        text = ""
+        for i, v in enumerate(self.line):
+            if self.total is not None and v is self.total.value:
+                continue
+            kind = ("" if v in self.written else "const ") + STORED[str(v.dtype)]
+            text += f"    {kind}* RESTRICT {self.names[v]} = ({kind}*)line[{i}];\n"
+        return text
+
+    def _statements(self, loads: dict[Value, str], constant: set[Value]) -> tuple[list[str], list[str]]:
+        """The statements of what is the same for all elements of a loop, and of the others."""
+        uniform: list[str] = []
+        varying: list[str] = []
+        same: set[int] = set()
+        for k in self.live:
+            each = self.body[k]
+            if each.name == "input":
+                value = self.region.inputs[each.payload]
+                is_same, text = value in constant, loads[value]
+            else:
+                is_same = all(a in same for a in each.arguments)
+                text = _expression(each, [(f"v{a}", self.body[a].dtype) for a in each.arguments])
+            if is_same:
+                same.add(k)
+            (uniform if is_same else varying).append(f"const {_type(each.dtype)} v{k} = {text};")
+        return uniform, varying
+
+    def _stores(self, index: str, indent: int = 8) -> str:
+        text = ""
+        for v, place in self.region.outputs.items():
+            value = f"v{place}"
+            if v.dtype == bfloat16:
+                value = f"to_bfloat16({value})"
+            text += f"{' ' * indent}{self.names[v]}[{index}] = {value};\n"
+        return text
+
+
+def _loops(shape: Shape, inputs: list[tuple[bool, ...]]) -> list[tuple[int, tuple[bool, ...]]]:
+    """The fewest nested loops over a shape: neighbouring axes that each input has, or has not, are one loop. For each
+    its length, and which inputs have it. An input of no axes at all does not count."""
+    loops: list[tuple[int, tuple[bool, ...]]] = []
+    plain = [all(not has for has, n in zip(axes, shape, strict=True) if n > 1) for axes in inputs]
+    for axis, n in enumerate(shape):
+        if n == 1:
+            continue
+        pattern = tuple(axes[axis] for axes in inputs)
+        if loops and loops[-1][1] == pattern:
+            loops[-1] = (loops[-1][0] * n, pattern)
+        else:
+            loops.append((n, pattern))
+    if all(everywhere or all(pattern[k] for _, pattern in loops) for k, everywhere in enumerate(plain)):
+        return [(prod(shape), ())]
+    return loops
+
+
+def _offset(has: set[int], lengths: list[int]) -> str:
+    """The place of row r of an input that has some of the loops."""
+    last = len(lengths) - 1
+    stride = lengths[last] if last in has else 1
+    terms: list[str] = []
+    for j in reversed(range(last)):
+        if j in has:
+            below = prod(lengths[j + 1 : last])
+            index = f"r / {below}" if below > 1 else "r"
+            terms.append(f"({index}) % {lengths[j]} * {stride}" if j else f"({index}) * {stride}")
+            stride *= lengths[j]
+    return " + ".join(terms) or "0"
+
+
+def _type(dtype: DType | None) -> str:
+    return COMPUTED[str(dtype)]
+
+
+def _load(value: Value, name: str, index: str) -> str:
+    text = f"{name}[{index}]"
+    if value.dtype == bfloat16:
+        return f"from_bfloat16({text})"
+    return f"{text} != 0" if value.dtype is not None and value.dtype.kind == "b" else text
+
+
+def _expression(each: Instruction, arguments: list[tuple[str, DType]]) -> str:
+    if each.name == "constant":
+        return literal(np.frombuffer(each.payload, each.dtype)[0])
+    if each.name == "cast":
+        return cast(arguments[0][0], arguments[0][1], each.dtype)
+    text = functions_of(arguments[-1][1])[each.name].format(*[name for name, _ in arguments])
+    if each.dtype == bfloat16 and each.name not in EXACT:
+        return rounded(text)
+    if each.dtype.kind in "iu":
+        return f"({_type(each.dtype)})({text})"
+    return text
+
+
+def _lines(statements: list[str], indent: int) -> str:
+    return "".join(f"{' ' * indent}{each}\n" for each in statements)

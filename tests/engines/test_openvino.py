@@ -1,0 +1,83 @@
+"""What only the engine OpenVINO does."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_steps import Step
+
+import ox
+from ox import ops, tolerance
+from ox.dtypes import bfloat16
+from ox.engines import find
+from ox.engines.engine import Task
+from ox.errors import ArgumentError, BoundsError, DeviceError
+from ox.graph.record.recording import record
+
+pytest.importorskip("openvino", reason="openvino is not installed")
+
+
+def test_bfloat16_where_asked() -> None:
+    """The step in bfloat16 stays near the one in float32, and the state float32."""
+    step = Step("LeNet", "SGD with momentum")
+    run = find("openvino", precision="bfloat16").build(Task(step.graph, step.updates()))
+    assert "in bfloat16" in run.explain()[0]
+    state = {key: t.array.copy() for key, t in step.state.items()}
+    for _ in range(3):
+        x, y = step.arrays()
+        loss = run([x, y, *state.values()])[0]
+        eager = step.eager(ox.from_numpy(x), ox.from_numpy(y)).detach().numpy()
+        assert tolerance.compare(loss, eager, bfloat16).ok
+    assert {a.dtype for a in state.values()} == {t.array.dtype for t in step.state.values()}
+
+
+def test_float32_is_float32() -> None:
+    """Also on processors that have a faster bfloat16."""
+    x = ox.randn(64, 64)
+    run = find("openvino").build(Task(record(lambda x: x @ x, {"x": x})))
+    np.testing.assert_allclose(run([x.array])[0], x.numpy() @ x.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_another_precision_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="no precision 'int8'"):
+        find("openvino", precision="int8")
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "float64": (lambda x: x - 1, ox.ones(2).double()),
+    "uint64": (lambda x: ops.Add(x, x), ox.from_numpy(np.ones(2, np.uint64))),
+    "int8": (lambda x: ops.Add(x, x), ox.ones(2).to(ox.int8)),
+}
+
+
+@pytest.mark.parametrize("dtype", REFUSED)
+def test_types_that_it_would_get_wrong_are_refused(dtype: str) -> None:
+    function, x = REFUSED[dtype]
+    with pytest.raises(DeviceError, match=f"does not compute .* right in {dtype}") as caught:
+        find("openvino").build(Task(record(function, {"x": x})))
+    assert "test_openvino.py" in str(caught.value) and "another engine" in str(caught.value)
+
+
+def test_large_integers_are_refused() -> None:
+    run = find("openvino").build(Task(record(lambda x: x + 1, {"x": ox.tensor([1, 2])})))
+    assert run([np.array([3, -4])])[0].tolist() == [4, -3]
+    with pytest.raises(BoundsError, match="more than 32 bits"):
+        run([np.array([1 << 40, 0])])
+
+
+def test_without_openvino_the_error_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name == "openvino":
+            raise ModuleNotFoundError("No module named 'openvino'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(DeviceError, match="OpenVINO is not installed") as caught:
+        find("openvino").build(Task(record(lambda x: x + 1, {"x": ox.ones(2)})))
+    assert 'pip install "ox-onnx[openvino]"' in str(caught.value)
