@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from ox.engines.engine import Engine
@@ -38,7 +37,5 @@ def engine_of(backend: Any, options: dict[str, Any] | None) -> Engine:
     if name not in ENGINES:
         raise CompileError(f"there is no backend {backend!r}", expected=", ".join(ENGINES))
     module, kind = ENGINES[name]
-    if name == "native" and find_spec(module) is None:
-        module, kind = ENGINES["eager"]
     made: Engine = getattr(import_module(module), kind)(**(options or {}))
     return made

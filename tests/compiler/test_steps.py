@@ -319,6 +319,12 @@ def test_frozen_layers() -> None:
     assert len(recordings(compiled)) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_a_hundred_steps(model: str) -> None:
+    compare(lambda: Program(MODELS[model][0](), OPTIMIZERS["momentum"]), training_step, data_of(model, 100))
+
+
 def test_an_object_that_is_called() -> None:
     """What it holds is looked at before it runs: gradients that `zero_grad` takes away were there at the beginning."""
 
