@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import random as python_random
 import sys
 from functools import cache
@@ -96,7 +97,19 @@ class CallWatch:
 
     def _note(self, frame: Any, what: str) -> None:
         if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
+            if _collects_garbage(frame):
+                return
             self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
+
+
+def _collects_garbage(frame: Any) -> bool:
+    """Whether a callback of Python's garbage collector runs: it may start at any moment, and is no part of the call."""
+    codes = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _random_states() -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import time
@@ -357,3 +358,25 @@ def test_lbfgs_and_plateau() -> None:
     for _ in range(3):
         compiled()
     assert abs(p.item()) < 1e-2 and not recordings(compiled)
+
+
+def test_the_garbage_collector_is_no_part_of_a_call() -> None:
+    """It starts at any moment, and what its callbacks do is nobody's effect."""
+    told: list[float] = []
+
+    def callback(phase: str, info: Any) -> None:
+        told.append(time.perf_counter())
+
+    def call(x: ox.Tensor) -> Any:
+        gc.collect()
+        return x + 1
+
+    compiled = ox.compile(call)
+    gc.callbacks.append(callback)
+    try:
+        assert compiled(ox.zeros(2)).tolist() == [1, 1]
+    finally:
+        gc.callbacks.remove(callback)
+    before = len(told)
+    assert before and compiled(ox.ones(2)).tolist() == [2, 2]
+    assert len(told) == before  # the recording ran, not the function

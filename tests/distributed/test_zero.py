@@ -59,7 +59,8 @@ for kind, options, view in (
     train(ddp, zero, 12, slice(rank, None, world), schedules[0].step)
     random.bit_generator.state = before
     train(alone, plain, 12, slice(None), schedules[1].step)
-    close(ddp, alone, 2e-4 if kind is ox.optim.Adam else 5e-5)
+    # Adam divides by the root of the squared gradient: rounding in a gradient near zero becomes a part of a step
+    close(ddp, alone, 2e-4 if kind in (ox.optim.Adam, ox.optim.AdamW) else 5e-5)
     assert zero.param_groups[0]["lr"] == plain.param_groups[0]["lr"]
     # one process's state, dealt out
     parts = [None] * world

@@ -72,6 +72,18 @@ def _quoted(value: Any) -> str:
     return word if word and word.isprintable() and not set(word) & set(' "=\\') else orjson.dumps(word).decode()
 
 
+class LevelFilter(logging.Filter):
+    """Drops records of some levels."""
+
+    levels: frozenset[int] = frozenset()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno not in self.levels
+
+
+LEVEL_FILTER = LevelFilter()  # one per process, like the logger
+
+
 class Log(logging.Handler):
     """The server's log, written by a separate thread until `close`. Several servers of a process share the logger: the
     last one that closes its log gives the logger back as the first one found it.
@@ -92,6 +104,7 @@ class Log(logging.Handler):
         self._waiting: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
         if not Log._open:
             Log._before = LOGGER.level, LOGGER.propagate
+            LEVEL_FILTER.levels = frozenset()  # what a server without a log was told to mute
         Log._open.append(self)
         set_level(name)
         LOGGER.propagate = False
@@ -113,6 +126,7 @@ class Log(logging.Handler):
             if not Log._open:
                 level, LOGGER.propagate = Log._before
                 LOGGER.setLevel(level)
+                LEVEL_FILTER.levels = frozenset()
         self._waiting.put(None)
         self._thread.join(2.0)
         self._detach_stderr()

@@ -13,7 +13,7 @@ import pytest
 
 from ox.errors import ArgumentError
 from ox.serve.telemetry import logs
-from ox.serve.telemetry.logs import LOGGER, Log
+from ox.serve.telemetry.logs import LEVEL_FILTER, LOGGER, Log
 
 Start = Callable[..., Log]
 
@@ -96,6 +96,19 @@ def test_the_logger_is_left_as_it_was(start: Start) -> None:
     log.close()
     assert (LOGGER.level, LOGGER.propagate, list(LOGGER.handlers)) == before
     LOGGER.debug("nobody minds")
+
+
+def test_muted_levels_end_with_the_servers_they_were_set_for(start: Start) -> None:
+    """A client may mute levels of a server without a log; the next server's log is whole."""
+    LOGGER.addFilter(LEVEL_FILTER)
+    LEVEL_FILTER.levels = frozenset({logging.INFO})
+    log = start("text", "info", stream := io.StringIO())
+    LOGGER.info("heard")
+    LEVEL_FILTER.levels = frozenset({logging.INFO})
+    LOGGER.info("muted")
+    log.close()
+    assert stream.getvalue().count("heard") == 1 and "muted" not in stream.getvalue()
+    assert not LEVEL_FILTER.levels
 
 
 class Slow(io.StringIO):

@@ -8,23 +8,11 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.serve.protocol.v2.document import quote
-from ox.serve.telemetry.logs import FORMS, LOGGER, Log
+from ox.serve.telemetry.logs import FORMS, LEVEL_FILTER, LOGGER, Log
 
 SWITCHES = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
 FORMATS = {"ISO8601": "text", **{form: form for form in FORMS}}  # Triton's name for lines with such a time
 OFF = logging.CRITICAL + 10
-
-
-class LevelFilter(logging.Filter):
-    """Drops records of some levels."""
-
-    levels: frozenset[int] = frozenset()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno not in self.levels
-
-
-LEVEL_FILTER = LevelFilter()  # one per process, like the logger
 
 
 class LogSettings:
