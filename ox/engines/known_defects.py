@@ -82,6 +82,10 @@ def _no_axes(node: Node, graph: Graph) -> str:
     return "over no axes" if node.attributes.get("noop_with_empty_axes") and without else ""
 
 
+def _peepholes(node: Node, graph: Graph) -> str:
+    return "with peepholes" if len(node.inputs) > 7 and node.inputs[7] is not None else ""
+
+
 def _narrowed(node: Node, graph: Graph) -> str:
     """OpenVINO's CPU computes float64 in float32 (single numbers, as those of an optimizer, stay close enough), 64 bits
     in 32, and small integers in larger ones that end at their limits; it mistakes what has no elements."""
@@ -106,6 +110,7 @@ OPENVINO: dict[str, Defect] = {
     "LRN": _even_size,
     "RoiAlign": _half_pixel_boxes,
     "Pad": _computed_value,
+    "LSTM": _peepholes,
     "ScatterND": _reduced_scatter,
 }
 OPENVINO_GENERAL: Defect = _narrowed
