@@ -57,8 +57,10 @@ class CallWatch:
         self._codes: set[CodeType] = set()
         self._before: Any = None
         self._random: Any = None
+        self._collector: Any = None  # the frame of a callback of the garbage collector that runs
 
     def __enter__(self) -> CallWatch:
+        self._collectors = {getattr(callback, "__code__", None) for callback in gc.callbacks}
         self._random = _random_states()
         self._before = sys.getprofile()
         sys.setprofile(self._event)
@@ -72,7 +74,11 @@ class CallWatch:
     def _event(self, frame: Any, event: str, argument: Any) -> None:
         if callable(self._before):
             self._before(frame, event, argument)
-        if event == "call":
+        if frame.f_code in self._collectors and event in ("call", "return"):
+            self._collector = frame if event == "call" else None
+        elif self._collector is not None:
+            return  # the garbage collector may start at any moment: its callbacks are no part of the call
+        elif event == "call":
             code = frame.f_code
             first = code not in self._codes
             if first:
@@ -97,19 +103,7 @@ class CallWatch:
 
     def _note(self, frame: Any, what: str) -> None:
         if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
-            if _collects_garbage(frame):
-                return
             self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
-
-
-def _collects_garbage(frame: Any) -> bool:
-    """Whether a callback of Python's garbage collector runs: it may start at any moment, and is no part of the call."""
-    codes = {getattr(callback, "__code__", None) for callback in gc.callbacks}
-    while frame is not None:
-        if frame.f_code in codes:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _random_states() -> tuple[Any, ...]:

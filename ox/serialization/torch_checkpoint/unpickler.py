@@ -6,6 +6,7 @@ Protocols 2 to 5, as `torch.save` and Python write them. The format is described
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -25,11 +26,12 @@ class Allowed:
         self.name, self.call = name, call
 
 
-class Built:
+class Built(ABC):
     """A value that gets its state by a later instruction (BUILD)."""
 
+    @abstractmethod
     def build(self, state: Any, budget: Budget) -> None:
-        raise NotImplementedError
+        """Take the state."""
 
 
 class Unpickler:
