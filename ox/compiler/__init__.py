@@ -35,10 +35,13 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: Any = "native",
+    backend: Any = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
 ) -> Any:
     """A module or function whose calls are recorded, once for each kind of call, and then run as graphs.
     `torch.compile`; also a decorator, with arguments or without.
@@ -47,26 +50,36 @@ def compile(
         model: a module, or a function: of a forward, or of a whole training step.
         fullgraph: raise CompileError where something stays eager.
         dynamic: sizes may change from call to call.
-        backend: "native", "onnxruntime", "openvino", "eager", or an engine of your own.
+        backend: "native" (the default), "onnxruntime", "openvino", "eager", or an engine of your own.
         mode: PyTorch's, of which none has an effect.
         options: what the engine is given by name.
+        name: what messages call the function; its own name by default.
         disable: give the model back as it is.
+        recompile_limit: recordings before calls of new kinds stay eager; 8 by default. With `fullgraph`, such a call
+            raises CompileError.
+        isolate_recompiles: PyTorch's; without effect, because what one `ox.compile` recorded counts for no other.
 
     Raises:
-        ArgumentError: no module and no function.
+        ArgumentError: no module and no function, or a limit that is no count.
         CompileError: no such backend.
     """
+    chosen: dict[str, Any] = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": backend,
+        "options": options,
+        "name": name,
+        "recompile_limit": recompile_limit,
+    }
     if model is None:
-        return lambda function: compile(
-            function, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
-        )
+        return lambda function: compile(function, mode=mode, disable=disable, **chosen)
     if not callable(model):
         raise ArgumentError("this is no module and no function", got=type(model).__name__)
     if disable or isinstance(model, Compiled | OptimizedModule):
         return model
     if isinstance(model, Module):
-        return OptimizedModule(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)
-    return Compiled(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)
+        return OptimizedModule(model, **chosen)
+    return Compiled(model, **chosen)
 
 
 def disable(fn: Any = None, recursive: bool = True, **_: Any) -> Any:

@@ -22,12 +22,12 @@ from ox.compiler.trace import record
 from ox.core.changes import CHANGES
 from ox.core.mode import MODE
 from ox.dtypes import get_default_dtype
-from ox.errors import CompileError, OxError
+from ox.errors import ArgumentError, CompileError, OxError
 from ox.nn.base.hooks import GLOBAL_HOOKS
 from ox.tensors.tensor import Tensor
 
 LOG = logging.getLogger("ox.compile")
-MOST = 8  # recordings of one function
+RECOMPILE_LIMIT = 8  # recordings of one function, unless it asks for another number; PyTorch's
 MOST_PLANS = 32  # that are kept, of sizes that were declared to change
 _recording = RLock()
 _PLAIN_STATE = STATE.get()
@@ -49,6 +49,8 @@ class Compiled:
         dynamic: sizes may change from call to call: each gets a recording of its own, without a limit.
         backend: the engine; see `ox.compile`.
         options: what the engine's class is given by name.
+        name: what messages call it; the function's own name by default.
+        recompile_limit: recordings before calls of new kinds stay eager; 8 by default.
         repeatable: every call that is recorded is undone and run again by the engine, so that the bits of a result do
             not depend on when it was recorded: for runs that are stopped and resumed.
     """
@@ -59,13 +61,24 @@ class Compiled:
         *,
         fullgraph: bool = False,
         dynamic: bool | None = None,
-        backend: Any = "native",
+        backend: Any = None,
         options: dict[str, Any] | None = None,
+        name: str | None = None,
+        recompile_limit: int | None = None,
         repeatable: bool = False,
     ) -> None:
-        self.repeatable = repeatable
-        self.function, self.fullgraph, self.dynamic, self.backend = function, fullgraph, dynamic, backend
-        self.options = options
+        self.chosen = {
+            "fullgraph": fullgraph,
+            "dynamic": dynamic,
+            "backend": backend,
+            "options": options,
+            "name": name,
+            "recompile_limit": recompile_limit,
+            "repeatable": repeatable,
+        }
+        self.function, self.fullgraph, self.dynamic, self.repeatable = function, fullgraph, dynamic, repeatable
+        self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
+        self.limit = checked_limit(recompile_limit)
         self.engine = engine_of(backend, options)
         self.plans: dict[Any, list[Plan | Eager]] = {}
         self.recordings = 0
@@ -84,13 +97,7 @@ class Compiled:
         name = f"_compiled_{id(self)}"
         held = vars(instance)
         if name not in held:
-            held[name] = Compiled(
-                self.function.__get__(instance, owner),
-                fullgraph=self.fullgraph,
-                dynamic=self.dynamic,
-                backend=self.backend,
-                options=self.options,
-            )
+            held[name] = Compiled(self.function.__get__(instance, owner), **self.chosen)
         return held[name]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,7 +152,7 @@ class Compiled:
             counted = key
             if self.dynamic or any(getattr(t, "_dynamic", None) for t in tensors):
                 counted = sizes_left_out(key)
-            if self.recordings >= MOST and not (counted in self.keys and counted is not key):
+            if self.recordings >= self.limit and not (counted in self.keys and counted is not key):
                 return self._run_eagerly(self._limit(key, reason), args, kwargs)
             self._make_room()
             self._objects += objects
@@ -163,7 +170,7 @@ class Compiled:
                 try:
                     plan = Plan(trace, self.engine, reason)
                     known[:] = [plan, *[each for each in known if each is not again]]
-                    LOG.info("%s: recorded because %s", self._name(), reason)
+                    LOG.info("%s: recorded because %s", self.name, reason)
                     if self.repeatable:
                         trace.restore()
                         if plan.broken(tensors) is None:
@@ -182,7 +189,7 @@ class Compiled:
         if reason.again and again is None:
             known.append(Eager(reason))
             known[-1].changes = -1  # type: ignore[union-attr]
-            LOG.info("%s: recorded again at the next call, for %s", self._name(), reason)
+            LOG.info("%s: recorded again at the next call, for %s", self.name, reason)
             return
         if again is None:
             again = Eager(reason)
@@ -196,20 +203,21 @@ class Compiled:
             if self.fullgraph:
                 raise CompileError(text)
         self.eager[text] = self.eager.get(text, 0) + 1
-        LOG.warning("%s: stays eager: %s", self._name(), text)
+        LOG.warning("%s: stays eager: %s", self.name, text)
 
     def _limit(self, key: Any, reason: str) -> str:
         what = reason or changed_part(self.keys[-1], key)
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._name()} was recorded {MOST} times; calls of new kinds stay eager from now on. "
-                f"What changed last: {what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) "
-                "declares a size that changes; a number that changes can be a tensor",
+                f"{self.name} was recorded {self.limit} time{'s' * (self.limit > 1)}; "
+                f"calls of new kinds stay eager from now on. What changed last: {what}. "
+                "ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a "
+                "size that changes; a number that changes can be a tensor",
                 UserWarning,
                 stacklevel=4,
             )
-        return f"it was recorded {MOST} times: {what}"
+        return f"it was recorded {self.limit} time{'s' * (self.limit > 1)}: {what}"
 
     def _make_room(self) -> None:
         """Forget the oldest signatures, where sizes change without a limit."""
@@ -218,18 +226,15 @@ class Compiled:
 
     def _run_eagerly(self, reason: str, args: Any, kwargs: Any, said: bool = False) -> Any:
         if reason not in self.eager and not said:
-            LOG.warning("%s: stays eager: %s", self._name(), reason)
+            LOG.warning("%s: stays eager: %s", self.name, reason)
         self.eager[reason] = self.eager.get(reason, 0) + 1
         if self.fullgraph:
             raise CompileError(reason, expected="one graph (fullgraph=True)")
         return self.function(*args, **kwargs)
 
-    def _name(self) -> str:
-        return str(getattr(self.function, "__qualname__", type(self.function).__name__))
-
     def explain(self) -> Explanation:
         """What was recorded, for which calls, and what stayed eager and why; printed, it is text."""
-        return Explanation(self._name(), self.plans, self.history, self.eager)
+        return Explanation(self.name, self.plans, self.history, self.eager)
 
     def reset(self) -> None:
         """Forget all recordings."""
@@ -238,14 +243,24 @@ class Compiled:
         self.eager, self._objects = {}, []
 
     def __reduce__(self) -> Any:
-        return _compiled_again, (self.function, self.fullgraph, self.dynamic, self.backend, self.options)
+        return _compiled_again, (self.function, self.chosen)
 
 
-def _compiled_again(function: Any, fullgraph: bool, dynamic: bool | None, backend: Any, options: Any) -> Compiled:
-    return Compiled(function, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)
+def _compiled_again(function: Any, chosen: dict[str, Any]) -> Compiled:
+    return Compiled(function, **chosen)
+
+
+def checked_limit(recompile_limit: int | None) -> int:
+    """How often a function may be recorded. Raises ArgumentError for what is no count."""
+    if recompile_limit is None:
+        return RECOMPILE_LIMIT
+    if not isinstance(recompile_limit, int) or isinstance(recompile_limit, bool) or recompile_limit < 1:
+        raise ArgumentError("recompile_limit is no count", got=repr(recompile_limit), expected="1, 2, ... or None")
+    return recompile_limit
 
 
 def compiled_module_call(module: Any, options: dict[str, Any]) -> Compiled | None:
-    """What runs a module that is compiled in place; None with ``disable=True``. `mode` has no effect."""
-    chosen = {name: value for name, value in options.items() if name not in ("mode", "disable")}
+    """What runs a module that is compiled in place; None with ``disable=True``. See `ox.compile` for what has no
+    effect."""
+    chosen = {name: value for name, value in options.items() if name not in ("mode", "isolate_recompiles", "disable")}
     return None if options.get("disable") else Compiled(ModuleCall(module), **chosen)

@@ -19,11 +19,13 @@ SAME = {"inductor": "native", "cudagraphs": "native", "aot_eager": "eager"}
 
 
 def engine_of(backend: Any, options: dict[str, Any] | None) -> Engine:
-    """An engine from its name, or itself. PyTorch's "inductor" is "native", its "aot_eager" is "eager".
+    """An engine from its name, or itself; None is "native". PyTorch's "inductor" is "native", its "aot_eager" "eager".
 
     Raises:
         CompileError: no engine has that name.
     """
+    if backend is None:
+        backend = "native"
     if not isinstance(backend, str):
         if not hasattr(backend, "build"):
             raise CompileError(

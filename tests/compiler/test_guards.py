@@ -289,6 +289,33 @@ def test_the_limit_names_what_changes(caplog: pytest.LogCaptureFixture) -> None:
     assert len(recordings(compiled)) == 8
 
 
+def test_another_limit_and_name() -> None:
+    compiled = ox.compile(lambda x: x + 1, name="increment", recompile_limit=2, isolate_recompiles=True)
+    with pytest.warns(UserWarning, match=r"increment was recorded 2 times.*dimension 0 of argument 0 is 3 after 2"):
+        for n in range(1, 5):
+            assert compiled(ox.zeros(n)).tolist() == [1] * n
+    assert len(recordings(compiled)) == 2
+    strict = ox.compile(ox.nn.Identity(), fullgraph=True, recompile_limit=1)
+    strict(ox.zeros(1))
+    with pytest.warns(UserWarning, match="Identity was recorded 1 time;"), pytest.raises(ox.errors.CompileError):
+        strict(ox.zeros(2))
+    for wrong in (0, -1, 2.5, True):
+        with pytest.raises(ox.errors.ArgumentError, match="recompile_limit is no count"):
+            ox.compile(lambda x: x, recompile_limit=wrong)
+
+
+def test_a_method_keeps_the_choices() -> None:
+    class Net:
+        @ox.compile(recompile_limit=1, name="twice")
+        def double(self, x: ox.Tensor) -> ox.Tensor:
+            return x * 2
+
+    net = Net()
+    net.double(ox.ones(1))
+    with pytest.warns(UserWarning, match="twice was recorded 1 time;"):
+        assert net.double(ox.ones(2)).tolist() == [2, 2]
+
+
 def test_declared_sizes_have_no_limit() -> None:
     compiled = ox.compile(lambda x: x + 1, dynamic=True)
     marked = ox.compile(lambda x: x + 1)

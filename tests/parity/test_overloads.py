@@ -44,6 +44,7 @@ EXCEPTIONS: dict[str, str] = {
     "torch*.m??(other)": "found by its type: max(x, y), or other=",
     "torch.nn.functional.conv?d(padding)": "a schema for each type of padding",
     "torch.conv?d(padding)": "a stub for each type of padding: a number and 'same' or 'valid'",
+    "torch.compile(shapes_spec)": "documented nowhere; ox.compiler.mark_dynamic declares sizes that change",
     "torch.enable_grad(orig_func)": "what a decorator passes to itself",
     "torch.group_norm(cudnn_enabled)": "a choice of kernel",
     "torch.layer_norm(cudnn_enable)": "a choice of kernel",
