@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 import ox
 from ox import temporary_files
@@ -35,13 +36,6 @@ def killed(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def wait_for(there: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < give_up
-        time.sleep(0.002)
-
-
 def hold(path: Path) -> None:
     with temporary_files.file_beside(path) as held:
         held.write_bytes(b"half")
@@ -61,7 +55,7 @@ def test_only_what_nobody_writes_is_removed(tmp_path: Path, kind: str) -> None:
     names = temporary_files.ANY if kind == "file" else temporary_files.re.compile("ox-test-.*")
     pid = forked(work)
     try:
-        wait_for(lambda: [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size])
+        wait_until(lambda: [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size])
         temporary_files.remove_abandoned(tmp_path, names)
         assert len(os.listdir(tmp_path)) == 1
     finally:
@@ -73,7 +67,7 @@ def test_only_what_nobody_writes_is_removed(tmp_path: Path, kind: str) -> None:
 def test_the_next_of_its_kind_removes_it(tmp_path: Path) -> None:
     for work in (lambda: hold(tmp_path / "x [1]"), lambda: hold_folder(tmp_path)):
         pid = forked(work)
-        wait_for(lambda: [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size])
+        wait_until(lambda: [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size])
         killed(pid)
         ox.save(1, tmp_path / "y")  # another file's, which is not looked for
         left = len(os.listdir(tmp_path))
@@ -97,7 +91,7 @@ def test_a_worker_that_outlives_its_parent_holds_nothing(tmp_path: Path) -> None
             signal.pause()
 
     pid = forked(with_a_worker)
-    wait_for(worker.is_file)
+    wait_until(worker.is_file)
     killed(pid)
     try:
         temporary_files.remove_abandoned(tmp_path)

@@ -14,8 +14,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +32,7 @@ FLAGS = (*COMMON_FLAGS, "-march=native", "-shared")
 GENERATED_FLAGS = (*FLAGS, "-fwrapv", f"-I{SOURCE}")
 GENERATED_INCLUDES = ("generated.h", "words.h", "float_math.h", "blocks.h")
 GENERATED = 256  # libraries of generated sources that are kept
-SECONDS = 600  # a compiler that takes longer hangs; zig, which makes its C++ library first, takes a minute of CPU time
+SECONDS = 300  # a compiler that takes longer hangs; zig, which makes its C++ library first, takes a minute of CPU time
 BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
 
@@ -40,6 +42,33 @@ class CompilerError(Exception):
 
 class NoCompilerError(CompilerError):
     """There is no compiler to try."""
+
+
+class _Terminated(BaseException):
+    """SIGTERM came."""
+
+
+@contextmanager
+def _cleaning_up_at_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process as it always does, but after the compiler and its files. A handler of the user's own
+    stays as it is; in other threads than the main one Python allows none."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def terminate(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the clean-up
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except _Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def find_compiler() -> list[str]:
@@ -82,7 +111,8 @@ def library(cache: Path | None = None) -> Path:
         return found
     if sys.stderr.isatty():
         print("compiling the kernels of ox for this processor (once, some seconds)", file=sys.stderr)
-    return _compile([*command, *FLAGS], SOURCE / "kernels.cpp", folder, key)
+    with _cleaning_up_at_sigterm():
+        return _compile([*command, *FLAGS], SOURCE / "kernels.cpp", folder, key)
 
 
 def generated_library(text: str, cache: Path | None = None) -> Path:
@@ -104,7 +134,7 @@ def generated_library(text: str, cache: Path | None = None) -> Path:
         with suppress(OSError):
             os.utime(found)
         return found
-    with tempfile.TemporaryDirectory(prefix="ox-generated-") as temporary:
+    with _cleaning_up_at_sigterm(), tempfile.TemporaryDirectory(prefix="ox-generated-") as temporary:
         source = Path(temporary) / "generated.cpp"
         source.write_text(text)
         made = _compile([*command, *GENERATED_FLAGS], source, folder, key)

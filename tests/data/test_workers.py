@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 import ox
 from ox.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
@@ -476,14 +477,6 @@ def test_a_hang_ends_with_the_timeout() -> None:
     assert "sample 7 of the dataset, number 3 of batch 1" in str(caught.value)
     del caught, loader
     wait_until(lambda: children() <= before)
-
-
-def wait_until(true: Any) -> None:
-    for _ in range(1500):
-        if true():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it did not come true")
 
 
 def test_workers_have_no_workers() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from ox.kernels import Library, address, compiler
 from ox.kernels.library import _fast_address, _slow_address
@@ -134,6 +136,37 @@ def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(compiler, "SECONDS", 0.2)
     with pytest.raises(compiler.CompilerError, match="took more than"):
         compiler.library(tmp_path / "cache")
+
+
+def test_sigterm_ends_the_compiler_too(tmp_path: Path) -> None:
+    slow = script(tmp_path, f"echo $$ > {tmp_path}/starting; mv {tmp_path}/starting {tmp_path}/pid; exec sleep 600")
+    process = started(tmp_path / "cache", CXX=slow)
+    pid = tmp_path / "pid"
+    wait_until(pid.exists)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert [path.name for path in (tmp_path / "cache").rglob("*")] == ["kernels"]
+
+
+def test_a_handler_of_sigterm_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And the default comes back."""
+    monkeypatch.setenv("CXX", script(tmp_path, f"kill -TERM {os.getpid()}; exit 1"))
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        with pytest.raises(compiler.CompilerError, match="failed"):
+            compiler.library(tmp_path / "cache")
+        assert came == [signal.SIGTERM]
+        monkeypatch.setenv("CXX", script(tmp_path, "exit 1"))
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with pytest.raises(compiler.CompilerError, match="failed"):
+            compiler.library(tmp_path / "cache")
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_folder_that_cannot_be_made(library: Library, tmp_path: Path) -> None:

@@ -172,3 +172,15 @@ def test_some_inputs_only(name: str) -> None:
 
 def _first(result: Any) -> Tensor:
     return result[0] if isinstance(result, tuple) else result
+
+
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+@pytest.mark.parametrize("count", [1, 64])
+@pytest.mark.parametrize("name", ["Elu", "Selu", "Celu", "HardSwish", "Mish", "Swish", "Gelu", "Softplus"])
+def test_where_activations_end(name: str, count: int, dtype: Any) -> None:
+    """NaN arrives as NaN, and far above 0 the slope is 1 (Selu's is gamma)."""
+    x = make_tensor(np.array([np.nan, 1e30, 30.0] * count, dtype)).requires_grad_()
+    (found,) = grad(OPS[name](x).sum(), x)
+    slope = 1.0507010221481323 if name == "Selu" else 1
+    assert np.isnan(found.numpy()[::3]).all()
+    np.testing.assert_allclose(found.numpy().reshape(-1, 3)[:, 1:], slope, rtol=1e-6)

@@ -11,7 +11,7 @@ from ox.dtypes import FLOATS
 from ox.errors import ShapeError
 from ox.ops.elementwise.activation import Sigmoid
 from ox.ops.elementwise.arithmetic import Abs, Add, Div, Exp, Min, Mul, Sub
-from ox.ops.elementwise.comparison import And, Greater, Less, Where
+from ox.ops.elementwise.comparison import And, Greater, GreaterOrEqual, Less, Where
 
 __all__ = ["HardSigmoid", "HardSwish", "Mish", "Silu", "Softplus", "Softsign", "SwiGLU", "Swish"]
 
@@ -79,7 +79,7 @@ def HardSwishGradient(g: T, X: T) -> T:
     """g times the slope of HardSwish at X."""
     inside = Add(Mul(X, constant(1 / 3, g)), constant(0.5, g))
     outside = Where(Greater(X, constant(0, g)), g, constant(0, g))
-    return Where(Less(Abs(X), constant(3, g)), Mul(g, inside), outside)
+    return Where(GreaterOrEqual(Abs(X), constant(3, g)), outside, Mul(g, inside))  # NaN stays NaN
 
 
 @operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
@@ -106,12 +106,13 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
 def MishGradient(g: T, X: T) -> T:
     """g times the slope of Mish at X."""
     one, two = constant(1, g), constant(2, g)
-    n = Exp(Min(X, constant(20, g)))
+    held = Min(X, constant(20, g))  # beyond, the slope is 1
+    n = Exp(held)
     u = Mul(n, Add(n, two))
     below = Div(two, Add(u, two))  # 1 - t, where t = tanh(Softplus(X))
     t = Sub(one, below)
     bend = Mul(Mul(below, Add(one, t)), Div(n, Add(n, one)))
-    return Mul(g, Add(t, Mul(X, bend)))
+    return Mul(g, Add(t, Mul(held, bend)))
 
 
 def _swish(xp: XP, X: Array, alpha: float) -> Array:

@@ -11,7 +11,7 @@ from ox.core.upcast import in_float32
 from ox.dtypes import FLOATS, INTEGERS, float16, float32, float64, int32, int64, uint32, uint64
 from ox.errors import ShapeError
 from ox.ops.elementwise.arithmetic import Exp, Mul
-from ox.ops.elementwise.comparison import Greater, Less, Or, Where
+from ox.ops.elementwise.comparison import Greater, GreaterOrEqual, Less, Or, Where
 
 __all__ = ["Celu", "Elu", "LeakyRelu", "PRelu", "Selu", "Shrink", "ThresholdedRelu"]
 
@@ -125,6 +125,6 @@ def _(g: TensorBase, X: TensorBase, alpha: float) -> TensorBase:
 def BelowZero(g: T, X: T, *, factor: float = 1.0, rate: float = 1.0) -> T:
     """g, times `factor` exp(`rate` X) where X is not above 0: what arrives before an exponential rectifier."""
     zero = constant(0, g)
-    below = Where(Less(X, zero), X, zero)  # without a slope at 0, where Min would share it
+    below = Where(GreaterOrEqual(X, zero), zero, X)  # without a slope at 0, where Min would share it; NaN stays NaN
     bent = Exp(Mul(below, constant(rate, g)))
     return Where(Greater(X, zero), g, Mul(g, Mul(bent, constant(factor, g))))

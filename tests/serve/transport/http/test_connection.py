@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from waiting import wait_until
 
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.transport.http import Exchange
@@ -25,13 +26,6 @@ from ox.serve.transport.http.connection import Connection
 
 INFER = b"/v2/models/mlp/infer"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < give_up, "it never came true"
-        time.sleep(0.01)
 
 
 def post(body: bytes, *headers: bytes) -> bytes:
@@ -294,14 +288,14 @@ def test_limits_of_the_whole_server(mlp: Any, connect: Any) -> None:
         assert status == 503 and headers["retry-after"] == "1"
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n" % INFER
         clients[0].send(head + b" " * 1900)
-        wait_for(lambda: server._listener_state.buffered >= 1900)
+        wait_until(lambda: server._listener_state.buffered >= 1900)
         clients[1].send(head + b" " * 1900)
         assert clients[1].reply()[0] == 503
         clients[0].send(b" " * 100)
         assert clients[0].reply()[0] == 400
         for client in clients[:2]:
             client.socket.close()
-        wait_for(lambda: server._listener_state.buffered == 0)
+        wait_until(lambda: server._listener_state.buffered == 0)
         clients[2].send(LIVE)
         assert clients[2].reply()[0] == 200
         for client in clients:
