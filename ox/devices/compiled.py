@@ -12,7 +12,14 @@ import numpy as np
 
 from ox.devices import dispatch
 from ox.devices.compiled_attention import attention, attention_gradient
-from ox.devices.compiled_conv import conv, conv_transpose, conv_weights, max_pool, max_pool_gradient
+from ox.devices.compiled_conv import (
+    average_pool_gradient,
+    conv,
+    conv_transpose,
+    conv_weights,
+    max_pool,
+    max_pool_gradient,
+)
 from ox.devices.compiled_copy import dense, triangle, where
 from ox.devices.compiled_dropout import dropout
 from ox.devices.compiled_matmul import gemm, linear, linear_gradient, matmul
@@ -228,6 +235,7 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.BlockwiseAttentionGradient": (0, attention_gradient),
     "MaxPool": (0, max_pool),
     "ox.MaxPoolGradient": (0, max_pool_gradient),
+    "ox.AveragePoolGradient": (0, average_pool_gradient),
     "Conv": (0, conv),
     "ConvTranspose": (0, conv_transpose),
     "ox.ConvWeights": (0, conv_weights),

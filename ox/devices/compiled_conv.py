@@ -1,4 +1,4 @@
-"""Convolutions and max pooling of one and two spatial dimensions on the compiled kernels; others are left to the next
+"""Convolutions and pooling of one and two spatial dimensions on the compiled kernels; others are left to the next
 executor."""
 
 from __future__ import annotations
@@ -193,5 +193,28 @@ def max_pool_gradient(library: Library, arrays: list[Any], attributes: dict[str,
     result = library.empty(shape, np.float32)
     library.ox_max_pool_backward(
         shape[0] * shape[1], prod(shape[2:]), prod(g.shape[2:]), address(g), address(places), address(result)
+    )
+    return result
+
+
+def average_pool_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """AveragePoolGradient."""
+    (g,) = arrays
+    shape, kernel = tuple(attributes["shape"]), list(attributes["kernel_shape"])
+    rank = len(kernel)
+    pairs = _pairs(attributes, rank)
+    if pairs is None or not _usable(arrays) or not prod(shape) or g.ndim != rank + 2:
+        return None
+    strides, dilations, begins, ends = pairs
+    if min(*begins, *ends) < 0:
+        return None
+    image = _two(shape[2:])
+    around = zip(image, begins, ends, strict=True)
+    counted = [(-b, n + e) if attributes.get("count_include_pad") else (0, n) for n, b, e in around]
+    g = library.dense(g)
+    result = library.empty(shape, np.float32)
+    numbers = [*image, *_two(g.shape[2:]), *_two(kernel), *strides, *begins, *dilations, *counted[0], *counted[1]]
+    library.ox_average_pool_backward(
+        shape[0] * shape[1], library.numbers(np.array(numbers, np.int64)), address(g), address(result)
     )
     return result

@@ -113,6 +113,22 @@ def allowed(*shape: int) -> Any:
     return mask
 
 
+def average_pool_gradient() -> list[Call]:
+    calls: list[Call] = []
+    for shape, kernel, strides, dilations, pads, ceil_mode in (
+        ([3, 5, 12, 11], [2, 2], [2, 2], [1, 1], [0, 0, 0, 0], 0),
+        ([3, 5, 12, 11], [3, 2], [1, 1], [1, 1], [1, 0, 1, 1], 0),
+        ([2, 3, 13, 70], [3, 5], [2, 3], [1, 2], [1, 2, 0, 1], 1),
+        ([3, 5, 40], [3], [2], [2], [1, 1], 1),
+    ):
+        for count_include_pad in (0, 1):
+            attributes = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads,
+                          "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}  # fmt: skip
+            g = OPS["AveragePool"](f(*shape), **attributes).array
+            calls.append(([f(*g.shape)], {"shape": shape, **attributes}))
+    return calls
+
+
 def attention(gradient: bool) -> list[Call]:
     calls: list[Call] = []
     shapes = (((2, 3), 70, 70, 16, 16), ((1,), 200, 150, 33, 20), ((2,), 5, 300, 64, 64))
@@ -351,6 +367,7 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "ox.MaxPoolGradient": lambda: [
         ([f(3, 5, 12), R.integers(0, 40, (3, 5, 12)) + 40 * np.arange(15).reshape(3, 5, 1)], {"shape": [3, 5, 40]})
     ],
+    "ox.AveragePoolGradient": lambda: average_pool_gradient(),
     "ox.BlockwiseAttention": lambda: attention(gradient=False),
     "ox.BlockwiseAttentionGradient": lambda: attention(gradient=True),
 }

@@ -156,6 +156,20 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
         for name in ("ox.ReluGradient", "ox.TanhGradient", "ox.SigmoidGradient")
     },
     "ox.MaxPoolGradient": lambda: [call(single(1, 2, 2), ints(3, 1, 6, 7).reshape(1, 2, 2), shape=[1, 2, 4])],
+    "ox.AveragePoolGradient": lambda: [
+        call(single(1, 2, 3, 3), shape=[1, 2, 5, 6], **attributes)
+        for attributes in (
+            {"kernel_shape": [2, 3], "strides": [2, 2], "dilations": [1, 1], "pads": [0, 1, 1, 0], "ceil_mode": 0},
+            {
+                "kernel_shape": [2, 2],
+                "strides": [2, 2],
+                "dilations": [1, 2],
+                "pads": [0, 0, 1, 2],
+                "ceil_mode": 1,
+                "count_include_pad": 1,
+            },
+        )
+    ],
     "ox.BlockwiseAttention": lambda: [
         *[
             call(single(2, 3, 4), single(2, 3, 4), single(2, 3, 5), scale=0.5, causal=causal, outputs=2)

@@ -125,7 +125,7 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
             ox.BatchNormalizationGradient ox.LayerNormalizationGradient ox.GroupNormalizationGradient
             ox.RMSNormalizationGradient ox.CrossEntropy ox.CrossEntropyGradient ox.WeightedCrossEntropy
             ox.WeightedCrossEntropyGradient ox.SoftCrossEntropy ox.SoftCrossEntropyGradient ox.PhiloxDropout
-            ox.MeanCrossEntropy ox.CumulativeArgMax ox.LogCumSumExp
+            ox.MeanCrossEntropy ox.CumulativeArgMax ox.LogCumSumExp ox.AveragePoolGradient
             """
         ),
         "none: it moves, places or sorts": names(

@@ -20,7 +20,8 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 RECORDABLE = frozenset(
     (
         "ox.Linear", "ox.LinearGradient", "MatMul", "Gemm", "Conv", "ConvTranspose", "ox.ConvWeights", "MaxPool",
-        "ox.MaxPoolGradient", "Softmax", "ox.SoftmaxGradient", "LogSoftmax", "ox.LogSoftmaxGradient",
+        "ox.MaxPoolGradient", "ox.AveragePoolGradient", "Softmax", "ox.SoftmaxGradient", "LogSoftmax",
+        "ox.LogSoftmaxGradient",
         "ox.CrossEntropy", "ox.MeanCrossEntropy", "ox.CrossEntropyGradient", "LayerNormalization",
         "ox.LayerNormalizationGradient", "ox.BatchNormalizationGradient", "ox.BlockwiseAttention",
         "ox.BlockwiseAttentionGradient",

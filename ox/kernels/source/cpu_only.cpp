@@ -72,6 +72,11 @@ HOST(ox_max_pool_backward, long long planes, long long size, long long out_size,
     ox::max_pool_backward(planes, size, out_size, gradient, places, result);
 } DONE
 
+// `shape` are the numbers of ox::Averaging
+HOST(ox_average_pool_backward, long long planes, const long long* shape, const float* gradient, float* result) {
+    ox::average_pool_backward(planes, *reinterpret_cast<const ox::Averaging*>(shape), gradient, result);
+} DONE
+
 static const ox::Recurrence& recurrence(const long long* shape) { return *reinterpret_cast<const ox::Recurrence*>(shape); }
 
 // `shape` are the numbers of ox::Recurrence; `lengths` and `y_gradient` may be 0

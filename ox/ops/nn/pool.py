@@ -182,10 +182,11 @@ def _always_full(window: Window, count_include_pad: int) -> bool:
 
 def spread(g: TensorType, window: Window, shape: Ints) -> TensorType:
     """A cotangent of sums under a window over [N, C, ...] of `shape`, given to all that the window met."""
-    images = reshape_to(g, [shape[0] * shape[1], 1, *g.shape[2:]])
+    images = reshape_to(g, [g.shape[0] * g.shape[1], 1, *g.shape[2:]])
     taps = ones([1, 1, *window.kernel], g)
     met = OPS["ConvTranspose"](images, taps, strides=window.strides, dilations=window.dilations)
-    return reshape_to(pad_to(met, [-b for b, _ in window.padding(shape[2:])], shape[2:]), shape)
+    placed = pad_to(met, [-b for b, _ in window.padding(shape[2:])], shape[2:])
+    return reshape_to(placed, [*g.shape[:2], *shape[2:]])
 
 
 @AveragePool.gradient("X")
@@ -201,17 +202,51 @@ def _(
     strides: Ints | None,
 ) -> TensorBase:
     window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    sizes = X_shape[2:]
-    before = [b for b, _ in window.padding(sizes)]
+    if any(isinstance(n, Dim) for n in X_shape):
+        return _averaged_back(g, window, X_shape, count_include_pad)
+    befores, behinds = zip(*window.padding(X_shape[2:]), strict=True)
+    made: TensorBase = AveragePoolGradient(
+        g,
+        shape=list(X_shape),
+        kernel_shape=list(window.kernel),
+        strides=list(window.strides),
+        dilations=list(window.dilations),
+        pads=[*befores, *behinds],
+        ceil_mode=int(bool(window.ceil) and not window.same),
+        count_include_pad=count_include_pad,
+    )
+    return made
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def AveragePoolGradient(
+    g: T,
+    *,
+    shape: Sequence[int],
+    kernel_shape: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+) -> T:
+    """g [N, C, ...], each divided by the taps that its window counts and given to all that it met in a tensor of this
+    shape."""
+    window = Window(kernel_shape, strides, dilations, pads, ceil_mode=ceil_mode)
+    return _averaged_back(g, window, tuple(shape), count_include_pad)
+
+
+def _averaged_back(g: TensorBase, window: Window, shape: tuple[Any, ...], count_include_pad: int) -> TensorBase:
+    sizes = shape[2:]
     if _always_full(window, count_include_pad):
         g = g * (1 / prod(window.kernel))
     else:
         # how many taps count: the same window summed over ones
         placed = window.padding(sizes)
         counted = [n + b + e if count_include_pad else n for n, (b, e) in zip(sizes, placed, strict=True)]
-        fronts = [0 if count_include_pad else b for b in before]
+        fronts = [0 if count_include_pad else b for b, _ in placed]
         covered = [(p - 1) * s + e for p, s, e in zip(g.shape[2:], window.strides, window.extents, strict=True)]
         inside = pad_to(ones([1, 1, *counted], g), fronts, covered)
         taps = ones([1, 1, *window.kernel], g)
         g = g / OPS["Conv"](inside, taps, strides=window.strides, dilations=window.dilations)
-    return spread(g, window, X_shape)
+    return spread(g, window, shape)

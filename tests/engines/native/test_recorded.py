@@ -85,6 +85,21 @@ CASES: dict[str, list[tuple[Callable[[], Arrays], dict[str, Any], int]]] = {
         (lambda: [f(2, 3, 9, 9)], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}, 2),
     ],
     "ox.MaxPoolGradient": [(pooled, {"shape": [2, 3, 8, 8]}, 1)],
+    "ox.AveragePoolGradient": [
+        (
+            lambda: [f(2, 3, 4, 4)],
+            {
+                "shape": [2, 3, 8, 8],
+                "kernel_shape": [3, 3],
+                "strides": [2, 2],
+                "dilations": [1, 1],
+                "pads": [1, 1, 1, 1],
+                "ceil_mode": 0,
+                "count_include_pad": 0,
+            },
+            1,
+        )
+    ],
     "Softmax": [(lambda: [f(40, 70)], {"axis": -1}, 1)],
     "ox.SoftmaxGradient": [(lambda: [f(40, 70), f(40, 70)], {"axis": -1}, 1)],
     "LogSoftmax": [(lambda: [f(40, 70)], {"axis": -1}, 1)],
