@@ -134,6 +134,7 @@ OPTIMIZERS: list[Callable[[Any], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_random_program(seed: int) -> None:
     random = np.random.default_rng(seed)

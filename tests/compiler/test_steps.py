@@ -97,6 +97,7 @@ def training_step(program: Program) -> Any:
     return step
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_whole_step(model: str, optimizer: str) -> None:

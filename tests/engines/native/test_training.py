@@ -12,6 +12,7 @@ from ox.engines.native import Native
 STEPS = 20
 
 
+@pytest.mark.slow_after(5)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_it_ends_where_eager_training_ends(name: str, optimizer: str) -> None:
