@@ -100,6 +100,13 @@ def cannot_record(error: Any, again: bool = False) -> None:
     recording.refuse(error, again)
 
 
+def values_are_checked() -> bool:
+    """Whether a call may raise an error for the numbers in its tensors: not in a recording for a file, which must hold
+    for all of them. A call that `ox.compile` records is checked as the eager one that it is."""
+    recording = MODE.get().recording
+    return recording is None or recording.guarded
+
+
 def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:
     """A copy with some switches changed; a third of the time of `dataclasses.replace`."""
     get = changes.get

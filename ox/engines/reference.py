@@ -9,10 +9,12 @@ from typing import Any
 from ox.autograd.accumulate_grad import owner
 from ox.core.mode import switch_mode
 from ox.core.operator import make_tensor
+from ox.engines.class_check import CHECKED, check_classes
 from ox.engines.engine import Array, Task
-from ox.errors import ArgumentError
-from ox.graph.ir import Value
-from ox.graph.replay import replay
+from ox.errors import ArgumentError, ShapeError
+from ox.graph.ir import Node, Value
+from ox.graph.replay import call, replay
+from ox.tensors.tensor import Tensor
 
 
 class Reference:
@@ -42,7 +44,7 @@ class Replayed:
             if array.dtype != dtype or not fits:
                 raise _misfit_error(value, array)
         with switch_mode(recording=None, grad=False, autocast=None):
-            found = replay(self.graph, [make_tensor(array) for array in arrays])
+            found = replay(self.graph, [make_tensor(array) for array in arrays], run=_checked)
         made = [tensor.array for tensor in found]
         # what is returned is memory of its own: not an input's, a constant's, or that of another output
         taken = {id(owner(array)) for array in (*arrays, *self.graph.constants.values())}
@@ -60,6 +62,17 @@ class Replayed:
     def explain(self) -> list[str]:
         """One line: how many operators run one by one."""
         return [f"{len(self.graph.nodes)} operators, one by one"]
+
+
+def _checked(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    """A call of a node. Raises ShapeError for a class out of range, which the operator itself does not look for."""
+    if node.key in CHECKED:
+        try:
+            check_classes([None if x is None else x.array for x in inputs], node.attributes)
+        except ShapeError as error:
+            error.where = node.place or error.where
+            raise
+    return call(node, inputs)
 
 
 def _misfit_error(value: Value, array: Any) -> ArgumentError:

@@ -13,7 +13,7 @@ from ox.core.operator import OPS, Operator
 from ox.core.subgraph import Control
 from ox.devices import Accelerated, accelerated
 from ox.devices.executors import dispatch
-from ox.engines.native.class_check import check_classes
+from ox.engines.class_check import CHECKED, check_classes
 from ox.errors import LoadError, OxError
 from ox.graph.ir import Node
 from ox.ops.control.sequence import OfSequences
@@ -30,7 +30,7 @@ class KernelCall:
         self.attributes = dict(node.attributes)
         if op.takes_output_count:
             self.attributes["outputs"] = len(node.outputs)
-        self.check: Check | None = check_classes if op.name in CHECKED and op.domain == "ox" else None
+        self.check: Check | None = check_classes if node.key in CHECKED else None
         self._accelerated: Accelerated | None = None
         self._types: list[Any] | None = None
 
@@ -99,11 +99,6 @@ def call_of(node: Node) -> KernelCall | TensorCall:
     if op is None:
         raise LoadError(f"ox has no operator {node.key}", where=node.place or node.name)
     return TensorCall(op, node) if isinstance(op, (Control, OfSequences)) else KernelCall(op, node)
-
-
-# Their compiled kernels read the score at the place that a target names.
-CHECKED = frozenset(("CrossEntropy", "MeanCrossEntropy", "CrossEntropyGradient", "WeightedCrossEntropy",
-                     "WeightedCrossEntropyGradient"))  # fmt: skip
 
 
 def _as_array(result: Any) -> Array:

@@ -10,7 +10,7 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints, scalar_like
-from ox.core.mode import MODE
+from ox.core.mode import values_are_checked
 from ox.core.promotion import promote_operands
 from ox.dtypes import float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
@@ -146,7 +146,7 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
             if t.shape != x.shape
             else "target.argmax(1), or float probabilities",
         )
-    if MODE.get().recording is None and t.size and isinstance(t, np.ndarray):
+    if values_are_checked() and t.size and isinstance(t, np.ndarray):
         low, high, classes = np.minimum.reduce(t, None), np.maximum.reduce(t, None), x.shape[axis]
         if low < 0 or high >= classes:
             wrong = t[((t < 0) | (t >= classes)) & (t != ignore_index)]

@@ -10,7 +10,7 @@ from ox import ops
 from ox.autograd.grad_mode import no_grad
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints, on_device_of, positions, scalar, scalar_like
-from ox.core.mode import MODE
+from ox.core.mode import values_are_checked
 from ox.core.promotion import cast
 from ox.dtypes import int64
 from ox.errors import ArgumentError, BoundsError, DTypeError, ShapeError
@@ -81,7 +81,7 @@ def _check(input: Tensor, weight: Tensor) -> None:
     indices, entries = input.array, weight.static_shape[0]
     if indices.dtype.kind != "i" or indices.dtype.itemsize < 4:
         raise DTypeError(f"embedding does not take {indices.dtype} indices", expected="int64 or int32", hint="x.long()")
-    if MODE.get().recording is None and indices.size and isinstance(indices, np.ndarray):
+    if values_are_checked() and indices.size and isinstance(indices, np.ndarray):
         low, high = indices.min(), indices.max()
         if low < 0 or high >= entries:
             raise BoundsError(

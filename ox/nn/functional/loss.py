@@ -8,7 +8,7 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import scalar_like
-from ox.core.mode import MODE
+from ox.core.mode import values_are_checked
 from ox.core.promotion import promote_operands
 from ox.errors import ArgumentError, ShapeError
 from ox.functions.operand_arguments import floating as floats
@@ -140,7 +140,7 @@ def binary_cross_entropy(
     same_shape("binary_cross_entropy", input, target)
     floating("binary_cross_entropy", input, target)
     x, t = promote_operands(input, target)
-    if MODE.get().recording is None and x.array.size:
+    if values_are_checked() and x.array.size:
         low, high = float(x.array.min()), float(x.array.max())
         if low < 0 or high > 1:
             raise ArgumentError(
@@ -275,7 +275,7 @@ def gaussian_nll_loss(
         elif shape[:-1] != own[:-1] or own[-1] != 1:
             raise ShapeError("a variance does not fit", expected=f"var {list(shape)}", got=f"var {list(own)}")
     x, v = promote_operands(x, v)
-    if MODE.get().recording is None and v.array.size and float(v.array.min()) < 0:
+    if values_are_checked() and v.array.size and float(v.array.min()) < 0:
         raise ArgumentError("a variance is 0 or more", got=str(v.array.min()))
     # the gradient passes as if nothing were clamped, so that a variance that fell below eps can rise again
     v = ops.Add(v, ops.Sub(ops.Clip(v.detach(), scalar_like(eps, v)), v.detach()))

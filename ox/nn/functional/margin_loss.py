@@ -10,7 +10,7 @@ import numpy as np
 from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.constants import ints, scalar, scalar_like
-from ox.core.mode import MODE
+from ox.core.mode import values_are_checked
 from ox.core.promotion import promote_operands
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
@@ -176,7 +176,7 @@ def _rows(name: str, input: Tensor) -> Tensor:
 
 def _range(name: str, target: Tensor, low: int, count: int) -> None:
     t = target.array
-    if MODE.get().recording is None and t.size and (int(t.min()) < low or int(t.max()) >= count):
+    if values_are_checked() and t.size and (int(t.min()) < low or int(t.max()) >= count):
         wrong = int(t.min()) if int(t.min()) < low else int(t.max())
         raise ShapeError(f"{name} met a class out of range", expected=f"{low} to {count - 1}", got=str(wrong))
 

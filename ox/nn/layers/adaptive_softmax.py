@@ -9,7 +9,7 @@ import numpy as np
 
 from ox import ops
 from ox.core.constants import ints, scalar_like, zeros
-from ox.core.mode import MODE
+from ox.core.mode import MODE, values_are_checked
 from ox.core.operator import as_input
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ShapeError
@@ -92,7 +92,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         classes("AdaptiveLogSoftmaxWithLoss", target, input.static_shape[:-1], input.static_shape)
         t = ops.Unsqueeze(target, ints(0)) if single else target
         known = MODE.get().recording is None
-        if known and t.array.size and (int(t.array.min()) < 0 or int(t.array.max()) >= self.n_classes):
+        if values_are_checked() and t.array.size and (int(t.array.min()) < 0 or int(t.array.max()) >= self.n_classes):
             raise ShapeError("a class is out of range", expected=f"0 to {self.n_classes - 1}")
         head = F.log_softmax(self.head(x), 1)
         cluster = self._cluster_of(t)

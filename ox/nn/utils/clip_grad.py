@@ -11,7 +11,7 @@ import numpy as np
 
 from ox import ops
 from ox.core.constants import scalar, scalar_like
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, switch_mode, values_are_checked
 from ox.core.multi_tensor import count_kernel_write, owner, scale_in_place, sum_of_squares
 from ox.core.promotion import cast
 from ox.errors import GradientError
@@ -66,12 +66,12 @@ def get_total_norm(
         total = _fast_norm(chosen, norm_type) if _eager(chosen) else None
         if total is None:
             total = total_norm(chosen, float(norm_type))
-    if error_if_nonfinite and MODE.get().recording is None and not np.isfinite(float(total.array)):
-        names = [i for i, g in enumerate(chosen) if not np.isfinite(np.asarray(g).sum())]
+    if error_if_nonfinite and values_are_checked() and not np.isfinite(float(total)):
+        names = [i for i, g in enumerate(chosen) if not np.isfinite(np.asarray(g)).all()]
         raise GradientError(
             "the norm of the gradients is not finite",
             expected="a finite norm",
-            got=f"{float(total.array)}, from parameters {names[:8]}",
+            got=f"{float(total.array)}{f', from parameters {names[:8]}' if names else ''}",
             hint="a smaller learning rate, or look at the loss",
         )
     return total

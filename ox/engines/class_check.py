@@ -8,6 +8,17 @@ import numpy as np
 
 from ox.errors import ShapeError
 
+# Their compiled kernels read the score at the place that a target names.
+CHECKED = frozenset(
+    (
+        "ox.CrossEntropy",
+        "ox.MeanCrossEntropy",
+        "ox.CrossEntropyGradient",
+        "ox.WeightedCrossEntropy",
+        "ox.WeightedCrossEntropyGradient",
+    )
+)
+
 
 def check_classes(arrays: list[Any], attributes: dict[str, Any]) -> None:
     """For a call of a cross entropy or its gradient: the scores [N, C] are its first matrix, the target [N] follows.

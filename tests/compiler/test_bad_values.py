@@ -1,0 +1,81 @@
+"""Errors for the numbers in tensors: in a call that is recorded, and in later ones, which an engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ox
+import ox.nn.functional as F
+from ox import nn
+from ox.errors import ArgumentError, BoundsError, GradientError, OxError, ShapeError
+
+GOOD = [0, 1, 2, 0, 1, 2, 0, 1]
+BACKENDS = ["native", "eager", "onnxruntime"]
+
+
+def step_of(model: nn.Module) -> Callable[..., Any]:
+    optimizer = ox.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: ox.Tensor, target: ox.Tensor) -> ox.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2, 5])
+@pytest.mark.parametrize("wrong", [3, -5, 10**9])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_class_out_of_range_harms_nothing(backend: str, wrong: int, calls: int) -> None:
+    model = nn.Linear(4, 3)
+    compiled = ox.compile(step_of(model), backend=backend)
+    x, good, bad = ox.randn(8, 4), ox.tensor(GOOD), ox.tensor([*GOOD[:-1], wrong])
+    for _ in range(calls):
+        compiled(x, good)
+    before = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+    with pytest.raises(OxError, match=str(wrong)):
+        compiled(x, bad)
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name])
+    assert np.isfinite(float(compiled(x, good)))
+
+
+@pytest.mark.parametrize(
+    ("call", "bad", "error"),
+    [
+        (lambda x: F.embedding(x.long(), ox.ones(3, 2)).sum(), 5.0, BoundsError),
+        (lambda x: F.binary_cross_entropy(x, ox.ones(4)), 1.5, ArgumentError),
+        (lambda x: F.gaussian_nll_loss(ox.ones(4), ox.zeros(4), x), -1.0, ArgumentError),
+        (lambda x: F.multi_margin_loss(ox.ones(4, 3), x.long()), 5.0, ShapeError),
+    ],
+    ids=["embedding", "binary_cross_entropy", "gaussian_nll_loss", "multi_margin_loss"],
+)
+def test_what_is_recorded_is_checked(call: Callable[..., Any], bad: float, error: type[OxError]) -> None:
+    compiled = ox.compile(call)
+    with pytest.raises(error):
+        compiled(ox.full((4,), bad))
+    assert np.isfinite(float(compiled(ox.ones(4))))
+
+
+def test_a_norm_that_is_not_finite_is_an_error() -> None:
+    """Which takes a number out of a tensor, so that the call stays eager."""
+    model = nn.Linear(4, 3)
+
+    def step(scale: ox.Tensor) -> None:
+        model.zero_grad()
+        (model(ox.ones(2, 4)).sum() * scale).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+
+    compiled = ox.compile(step)
+    for value in (1.0, 2.0, 3.0):
+        compiled(ox.tensor(value))
+    with pytest.raises(GradientError, match="not finite"):
+        compiled(ox.tensor(np.inf))
+    assert "item()" in str(compiled.explain())
