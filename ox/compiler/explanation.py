@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ox.graph.ir import Graph
+from ox.compiler.picture import Drawing, dot_text, draw
+from ox.engines.engine import Executable, Grouped, Task
+from ox.serialization.files import write_whole
 
 
 class Explanation:
@@ -17,7 +19,7 @@ class Explanation:
         self, name: str, plans: Mapping[Any, Sequence[Any]], history: Sequence[str], eager: Mapping[str, int]
     ) -> None:
         self.name = name
-        self.graphs: list[tuple[str, Graph]] = []
+        self.drawings: list[Drawing] = []
         self.lines = [f"{name}: recorded {len(history)} times"]
         number = 0
         for key, held in plans.items():
@@ -27,9 +29,10 @@ class Explanation:
                 number += 1
                 self.lines.append(f"recording {number}: {', '.join(_tensors(key[0])) or 'no tensors'}")
                 self.lines += [f"    {line}" for line in plan.explain()]
-                self.graphs.append((f"recording {number}", plan.layout.task.graph))
-                if plan.layout.backward is not None:
-                    self.graphs.append((f"recording {number}, backward", plan.layout.backward.graph))
+                layout = plan.layout
+                self.drawings += _drawings(f"recording {number}", layout.task, plan.forward)
+                if layout.backward is not None:
+                    self.drawings += _drawings(f"recording {number}, backward", layout.backward, plan.backward)
         for reason, count in eager.items():
             self.lines.append(f"eager, {count} {'call' if count == 1 else 'calls'}: {reason}")
 
@@ -38,25 +41,26 @@ class Explanation:
 
     __repr__ = __str__
 
-    def save_dot(self, path: str | os.PathLike[str]) -> None:
-        """Write the graphs as text for Graphviz (``dot -Tsvg file.dot``)."""
-        lines = ["digraph ox {", "  rankdir=TB; node [shape=box, fontname=monospace];"]
-        for number, (title, graph) in enumerate(self.graphs):
-            lines.append(f"  subgraph cluster_{number} {{ label={_quoted(title)};")
-            names = {value: f"v{number}_{i}" for i, value in enumerate(graph.inputs)}
-            for value, name in names.items():
-                lines.append(f"    {name} [label={_quoted(repr(value))}, shape=ellipse];")
-            for i, node in enumerate(graph.nodes):
-                own = f"n{number}_{i}"
-                lines.append(f"    {own} [label={_quoted(node.key)}, tooltip={_quoted(node.place)}];")
-                lines += [f"    {names[v]} -> {own};" for v in node.inputs if v in names]
-                names.update(dict.fromkeys(node.outputs, own))
-            lines.append("  }")
-        Path(path).write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a picture of every recording: as recorded, and (where the engine says it) as it runs, with what is
+        fused in one box. The lines of code are tooltips of an .svg.
+
+        Args:
+            path: ends with .svg, .png or .pdf, for which Graphviz must be installed, or with .dot for its own text.
+
+        Raises:
+            ArgumentError: another ending.
+            WriteError: Graphviz is not installed, or the file cannot be written; a file that was there stays.
+        """
+        suffix = Path(path).suffix
+        write_whole(path, lambda temporary: draw(dot_text(self.drawings), temporary, suffix))
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _drawings(title: str, task: Task, executable: Executable) -> Iterator[Drawing]:
+    """The graph as it was recorded, and as the engine runs it."""
+    yield Drawing(title, task.graph.inputs, [("", [node]) for node in task.graph.nodes])
+    if isinstance(executable, Grouped):
+        yield Drawing(f"{title}, as it runs", task.graph.inputs, executable.groups())
 
 
 def _tensors(key: Any) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from ox.graph.ir import Graph, Value
+from ox.graph.ir import Graph, Node, Value
 
 Array = Any  # NumPy's, or CuPy's on a GPU
 
@@ -41,6 +41,16 @@ class Executable(Protocol):
 
     def explain(self) -> list[str]:
         """Lines for people: what was fused, which kernels run, how much memory is planned."""
+        ...
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """An executable that can say which nodes it runs together."""
+
+    def groups(self) -> list[tuple[str, list[Node]]]:
+        """Nodes in an order in which they can run, those that run together in one list with a line that says as what;
+        "" for a node by itself."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,30 @@ def test_explanation(tmp_path: Path) -> None:
     compiled(ox.ones(2, 3)).sum().backward()
     text = str(compiled.explain())
     assert "Linear: recorded 1 time" in text and "float32 [2, 3]" in text and "backward:" in text
-    compiled.explain().save_dot(tmp_path / "graph.dot")
-    dot = (tmp_path / "graph.dot").read_text()
-    assert dot.startswith("digraph ox {") and "cluster_1" in dot and dot.count("{") == dot.count("}")
+
+
+def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = ox.compile(lambda x: (x.exp() * 2 + 1).sin() @ x.T)
+    compiled(ox.ones(64, 64, requires_grad=True)).sum().backward()
+    found, file = compiled.explain(), tmp_path / "graph.dot"
+    found.save(file)
+    before, after = file.read_text().split("recording 1, as it runs")[:2]
+    assert before.startswith("digraph ox {") and "launch" not in before
+    assert "launch 1: [64, 64]" in after and '"Exp"' in after and 'tooltip="test_names.py:' in after
+    assert "recording 1, backward, as it runs" in after
+    text = file.read_text()
+    assert text.count("{") == text.count("}") and text.count(" -> ") > 10
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ox.errors.WriteError, match=r"Graphviz, which draws \.svg files, is not installed"):
+        found.save(tmp_path / "graph.svg")
+    with pytest.raises(ox.errors.ArgumentError, match=r"no such form(.|\n)*\.svg"):
+        found.save(tmp_path / "graph.gif")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_graphviz_draws(tmp_path: Path) -> None:
+    compiled = ox.compile(nn.Linear(3, 2))
+    compiled(ox.ones(2, 3))
+    compiled.explain().save(tmp_path / "graph.svg")
+    assert "ox.Linear" in (tmp_path / "graph.svg").read_text()

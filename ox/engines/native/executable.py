@@ -8,10 +8,11 @@ from threading import Lock
 import numpy as np
 
 from ox.engines.engine import Array, Task
-from ox.engines.native.explain import explain
+from ox.engines.native.explain import explain, groups
 from ox.engines.native.launches import Work
 from ox.engines.native.schedule import Schedule
 from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.graph.ir import Node
 
 
 class NativeExecutable:
@@ -69,6 +70,10 @@ class NativeExecutable:
     def explain(self) -> list[str]:
         """What runs, for people."""
         return explain(self._work, self._schedule, self._unfused)
+
+    def groups(self) -> list[tuple[str, list[Node]]]:
+        """The nodes after the passes; those of a generated kernel together."""
+        return groups(self._work)
 
     def _check(self, arrays: Sequence[Array]) -> None:
         if len(arrays) != len(self._inputs):

@@ -8,6 +8,7 @@ from ox.engines.native.launches import Launch, Work
 from ox.engines.native.regions import Region
 from ox.engines.native.schedule import Schedule
 from ox.engines.native.steps import RecordedStep
+from ox.graph.ir import Node
 
 
 def explain(work: list[Work], schedule: Schedule, unfused: str | None) -> list[str]:
@@ -29,6 +30,21 @@ def explain(work: list[Work], schedule: Schedule, unfused: str | None) -> list[s
         f"memory inside a call: {schedule.planned:,} bytes planned, {schedule.unplanned:,} if each value had its own"
     )
     return lines
+
+
+def groups(work: list[Work]) -> list[tuple[str, list[Node]]]:
+    """Regions with what they are a kernel of, and single nodes."""
+    found: list[tuple[str, list[Node]]] = []
+    number = 0
+    for part in work:
+        if isinstance(part, Launch):
+            number += 1
+            several = f", region {{}} of {len(part.regions)}" if len(part.regions) > 1 else ""
+            for i, region in enumerate(part.regions, 1):
+                found.append((f"launch {number}{several.format(i)}: {list(region.shape)}", region.nodes))
+        else:
+            found.append(("", [part.node]))
+    return found
 
 
 def _launch(launch: Launch) -> list[str]:
