@@ -33,6 +33,11 @@ class SavedTensorObserver:
     hooks: Pack | None = None
     disabled: str | None = None
 
+    @property
+    def passive(self) -> bool:
+        """Whether nothing is changed or checked."""
+        return self.hooks is None and not self.lines and not self.check_nan
+
     def on_node(self, node: Any) -> None:
         """A node was made: note its line, pack what it saved."""
         if self.lines:

@@ -13,6 +13,7 @@ from ox.core.mode import MODE, switch_mode
 from ox.core.node import CustomNode
 from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
+from ox.engines.watched import run
 
 if TYPE_CHECKING:
     from ox.compiler.plan import Plan
@@ -68,7 +69,7 @@ class CompiledBackward(CustomNode):
         plan = self.plan
         assert plan.backward is not None
         with plan._lock:
-            found = plan.backward(given)
+            found = run(plan.engine.name, plan.backward, given)
         return [make_tensor(found[k]) for k, _ in self.sources]
 
     def _differentiable(self, cotangents: tuple[Any, ...]) -> list[Any]:

@@ -20,7 +20,7 @@ from ox.compiler.plan import SHARED, Plan
 from ox.compiler.signature import Unusual, describe, sharing
 from ox.compiler.trace import record
 from ox.core.changes import CHANGES
-from ox.core.mode import MODE
+from ox.core.mode import MODE, switch_mode
 from ox.dtypes import get_default_dtype
 from ox.errors import ArgumentError, CompileError, OxError
 from ox.nn.base.hooks import GLOBAL_HOOKS
@@ -121,7 +121,7 @@ class Compiled:
             known = self.plans.get(key)
         except (Unusual, TypeError) as unusual:
             return self._run_eagerly(f"an argument holds {unusual}", args, kwargs)
-        if mode.observer is not None:
+        if mode.observer is not None and not mode.observer.passive:
             return self._run_eagerly("saved-tensor hooks or anomaly detection are on", args, kwargs)
         if mode.executor is not None:
             return self._run_eagerly("an executor is forced", args, kwargs)
@@ -161,7 +161,8 @@ class Compiled:
                 reason = f"before, it stayed eager: {again.reason}"
             elif not reason:
                 reason = "it was called first" if not self.keys else changed_part(self.keys[-1], counted)
-            result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph, self.repeatable)
+            with switch_mode(observer=None):  # a passive one, of a profiler
+                result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph, self.repeatable)
             if counted not in self.keys or counted is key:
                 self.recordings += 1
             self.keys.append(counted)

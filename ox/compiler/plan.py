@@ -17,6 +17,7 @@ from ox.core.node import Leaf
 from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.engine import Engine
+from ox.engines.watched import run
 from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
@@ -142,7 +143,7 @@ class Plan:
         with self._lock:
             arrays = [t.array for t in tensors]
             arrays.extend(self._arrays)
-            outputs = self.forward(arrays)
+            outputs = run(self.engine.name, self.forward, arrays)
         for _, place in layout.updates:
             target = tensors[place] if place < self._count else trace.states[place - self._count].read()
             if is_tensor(target):

@@ -60,16 +60,30 @@ class Recorder(Protocol):
 class NodeObserver(Protocol):
     """Is called for every new autograd node: for anomaly detection, saved-tensor hooks and the profiler."""
 
+    @property
+    def passive(self) -> bool:
+        """Whether it changes nothing, neither what is saved nor what is checked."""
+        ...
+
     def on_node(self, node: Any) -> None: ...
 
     def gradients(self, node: Any, cotangents: list[Any], differentiable: bool) -> list[Any]: ...
 
 
 class Watch(Protocol):
-    """Runs an executor for a call, and takes its time or its memory: for the profiler and `track_memory`."""
+    """Runs an executor for a call, and takes its time or its memory: for the profiler and `track_memory`.
+
+    `origin` has the `module` and the line (`where`) of a call that an engine makes; None is the code that runs now.
+    """
 
     def __call__(
-        self, run: Callable[..., Any], op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any
+        self,
+        run: Callable[..., Any],
+        op: Any,
+        arrays: list[Any],
+        attributes: dict[str, Any],
+        accelerated: Any,
+        origin: Any = None,
     ) -> Any: ...
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox.autograd.accumulate_grad import owner
-from ox.core.mode import switch_mode
+from ox.core.mode import Watch, switch_mode
 from ox.core.operator import make_tensor
 from ox.engines.class_check import CHECKED, check_classes
 from ox.engines.engine import Array, Task
@@ -58,6 +58,11 @@ class Replayed:
                 arrays[place][...] = made[i]
                 made[i] = arrays[place]
         return made
+
+    def watched(self, arrays: Sequence[Array], watch: Watch) -> list[Array]:
+        """The same; the operators' own calls show themselves."""
+        with switch_mode(watch=watch):
+            return self(arrays)
 
     def explain(self) -> list[str]:
         """One line: how many operators run one by one."""

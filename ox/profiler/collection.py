@@ -64,27 +64,34 @@ class Collector:
         shapes, memory, lines, modules, wait = (n in options for n in ("shapes", "memory", "stack", "modules", "cuda"))
 
         def watched(
-            run: Callable[..., Any], op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any
+            run: Callable[..., Any],
+            op: Any,
+            arrays: list[Any],
+            attributes: dict[str, Any],
+            accelerated: Any,
+            origin: Any = None,
         ) -> Any:
             event = self.open(op.name, OPERATOR)
             try:
                 if before is None:
                     result = run(op, arrays, attributes, accelerated)
                 else:
-                    result = before(run, op, arrays, attributes, accelerated)
+                    result = before(run, op, arrays, attributes, accelerated, origin)
                 if wait and cuda_state.in_use:
                     devices.cuda.synchronize()
             finally:
                 self.close(event)
             if shapes:
                 event.shapes = tuple(() if a is None else tuple(a.shape) for a in arrays)
-            if memory:
+            if memory and not (origin is not None and origin.planned):
                 self.count(event, fresh(arrays, result))
             if "flops" in options:
                 event.flops = flops(op, arrays, result)
             if lines:
-                event.line = users_line()
-            if modules:
+                event.line = users_line() if origin is None else origin.where
+            if modules and origin is not None:
+                event.module = origin.module.partition(" ")[0]
+            elif modules:
                 event.module = self.stack[-1].module if event.backward and self.stack else self.path(MODULES.get())
             return result
 

@@ -92,12 +92,17 @@ class track_memory:
         before = mode.watch
 
         def watched(
-            run: Callable[..., Any], op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any
+            run: Callable[..., Any],
+            op: Any,
+            arrays: list[Any],
+            attributes: dict[str, Any],
+            accelerated: Any,
+            origin: Any = None,
         ) -> Any:
             if before is None:
                 result = run(op, arrays, attributes, accelerated)
             else:
-                result = before(run, op, arrays, attributes, accelerated)
+                result = before(run, op, arrays, attributes, accelerated, origin)
             for array in result if isinstance(result, tuple) else (result,):
                 if isinstance(array, np.ndarray):
                     self._track(owner(array))

@@ -7,6 +7,7 @@ from threading import Lock
 
 import numpy as np
 
+from ox.core.mode import Watch
 from ox.engines.engine import Array, Task
 from ox.engines.native.explain import explain, groups
 from ox.engines.native.launches import Work
@@ -45,11 +46,25 @@ class NativeExecutable:
             slots = self._bound(arrays)
             for step in self._schedule.steps:
                 step(slots)
-            for i in self._scattered:
-                if i in self._states:
-                    np.copyto(arrays[i], slots[1 + i], casting="no")
-                    slots[1 + i] = arrays[i]
-            return [slots[i] for i in self._schedule.outputs]
+            return self._results(arrays, slots)
+
+    def watched(self, arrays: Sequence[Array], watch: Watch) -> list[Array]:
+        """The same, with each step that computes run by the watch."""
+        with self._lock:
+            slots = self._bound(arrays)
+            for step in self._schedule.steps:
+                if step.shown is None:
+                    step(slots)
+                else:
+                    step.shown.run(step, slots, watch)
+            return self._results(arrays, slots)
+
+    def _results(self, arrays: Sequence[Array], slots: list[Array]) -> list[Array]:
+        for i in self._scattered:
+            if i in self._states:
+                np.copyto(arrays[i], slots[1 + i], casting="no")
+                slots[1 + i] = arrays[i]
+        return [slots[i] for i in self._schedule.outputs]
 
     def _bound(self, arrays: Sequence[Array]) -> list[Array]:
         """The slots of a call. Arrays that lie where those of the last call did are not looked at again."""

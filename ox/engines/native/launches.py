@@ -11,6 +11,7 @@ from ox.engines.native.order import Order
 from ox.engines.native.regions import Part, Region, Single
 from ox.graph.ir import Value
 
+NAMED = 6  # operators in the name of a launch
 TINY = 4096  # elements of a launch that is not worth a second thread
 
 
@@ -26,6 +27,12 @@ class Launch:
         """The kernel's text; small work stays on one thread."""
         size = sum(region.size for region in self.regions)
         return self.kernels[0].text.replace("WIDTH", "BLOCK" if size > TINY else "1")
+
+    @property
+    def name(self) -> str:
+        """``fused Mul Sub Sqrt``: the operators, for people."""
+        kinds = list(dict.fromkeys(node.op_type for node in self.regions[0].nodes))
+        return "fused " + " ".join(kinds[:NAMED]) + (" ..." if len(kinds) > NAMED else "")
 
     @property
     def reads(self) -> list[Value]:

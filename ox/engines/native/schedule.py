@@ -24,10 +24,13 @@ from ox.engines.native.steps import (
     NodeStep,
     RecordedBinding,
     RecordedStep,
+    Shown,
     Step,
     ViewBinding,
     WriteStep,
+    shown_call,
 )
+from ox.engines.watched import EngineKernel, common_origin
 from ox.graph.ir import Node, Value
 from ox.kernels import Library, address, generated
 
@@ -188,7 +191,8 @@ class _Scheduler:
                 self.bindings.append(ViewBinding(fixed.views[node], reads, writes))
         elif node in fixed.recorded:
             arrays = fixed.inputs_of(node)
-            step = RecordedStep(fixed.recorded[node], fixed.record(node, arrays), arrays)
+            call = fixed.recorded[node]
+            step = RecordedStep(call, fixed.record(node, arrays), arrays, shown_call(call, reads, writes, planned=True))
             self.steps.append(step)
             if is_bound:
                 self.bindings.append(RecordedBinding(step, partial(fixed.record, node), reads))
@@ -196,6 +200,11 @@ class _Scheduler:
             self.steps.append(CopiedStep(fixed.copied[node], reads, writes))
         else:
             self.steps.append(NodeStep(call_of(node), reads, writes, self.over(self.work[i], i)))
+
+    def shown(self, launch: Launch, planned: bool) -> Shown:
+        reads, writes = (tuple(self.slot(v) for v in values) for values in (launch.reads, launch.writes))
+        nodes = [node for region in launch.regions for node in region.nodes]
+        return Shown(EngineKernel(launch.name), common_origin(nodes, planned), reads, writes)
 
     def add_launch(self, launch: Launch, i: int) -> None:
         table: list[int] = []
@@ -223,7 +232,9 @@ class _Scheduler:
                 table += [address(partials), own[0], len(own)]
         run, finish = self.kernels[launch.text]
         over = self.over(launch, i)
-        step = LaunchStep(run, finish, table, plan, len(launch.regions), checked, fresh, partials, over)
+        step = LaunchStep(
+            run, finish, table, plan, len(launch.regions), checked, fresh, partials, over, self.shown(launch, not fresh)
+        )
         self.steps.append(step)
         if bound:
             self.bindings.append(LaunchBinding(step, bound))

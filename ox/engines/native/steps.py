@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
+from ox.core.mode import Watch
 from ox.dtypes import DType
 from ox.engines.native.calls import Array, KernelCall, TensorCall
 from ox.engines.native.recorder import Recorder
+from ox.engines.watched import Origin, common_origin
 from ox.errors import OxError
 from ox.kernels import address
 from ox.kernels.generated import Launch
@@ -19,15 +22,45 @@ Slots = list[Array]
 
 
 class Step(Protocol):
-    """One piece of work."""
+    """One piece of work. `shown` is what a watch sees of it; None where nothing is computed."""
+
+    @property
+    def shown(self) -> Shown | None: ...
 
     def __call__(self, slots: Slots) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a watch sees of a step: an operator or a generated kernel, with the slots that it reads and writes."""
+
+    op: Any
+    origin: Origin
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, step: Step, slots: Slots, watch: Watch) -> None:
+        """Let the watch run the step."""
+
+        def ran(*_: Any) -> tuple[Array, ...]:
+            step(slots)
+            return tuple(slots[i] for i in self.writes)
+
+        watch(ran, self.op, [slots[i] for i in self.reads], self.attributes, None, self.origin)
+
+
+def shown_call(
+    call: KernelCall | TensorCall, reads: tuple[int, ...], writes: tuple[int, ...], planned: bool = False
+) -> Shown:
+    """What is seen of a node's own kernel."""
+    return Shown(call.op, common_origin([call.node], planned), reads, writes, dict(call.node.attributes))
 
 
 class NodeStep:
     """A node through its own kernel."""
 
-    __slots__ = ("call", "over", "reads", "writes")
+    __slots__ = ("call", "over", "reads", "shown", "writes")
 
     def __init__(
         self, call: KernelCall | TensorCall, reads: tuple[int, ...], writes: tuple[int, ...], over: tuple[int, ...]
@@ -38,6 +71,7 @@ class NodeStep:
             over: slots that nothing reads any more.
         """
         self.call, self.reads, self.writes, self.over = call, reads, writes, over
+        self.shown = shown_call(call, reads, writes)
 
     def __call__(self, slots: Slots) -> None:
         for slot, result in zip(self.writes, self.call.results([slots[i] for i in self.reads]), strict=False):
@@ -49,10 +83,11 @@ class NodeStep:
 class CopiedStep:
     """A node through its own kernel, whose results are put into the planned memory."""
 
-    __slots__ = ("call", "reads", "writes")
+    __slots__ = ("call", "reads", "shown", "writes")
 
     def __init__(self, call: KernelCall, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         self.call, self.reads, self.writes = call, reads, writes
+        self.shown = shown_call(call, reads, writes, planned=True)
 
     def __call__(self, slots: Slots) -> None:
         for slot, result in zip(self.writes, self.call.results([slots[i] for i in self.reads]), strict=False):
@@ -63,6 +98,7 @@ class CopyStep:
     """A copy of an array that is about to be overwritten."""
 
     __slots__ = ("source", "target")
+    shown = None
 
     def __init__(self, source: int, target: int) -> None:
         self.source, self.target = source, target
@@ -75,6 +111,7 @@ class WriteStep:
     """The next value of a state, over the old one."""
 
     __slots__ = ("source", "state")
+    shown = None
 
     def __init__(self, source: int, state: int) -> None:
         self.source, self.state = source, state
@@ -89,7 +126,7 @@ class LaunchStep:
 
     __slots__ = (
         "blocks", "checked", "copies", "finish", "fresh", "kernel", "lines", "over", "partials", "plan", "plan_address",
-        "table", "table_address",
+        "shown", "table", "table_address",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +140,7 @@ class LaunchStep:
         fresh: list[tuple[int, int, tuple[int, ...], DType]],
         partials: Array,
         over: tuple[int, ...],
+        shown: Shown,
     ) -> None:
         """
         Args:
@@ -115,7 +153,7 @@ class LaunchStep:
             partials: memory that the kernel uses; the table has its address.
             over: slots that nothing reads any more.
         """
-        self.partials = partials
+        self.partials, self.shown = partials, shown
         self.copies: list[Array] = []  # of inputs, alive until the next ones
         self.finish, self.lines = finish, lines
         self.kernel, self.checked, self.fresh, self.over = kernel, checked, fresh, over
@@ -160,10 +198,10 @@ def _dense(array: Array, size: int) -> Array:
 class RecordedStep:
     """A compiled kernel on arrays that stay the same, as the calls that it makes."""
 
-    __slots__ = ("arrays", "call", "calls", "kept")
+    __slots__ = ("arrays", "call", "calls", "kept", "shown")
 
-    def __init__(self, call: KernelCall, recorder: Recorder, arrays: list[Array | None]) -> None:
-        self.call = call
+    def __init__(self, call: KernelCall, recorder: Recorder, arrays: list[Array | None], shown: Shown) -> None:
+        self.call, self.shown = call, shown
         self.set(recorder, arrays)
 
     def set(self, recorder: Recorder, arrays: list[Array | None]) -> None:
@@ -189,6 +227,7 @@ class ViewBinding:
 
     def __init__(self, call: KernelCall, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         self.call, self.reads, self.writes = call, reads, writes
+        self.shown = shown_call(call, reads, writes, planned=True)
 
     def bind(self, slots: Slots) -> None:
         for slot, result in zip(self.writes, self.call.results([slots[i] for i in self.reads]), strict=False):

@@ -73,7 +73,9 @@ def diagnose(
     )
 
 
-def _checked(run: Any, op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any) -> Any:
+def _checked(
+    run: Any, op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any, origin: Any = None
+) -> Any:
     """A watch: raise at the first NaN from none, and the first infinity from finite values."""
     result = run(op, arrays, attributes, accelerated)
     given = [devices.cpu(a) for a in arrays if a is not None]
