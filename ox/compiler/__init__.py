@@ -42,6 +42,7 @@ def compile(
     disable: bool = False,
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
+    activation_memory_budget: float = 1.0,
 ) -> Any:
     """A module or function whose calls are recorded, once for each kind of call, and then run as graphs.
     `torch.compile`; also a decorator, with arguments or without.
@@ -58,9 +59,12 @@ def compile(
         recompile_limit: recordings before calls of new kinds stay eager; 8 by default. With `fullgraph`, such a call
             raises CompileError.
         isolate_recompiles: PyTorch's; without effect, because what one `ox.compile` recorded counts for no other.
+        activation_memory_budget: the share, 0 to 1, of the bytes of intermediate values that a call may keep for a
+            backward outside of it; below 1, activations, casts and movement run again there. PyTorch's
+            `torch._functorch.config.activation_memory_budget`.
 
     Raises:
-        ArgumentError: no module and no function, or a limit that is no count.
+        ArgumentError: no module and no function, or a limit that is no count, or a budget that is no share.
         CompileError: no such backend.
     """
     chosen: dict[str, Any] = {
@@ -70,6 +74,7 @@ def compile(
         "options": options,
         "name": name,
         "recompile_limit": recompile_limit,
+        "activation_memory_budget": activation_memory_budget,
     }
     if model is None:
         return lambda function: compile(function, mode=mode, disable=disable, **chosen)

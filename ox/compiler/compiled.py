@@ -50,6 +50,7 @@ class Compiled:
         backend: the engine; see `ox.compile`.
         options: what the engine's class is given by name.
         name: what messages call it; the function's own name by default.
+        activation_memory_budget: see `ox.compile`.
         recompile_limit: recordings before calls of new kinds stay eager; 8 by default.
         repeatable: every call that is recorded is undone and run again by the engine, so that the bits of a result do
             not depend on when it was recorded: for runs that are stopped and resumed.
@@ -65,6 +66,7 @@ class Compiled:
         options: dict[str, Any] | None = None,
         name: str | None = None,
         recompile_limit: int | None = None,
+        activation_memory_budget: float = 1.0,
         repeatable: bool = False,
     ) -> None:
         self.chosen = {
@@ -74,11 +76,12 @@ class Compiled:
             "options": options,
             "name": name,
             "recompile_limit": recompile_limit,
+            "activation_memory_budget": activation_memory_budget,
             "repeatable": repeatable,
         }
         self.function, self.fullgraph, self.dynamic, self.repeatable = function, fullgraph, dynamic, repeatable
         self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
-        self.limit = checked_limit(recompile_limit)
+        self.limit, self.budget = checked_limit(recompile_limit), checked_budget(activation_memory_budget)
         self.engine = engine_of(backend, options)
         self.plans: dict[Any, list[Plan | Eager]] = {}
         self.recordings = 0
@@ -169,7 +172,7 @@ class Compiled:
             self.history.append(reason)
             if not isinstance(trace, Reason):
                 try:
-                    plan = Plan(trace, self.engine, reason)
+                    plan = Plan(trace, self.engine, reason, self.budget)
                     known[:] = [plan, *[each for each in known if each is not again]]
                     LOG.info("%s: recorded because %s", self.name, reason)
                     if self.repeatable:
@@ -258,6 +261,13 @@ def checked_limit(recompile_limit: int | None) -> int:
     if not isinstance(recompile_limit, int) or isinstance(recompile_limit, bool) or recompile_limit < 1:
         raise ArgumentError("recompile_limit is no count", got=repr(recompile_limit), expected="1, 2, ... or None")
     return recompile_limit
+
+
+def checked_budget(budget: float) -> float:
+    """A share. Raises ArgumentError for what is none."""
+    if not isinstance(budget, int | float) or not 0 <= budget <= 1:
+        raise ArgumentError("activation_memory_budget is no share", got=repr(budget), expected="0 to 1")
+    return float(budget)
 
 
 def compiled_module_call(module: Any, options: dict[str, Any]) -> Compiled | None:

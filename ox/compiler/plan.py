@@ -18,6 +18,7 @@ from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.engine import Engine
 from ox.engines.watched import run
+from ox.graph.passes.recompute import size_of
 from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
@@ -30,15 +31,16 @@ class Plan:
 
     Args:
         engine: what runs its graphs.
+        budget: see `ox.compiler.split.split`.
         reason: why it was recorded, for people.
 
     Raises:
         OxError: the engine cannot run a graph.
     """
 
-    def __init__(self, trace: Trace, engine: Engine, reason: str) -> None:
+    def __init__(self, trace: Trace, engine: Engine, reason: str, budget: float = 1.0) -> None:
         self.trace, self.reason, self.engine = trace, reason, engine
-        self.layout = split(trace)
+        self.layout = split(trace, budget)
         self.forward = engine.build(self.layout.task)
         self.backward = None if self.layout.backward is None else engine.build(self.layout.backward)
         self._lock = Lock()
@@ -183,6 +185,13 @@ class Plan:
                 y.node, y.port = node, port
         return made
 
+    def kept_bytes(self) -> int:
+        """Bytes of what a call keeps for its backward besides its inputs and results."""
+        layout = self.layout
+        results = set(layout.results)
+        kept = {number for kind, number in layout.saved if kind == "output" and number not in results}
+        return sum(size_of(layout.task.graph.outputs[number]) for number in kept)
+
     def explain(self) -> list[str]:
         """Lines for people: what was recorded, and what the engine says of it."""
         trace = self.trace
@@ -193,7 +202,9 @@ class Plan:
         ]
         if self.layout.backward is not None:
             count = len(self.layout.backward.graph.nodes)
-            lines.append(f"backward: {count} operators, {len(self.layout.saved)} values kept")
+            kept = f"{len(self.layout.saved)} values kept, {self.kept_bytes():,} bytes of them intermediate"
+            again = f", {len(self.layout.recomputed)} operators run again" if self.layout.recomputed else ""
+            lines.append(f"backward: {count} operators, {kept}{again}")
         counts = len(self._placed), len(self._quick), len(self._counted)
         lines.append("guards: {} tensors, {} values, {} attributes of modules".format(*counts))
         lines += [f"{self.engine.name}: {line}" for line in self.forward.explain()]

@@ -10,6 +10,7 @@ from ox.compiler.trace import Trace
 from ox.engines.engine import Task
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.cleanup import remove_dead
+from ox.graph.passes.recompute import choose, size_of
 
 
 @dataclass(eq=False)
@@ -27,6 +28,7 @@ class Layout:
     counters: list[int] = field(default_factory=list)
     backward: Task | None = None
     saved: list[tuple[str, int]] = field(default_factory=list)
+    recomputed: list[Node] = field(default_factory=list)
 
 
 class _Outputs:
@@ -47,8 +49,13 @@ class _Outputs:
         return len(self.graph.outputs) - 1
 
 
-def split(trace: Trace) -> Layout:
-    """The tasks of a recording. In-place updates belong to the first one, and so does everything without a backward."""
+def split(trace: Trace, budget: float = 1.0) -> Layout:
+    """The tasks of a recording. In-place updates belong to the first one, and so does everything without a backward.
+
+    Args:
+        budget: the share of the bytes of intermediate values that may be kept for the backward; 1 keeps all that it
+            reads. For less, cheap operators run again there (`ox.graph.passes.recompute`).
+    """
     inputs = [*trace.arguments, *[state.value for state in trace.states]]
     nodes, later = trace.graph.nodes[: trace.forward], trace.graph.nodes[trace.forward :]
     graph = Graph(list(inputs), [], list(nodes), _constants(trace, nodes))
@@ -70,9 +77,23 @@ def split(trace: Trace) -> Layout:
     layout.grads = [-1 if value is None else outputs.add(value) for _, value in trace.grads]
     layout.counters = [outputs.add(value) for _, value in trace.counters]
     if trace.gradients:
-        _backward(trace, later, layout, outputs, of_value, places)
+        overwritten = {old for _, old in trace.updates}
+        free = {*of_value, *(v for v in inputs if v not in overwritten), *trace.graph.constants}
+        layout.recomputed = _recomputed(graph.nodes, later, free, budget)
+        _backward(trace, [*layout.recomputed, *later], layout, outputs, of_value, places)
     remove_dead(graph)
     return layout
+
+
+def _recomputed(nodes: Sequence[Node], later: Sequence[Node], free: set[Value], budget: float) -> list[Node]:
+    """Copies of the nodes of the forward that run again in the backward, in order."""
+    if budget >= 1:
+        return []
+    made = {v for node in nodes for v in node.outputs}
+    wanted = list(dict.fromkeys(v for node in later for v in node.inputs if v in made))
+    whole = sum(size_of(v) for v in wanted if v not in free)
+    choice = choose(nodes, [v for v in wanted if v is not None], free, int(budget * whole))
+    return [replace(n, inputs=list(n.inputs), attributes=dict(n.attributes)) for n in choice.recomputed]
 
 
 def _constants(trace: Trace, nodes: Sequence[Node]) -> dict[Value, Any]:
