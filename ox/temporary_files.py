@@ -108,14 +108,18 @@ def new_folder(prefix: str, parent: Path | None = None) -> Path:
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     remove_abandoned(parent, re.compile(re.escape(prefix) + ".*"))
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
-    try:
-        handle = _folders[path] = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:
-        path.rmdir()
-        raise
-    lock(handle)
-    return path
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
+        try:
+            handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            path.rmdir()
+            raise
+        # between these two lines another process may have taken it for abandoned
+        if lock(handle) is not False and (path / LOCK).exists():
+            _folders[path] = handle
+            return path
+        os.close(handle)
 
 
 def remove_folder(path: Path) -> None:
@@ -143,12 +147,15 @@ def _remove_if_abandoned(path: Path) -> None:
     if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
         return
     held = path / LOCK if stat.S_ISDIR(about.st_mode) else path
-    try:
+    handle, free = None, None
+    with suppress(FileNotFoundError):  # a folder that is being made, or whose maker was killed at once
         handle = os.open(held, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:  # a folder that is being made, or whose maker was killed at once
-        free = None
-    else:
-        free = lock(handle)
-        close(handle)
-    if free or (free is None and time.time() - about.st_mtime > ABANDONED):
-        shutil.rmtree(path) if held != path else path.unlink()
+    try:
+        if handle is not None:
+            free = lock(handle)
+        if free or (free is None and time.time() - about.st_mtime > ABANDONED):
+            # under the lock: whoever has just made it, and could not lock it yet, makes another one
+            shutil.rmtree(path) if held != path else path.unlink()
+    finally:
+        if handle is not None:
+            close(handle)

@@ -100,6 +100,48 @@ def test_a_worker_that_outlives_its_parent_holds_nothing(tmp_path: Path) -> None
         os.kill(ox.load(worker), signal.SIGKILL)
 
 
+def test_nobody_locks_what_is_being_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its maker, who may be about to lock it, must see that it goes."""
+    file, folder = tmp_path / ".x.01234567.tmp", tmp_path / ".y.89abcdef.tmp"
+    file.touch()
+    folder.mkdir()
+    (folder / temporary_files.LOCK).touch()
+    seen = []
+
+    def locked(path: Path) -> None:
+        handle = os.open(path, os.O_RDWR)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        seen.append(path.name)
+
+    monkeypatch.setattr(Path, "unlink", locked)
+    monkeypatch.setattr(temporary_files.shutil, "rmtree", lambda path: locked(path / temporary_files.LOCK))
+    temporary_files.remove_abandoned(tmp_path)
+    assert set(seen) == {file.name, temporary_files.LOCK}
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["still there", "gone"])
+def test_a_new_folder_that_another_process_removes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    """Between its making and its lock."""
+    lock, first = temporary_files.lock, []
+
+    def taken(handle: int) -> bool | None:
+        if first:
+            return lock(handle)
+        first.extend(tmp_path.iterdir())
+        if removed:
+            temporary_files.shutil.rmtree(first[0])
+            return lock(handle)
+        return False
+
+    monkeypatch.setattr(temporary_files, "lock", taken)
+    with temporary_files.folder("ox-test-", tmp_path) as made:
+        assert first and made.is_dir() and made != first[0]
+
+
 def test_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There a file is left behind when it has not changed for an hour."""
 
