@@ -24,6 +24,7 @@ from ox.devices.compiled_copy import dense, triangle, where
 from ox.devices.compiled_dropout import dropout
 from ox.devices.compiled_matmul import gemm, linear, linear_gradient, matmul
 from ox.devices.compiled_norm import (
+    batch_norm,
     batch_norm_gradient,
     group_norm,
     group_norm_gradient,
@@ -41,7 +42,9 @@ from ox.devices.compiled_rows import (
     gather,
     index_add,
     mean_cross_entropy,
+    mean_smoothed_cross_entropy,
     of_rows,
+    smoothed_cross_entropy_gradient,
     soft_cross_entropy,
     soft_cross_entropy_gradient,
     weighted_cross_entropy,
@@ -201,7 +204,9 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.CrossEntropy": (0, cross_entropy),
     "ox.MeanCrossEntropy": (0, mean_cross_entropy),
     "ox.CrossEntropyGradient": (0, cross_entropy_gradient),
-    "ox.WeightedCrossEntropy": (64, weighted_cross_entropy),
+    "ox.MeanSmoothedCrossEntropy": (0, mean_smoothed_cross_entropy),
+    "ox.SmoothedCrossEntropyGradient": (0, smoothed_cross_entropy_gradient),
+    "ox.WeightedCrossEntropy": (0, weighted_cross_entropy),
     "ox.WeightedCrossEntropyGradient": (0, weighted_cross_entropy_gradient),
     "ox.SoftCrossEntropy": (64, soft_cross_entropy),
     "ox.SoftCrossEntropyGradient": (0, soft_cross_entropy_gradient),
@@ -212,6 +217,7 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "GroupNormalization": (256, group_norm),
     "ox.GroupNormalizationGradient": (256, group_norm_gradient),
     "InstanceNormalization": (256, instance_norm),
+    "BatchNormalization": (64, batch_norm),
     "ox.BatchNormalizationGradient": (1_000, batch_norm_gradient),
     "Relu": (2_000, unary("ox_relu_forward")),
     "Add": (8_000, binary("ox_add")),

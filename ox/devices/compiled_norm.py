@@ -9,6 +9,7 @@ import numpy as np
 
 from ox.kernels import Library, address
 
+SMALLEST_IMAGE = 4  # pixels of a channel from which on reading it row by row is faster than NumPy
 PARTS = 16  # pieces in which gradients of weights are summed, whatever the threads
 
 
@@ -131,12 +132,34 @@ def group_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
     return result, to_scale, to_bias
 
 
+def batch_norm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """BatchNormalization of images (N, C, ...) in training mode, with momentum 0: two outputs are mean and variance."""
+    x, scale, bias, *_ = arrays
+    if not attributes.get("training_mode") or attributes.get("momentum", 0.9) or attributes.get("outputs", 1) != 3:
+        return None
+    if x.ndim < 2 or not x.size or any(a.shape != x.shape[1:2] for a in arrays[1:]):
+        return None
+    if not (x.flags.c_contiguous and scale.flags.c_contiguous and bias.flags.c_contiguous):
+        return None
+    samples, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
+    if size < SMALLEST_IMAGE:
+        return None
+    y, mean, variance = library.empty_like(x), library.empty(channels, np.float32), library.empty(channels, np.float32)
+    library.ox_batch_norm(
+        channels, address(x), address(scale), address(bias), address(y), address(mean), address(variance),
+        attributes.get("epsilon", 1e-5), samples, size,
+    )  # fmt: skip
+    return y, mean, variance
+
+
 def batch_norm_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BatchNormalizationGradient of (N, C, ...)."""
     g, x, scale = arrays
     if x.ndim < 2 or not x.size or g.shape != x.shape or not all(a.flags.c_contiguous for a in arrays):
         return None
     samples, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
+    if size < SMALLEST_IMAGE:
+        return None
     result = library.empty_like(x)
     to_scale, to_bias = library.empty(channels, np.float32), library.empty(channels, np.float32)
     library.ox_batch_norm_backward(

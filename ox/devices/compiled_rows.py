@@ -60,6 +60,48 @@ def _mean(losses: Any, target: Any, ignored: int, loss: Any, count: Any) -> None
     loss[...] = np.add.reduce(losses) / count if count else np.nan
 
 
+def mean_smoothed_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MeanSmoothedCrossEntropy."""
+    scores, target = arrays
+    rows, classes = scores.shape
+    if not scores.size or target.shape != (rows,) or not scores.flags.c_contiguous:
+        return None
+    target, ignored = library.dense(target, np.int64), attributes.get("ignore_index", -100)
+    losses, logs, spreads = (library.empty(rows, np.float32) for _ in range(3))
+    library.ox_weighted_cross_entropy(
+        rows, address(scores), address(target), 0, address(losses), address(logs), address(spreads), ignored, classes
+    )
+    library.call(_mix, losses, spreads, attributes["smoothing"])
+    loss, count = library.empty((), np.float32), library.empty((), np.float32)
+    library.call(_mean, losses, arrays[1], ignored, loss, count)
+    return loss, logs, count
+
+
+def _mix(losses: Any, spreads: Any, smoothing: float) -> None:
+    """Makes of `losses` those with label smoothing, and overwrites `spreads`."""
+    losses *= np.float32(1 - smoothing)
+    spreads *= np.float32(smoothing)
+    losses += spreads
+
+
+def smoothed_cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """SmoothedCrossEntropyGradient."""
+    g, scores, target, _ = arrays
+    rows, classes = scores.shape
+    if not scores.size or g.shape or target.shape != (rows,) or not scores.flags.c_contiguous:
+        return None
+    target, smoothing = library.dense(target, np.int64), attributes["smoothing"]
+    direct, spread = library.empty(rows, np.float32), library.empty(rows, np.float32)
+    library.call(np.multiply, g, np.float32(1 - smoothing), direct)
+    library.call(np.multiply, g, np.float32(smoothing), spread)
+    result = library.empty_like(scores)
+    library.ox_weighted_cross_entropy_backward(
+        rows, address(scores), address(target), 0, address(direct), address(spread), address(result), classes,
+        attributes.get("ignore_index", -100), classes,
+    )  # fmt: skip
+    return result
+
+
 def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """CrossEntropyGradient."""
     g, scores, target, _ = arrays

@@ -13,6 +13,8 @@ CHECKED = frozenset(
     (
         "ox.CrossEntropy",
         "ox.MeanCrossEntropy",
+        "ox.MeanSmoothedCrossEntropy",
+        "ox.SmoothedCrossEntropyGradient",
         "ox.CrossEntropyGradient",
         "ox.WeightedCrossEntropy",
         "ox.WeightedCrossEntropyGradient",

@@ -175,13 +175,13 @@ def norm_gradient() -> list[Call]:
     return calls
 
 
-def cross_entropy(gradient: bool, outputs: int = 2, shared: bool = False) -> list[Call]:
+def cross_entropy(gradient: bool, outputs: int = 2, shared: bool = False, smoothing: float | None = None) -> list[Call]:
     """With `shared`, gradients of one cotangent for all rows."""
     calls: list[Call] = []
     for shape, ignored in (((2, 257), -100), ((1, 1000), 3), ((301, 3), 1)):
         scores, target = 5 * f(*shape), R.integers(0, shape[1], shape[0])
         logs = np.log(np.exp(scores).sum(axis=1))
-        options = {"ignore_index": ignored}
+        options: dict[str, Any] = {"ignore_index": ignored} | ({} if smoothing is None else {"smoothing": smoothing})
         if gradient:
             calls.append(([f() if shared else f(shape[0]), scores, target, logs], options))
         else:
@@ -287,6 +287,8 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "ox.LogSoftmaxGradient": lambda: rows(2),
     "ox.CrossEntropy": lambda: cross_entropy(gradient=False),
     "ox.MeanCrossEntropy": lambda: cross_entropy(gradient=False, outputs=3),
+    "ox.MeanSmoothedCrossEntropy": lambda: cross_entropy(gradient=False, outputs=3, smoothing=0.2),
+    "ox.SmoothedCrossEntropyGradient": lambda: cross_entropy(gradient=True, shared=True, smoothing=0.2),
     "ox.CrossEntropyGradient": lambda: cross_entropy(gradient=True) + cross_entropy(gradient=True, shared=True),
     "ox.WeightedCrossEntropy": lambda: class_targets(gradient=False),
     "ox.WeightedCrossEntropyGradient": lambda: class_targets(gradient=True),
@@ -308,6 +310,13 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     ],
     "GroupNormalization": lambda: [([f(*s), f(s[1]), f(s[1])], {"num_groups": 2}) for s in IMAGES],
     "InstanceNormalization": lambda: [([f(*s), f(s[1]), f(s[1])], {}) for s in IMAGES if s[2:] != (1, 1)],
+    "BatchNormalization": lambda: [
+        (
+            [f(*shape) + 3, f(shape[1]), f(shape[1]), f(shape[1]), np.abs(f(shape[1]))],
+            {"training_mode": 1, "momentum": 0.0, "epsilon": 1e-3, "outputs": 3},
+        )
+        for shape in ((5, 7), (3, 17, 33), (4, 3, 30, 31), (1, 2, 300, 300), (64, 5, 2, 2))
+    ],
     "ox.BatchNormalizationGradient": lambda: [
         ([f(*s), f(*s), f(s[1])], {"outputs": 3}) for s in ((30, 8, 9, 7), (64, 40))
     ],

@@ -63,6 +63,12 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     "ox.IndexAdd": lambda: [call(single(*shape), ints(3, 0, 3), size=4) for shape in ((3, 2), (3, 2, 2))],
     "ox.CrossEntropy": lambda: [call(single(4, 3), ints(2, 0, 1, 1), ignore_index=i, outputs=2) for i in (-100, 1)],
     "ox.MeanCrossEntropy": lambda: [call(single(4, 3), ints(2, 0, 1, 1), ignore_index=i, outputs=3) for i in (-100, 1)],
+    "ox.MeanSmoothedCrossEntropy": lambda: [
+        call(single(4, 3), ints(2, 0, 1, 1), smoothing=0.3, ignore_index=i, outputs=3) for i in (-100, 1)
+    ],
+    "ox.SmoothedCrossEntropyGradient": lambda: [
+        call(single(), single(4, 3), ints(2, 0, 1, 1), single(4), smoothing=0.3, ignore_index=i) for i in (-100, 1)
+    ],
     "ox.CrossEntropyGradient": lambda: [
         call(single(*g), single(4, 3), ints(2, 0, 1, 1), single(4), ignore_index=i)
         for g in ((4,), ())

@@ -125,7 +125,8 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
             ox.BatchNormalizationGradient ox.LayerNormalizationGradient ox.GroupNormalizationGradient
             ox.RMSNormalizationGradient ox.CrossEntropy ox.CrossEntropyGradient ox.WeightedCrossEntropy
             ox.WeightedCrossEntropyGradient ox.SoftCrossEntropy ox.SoftCrossEntropyGradient ox.PhiloxDropout
-            ox.MeanCrossEntropy ox.CumulativeArgMax ox.LogCumSumExp ox.AveragePoolGradient
+            ox.MeanCrossEntropy ox.MeanSmoothedCrossEntropy ox.SmoothedCrossEntropyGradient ox.CumulativeArgMax
+            ox.LogCumSumExp ox.AveragePoolGradient
             """
         ),
         "none: it moves, places or sorts": names(

@@ -22,8 +22,9 @@ RECORDABLE = frozenset(
         "ox.Linear", "ox.LinearGradient", "MatMul", "Gemm", "Conv", "ConvTranspose", "ox.ConvWeights", "MaxPool",
         "ox.MaxPoolGradient", "ox.AveragePoolGradient", "Softmax", "ox.SoftmaxGradient", "LogSoftmax",
         "ox.LogSoftmaxGradient",
-        "ox.CrossEntropy", "ox.MeanCrossEntropy", "ox.CrossEntropyGradient", "LayerNormalization",
-        "ox.LayerNormalizationGradient", "ox.BatchNormalizationGradient", "ox.BlockwiseAttention",
+        "ox.CrossEntropy", "ox.MeanCrossEntropy", "ox.CrossEntropyGradient",
+        "ox.MeanSmoothedCrossEntropy", "ox.SmoothedCrossEntropyGradient", "LayerNormalization",
+        "ox.LayerNormalizationGradient", "BatchNormalization", "ox.BatchNormalizationGradient", "ox.BlockwiseAttention",
         "ox.BlockwiseAttentionGradient",
     )
 )  # fmt: skip

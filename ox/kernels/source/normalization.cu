@@ -100,7 +100,26 @@ ROWS(ox_group_norm_backward, r, rows, channels * size, const float* RESTRICT gra
     }
 } END
 
-// Batch normalization of (samples, channels, size): a row is a channel over all samples.
+// Batch normalization of (samples, channels, size) by its own statistics: a row is a channel over all samples. Mean and
+// variance go to `means` and `variances`.
+ROWS(ox_batch_norm, k, channels, samples * size, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT bias, float* RESTRICT output, float* RESTRICT means, float* RESTRICT variances, float epsilon, long long samples, long long size) {
+    long long step = channels * size;
+    const float* x = input + k * size;
+    float* y = output + k * size;
+    float n = (float)samples * size;
+    double sum = 0.0, squares = 0.0;
+    for (long long s = 0; s < samples; s++) sum += SUM(c, size, x[s * step + c]);
+    float mean = sum / n;
+    for (long long s = 0; s < samples; s++) squares += SUM(c, size, (x[s * step + c] - mean) * (x[s * step + c] - mean));
+    float variance = squares / n, factor = scale[k] / sqrtf(variance + epsilon), shift = bias[k];
+    means[k] = mean;
+    variances[k] = variance;
+    for (long long s = 0; s < samples; s++) {
+        COLUMNS(c, size) y[s * step + c] = (x[s * step + c] - mean) * factor + shift;
+    }
+} END
+
+// Its gradient.
 // The statistics are taken again, which costs less than keeping them with the graph.
 ROWS(ox_batch_norm_backward, k, channels, samples * size, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, float epsilon, long long samples, long long size) {
     long long step = channels * size;

@@ -18,7 +18,14 @@ from ox.nn.functional.arguments import one_of
 from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
-from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy, MeanCrossEntropy, SoftCrossEntropy, WeightedCrossEntropy
+from ox.ops.nn.cross_entropy import (
+    CLASSES,
+    CrossEntropy,
+    MeanCrossEntropy,
+    MeanSmoothedCrossEntropy,
+    SoftCrossEntropy,
+    WeightedCrossEntropy,
+)
 from ox.tensors.tensor import Tensor
 
 __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
@@ -92,8 +99,12 @@ def _of_rows(
     input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, smoothing: float
 ) -> Tensor:
     one_of(reduction, "reduction", REDUCTIONS)
-    if weight is None and not smoothing and reduction == "mean":
-        mean: Tensor = MeanCrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
+    if weight is None and reduction == "mean":
+        mean: Tensor = (
+            MeanSmoothedCrossEntropy(input, target, outputs=1, smoothing=smoothing, ignore_index=ignore_index)
+            if smoothing
+            else MeanCrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
+        )
         return mean
     factor: Any = None
     if reduction == "mean":

@@ -11,7 +11,13 @@ from ox.dtypes import FLOATS, int32, int64, onnx_type
 from ox.ops.elementwise.arithmetic import Add, Div, Exp, Mul, Sub
 from ox.ops.elementwise.comparison import Equal, Not, Where
 
-__all__ = ["CrossEntropy", "MeanCrossEntropy", "SoftCrossEntropy", "WeightedCrossEntropy"]
+__all__ = [
+    "CrossEntropy",
+    "MeanCrossEntropy",
+    "MeanSmoothedCrossEntropy",
+    "SoftCrossEntropy",
+    "WeightedCrossEntropy",
+]
 
 CLASSES = (int32, int64)
 
@@ -105,6 +111,52 @@ def _(
     back: Any = None
     if g is not None:
         back = CrossEntropyGradient(Div(g, count), scores, target, logs, ignore_index=ignore_index)
+    return _with_logs(back, g_logs, scores, logs)
+
+
+@function("loss logs count", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
+def MeanSmoothedCrossEntropy(scores: T, target: Tind, *, smoothing: float, ignore_index: int = -100) -> tuple[T, T, T]:
+    """MeanCrossEntropy where a part `smoothing` of each target is spread over all classes.
+    `torch.nn.functional.cross_entropy` with label_smoothing."""
+    losses, logs, spreads = WeightedCrossEntropy.body(scores, target, ignore_index=ignore_index)
+    counted = OPS["Cast"](_counts(target, ignore_index), to=onnx_type(scores.dtype))
+    count = OPS["ReduceSum"](counted, keepdims=0)
+    direct, spread = (OPS["ReduceSum"](each, keepdims=0) for each in (losses, spreads))
+    total = Add(Mul(direct, constant(1 - smoothing, scores)), Mul(spread, constant(smoothing, scores)))
+    return Div(total, count), logs, count
+
+
+@function("dX", fused=True, T=FLOATS, Tind=CLASSES, amp="widest")
+def SmoothedCrossEntropyGradient(
+    g: T, scores: T, target: Tind, logs: T, *, smoothing: float, ignore_index: int = -100
+) -> T:
+    """The gradient of the scores from a cotangent g [] of each loss with label smoothing: the softmax, less the
+    smoothed target."""
+    along = axes_tensor([1])
+    classes = OPS["Unsqueeze"](OPS["Cast"](target, to=onnx_type(int64)), along)
+    rest = Div(constant(smoothing, scores), _classes(scores))
+    softmax = Sub(Exp(Sub(scores, _column(logs))), rest)
+    chosen = Equal(classes, positions(scores.shape[1]))
+    slope = Where(chosen, Sub(softmax, constant(1 - smoothing, scores)), softmax)
+    return Where(_column(_counts(target, ignore_index)), Mul(slope, g), constant(0, scores))
+
+
+@MeanSmoothedCrossEntropy.gradient("scores")
+def _(
+    g: TensorBase | None,
+    g_logs: TensorBase | None,
+    g_count: TensorBase | None,
+    scores: TensorBase,
+    target: TensorBase,
+    logs: TensorBase,
+    count: TensorBase,
+    smoothing: float,
+    ignore_index: int,
+) -> TensorBase | None:
+    back: Any = None
+    if g is not None:
+        share = Div(g, count)
+        back = SmoothedCrossEntropyGradient(share, scores, target, logs, smoothing=smoothing, ignore_index=ignore_index)
     return _with_logs(back, g_logs, scores, logs)
 
 

@@ -106,6 +106,13 @@ CASES: dict[str, list[tuple[Callable[[], Arrays], dict[str, Any], int]]] = {
     "ox.LogSoftmaxGradient": [(lambda: [f(40, 70), f(40, 70)], {"axis": -1}, 1)],
     "ox.CrossEntropy": [(lambda: [f(40, 11), classes(40, 11)], {"ignore_index": -100}, 2)],
     "ox.MeanCrossEntropy": [(lambda: [f(40, 11), classes(40, 11)], {"ignore_index": -100}, 3)],
+    "ox.MeanSmoothedCrossEntropy": [
+        (lambda: [f(40, 11), classes(40, 11)], {"ignore_index": -100, "smoothing": 0.2}, 3)
+    ],
+    "ox.SmoothedCrossEntropyGradient": [(lambda: [f(), *scored()[1:]], {"ignore_index": -100, "smoothing": 0.2}, 1)],
+    "BatchNormalization": [
+        (lambda: [f(4, 3, 9, 9), f(3), f(3), f(3), np.abs(f(3))], {"training_mode": 1, "momentum": 0.0}, 3)
+    ],
     "ox.CrossEntropyGradient": [
         (scored, {"ignore_index": -100}, 1),
         (lambda: [f(), *scored()[1:]], {"ignore_index": -100}, 1),
