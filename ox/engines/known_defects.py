@@ -38,6 +38,10 @@ def always(node: Node, graph: Graph) -> str:
     return "in all cases"
 
 
+def _small_norms(node: Node, graph: Graph) -> str:
+    return "where the norm is small, to which it adds a number"
+
+
 def _reduced_scatter(node: Node, graph: Graph) -> str:
     races = node.attributes.get("reduction", "none") != "none"
     return "with a reduction, as its threads race where indices repeat" if races else ""
@@ -111,6 +115,7 @@ OPENVINO: dict[str, Defect] = {
     "RoiAlign": _half_pixel_boxes,
     "Pad": _computed_value,
     "LSTM": _peepholes,
+    "LpNormalization": _small_norms,
     "ScatterND": _reduced_scatter,
 }
 OPENVINO_GENERAL: Defect = _narrowed

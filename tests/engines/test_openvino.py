@@ -62,6 +62,15 @@ def test_types_that_it_would_get_wrong_are_refused(dtype: str) -> None:
     assert "test_openvino.py" in str(caught.value) and "another engine" in str(caught.value)
 
 
+def test_norms_are_refused() -> None:
+    """It adds 1e-7 to their squares: of a norm of 1e-3 the result is wrong by a seventh."""
+    x = ox.tensor([[3e-4, -4e-4]])
+    compiled = ox.compile(lambda x: ox.ops.LpNormalization(x, axis=-1), backend="openvino")
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(x).numpy(), [[0.6, -0.8]], rtol=1e-5)
+    assert "where the norm is small" in str(compiled.explain())
+
+
 def test_large_integers_are_refused() -> None:
     run = find("openvino").build(Task(record(lambda x: x + 1, {"x": ox.tensor([1, 2])})))
     assert run([np.array([3, -4])])[0].tolist() == [4, -3]
