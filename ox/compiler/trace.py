@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from types import FunctionType, MethodType
@@ -67,6 +68,21 @@ class Trace:
             tensor._grad = grad
 
 
+@contextmanager
+def _unfrozen() -> Iterator[None]:
+    """Without gc.freeze(), and with it again afterwards: gc.get_referrers does not look at what that has put aside."""
+    if gc.get_freeze_count() == 0:
+        yield
+        return
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.collect()  # what the recording left in cycles would otherwise stay for good
+        gc.freeze()
+
+
+@_unfrozen()
 def record(
     function: Callable[..., Any],
     args: Any,

@@ -379,3 +379,25 @@ def test_the_garbage_collector_is_no_part_of_a_call() -> None:
     finally:
         gc.callbacks.remove(callback)
     assert len(recordings(compiled)) == 1
+
+
+def test_what_gc_freeze_has_put_aside_is_looked_at() -> None:
+    factor = 2.0
+
+    def inner(x: ox.Tensor) -> ox.Tensor:
+        return x * factor
+
+    functions = {"inner": inner}
+    compiled, keeps = ox.compile(lambda x: functions["inner"](x)), ox.compile(keeps_detached)
+    gc.collect()
+    gc.freeze()
+    try:
+        assert compiled(ox.ones(2)).tolist() == [2, 2]
+        factor = 3.0
+        assert compiled(ox.ones(2)).tolist() == [3, 3]
+        for _ in range(3):  # the first may add to an empty list
+            keeps(ox.ones(2))
+        assert "kept by a list of 1" in str(keeps.explain())
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

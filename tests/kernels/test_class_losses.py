@@ -76,9 +76,15 @@ def test_a_kernel_gives_what_the_operators_give(
     target, weight = SHARES if soft else TARGET, WEIGHT if weighted else None
     options: dict[str, Any] = {"label_smoothing": smoothing, "reduction": reduction}
     once = results(SCORES, target, weight, **options)
-    name = "ox.Soft" if soft else "ox.Weighted" if weighted or smoothing else "ox."
-    mean = "Mean" if name == "ox." and reduction == "mean" else ""
-    assert ran == [f"{name}{mean}CrossEntropy", f"{name}CrossEntropyGradient"]
+    if soft:
+        names = ["ox.SoftCrossEntropy", "ox.SoftCrossEntropyGradient"]
+    elif weighted or (smoothing and reduction != "mean"):
+        names = ["ox.WeightedCrossEntropy", "ox.WeightedCrossEntropyGradient"]
+    elif smoothing:
+        names = ["ox.MeanSmoothedCrossEntropy", "ox.SmoothedCrossEntropyGradient"]
+    else:
+        names = ["ox.MeanCrossEntropy" if reduction == "mean" else "ox.CrossEntropy", "ox.CrossEntropyGradient"]
+    assert ran == names
     twice = results(SCORES, target, weight, order=2, **options)  # the first gradient is followed: of operators
     ran.clear()
     expected = on_operators(SCORES, target, weight, order=2, **options)
