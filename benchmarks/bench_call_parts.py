@@ -16,11 +16,12 @@ from typing import Any
 from unittest.mock import patch
 
 import sides
-from workloads import Training, as_it_is, mlp, transformer
+from workloads import Training, as_it_is, digits, mlp, transformer
 
 WARM, COUNT = 20, 200
 MODELS: dict[str, Callable[..., Any]] = {
     "mlp, batch 1": partial(mlp, batch=1),
+    "digits, batch 1": partial(digits, batch=1),
     "mlp, 16 layers of 256": partial(mlp, width=256, depth=16),
     "transformer, T 32": partial(transformer, batch=4, layers=2, width=128, heads=4, length=32),
 }

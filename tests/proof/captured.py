@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
+from ox.devices.node_session import runtime
 from ox.graph.ir import Graph
 from ox.graph.passes.shape_inference import simplify
 from ox.graph.record.recording import record
@@ -56,10 +56,9 @@ class Captured:
     """The graph in stock ONNX Runtime; every call feeds the last call's state."""
 
     def __init__(self, graph: Graph, start: Arrays) -> None:
-        options = ort.SessionOptions()
-        options.use_per_session_threads = False  # eager ox has given this process one pool
         self.model = to_model(graph)
-        self.session = ort.InferenceSession(self.model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        ort = runtime().module  # the process gets its one pool first, which every session then shares
+        self.session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
         self.state = dict(start)
 
     def __call__(self, **batch: np.ndarray) -> Any:
