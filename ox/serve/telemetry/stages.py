@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STAGES = ("parse", "queue", "batch", "run", "serialise")
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")  # Triton's words
 REJECTED = (429, 503, 504)
+MOST_PENDING = 1000  # values of a histogram, beside those of one batch, before they are sorted in
 
 
 Headers = Mapping[bytes, bytes]
@@ -89,6 +90,11 @@ class Stages:
         self.together = rows
         self.batch_rows.observe(rows)
         self.batch.observe(gather_s)
+        if len(self.request.pending) + len(self.batch.pending) >= MOST_PENDING:
+            for histogram in (
+                self.parse, self.queue, self.batch, self.run, self.serialise, self.request, self.batch_rows
+            ):  # fmt: skip
+                histogram.sort_in()
         size = self.sizes.get(rows)
         if size is None:
             size = self.sizes[rows] = Sizes()

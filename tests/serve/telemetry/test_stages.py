@@ -10,7 +10,7 @@ import pytest
 from ox.errors import DeviceError, ServeError
 from ox.serve.batching.job import Job
 from ox.serve.protocol.v2.request import Request
-from ox.serve.telemetry.stages import REASONS, Stages, reason
+from ox.serve.telemetry.stages import MOST_PENDING, REASONS, Stages, reason
 
 
 def test_an_answer_is_counted_in_every_stage() -> None:
@@ -53,3 +53,13 @@ def test_batches_by_size() -> None:
     assert (stages.batch_rows.total, stages.batch_rows.count, stages.batch.total) == (19, 3, 0.125)
     eight = stages.sizes[8]
     assert (eight.count, eight.run_s, eight.gather_s, stages.sizes[3].count) == (2, 0.75, 0.125, 1)
+
+
+def test_counts_that_nobody_reads_take_no_memory() -> None:
+    stages = Stages()
+    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []))
+    for _ in range(5 * MOST_PENDING):
+        stages.ran(2, 0.5, 0.25)
+        stages.answered(job.arrived, job, job.arrived)
+    assert max(len(each.pending) for each in (stages.request, stages.batch, stages.batch_rows)) < MOST_PENDING
+    assert (stages.request.count, stages.batch.total, stages.batch_rows.total) == (5000, 1250, 10000)
