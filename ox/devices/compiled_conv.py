@@ -4,8 +4,9 @@ executor."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,33 +15,65 @@ from ox.kernels import Library, address
 Ints = Sequence[int]
 
 
-def _pairs(attributes: dict[str, Any], rank: int) -> tuple[list[int], list[int], list[int], list[int]] | None:
-    """Strides, dilations, begins and ends of the pads, in two dimensions; None for pads that depend on sizes."""
-    if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+class Steps(NamedTuple):
+    """What a window does in two dimensions, the same for images of every size."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]  # pads before
+    ends: tuple[int, ...]  # and behind
+
+
+# The derived numbers are kept by what they follow from: to derive them takes as long as a small image's kernel.
+_kept = lru_cache(maxsize=1024)
+
+
+def _steps(attributes: dict[str, Any], rank: int) -> Steps | None:
+    """None for pads that depend on sizes."""
+    given = [attributes.get(name) for name in ("strides", "dilations", "pads")]
+    # plain numbers: a size of a recording would keep the recording alive in the cache
+    return _two_dimensions(rank, attributes.get("auto_pad", "NOTSET"), *[tuple(map(int, each or ())) for each in given])
+
+
+@_kept
+def _two_dimensions(rank: int, auto_pad: str, strides: Ints, dilations: Ints, pads: Ints) -> Steps | None:
+    if auto_pad not in ("NOTSET", "VALID"):
         return None
-    strides = list(attributes.get("strides") or [1] * rank)
-    dilations = list(attributes.get("dilations") or [1] * rank)
-    pads = list(attributes.get("pads") or [0] * (2 * rank))
-    if attributes.get("auto_pad") == "VALID":
-        pads = [0] * (2 * rank)
-    begins, ends = pads[:rank], pads[rank:]
-    if rank == 1:
-        strides, dilations, begins, ends = [1, *strides], [1, *dilations], [0, *begins], [0, *ends]
-    return strides, dilations, begins, ends
+    if auto_pad == "VALID" or not pads:
+        pads = (0,) * (2 * rank)
+    rest, none = (1,) * (2 - rank), (0,) * (2 - rank)
+    return Steps(
+        (*rest, *(strides or (1,) * rank)),
+        (*rest, *(dilations or (1,) * rank)),
+        (*none, *pads[:rank]),
+        (*none, *pads[rank:]),
+    )
 
 
 def _two(sizes: Ints) -> tuple[int, ...]:
     return (1, *sizes) if len(sizes) == 1 else tuple(sizes)
 
 
+@_kept
+def _places(image: Ints, window: Ints, steps: Steps) -> tuple[int, ...]:
+    """How many places the window has in each dimension."""
+    each = zip(image, steps.begins, steps.ends, steps.dilations, window, steps.strides, strict=True)
+    return tuple((n + b + e - d * (k - 1) - 1) // s + 1 for n, b, e, d, k, s in each)
+
+
+@_kept
 def _shape(
-    samples: int, group: int, inputs: int, outputs: int, image: Ints, places: Ints, kernel: Ints, pairs: Any
+    samples: int, group: int, inputs: int, outputs: int, image: Ints, places: Ints, kernel: Ints, steps: Steps
 ) -> Any:
     """The numbers of ox::Convolution (convolution.h), in its order."""
-    strides, dilations, begins, _ = pairs
-    return np.array(
-        [samples, group, inputs, outputs, *image, *places, *kernel, *strides, *begins, *dilations], np.int64
-    )
+    strides, dilations, begins, _ = steps
+    return _numbers(samples, group, inputs, outputs, *image, *places, *kernel, *strides, *begins, *dilations)
+
+
+def _numbers(*numbers: int) -> Any:
+    made = np.array(numbers, np.int64)
+    made.flags.writeable = False
+    return made
 
 
 def _usable(arrays: list[Any]) -> bool:
@@ -57,37 +90,34 @@ def conv(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
     bias = rest[0] if rest else None
     group = attributes.get("group", 1)
     rank = x.ndim - 2
-    pairs = _pairs(attributes, rank)
+    steps = _steps(attributes, rank)
     kernel = attributes.get("kernel_shape")
-    if pairs is None or not _usable(arrays) or w.ndim != x.ndim or x.shape[1] != w.shape[1] * group:
+    if steps is None or not _usable(arrays) or w.ndim != x.ndim or x.shape[1] != w.shape[1] * group:
         return None
     if w.shape[0] % group or (kernel is not None and tuple(kernel) != w.shape[2:]):
         return None
     if bias is not None and bias.shape != w.shape[:1]:
         return None
-    strides, dilations, begins, ends = pairs
+    strides, dilations, begins, ends = steps
     image, window = _two(x.shape[2:]), _two(w.shape[2:])
-    places = [
-        (n + b + e - d * (k - 1) - 1) // s + 1
-        for n, b, e, d, k, s in zip(image, begins, ends, dilations, window, strides, strict=True)
-    ]
+    places = _places(image, window, steps)
     if min(places) < 1 or min(begins) < 0 or min(ends) < 0:
         return None
     y = library.empty((x.shape[0], w.shape[0], *places[2 - rank :]), np.float32)
-    original = w.swapaxes(0, 1)[(..., *[slice(None, None, -1)] * rank)]
-    if group == 1 and original.flags.c_contiguous and not w.flags.c_contiguous and strides == [1, 1]:
-        # a kernel that was turned as a view: what is asked for is the gradient of the images, for the original
-        before = [d * (k - 1) - b for d, k, b in zip(dilations, window, begins, strict=True)]
-        if min(before) >= 0:
+    if group == 1 and strides == (1, 1) and not w.flags.c_contiguous:
+        original = w.swapaxes(0, 1)[(..., *[slice(None, None, -1)] * rank)]
+        before = tuple(d * (k - 1) - b for d, k, b in zip(dilations, window, begins, strict=True))
+        if original.flags.c_contiguous and min(before) >= 0:
+            # a kernel that was turned as a view: what is asked for is the gradient of the images, for the original
             x, _, bias = _contiguous(library, [x, None, bias])
-            pairs = strides, dilations, before, ends
-            shape = _shape(x.shape[0], 1, w.shape[0], w.shape[1], places, image, window, pairs)
+            steps = Steps(strides, dilations, before, ends)
+            shape = _shape(x.shape[0], 1, w.shape[0], w.shape[1], places, image, window, steps)
             library.ox_conv_backward_images(
                 library.numbers(shape), address(x), address(original), 0 if bias is None else address(bias), address(y)
             )
             return y
     x, w, bias = _contiguous(library, [x, w, bias])
-    shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, pairs)
+    shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, steps)
     library.ox_conv_forward(
         library.numbers(shape), address(x), address(w), 0 if bias is None else address(bias), address(y)
     )
@@ -100,9 +130,9 @@ def conv_transpose(library: Library, arrays: list[Any], attributes: dict[str, An
     bias = rest[0] if rest else None
     group = attributes.get("group", 1)
     rank = x.ndim - 2
-    pairs = _pairs(attributes, rank)
+    steps = _steps(attributes, rank)
     kernel = attributes.get("kernel_shape")
-    if pairs is None or attributes.get("output_shape") or not _usable(arrays):
+    if steps is None or attributes.get("output_shape") or not _usable(arrays):
         return None
     if w.ndim != x.ndim or x.shape[1] != w.shape[0] or w.shape[0] % group:
         return None
@@ -110,19 +140,19 @@ def conv_transpose(library: Library, arrays: list[Any], attributes: dict[str, An
         return None
     if bias is not None and bias.shape != (w.shape[1] * group,):
         return None
-    strides, dilations, begins, ends = pairs
+    strides, dilations, begins, ends = steps
     more = list(attributes.get("output_padding") or [0] * rank)
     more = [0, *more] if rank == 1 else more
     places, window = _two(x.shape[2:]), _two(w.shape[2:])
-    image = [
+    image = tuple(
         (p - 1) * s + d * (k - 1) + 1 - b - e + o
         for p, s, d, k, b, e, o in zip(places, strides, dilations, window, begins, ends, more, strict=True)
-    ]
+    )
     if min(image) < 1 or min(begins) < 0 or min(ends) < 0:
         return None
     y = library.empty((x.shape[0], w.shape[1] * group, *image[2 - rank :]), np.float32)
     x, w, bias = _contiguous(library, [x, w, bias])
-    shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, pairs)
+    shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, steps)
     library.ox_conv_backward_images(
         library.numbers(shape), address(x), address(w), 0 if bias is None else address(bias), address(y)
     )
@@ -133,48 +163,54 @@ def conv_weights(library: Library, arrays: list[Any], attributes: dict[str, Any]
     """ConvWeights: the gradient of a convolution's weights from its data and a cotangent."""
     x, g = arrays
     rank = x.ndim - 2
-    pairs = _pairs(attributes, rank)
+    steps = _steps(attributes, rank)
     group = attributes.get("group", 1)
-    if pairs is None or not _usable(arrays) or min(pairs[2]) < 0 or min(pairs[3]) < 0:
+    if steps is None or not _usable(arrays) or min(steps.begins) < 0 or min(steps.ends) < 0:
         return None
-    kernel = list(attributes["kernel_shape"])
+    kernel = tuple(map(int, attributes["kernel_shape"]))
     x, g = _contiguous(library, [x, g])
     inputs = x.shape[1] // group
     result = library.empty((g.shape[1], inputs, *kernel), np.float32)
     shape = _shape(
-        x.shape[0], group, inputs, g.shape[1] // group, _two(x.shape[2:]), _two(g.shape[2:]), _two(kernel), pairs
+        x.shape[0], group, inputs, g.shape[1] // group, _two(x.shape[2:]), _two(g.shape[2:]), _two(kernel), steps
     )
     library.ox_conv_backward_weights(library.numbers(shape), address(g), address(x), address(result))
     return result
 
 
-def max_pool(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """MaxPool with windows that stay inside the padded image."""
-    (x,) = arrays
-    kernel = list(attributes["kernel_shape"])
-    rank = len(kernel)
-    pairs = _pairs(attributes, rank)
-    if pairs is None or attributes.get("ceil_mode") or attributes.get("storage_order") or not _usable(arrays):
-        return None
-    if x.ndim != rank + 2 or x[0, 0].size >= 1 << 31:
-        return None
-    x = library.dense(x)
-    strides, dilations, begins, ends = pairs
-    image, window = _two(x.shape[2:]), _two(kernel)
-    places = [
-        (n + b + e - d * (k - 1) - 1) // s + 1
-        for n, b, e, d, k, s in zip(image, begins, ends, dilations, window, strides, strict=True)
-    ]
+@_kept
+def _pooled(image: Ints, window: Ints, steps: Steps) -> tuple[tuple[int, ...], Any] | None:
+    """How many places the window has, and the numbers of ox_max_pool; None where a window could lie in the pads
+    alone."""
+    strides, dilations, begins, ends = steps
+    places = _places(image, window, steps)
     if min(places) < 1 or any(not 0 <= pad < k for pad, k in zip((*begins, *ends), (*window, *window), strict=True)):
         return None
     if any(d > 1 and (b or e) for d, b, e in zip(dilations, begins, ends, strict=True)):
-        return None  # a window could lie in the pads alone
+        return None
+    return places, _numbers(*image, *places, *window, *strides, *begins, *dilations)
+
+
+def max_pool(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MaxPool with windows that stay inside the padded image."""
+    (x,) = arrays
+    kernel = tuple(map(int, attributes["kernel_shape"]))
+    rank = len(kernel)
+    steps = _steps(attributes, rank)
+    if steps is None or attributes.get("ceil_mode") or attributes.get("storage_order") or not _usable(arrays):
+        return None
+    if x.ndim != rank + 2 or prod(x.shape[2:]) >= 1 << 31:
+        return None
+    found = _pooled(_two(x.shape[2:]), _two(kernel), steps)
+    if found is None:
+        return None
+    places, numbers = found
+    x = library.dense(x)
     y = library.empty((*x.shape[:2], *places[2 - rank :]), np.float32)
     chosen = library.empty(y.shape, np.int64) if attributes.get("outputs", 1) > 1 else None
-    shape = np.array([*image, *places, *window, *strides, *begins, *dilations], np.int64)
     library.ox_max_pool(
         x.shape[0] * x.shape[1],
-        library.numbers(shape),
+        library.numbers(numbers),
         address(x),
         address(y),
         0 if chosen is None else address(chosen),
@@ -202,10 +238,10 @@ def average_pool_gradient(library: Library, arrays: list[Any], attributes: dict[
     (g,) = arrays
     shape, kernel = tuple(attributes["shape"]), list(attributes["kernel_shape"])
     rank = len(kernel)
-    pairs = _pairs(attributes, rank)
-    if pairs is None or not _usable(arrays) or not prod(shape) or g.ndim != rank + 2:
+    steps = _steps(attributes, rank)
+    if steps is None or not _usable(arrays) or not prod(shape) or g.ndim != rank + 2:
         return None
-    strides, dilations, begins, ends = pairs
+    strides, dilations, begins, ends = steps
     if min(*begins, *ends) < 0:
         return None
     image = _two(shape[2:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -454,6 +455,19 @@ def test_the_bits_do_not_depend_on_the_threads(name: str, library: Library) -> N
         for other in found[1:]:
             for a, b in zip(found[0], other, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("size", [20_000, 100_000, 3_000_001])
+def test_threads_that_sleep_wake_up_for_large_work_alone(size: int, library: Library) -> None:
+    """The caller begins alone; what it leaves to others is the rest, none of it twice and all of it."""
+    x = f(size)
+    library.set_threads(1)
+    expected = call("Gelu", [x], {})[0]
+    library.set_threads(3)
+    call("Gelu", [f(3_000_000)], {})  # starts them
+    for _ in range(5):
+        time.sleep(0.01)  # they sleep after some microseconds
+        np.testing.assert_array_equal(call("Gelu", [x], {})[0], expected)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -39,4 +39,7 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         call(normal(1, 5, 2, 1), **_even),
         call(normal(1, 2, 2, 2), size=7),
     ],
+    "ox.RunningStatistics": lambda: [
+        call(normal(3), normal(3), normal(3), normal(3), normal(), normal(), outputs=2),
+    ],
 }

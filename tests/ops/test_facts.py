@@ -126,7 +126,7 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
             ox.RMSNormalizationGradient ox.CrossEntropy ox.CrossEntropyGradient ox.WeightedCrossEntropy
             ox.WeightedCrossEntropyGradient ox.SoftCrossEntropy ox.SoftCrossEntropyGradient ox.PhiloxDropout
             ox.MeanCrossEntropy ox.MeanSmoothedCrossEntropy ox.SmoothedCrossEntropyGradient ox.CumulativeArgMax
-            ox.LogCumSumExp ox.AveragePoolGradient
+            ox.LogCumSumExp ox.AveragePoolGradient ox.RunningStatistics
             """
         ),
         "none: it moves, places or sorts": names(

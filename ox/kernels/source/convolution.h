@@ -130,6 +130,7 @@ struct Convolution {
     long long kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
     long long window() const { return kernel_y * kernel_x; }
     bool steps_of_one() const { return stride_y == 1 && stride_x == 1; }
+    bool small() const { return samples * groups * inputs * outputs * window() * out_height * out_width < SMALL_PRODUCT; }
 };
 
 inline void convolution_forward(const Convolution& s, const float* images, const float* weights, const float* bias, float* output) {

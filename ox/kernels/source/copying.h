@@ -29,7 +29,7 @@ inline void copy_rows(const Copying& c, const float* from, float* to) {
     const long long last = c.axes - 1, n = c.sizes[last];
     long long count = 1;
     for (long long a = 0; a < last; a++) count *= c.sizes[a];
-    parallel(count, ROW_WORK / (n + 1) + 1, [&](long long begin, long long end) {
+    parallel_light(count, ROW_WORK / (n + 1) + 1, [&](long long begin, long long end) {
         for (long long i = begin; i < end; i++) memcpy(to + i * n, from + start_of(c, last, i), n * 4);
     });
 }
@@ -51,7 +51,7 @@ inline void copy_tiles(const Copying& c, long long line, const float* from, floa
         out_step *= c.sizes[a];
     }
     const long long bands = (rows + COPY_TILE - 1) / COPY_TILE;
-    parallel(count * bands, ROW_WORK / (COPY_TILE * columns + 1) + 1, [&](long long begin, long long end) {
+    parallel_light(count * bands, ROW_WORK / (COPY_TILE * columns + 1) + 1, [&](long long begin, long long end) {
         float tile[COPY_TILE * COPY_TILE];
         for (long long at = begin; at < end; at++) {
             const long long first = at % bands * COPY_TILE, some = rows - first < COPY_TILE ? rows - first : COPY_TILE;
@@ -80,7 +80,7 @@ inline void copy_tiles(const Copying& c, long long line, const float* from, floa
 // below it, and zeros elsewhere.
 inline void triangles(long long count, long long rows, long long columns, long long bytes, long long k, bool upper, const char* from, char* to) {
     const long long line = columns * bytes;
-    parallel(count * rows, ROW_WORK / (columns + 1) + 1, [=](long long begin, long long end) {
+    parallel_light(count * rows, ROW_WORK / (columns + 1) + 1, [=](long long begin, long long end) {
         for (long long at = begin; at < end; at++) {
             long long edge = at % rows + k + (upper ? 0 : 1);  // the first column that belongs to the other part
             edge = (edge < 0 ? 0 : edge > columns ? columns : edge) * bytes;

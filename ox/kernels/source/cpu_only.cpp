@@ -10,6 +10,7 @@ static bool depthwise(const ox::Convolution& s) { return s.inputs == 1 && s.grou
 
 HOST(ox_conv_forward, const long long* shape, const float* images, const float* weights, const float* bias, float* output) {
     const ox::Convolution& s = convolution(shape);
+    const ox::Alone alone(s.small());
     auto run = ox::convolution_forward;
     if (depthwise(s)) run = ox::depthwise_forward;
     else if (ox::winograd_fits(s)) run = ox::winograd_forward;
@@ -19,6 +20,7 @@ HOST(ox_conv_forward, const long long* shape, const float* images, const float* 
 
 HOST(ox_conv_backward_images, const long long* shape, const float* gradient, const float* weights, const float* bias, float* result) {
     const ox::Convolution& s = convolution(shape);
+    const ox::Alone alone(s.small());
     auto run = ox::convolution_backward_images;
     if (depthwise(s)) run = ox::depthwise_backward_images;
     else if (ox::winograd_fits(s)) run = ox::winograd_backward_images;
@@ -28,6 +30,7 @@ HOST(ox_conv_backward_images, const long long* shape, const float* gradient, con
 
 HOST(ox_conv_backward_weights, const long long* shape, const float* gradient, const float* images, float* result) {
     const ox::Convolution& s = convolution(shape);
+    const ox::Alone alone(s.small());
     auto run = ox::convolution_backward_weights;
     if (depthwise(s)) run = ox::depthwise_backward_weights;
     else if (ox::winograd_fits(s)) run = ox::winograd_backward_weights;

@@ -19,6 +19,7 @@ constexpr int TILE_COLUMNS = LANES * TILE_VECTORS;
 constexpr int DEPTH = 256;                       // of the panels
 constexpr int PANELS = 8;                        // of the second factor in a block
 constexpr int BLOCK_COLUMNS = PANELS * TILE_COLUMNS;
+constexpr long long SMALL_PRODUCT = 1 << 20;        // multiplications that one thread does
 
 typedef float Vector __attribute__((vector_size(LANES * 4), aligned(4)));
 

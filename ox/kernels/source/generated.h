@@ -13,7 +13,7 @@ inline Parallel& shared_parallel() {
 }
 
 // Runs body on [0, count) in blocks, on the threads of the kernel library.
-template <class F> inline void parallel(long long count, long long block, const F& body) {
+template <class F> inline void parallel_light(long long count, long long block, const F& body) {
     if (count <= block) {
         if (count > 0) body(0LL, count);
         return;

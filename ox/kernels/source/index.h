@@ -6,7 +6,7 @@ namespace ox {
 
 // result[i] = rows[places[i]] of `width` floats; `size` rows, a negative place counts from the end.
 inline void take_rows(long long size, long long count, long long width, const long long* places, const float* rows, float* result) {
-    parallel(count, ROW_WORK / (width + 1) + 1, [=](long long begin, long long end) {
+    parallel_light(count, ROW_WORK / (width + 1) + 1, [=](long long begin, long long end) {
         for (long long i = begin; i < end; i++)
             memcpy(result + i * width, rows + (places[i] < 0 ? places[i] + size : places[i]) * width, width * 4);
     });
@@ -16,7 +16,7 @@ inline void take_rows(long long size, long long count, long long width, const lo
 // from the end. Each piece of the result looks through all places, so that no two threads add to one row.
 inline void index_add(long long size, long long count, long long width, const long long* places, const float* rows, float* result) {
     constexpr long long PIECES = 16;
-    parallel(size, size / PIECES + 1, [=](long long begin, long long end) {
+    parallel_light(size, size / PIECES + 1, [=](long long begin, long long end) {
         memset(result + begin * width, 0, (end - begin) * width * 4);
         for (long long i = 0; i < count; i++) {
             const long long place = places[i] < 0 ? places[i] + size : places[i];

@@ -26,7 +26,7 @@
 
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }
 extern "C" long long ox_multiplies_bfloat16() { return ox::multiplies_pairs(); }
-extern "C" void ox_parallel(long long count, long long block, ox::Task task, const void* context) { ox::pool().run(count, block, task, context); }
+extern "C" void ox_parallel(long long count, long long block, ox::Task task, const void* context) { ox::pool().run_light(count, block, task, context); }
 extern "C" long long ox_threads() { return ox::pool().threads(); }
 
 // Arrays of one step are freed and made again in the next: kept by malloc, they cost no page faults (half the time of a

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
@@ -16,6 +17,7 @@ namespace ox {
 
 constexpr int SPIN = 4000;  // pauses, about 40 to 120 µs
 constexpr int MOST_THREADS = 256;
+constexpr double WORTH_WAKING = 40e-6;  // seconds of work: to wake a thread takes the caller 8 µs, and the thread some more
 
 inline void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -43,16 +45,16 @@ class Pool {
 
     int threads() const { return wanted_; }
 
-    // Runs task on [0, count) in blocks. Calls from several threads take turns; the second one runs its work itself.
-    void run(long long count, long long block, Task task, const void* context) {
-        if (wanted_ == 1 || count <= block || inside_task() || !caller_.try_lock()) {
-            task(context, 0, count);
+    // Runs task on [first, count) in blocks. Calls from several threads take turns; the second one runs its work itself.
+    void run(long long count, long long block, Task task, const void* context, long long first = 0) {
+        if (wanted_ == 1 || count - first <= block || inside_task() || !caller_.try_lock()) {
+            task(context, first, count);
             return;
         }
         std::lock_guard<std::mutex> unlock_at_end(caller_, std::adopt_lock);
         if (workers_.empty()) start();
         task_ = task, context_ = context, count_ = count, block_ = block;
-        next_.store(0, std::memory_order_relaxed);
+        next_.store(first, std::memory_order_relaxed);
         open_.store(true, std::memory_order_seq_cst);
         round_.fetch_add(1, std::memory_order_seq_cst);
         if (sleeping_.load(std::memory_order_seq_cst)) {
@@ -70,6 +72,21 @@ class Pool {
                 std::this_thread::yield();
         }
         if (failed_.exchange(false)) throw std::bad_alloc();
+    }
+
+    // The same for blocks of a few microseconds each: where threads sleep, the caller begins alone, and wakes them when
+    // what is left is worth it.
+    void run_light(long long count, long long block, Task task, const void* context) {
+        long long done = 0;
+        if (wanted_ > 1 && sleeping_.load(std::memory_order_relaxed) && !inside_task()) {
+            const auto start = std::chrono::steady_clock::now();
+            for (std::chrono::duration<double> left{0.0}; count - done > block && left.count() <= WORTH_WAKING;) {
+                task(context, done, done + block);
+                done += block;
+                left = (std::chrono::steady_clock::now() - start) * ((double)(count - done) / (double)done);
+            }
+        }
+        run(count, block, task, context, done);
     }
 
     // In a forked child the workers are gone: forget them, without their destructors.
@@ -161,15 +178,28 @@ inline Pool& pool() {
     return *one;
 }
 
+template <class F> inline void call(const void* body, long long begin, long long end) { (*static_cast<const F*>(body))(begin, end); }
+
 template <class F> inline void parallel(long long count, long long block, const F& body) {
-    if (count <= block) {
-        if (count > 0) body(0LL, count);
-        return;
-    }
-    pool().run(count, block, [](const void* context, long long begin, long long end) {
-        (*static_cast<const F*>(context))(begin, end);
-    }, &body);
+    if (count > block) pool().run(count, block, call<F>, &body);
+    else if (count > 0) body(0LL, count);
 }
+
+// For blocks of a few microseconds.
+template <class F> inline void parallel_light(long long count, long long block, const F& body) {
+    if (count > block) pool().run_light(count, block, call<F>, &body);
+    else if (count > 0) body(0LL, count);
+}
+
+// While it lives, this thread shares out nothing, if `small`: for work that ends before another thread would wake up.
+class Alone {
+  public:
+    explicit Alone(bool small) : before_(inside_task()) { inside_task() = before_ || small; }
+    ~Alone() { inside_task() = before_; }
+
+  private:
+    const bool before_;
+};
 
 // 0, or 1 where there was no memory for what a function does.
 template <class F> inline int status_of(const F& body) {

@@ -10,7 +10,7 @@ struct Pooling {
 
 // A NaN wins, and the first of equal values stays. `places` are indices in the flattened images, or nullptr.
 inline void max_pool(long long planes, const Pooling& s, const float* images, float* output, long long* places) {
-    parallel(planes, ROW_WORK / (s.height * s.width + 1) + 1, [=](long long begin, long long end) {
+    parallel_light(planes, ROW_WORK / (s.height * s.width + 1) + 1, [=](long long begin, long long end) {
         static thread_local Scratch memory;
         float* best = memory.floats(2 * s.out_width);
         int* chosen = reinterpret_cast<int*>(best + s.out_width);
@@ -45,7 +45,7 @@ inline void max_pool(long long planes, const Pooling& s, const float* images, fl
 }
 
 inline void max_pool_backward(long long planes, long long size, long long out_size, const float* gradient, const long long* places, float* result) {
-    parallel(planes, ROW_WORK / (size + 1) + 1, [=](long long begin, long long end) {
+    parallel_light(planes, ROW_WORK / (size + 1) + 1, [=](long long begin, long long end) {
         memset(result + begin * size, 0, (end - begin) * size * 4);
         for (long long at = begin * out_size; at < end * out_size; at++) result[places[at]] += gradient[at];
     });
@@ -64,7 +64,7 @@ inline float counted_taps(long long first, long long taps, long long dilation, l
 }
 
 inline void average_pool_backward(long long planes, const Averaging& a, const float* gradient, float* result) {
-    parallel(planes, ROW_WORK / (a.window.height * a.window.width + 1) + 1, [=, &a](long long begin, long long end) {
+    parallel_light(planes, ROW_WORK / (a.window.height * a.window.width + 1) + 1, [=, &a](long long begin, long long end) {
         const Pooling& s = a.window;
         static thread_local Scratch memory;
         float* share = memory.floats(2 * s.out_width);

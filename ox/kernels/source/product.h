@@ -5,7 +5,7 @@
 namespace ox {
 
 constexpr long long ROWS_OF_TASK = 16 * TILE_ROWS;
-constexpr long long SMALL_COPY = 1 << 16, SMALL_PRODUCT = 1 << 20;  // elements and multiplications that one thread does
+constexpr long long SMALL_COPY = 1 << 16;  // elements that one thread copies
 
 struct Matrix {
     const float* data;

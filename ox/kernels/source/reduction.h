@@ -65,7 +65,7 @@ inline float reduced(const float* x, long long n, long long kind) { return kind 
 // result[r] = the sum (kind 0), the largest (1) or the smallest (2) of row r, divided by `divisor`.
 inline void reduce_rows(long long rows, long long n, long long kind, float divisor, const float* x, float* result) {
     if (n <= LONG_ROW) {
-        parallel(rows, ROW_WORK / (n + 1) + 1, [=](long long begin, long long end) {
+        parallel_light(rows, ROW_WORK / (n + 1) + 1, [=](long long begin, long long end) {
             for (long long r = begin; r < end; r++) result[r] = reduced(x + r * n, n, kind) / divisor;
         });
         return;
@@ -73,7 +73,7 @@ inline void reduce_rows(long long rows, long long n, long long kind, float divis
     const long long pieces = (n + LONG_ROW - 1) / LONG_ROW;
     Scratch memory;
     float* parts = memory.floats(rows * pieces);
-    parallel(rows * pieces, 1, [=](long long begin, long long end) {
+    parallel_light(rows * pieces, 1, [=](long long begin, long long end) {
         for (long long at = begin; at < end; at++) {
             const long long first = at % pieces * LONG_ROW, some = n - first < LONG_ROW ? n - first : LONG_ROW;
             parts[at] = reduced(x + at / pieces * n + first, some, kind);

@@ -1,4 +1,4 @@
-// What cpu.h and generated.h share: the language of the kernels on a CPU, on top of an `ox::parallel`.
+// What cpu.h and generated.h share: the language of the kernels on a CPU, on top of an `ox::parallel_light`.
 #pragma once
 
 #define FUNCTION static inline __attribute__((always_inline))
@@ -16,7 +16,7 @@ inline long long rows_of_block(long long columns) { return columns >= ROW_WORK ?
 // A kernel of one statement for each element: EACH(name, i, count, parameters...) { ... } END
 #define EACH(name, i, count, ...)                                                 \
     extern "C" void name(long long count, __VA_ARGS__) {                          \
-        ox::parallel(count, ox::ELEMENTS, [=](long long ox_begin, long long ox_end) { \
+        ox::parallel_light(count, ox::ELEMENTS, [=](long long ox_begin, long long ox_end) { \
             _Pragma("omp simd") for (long long i = ox_begin; i < ox_end; i++)
 #define END \
     });     \
@@ -24,7 +24,7 @@ inline long long rows_of_block(long long columns) { return columns >= ROW_WORK ?
 // A kernel of one block of statements for each row; `width` is the parameter that says how long a row is.
 #define ROWS(name, r, count, width, ...)                                                       \
     extern "C" void name(long long count, __VA_ARGS__) {                                       \
-        ox::parallel(count, ox::rows_of_block(width), [=](long long ox_begin, long long ox_end) { \
+        ox::parallel_light(count, ox::rows_of_block(width), [=](long long ox_begin, long long ox_end) { \
             for (long long r = ox_begin; r < ox_end; r++)
 // A loop over a row's columns, and sums and maxima over them. Their closures hold copies: through references compilers
 // take a pointer for another one in each turn, and gather.

@@ -18,6 +18,8 @@ from ox.tensors.tensor import Tensor
 def several(value: Any, count: int, name: str, least: int | None = None) -> tuple[int, ...]:
     """One whole number for each of `count` spatial dimensions, from one for all or one for each. Raises ArgumentError
     for another count, for what is no whole number, and below `least`."""
+    if type(value) is int and (least is None or value >= least):
+        return (value,) * count
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     if len(given) == 1:
         given = given * count

@@ -11,7 +11,7 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import full, ints, scalar_like
-from ox.core.mode import switch_mode
+from ox.core.mode import MODE, switch_mode
 from ox.core.promotion import row_major
 from ox.core.symbolic import Dim, size_tensor
 from ox.dtypes import DType, int64
@@ -22,6 +22,7 @@ from ox.nn.functional.arguments import product
 from ox.nn.functional.reduction import floating
 from ox.ops.nn.normalization import computed_type
 from ox.ops.nn.rms_norm import window_sum
+from ox.ops.nn.running_statistics import RunningStatistics
 from ox.tensors.tensor import Tensor
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize", "rms_norm"]
@@ -96,8 +97,11 @@ def batch_norm(
                     hint="a larger batch, or model.eval()",
                 )
             part = momentum if isinstance(momentum, Tensor) else scalar_like(momentum, running_mean)
-            _update_running(running_mean, mean, part)
-            _update_running(running_var, ops.Mul(var, _unbiased(count, var)), part)
+            # a recording, for a file or to be compiled, has the operators
+            move = RunningStatistics if MODE.get().recording is None else RunningStatistics.body
+            moved_mean, moved_var = move(running_mean, running_var, mean, var, part, _unbiased(count, var))
+            running_mean.assign(moved_mean, "BatchNorm.running")
+            running_var.assign(moved_var, "BatchNorm.running")
     return y
 
 

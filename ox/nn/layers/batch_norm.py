@@ -72,15 +72,14 @@ class _NormBase(Module):
 
     def _count(self) -> float | Tensor:
         """Count this batch; returns its weight in the running statistics."""
-        if self.num_batches_tracked is None or not self.track_running_stats:
+        count = self.num_batches_tracked
+        if count is None or not self.track_running_stats:
             return 0.0 if self.momentum is None else self.momentum
-        with switch_mode(grad=False):
-            count = self.num_batches_tracked
-            count.assign(ops.Add(count, scalar(1, count.array.dtype)), "num_batches_tracked")
-            if self.momentum is not None:
-                return self.momentum
-            kind = float32 if self.running_mean is None else self.running_mean.array.dtype
-            return ops.Reciprocal(ops.Cast(count, to=onnx_type(kind)))
+        count.assign(ops.Add(count, scalar(1, count.array.dtype)), "num_batches_tracked")
+        if self.momentum is not None:
+            return self.momentum
+        kind = float32 if self.running_mean is None else self.running_mean.array.dtype
+        return ops.Reciprocal(ops.Cast(count, to=onnx_type(kind)))
 
     def reset_parameters(self) -> None:
         """Back to weight 1, bias 0 and no batches."""
@@ -129,9 +128,9 @@ class _BatchNorm(_NormBase):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        training = self.training or (self.running_mean is None and self.running_var is None)
         part = self._count() if self.training else 0.0
         mean, var = self._statistics()
+        training = self.training or (mean is None and var is None)
         return F.batch_norm(input, mean, var, self.weight, self.bias, training, part, self.eps)
 
 
