@@ -10,53 +10,36 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import sides
-from bench_eager import SECONDS, reason, timed, torch_compile
-from workloads import STEPS, Prepare, Step, as_it_is, chosen
+from bench_eager import NO_STEPS, figures, ox_compile, torch_compile
 
 ENGINES = os.environ.get("ENGINES", "native").split()
-
-
-def figures(lib: Any, prepare: Prepare, whole: Callable[[Step], Step]) -> dict[str, float | str]:
-    """The time of each step in ms; `prepare` is given its forward, `whole` all of it."""
-    found: dict[str, float | str] = {}
-    for name, workload in chosen(filter(None, os.environ.get("WORKLOADS", "").split("|"))).items():
-        if name not in STEPS:
-            continue
-        lib.manual_seed(0)
-        try:
-            found[name] = timed(whole(workload(lib, prepare)), SECONDS)
-        except Exception as error:  # the other workloads still count
-            found[name] = reason(error)
-    return found
 
 
 def run_ox(engine: str) -> dict[str, float | str]:
     import ox
 
-    return figures(ox, as_it_is, lambda step: ox.compile(step, backend=engine, fullgraph=True))
+    return figures(ox, whole=partial(ox_compile, engine=engine), leave_out=NO_STEPS)
 
 
 def run_eager() -> dict[str, float | str]:
     import ox
 
-    return figures(ox, as_it_is, as_it_is)
+    return figures(ox, leave_out=NO_STEPS)
 
 
 def run_torch() -> dict[str, float | str]:
     import torch
 
-    return figures(torch, as_it_is, as_it_is)
+    return figures(torch, leave_out=NO_STEPS)
 
 
 def run_compiled() -> dict[str, float | str]:
     import torch
 
-    return figures(torch, torch_compile(), as_it_is)
+    return figures(torch, torch_compile(), leave_out=NO_STEPS)
 
 
 SIDES = {

@@ -20,8 +20,14 @@ from measurement import Spread
 from ox.temporary_files import file_beside
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
-COLOURS = {"ox": "#0072B2", "torch": "#D55E00", "compiled": "#E69F00", "without": "#999999"}
-LABELS = {"ox": "ox", "torch": "PyTorch eager", "compiled": "torch.compile", "without": "ox without kernels"}
+COLOURS = {"ox": "#0072B2", "torch": "#D55E00", "compiled": "#E69F00", "whole": "#56B4E9", "without": "#999999"}
+LABELS = {
+    "ox": "ox",
+    "torch": "PyTorch eager",
+    "compiled": "torch.compile",
+    "whole": "ox.compile",
+    "without": "ox without kernels",
+}
 MARKERS = {"ox": "o", "torch": "s", "compiled": "^"}
 SETTINGS: Any = {
     "svg.hashsalt": "ox",

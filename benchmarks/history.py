@@ -13,6 +13,7 @@ from measurement import Machine, Measurement, Spread
 from ox.temporary_files import file_beside
 
 SLOWER = 1.15  # a smaller change is noise
+OURS = {"ox": "", "whole": ", ox.compile"}  # sides that count, and what is said after the name of their figures
 
 Spreads = dict[str, dict[str, Spread]]  # by figure, then by side
 
@@ -56,7 +57,7 @@ class Entry:
 class Regression:
     """A figure that became worse."""
 
-    name: str
+    name: str  # of the figure; with the side, if that is not "ox"
     then: float
     now: float
     peer: float | None  # the change of PyTorch's figure, as a factor
@@ -101,8 +102,9 @@ def regressions(now: Entry, then: Entry) -> list[Regression]:
     found = []
     for name, by_side in now.figures.items():
         before: Mapping[str, Spread] = then.figures.get(name, {})
-        if "ox" in by_side and "ox" in before and worse(by_side["ox"], before["ox"]):
-            both = "torch" in by_side and "torch" in before
-            peer = by_side["torch"].median / before["torch"].median if both else None
-            found.append(Regression(name, before["ox"].median, by_side["ox"].median, peer))
+        for side, said in OURS.items():
+            if side in by_side and side in before and worse(by_side[side], before[side]):
+                both = "torch" in by_side and "torch" in before
+                peer = by_side["torch"].median / before["torch"].median if both else None
+                found.append(Regression(name + said, before[side].median, by_side[side].median, peer))
     return sorted(found, key=lambda each: -each.change)

@@ -65,10 +65,10 @@ class Measurement:
         values = (self.times.get(name) or self.first.get(name) or {}).get(side)
         return statistics.median(values) if values else None
 
-    def ratio(self, name: str, side: str) -> float | None:
-        """ox's median by that of another side."""
-        ours, theirs = self.median(name, "ox"), self.median(name, side)
-        return ours / theirs if ours is not None and theirs else None
+    def ratio(self, name: str, side: str, ours: str = "ox") -> float | None:
+        """ox's median, or that of another side of ox, by that of `side`."""
+        mine, theirs = self.median(name, ours), self.median(name, side)
+        return mine / theirs if mine is not None and theirs else None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"

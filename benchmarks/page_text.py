@@ -12,7 +12,13 @@ from sides import Table
 from step_profile import Cost
 from workloads import GROWTH, OPERATORS, STEPS
 
-NAMES = {"ox": "ox", "torch": "PyTorch", "compiled": "`torch.compile`", "without": "ox without kernels"}
+NAMES = {
+    "ox": "ox",
+    "torch": "PyTorch",
+    "compiled": "`torch.compile`",
+    "whole": "`ox.compile`",
+    "without": "ox without kernels",
+}
 PEERS = ("torch", "compiled")
 THREE = ("ox", *PEERS)
 NOTHING = "Not measured."
@@ -34,9 +40,22 @@ means that ox is faster, or needs less memory. `python benchmarks/performance_pa
   is forward and backward. Element type: float32, and bfloat16 under autocast where the name says bf16.
 - **Sides:** PyTorch eager; `torch.compile` of forward and loss, and so of their backward, with static shapes (it does
   not compile LSTM layers, and runs them as PyTorch eager does); ox with its [compiled kernels](kernels.md); ox without
-  them (`OX_KERNELS=0`)."""
+  them (`OX_KERNELS=0`); [`ox.compile`](compile.md) of whole training steps, the update included."""
 
 TRIAL = "**This was a trial with one process a side: the spread is not known, and the figures prove nothing.**"
+
+COMPILED = """\
+Whole training steps with [`ox.compile`](compile.md), in ms:
+
+{times}
+
+To the end of the first compiled step, in ms. It is the second step: the first one is eager, and recorded.
+
+{first}
+
+Peak memory, in MiB, as below:
+
+{memory}"""
 
 FIRST_STEP = """\
 From the import to the end of the first step, in ms: model, optimizer and one step, in a process that runs nothing else.
@@ -103,20 +122,26 @@ def short(name: str) -> str:
 
 
 def compared(
-    measured: Measurement, figures: Table, names: Mapping[str, str], first: str, sides: Iterable[str] = THREE
+    measured: Measurement,
+    figures: Table,
+    names: Mapping[str, str],
+    first: str,
+    sides: Iterable[str] = THREE,
+    ours: str = "ox",
 ) -> str:
-    """A table of figures: the sides, then ox's ratio to each peer.
+    """A table of figures: the sides, then the ratio of ox to each peer.
 
     Args:
         names: of the figures, and how the page names them.
         first: the head of the column of these names.
+        ours: the side of ox whose ratios these are.
     """
-    head = [first, *(NAMES[side] for side in sides), *(f"ox / {NAMES[side]}" for side in PEERS)]
+    head = [first, *(NAMES[side] for side in sides), *(f"{NAMES[ours]} / {NAMES[side]}" for side in PEERS)]
     rows = []
     for name, said in names.items():
         if name in figures:
             cells = [cell(figures[name].get(side)) for side in sides]
-            rows.append([said, *cells, *(ratio(measured.ratio(name, side)) for side in PEERS)])
+            rows.append([said, *cells, *(ratio(measured.ratio(name, side, ours)) for side in PEERS)])
     return table(head, rows) if rows else NOTHING
 
 
@@ -167,6 +192,20 @@ def memory(measured: Measurement) -> str:
     names = {f"{name}: {MEMORY}": short(name) for name in STEPS}
     made = compared(measured, measured.first, names, "training step")
     return NOTHING if made == NOTHING else MEMORY_TEXT.format(table=made)
+
+
+def compiled(measured: Measurement) -> str:
+    """The tables of whole steps with `ox.compile`."""
+    sides = ("whole", *THREE)
+    tables = {}
+    for key, figures, of, head in (
+        ("times", measured.times, "", "training step"),
+        ("first", measured.first, f": {WARM}", "with filled caches"),
+        ("memory", measured.first, f": {MEMORY}", "training step"),
+    ):
+        names = {f"{n}{of}": short(n) for n in STEPS if "whole" in figures.get(f"{n}{of}", {})}
+        tables[key] = compared(measured, figures, names, head, sides, "whole")
+    return NOTHING if set(tables.values()) == {NOTHING} else COMPILED.format(**tables)
 
 
 def where_time_goes(measured: Measurement) -> str:
@@ -251,6 +290,7 @@ def page(measured: Measurement, entries: list[history.Entry]) -> str:
     sections = {
         "Summary": summary(measured),
         "Training steps": f"Time of a step, in ms.\n\n{steps}",
+        "Compiled training steps": compiled(measured),
         "Operators": f"Time of a forward and backward, in ms.\n\n{operators}",
         "Growth": growth(measured),
         "First step and compile time": first_step(measured),

@@ -78,7 +78,9 @@ def draw(measured: Measurement, folder: Path) -> None:
         ("first-step", "To the end of the first step, with empty caches", "ms", COLD),
     ):
         figures = {
-            page_text.short(name): {side: Spread.of(values) for side, values in measured.first[key].items()}
+            page_text.short(name): {
+                side: Spread.of(values) for side, values in measured.first[key].items() if side in page_text.THREE
+            }
             for name in STEPS
             if (key := f"{name}: {figure}") in measured.first
         }

@@ -49,6 +49,11 @@ def test_a_made_up_slower_measurement(measured: Measurement) -> None:
     assert regressions(Entry.of(changed(measured, "gelu", torch=1.5, without=9.0)), then) == [], "only ox counts"
 
 
+def test_compiled_steps_count(measured: Measurement) -> None:
+    (found,) = regressions(Entry.of(changed(measured, "step: mlp", whole=1.5)), Entry.of(measured))
+    assert found == Regression("step: mlp, ox.compile", 1.6, pytest.approx(2.4), 1.0)
+
+
 def test_a_slower_machine_is_told_from_a_slower_ox(measured: Measurement) -> None:
     then = Entry.of(measured)
     (both,) = regressions(Entry.of(changed(measured, "gelu", ox=1.5, torch=1.5)), then)

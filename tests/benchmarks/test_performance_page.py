@@ -111,6 +111,21 @@ def test_medians_spread_and_ratios(measured: Measurement) -> None:
     )
 
 
+def test_compiled_steps_have_tables_of_their_own(measured: Measurement) -> None:
+    text = section(page_text.page(measured, []), "Compiled training steps")
+    found = [row for row in rows(text) if row[0] == "mlp"]
+    assert [[row[1], *row[-2:]] for row in found] == [
+        ["1.60 (1.50–1.70)", "0.64", "0.76"],
+        ["160 (150–170)", "0.23", "0.08"],
+        ["21.0 (20.0–22.0)", "0.22", "0.17"],
+    ]
+    assert "transformer" not in text, "it was not measured"
+    for table in (measured.times, measured.first):
+        for by_side in table.values():
+            by_side.pop("whole", None)
+    assert section(page_text.page(measured, []), "Compiled training steps").strip() == page_text.NOTHING
+
+
 def test_what_failed_is_named_with_its_reason(measured: Measurement) -> None:
     text = section(page_text.page(measured, []), "Left out")
     assert "- ox without kernels, every workload: MemoryError\n" in text

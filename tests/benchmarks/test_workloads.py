@@ -91,16 +91,36 @@ def test_a_workload_that_fails_is_named_with_its_reason(monkeypatch: pytest.Monk
     assert isinstance(found["silu"], float)
 
 
-def test_without_growth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOADS", "silu|growth: batch 1")
+def test_what_a_side_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOADS", "silu|growth: batch 1|step: mlp, batch 1")
+    monkeypatch.setattr(bench_eager, "SECONDS", 0.0)
     monkeypatch.setattr(bench_eager, "FEWER", 0.0)
-    assert list(bench_eager.figures(ox, growth=False)) == ["silu"]
+    assert list(bench_eager.figures(ox, leave_out=bench_eager.GROWTHS)) == ["step: mlp, batch 1", "silu"]
+    assert list(bench_eager.figures(ox, leave_out=bench_eager.NO_STEPS)) == ["step: mlp, batch 1"]
+
+
+def test_compiled_steps_take_whole_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`whole` is given the step, `prepare` its forward."""
+    monkeypatch.setenv("WORKLOADS", "step: mlp, batch 1|silu")
+    monkeypatch.setattr(bench_eager, "SECONDS", 0.0)
+    made: list[Any] = []
+
+    def whole(step: Any) -> Any:
+        made.append(bench_eager.ox_compile(step))
+        return made[-1]
+
+    assert isinstance(bench_eager.figures(ox, as_it_is, whole, bench_eager.NO_STEPS)["step: mlp, batch 1"], float)
+    (compiled,) = made
+    assert "native" in str(compiled.explain())
 
 
 def test_the_first_step_and_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKLOAD", "step: mlp, batch 1")
     found = bench_first_step.figures(ox, as_it_is)
     assert list(found) == [bench_first_step.WARM, bench_first_step.MEMORY]
+    steps: list[int] = []
+    bench_first_step.figures(ox, whole=lambda step: lambda: (step(), steps.append(1)), calls=2)
+    assert len(steps) == 2 + bench_first_step.MORE
     monkeypatch.setattr(ox.nn, "Linear", None)
     assert str(bench_first_step.figures(ox)[bench_first_step.WARM]).startswith("TypeError: ")
 
@@ -130,6 +150,6 @@ def test_first_steps_by_workload(monkeypatch: pytest.MonkeyPatch) -> None:
         ("step: mlp, batch 1", 2),
     ]
     assert seen[0][1] == seen[1][1] != seen[2][1], "one folder of caches a workload"
-    assert result.figures[f"step: mlp: {bench_first_step.COLD}"] == {"ox": [2.0], "torch": [2.0]}
-    assert result.figures[f"step: mlp: {memory}"] == {"ox": [3.0, 3.0], "torch": [3.0, 3.0]}
+    assert result.figures[f"step: mlp: {bench_first_step.COLD}"] == {"ox": [2.0], "torch": [2.0], "whole": [2.0]}
+    assert result.figures[f"step: mlp: {memory}"] == {"ox": [3.0, 3.0], "torch": [3.0, 3.0], "whole": [3.0, 3.0]}
     assert result.left_out["step: mlp"] == {"compiled": "the process failed: Killed"}
