@@ -11,7 +11,8 @@ from ox.dtypes import DType
 class Instruction(NamedTuple):
     """One number: what a NumPy function of this name gives for the numbers of earlier instructions.
 
-    Besides those names there are "input" (payload: which one), "constant" (payload: its bytes), "cast" and "where".
+    Besides those names there are "input" (payload: which one), "constant" (payload: its bytes), "cast" and "where"; and
+    "row_sum", "row_mean" and "row_max" of the numbers along the last axis.
     """
 
     name: str

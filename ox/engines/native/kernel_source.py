@@ -22,6 +22,7 @@ from ox.graph.ir import Value
 BLOCK = 16384  # elements of a block, as in blocks.h
 EXACT = frozenset(("where", "negative", "absolute", "maximum", "minimum", "sign", "copysign", "positive"))
 HEAD = '#include "generated.h"\n'
+ROW_REDUCTIONS = {"row_sum": "ox_sum", "row_mean": "ox_sum", "row_max": "ox_max"}
 
 
 @dataclass
@@ -54,6 +55,7 @@ class _Writer:
             self.body[k].name == "input" and self.body[k].payload == i for k in self.live
         )]  # fmt: skip
         self.shapes = {v: folded.sizes[v] for v in self.used}
+        self.output_shapes = {v: folded.sizes[v] for v in region.outputs}
         over = {state: new for new, state in region.in_place.items()}
         self.line = [*self.used, *[v for v in region.outputs if region.in_place.get(v) not in self.used]]
         self.total = region.total
@@ -65,7 +67,9 @@ class _Writer:
                 self.names[new] = self.names[state]
         self.written = {v for v in self.line if v in region.outputs or v in over}
         self.width = len(self.line) + (1 if self.total is None else 4)
-        self.loops = _loops(region.shape, [self._axes(v) for v in self.used])
+        self.reduces_rows = any(self.body[k].name in ROW_REDUCTIONS for k in self.live)
+        axes = [self._axes(v) for v in self.used]
+        self.loops = _rows_of(region.shape, axes) if self.reduces_rows else _loops(region.shape, axes)
 
     def _live(self) -> list[int]:
         """The instructions that outputs need, in order."""
@@ -86,7 +90,7 @@ class _Writer:
     def kernel(self) -> Kernel:
         if len(self.loops) == 1:
             return self._flat()
-        return self._rows()
+        return self._reduced_rows() if self.reduces_rows else self._rows()
 
     def _flat(self) -> Kernel:
         single = self.region.size == 1
@@ -116,7 +120,21 @@ class _Writer:
         *outer, (inner, _) = self.loops
         rows = prod(n for n, _ in outer)
         per_block = max(1, BLOCK // inner)
-        offsets, loads, row_values = "", {}, ""
+        offsets, loads, constant = self._loads_of_rows()
+        uniform, varying = self._statements(loads, constant)
+        head = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
+        summed = self.total is not None
+        text = (
+            f"{head}{'    double total = 0.0;' if summed else ''}\n    for (long long r = begin; r < end; r++) {{\n"
+            f"        const long long at = r * {inner};\n{offsets}{_lines(uniform, 8)}"
+            f"{self._loop(str(inner), varying, 'at + c', 8)}    }}\n"
+            f"{'    partials[b] = total;' if summed else ''}\n}} END\n"
+        )
+        return self._kernel(text, str(rows * inner), rows, per_block)
+
+    def _loads_of_rows(self) -> tuple[str, dict[Value, str], set[Value]]:
+        """Statements at the start of a row, the text that loads each input, and the inputs with one number a row."""
+        starts, loads, row_values = "", {}, ""
         every = set(range(len(self.loops)))
         constant: set[Value] = set()
         for k, v in enumerate(self.used):
@@ -127,22 +145,61 @@ class _Writer:
                 continue
             offset = _offset(has, [n for n, _ in self.loops])
             if len(self.loops) - 1 in has:
-                offsets += f"        const long long at_{name} = {offset};\n"
+                starts += f"        const long long at_{name} = {offset};\n"
                 loads[v] = _load(v, name, f"at_{name} + c")
             else:
                 row_values += f"        const {_type(v.dtype)} s{name} = {_load(v, name, offset)};\n"
                 loads[v] = f"s{name}"
                 constant.add(v)
-        uniform, varying = self._statements(loads, constant)
-        head = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
-        summed = self.total is not None
-        text = (
-            f"{head}{'    double total = 0.0;' if summed else ''}\n    for (long long r = begin; r < end; r++) {{\n"
-            f"        const long long at = r * {inner};\n{offsets}{row_values}{_lines(uniform, 8)}"
-            f"{self._loop(str(inner), varying, 'at + c', 8)}    }}\n"
-            f"{'    partials[b] = total;' if summed else ''}\n}} END\n"
-        )
-        return self._kernel(text, str(rows * inner), rows, per_block)
+        return starts + row_values, loads, constant
+
+    def _reduced_rows(self) -> Kernel:
+        """A loop over the row for each of its sums and maxima, and one that stores. Each computes what it needs."""
+        *outer, (inner, _) = self.loops
+        rows = prod(n for n, _ in outer)
+        per_block = max(1, BLOCK // inner)
+        starts, loads, constant = self._loads_of_rows()
+        statements: dict[int, str] = {}
+        same: set[int] = set()  # instructions that give one number a row
+
+        def loop(head: str, places: list[int], end: str) -> str:
+            inside = _lines([statements[k] for k in self._needed(places) if k not in same], 12)
+            return f"        {head}{{\n{inside}{end}        }}"
+
+        text = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
+        text += f"    for (long long r = begin; r < end; r++) {{\n        const long long at = r * {inner};\n{starts}"
+        for k in self.live:
+            each = self.body[k]
+            if each.name in ROW_REDUCTIONS:
+                (place,) = each.arguments
+                share = f" / {inner}.0f" if each.name == "row_mean" else ""
+                head = f"const float v{k} = {ROW_REDUCTIONS[each.name]}({inner}, [=](long long c) "
+                result = f"            return v{place};\n"
+                text += f"{loop(head, [place], result)}){share};\n"
+                same.add(k)
+                continue
+            is_same, statements[k] = self._statement(k, loads, constant, same)
+            if is_same:
+                text += f"        {statements[k]}\n"
+                same.add(k)
+        whole = [v for v in self.region.outputs if self.output_shapes[v] == self.region.shape]
+        if whole:
+            places = [self.region.outputs[v] for v in whole]
+            text += loop(f"COLUMNS(c, {inner}) ", places, self._stores("at + c", 12, whole)) + "\n"
+        text += self._stores("r", 8, [v for v in self.region.outputs if v not in whole])
+        return self._kernel(f"{text}    }}\n}} END\n", "", rows, per_block)
+
+    def _needed(self, places: list[int]) -> list[int]:
+        """The instructions that these need, with them, up to the reductions of rows, in order."""
+        needed: set[int] = set()
+        waiting = list(places)
+        while waiting:
+            k = waiting.pop()
+            if k not in needed:
+                needed.add(k)
+                if self.body[k].name not in ROW_REDUCTIONS:
+                    waiting += self.body[k].arguments
+        return sorted(needed)
 
     def _head(self, end: str) -> str:
         text = (
@@ -192,22 +249,27 @@ class _Writer:
         varying: list[str] = []
         same: set[int] = set()
         for k in self.live:
-            each = self.body[k]
-            if each.name == "input":
-                value = self.region.inputs[each.payload]
-                is_same, text = value in constant, loads[value]
-            else:
-                is_same = all(a in same for a in each.arguments)
-                text = _expression(each, [(f"v{a}", self.body[a].dtype) for a in each.arguments])
+            is_same, statement = self._statement(k, loads, constant, same)
             if is_same:
                 same.add(k)
-            (uniform if is_same else varying).append(f"const {_type(each.dtype)} v{k} = {text};")
+            (uniform if is_same else varying).append(statement)
         return uniform, varying
 
-    def _stores(self, index: str, indent: int = 8) -> str:
+    def _statement(self, k: int, loads: dict[Value, str], constant: set[Value], same: set[int]) -> tuple[bool, str]:
+        """Whether an instruction gives the same for all elements of a loop, and its statement."""
+        each = self.body[k]
+        if each.name == "input":
+            value = self.region.inputs[each.payload]
+            is_same, text = value in constant, loads[value]
+        else:
+            is_same = all(a in same for a in each.arguments)
+            text = _expression(each, [(f"v{a}", self.body[a].dtype) for a in each.arguments])
+        return is_same, f"const {_type(each.dtype)} v{k} = {text};"
+
+    def _stores(self, index: str, indent: int = 8, outputs: list[Value] | None = None) -> str:
         text = ""
-        for v, place in self.region.outputs.items():
-            value = f"v{place}"
+        for v in self.region.outputs if outputs is None else outputs:
+            value = f"v{self.region.outputs[v]}"
             if v.dtype == bfloat16:
                 value = f"to_bfloat16({value})"
             text += f"{' ' * indent}{self.names[v]}[{index}] = {value};\n"
@@ -217,8 +279,21 @@ class _Writer:
 def _loops(shape: Shape, inputs: list[tuple[bool, ...]]) -> list[tuple[int, tuple[bool, ...]]]:
     """The fewest nested loops over a shape: neighbouring axes that each input has, or has not, are one loop. For each
     its length, and which inputs have it. An input of no axes at all does not count."""
-    loops: list[tuple[int, tuple[bool, ...]]] = []
+    loops = _nested(shape, inputs)
     plain = [all(not has for has, n in zip(axes, shape, strict=True) if n > 1) for axes in inputs]
+    if all(everywhere or all(pattern[k] for _, pattern in loops) for k, everywhere in enumerate(plain)):
+        return [(prod(shape), ())]
+    return loops
+
+
+def _rows_of(shape: Shape, inputs: list[tuple[bool, ...]]) -> list[tuple[int, tuple[bool, ...]]]:
+    """The same with the last axis as a loop of its own."""
+    outer = _nested(shape[:-1], [axes[:-1] for axes in inputs])
+    return [*outer, (shape[-1], tuple(axes[-1] for axes in inputs))]
+
+
+def _nested(shape: Shape, inputs: list[tuple[bool, ...]]) -> list[tuple[int, tuple[bool, ...]]]:
+    loops: list[tuple[int, tuple[bool, ...]]] = []
     for axis, n in enumerate(shape):
         if n == 1:
             continue
@@ -227,8 +302,6 @@ def _loops(shape: Shape, inputs: list[tuple[bool, ...]]) -> list[tuple[int, tupl
             loops[-1] = (loops[-1][0] * n, pattern)
         else:
             loops.append((n, pattern))
-    if all(everywhere or all(pattern[k] for _, pattern in loops) for k, everywhere in enumerate(plain)):
-        return [(prod(shape), ())]
     return loops
 
 

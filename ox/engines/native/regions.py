@@ -1,4 +1,5 @@
-"""Regions: pointwise nodes of one iteration space that run as one generated kernel, perhaps with a sum at their end."""
+"""Regions: pointwise nodes of one iteration space that run as one generated kernel, perhaps with a sum at their end, or
+with sums and maxima of rows between them."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from ox.dtypes import float32
-from ox.engines.native.body import Body
+from ox.engines.native.body import Body, Instruction
 from ox.engines.native.fold import Folded
 from ox.engines.native.order import Order
 from ox.engines.native.symbolic import Argument, Shape, Traced, trace
@@ -14,6 +15,9 @@ from ox.graph.ir import Graph, Node, Value
 
 MOST_INSTRUCTIONS = 400  # of one kernel, for compilers take more than twice as long for twice as much
 MOST_ARRAYS = 40
+ROW_INSTRUCTIONS = {"ReduceSum": "row_sum", "ReduceMean": "row_mean", "ReduceMax": "row_max"}
+ROW_WEIGHT = 20  # in instructions: each loop over a row computes again what it needs
+SHORTEST_ROW, LONGEST_ROW = 8, 16384  # others are better done by themselves
 
 
 @dataclass(frozen=True)
@@ -81,35 +85,64 @@ class _Groups:
         self.weights = [0 if t is None else len(t.body.instructions) for t in self.traced]
         self.arrays = [len(node.inputs) + len(node.outputs) for node in nodes]
         self.totals: set[int] = set()
+        self.row_reductions: set[int] = set()
         for i, node in enumerate(nodes):
             source = made.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
             if source is not None and self.shapes[source] is not None and _is_total(node, folded):
                 self.shapes[i] = self.shapes[source]
                 self.before[i] = {source}
                 self.totals.add(i)
+            elif (traced := _row_reduction(node, folded)) is not None:
+                assert node.inputs[0] is not None
+                self.traced[i], self.shapes[i] = traced, folded.sizes[node.inputs[0]]
+                self.weights[i] = ROW_WEIGHT
+                self.row_reductions.add(i)
+        self.with_rows = set(self.row_reductions)  # numbers that stand for groups with reductions of rows
         # by the number that stands for a group with a total: the nodes that need it, which another loop must run
         self.behind_total = {i: self.order.following(i) for i in self.totals}
 
     def merge_all(self) -> None:
         """Each node joins the groups of what it reads."""
-        for i, shape in enumerate(self.shapes):
-            if shape is None:
+        for i in range(len(self.nodes)):
+            if self.shapes[i] is None:
                 continue
-            for p in sorted(self.before[i], reverse=True):
-                if p not in self.totals and self.shapes[p] == shape:
+            before = sorted(self.before[i] - self.totals, reverse=True)
+            self._join_rows(i, before)
+            for p in before:
+                if self.shapes[p] == self.shapes[i]:
                     self._merge(self.order.find(p), self.order.find(i))
 
-    def _merge(self, a: int, b: int) -> None:
+    def _join_rows(self, i: int, before: list[int]) -> None:
+        """Let a node with one element a row, such as the root of a mean, join the group that reduces the rows."""
+        for p in before:
+            space = self.shapes[p]
+            if (
+                space is not None
+                and space != self.shapes[i] == (*space[:-1], 1)
+                and self.order.find(p) in self.with_rows
+                and self._merge(self.order.find(p), self.order.find(i))
+            ):
+                self.shapes[i] = space
+                return
+
+    def _merge(self, a: int, b: int) -> bool:
+        """Whether the groups became one."""
         weight, count = self.weights[a] + self.weights[b], self.arrays[a] + self.arrays[b] - 2
         if a == b or weight > MOST_INSTRUCTIONS or count > MOST_ARRAYS or not self.order.can_merge(a, b):
-            return
+            return False
         behind = [self.behind_total[g] for g in (a, b) if g in self.behind_total]
         if len(behind) > 1 or any(self.order.contains(g, bits) for bits in behind for g in (a, b)):
-            return
+            return False
+        rows = not self.with_rows.isdisjoint((a, b))
+        if behind and rows:
+            return False
         whole = self.order.merge(a, b)
         self.weights[whole], self.arrays[whole] = weight, count
         if behind:
             self.behind_total[whole] = behind[0]
+        if rows:
+            self.with_rows.add(whole)
+        return True
 
     def members(self) -> dict[int, list[int]]:
         """The nodes of each group, in order."""
@@ -133,8 +166,8 @@ def fuse(graph: Graph, folded: Folded) -> list[Part]:
     parts: list[Part] = []
     for group, numbers in groups.members().items():
         shape = groups.shapes[numbers[0]]
-        if shape is None or groups.traced[numbers[0]] is None:
-            parts.append(Single(nodes[numbers[0]]))
+        if shape is None or groups.traced[numbers[0]] is None or groups.row_reductions.issuperset(numbers):
+            parts += [Single(nodes[i]) for i in numbers]
             continue
         region = Region(shape, [nodes[i] for i in numbers])
         seen = {v for v, readers in read_by.items() if readers - {group}} | outputs
@@ -151,6 +184,21 @@ def _is_total(node: Node, folded: Folded) -> bool:
     if source not in folded.sizes or result not in folded.sizes or source is None:
         return False
     return source.dtype == result.dtype == float32 and prod(folded.sizes[result]) == 1 != prod(folded.sizes[source])
+
+
+def _row_reduction(node: Node, folded: Folded) -> Traced | None:
+    """The work of a sum, mean or maximum along the last axis, which stays with length 1, of a float32 value."""
+    name, source, result = ROW_INSTRUCTIONS.get(node.key), node.inputs[0] if node.inputs else None, node.outputs[0]
+    if name is None or source is None or source not in folded.sizes or result not in folded.sizes:
+        return None
+    shape = folded.sizes[source]
+    if not source.dtype == result.dtype == float32 or not shape or folded.sizes[result] != (*shape[:-1], 1):
+        return None
+    if not SHORTEST_ROW <= shape[-1] <= LONGEST_ROW or prod(shape) == shape[-1] or 0 in shape:
+        return None
+    body = Body()
+    place = body.add(Instruction(name, float32, (body.add(Instruction("input", float32, payload=0)),)))
+    return Traced(body, (place,), (folded.sizes[result],), (float32,))
 
 
 def _fill(region: Region, traced: list[Traced | None], folded: Folded, seen: set[Value]) -> None:
