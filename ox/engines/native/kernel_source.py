@@ -6,6 +6,7 @@ the region reads and writes, and its number of elements; or of rows, where some 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from ox.dtypes import DType, bfloat16
 from ox.engines.native.body import Instruction
-from ox.engines.native.c_functions import COMPUTED, STORED, cast, functions_of, literal, rounded
+from ox.engines.native.c_functions import BOOL, COMPUTED, NUMBERS, STORED, cast, functions_of, literal, rounded
 from ox.engines.native.fold import Folded
 from ox.engines.native.regions import Region
 from ox.engines.native.symbolic import Shape
@@ -23,6 +24,8 @@ BLOCK = 16384  # elements of a block, as in blocks.h
 EXACT = frozenset(("where", "negative", "absolute", "maximum", "minimum", "sign", "copysign", "positive"))
 HEAD = '#include "generated.h"\n'
 ROW_REDUCTIONS = {"row_sum": "ox_sum", "row_mean": "ox_sum", "row_max": "ox_max"}
+CHEAP = frozenset((*NUMBERS, *BOOL, "input", "constant", "cast", "divide", "negative", "sqrt", "reciprocal", "isnan"))
+MOST_KEPT, LONGEST_KEPT = 4, 1024  # arrays of a row on a thread's stack, and elements of each
 
 
 @dataclass
@@ -154,50 +157,62 @@ class _Writer:
         return starts + row_values, loads, constant
 
     def _reduced_rows(self) -> Kernel:
-        """A loop over the row for each of its sums and maxima, and one that stores. Each computes what it needs."""
+        """A loop over the row for each of its sums and maxima, and one that stores. Each computes what it needs, save
+        for expensive numbers of an earlier loop, which are kept."""
         *outer, (inner, _) = self.loops
         rows = prod(n for n, _ in outer)
         per_block = max(1, BLOCK // inner)
         starts, loads, constant = self._loads_of_rows()
-        statements: dict[int, str] = {}
-        same: set[int] = set()  # instructions that give one number a row
+        statements, same = self._statements_by_place(loads, constant)
+        whole = [v for v in self.region.outputs if self.output_shapes[v] == self.region.shape]
+        stored = [self.region.outputs[v] for v in whole]
+        keep = self._worth_keeping(stored, same) if inner <= LONGEST_KEPT else []
+        kept: set[int] = set()  # by the loops so far
 
         def loop(head: str, places: list[int], end: str) -> str:
-            inside = _lines([statements[k] for k in self._needed(places) if k not in same], 12)
+            inside = ""
+            for k in self._needed(places, same, kept):
+                kind = _type(self.body[k].dtype)
+                inside += f"            {f'const {kind} v{k} = t{k}[c];' if k in kept else statements[k]}\n"
+                if k in keep and k not in kept:
+                    inside += f"            t{k}[c] = v{k};\n"
+                    kept.add(k)
             return f"        {head}{{\n{inside}{end}        }}"
 
         text = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
+        for k in keep:
+            kind = _type(self.body[k].dtype)
+            text += f"    {kind} kept{k}[{inner}];\n    {kind}* RESTRICT t{k} = kept{k};\n"
         text += f"    for (long long r = begin; r < end; r++) {{\n        const long long at = r * {inner};\n{starts}"
-        for k in self.live:
+        for k in (k for k in self.live if k in same):
             each = self.body[k]
             if each.name in ROW_REDUCTIONS:
-                (place,) = each.arguments
                 share = f" / {inner}.0f" if each.name == "row_mean" else ""
                 head = f"const float v{k} = {ROW_REDUCTIONS[each.name]}({inner}, [=](long long c) "
-                result = f"            return v{place};\n"
-                text += f"{loop(head, [place], result)}){share};\n"
-                same.add(k)
-                continue
-            is_same, statements[k] = self._statement(k, loads, constant, same)
-            if is_same:
+                result = f"            return v{each.arguments[0]};\n"
+                text += f"{loop(head, [*each.arguments], result)}){share};\n"
+            else:
                 text += f"        {statements[k]}\n"
-                same.add(k)
-        whole = [v for v in self.region.outputs if self.output_shapes[v] == self.region.shape]
         if whole:
-            places = [self.region.outputs[v] for v in whole]
-            text += loop(f"COLUMNS(c, {inner}) ", places, self._stores("at + c", 12, whole)) + "\n"
+            text += loop(f"COLUMNS(c, {inner}) ", stored, self._stores("at + c", 12, whole)) + "\n"
         text += self._stores("r", 8, [v for v in self.region.outputs if v not in whole])
         return self._kernel(f"{text}    }}\n}} END\n", "", rows, per_block)
 
-    def _needed(self, places: list[int]) -> list[int]:
-        """The instructions that these need, with them, up to the reductions of rows, in order."""
+    def _worth_keeping(self, stored: list[int], same: set[int]) -> list[int]:
+        """Expensive instructions that several loops over a row need."""
+        loops = [list(self.body[k].arguments) for k in self.live if self.body[k].name in ROW_REDUCTIONS]
+        count = Counter(k for places in [*loops, stored] for k in self._needed(places, same, set()))
+        return [k for k in self.live if count[k] > 1 and self.body[k].name not in CHEAP][-MOST_KEPT:]
+
+    def _needed(self, places: list[int], same: set[int], kept: set[int]) -> list[int]:
+        """The instructions that a loop computes or takes from what was kept, for the numbers at these places."""
         needed: set[int] = set()
         waiting = list(places)
         while waiting:
             k = waiting.pop()
-            if k not in needed:
+            if k not in needed and k not in same:
                 needed.add(k)
-                if self.body[k].name not in ROW_REDUCTIONS:
+                if k not in kept:
                     waiting += self.body[k].arguments
         return sorted(needed)
 
@@ -245,15 +260,21 @@ class _Writer:
 
     def _statements(self, loads: dict[Value, str], constant: set[Value]) -> tuple[list[str], list[str]]:
         """The statements of what is the same for all elements of a loop, and of the others."""
-        uniform: list[str] = []
-        varying: list[str] = []
+        statements, same = self._statements_by_place(loads, constant)
+        return [t for k, t in statements.items() if k in same], [t for k, t in statements.items() if k not in same]
+
+    def _statements_by_place(self, loads: dict[Value, str], constant: set[Value]) -> tuple[dict[int, str], set[int]]:
+        """The statements of all live instructions but reductions of rows; and of all, which give the same for all
+        elements of a loop."""
+        statements: dict[int, str] = {}
         same: set[int] = set()
         for k in self.live:
-            is_same, statement = self._statement(k, loads, constant, same)
+            is_same = self.body[k].name in ROW_REDUCTIONS
+            if not is_same:
+                is_same, statements[k] = self._statement(k, loads, constant, same)
             if is_same:
                 same.add(k)
-            (uniform if is_same else varying).append(statement)
-        return uniform, varying
+        return statements, same
 
     def _statement(self, k: int, loads: dict[Value, str], constant: set[Value], same: set[int]) -> tuple[bool, str]:
         """Whether an instruction gives the same for all elements of a loop, and its statement."""

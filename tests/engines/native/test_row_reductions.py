@@ -13,9 +13,12 @@ import ox
 from ox import nn, tolerance
 from ox.engines.native import Native
 from ox.engines.native.executable import NativeExecutable
+from ox.engines.native.fold import fold
+from ox.engines.native.kernel_source import kernel_of
+from ox.engines.native.regions import Region, fuse
 
 RANDOM = np.random.default_rng(0)
-SHAPES = [(3, 8), (4, 5, 300), (2, 3, 1, 17), (200, 129), (3, 5000), (2, 1, 4, 8)]
+SHAPES = [(3, 8), (4, 5, 300), (2, 3, 1, 17), (200, 129), (3, 5000), (2, 1, 4, 8), (2, 16384)]
 
 
 def softmax(x: Any) -> dict[str, Any]:
