@@ -80,6 +80,16 @@ def test_one_kernel_gives_what_eager_gives(function: Any, shape: tuple[int, ...]
         assert tolerance.compare(got, want.numpy()).ok
 
 
+@pytest.mark.parametrize(("length", "computed"), [(300, 1), (1024, 1), (1025, 2)])
+def test_expensive_numbers_are_kept_for_the_next_loop(length: int, computed: int, library: Any) -> None:
+    """In rows that a thread's stack holds."""
+    graph = task_of(softmax, {"a": ox.from_numpy(numbers(4, length))}).graph
+    folded = fold(graph)
+    (region,) = fuse(graph, folded)
+    assert isinstance(region, Region)
+    assert kernel_of(region, folded).text.count("ox_exp(") == computed
+
+
 @pytest.mark.parametrize(
     "shapes", [[(4, 6, 40), (40,)], [(4, 6, 40), (6, 1)], [(4, 6, 40), (4, 1, 40)], [(4, 6, 40), ()]]
 )
