@@ -31,6 +31,7 @@ from ox.ops.linalg.det import *
 from ox.ops.linalg.einsum import *
 from ox.ops.linalg.linear import *
 from ox.ops.linalg.matmul import *
+from ox.ops.nn import running_statistics as running_statistics
 from ox.ops.nn.attention import *
 from ox.ops.nn.binary_cross_entropy import *
 from ox.ops.nn.causal_conv import *

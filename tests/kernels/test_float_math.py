@@ -52,6 +52,19 @@ def test_errors_are_a_few_units_in_the_last_place(name: str, library: Library) -
     assert worst <= allowed
 
 
+def test_exp_of_what_is_below_0_may_be_0_where_it_is_tiny(library: Library) -> None:
+    """What softmax computes of x - max(x): as exact as exp, and 0 in place of numbers below the normal ones."""
+    x = np.concatenate([-np.abs(numbers("exp")), np.float32([0, -87, -87.5, -100, -1e30, -np.inf])])
+    weights = np.empty((x.size, 2), np.float32)
+    rows = np.stack([np.zeros_like(x), x], axis=1)
+    library.ox_softmax(x.size, address(rows), address(weights), 2)
+    exact = np.exp(x.astype(np.float64))
+    exact /= 1 + exact
+    unit = np.spacing(np.maximum(exact, NORMAL).astype(np.float32)).astype(np.float64)
+    assert (np.abs(weights[:, 1] - exact) <= np.where(x < -87, NORMAL, 3 * unit)).all()
+    assert weights[-1, 1] == 0 and weights[0].sum() == pytest.approx(1)
+
+
 def test_gelu_far_from_zero(library: Library) -> None:
     """Below 0 it is the tail of the normal distribution, which 1 + erf loses; exp(-x² / 2) has the error of x²."""
     x = numbers("gelu")

@@ -39,6 +39,8 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         call(normal(1, 5, 2, 1), **_even),
         call(normal(1, 2, 2, 2), size=7),
     ],
+}
+FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     "ox.RunningStatistics": lambda: [
         call(normal(3), normal(3), normal(3), normal(3), normal(), normal(), outputs=2),
     ],

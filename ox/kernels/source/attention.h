@@ -95,11 +95,11 @@ struct Softmax {
 #pragma omp simd reduction(max : high)
         for (long long j = 0; j < KEYS; j++) high = row[j] > high ? row[j] : high;
         const float shift = high == -__builtin_inff() ? 0.0f : high;  // a row that may go nowhere
-        const float shrink = ox_exp(most - shift);
+        const float shrink = ox_exp_below(most - shift);
         float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
         for (long long j = 0; j < KEYS; j++) {
-            row[j] = ox_exp(row[j] - shift);
+            row[j] = ox_exp_below(row[j] - shift);
             sum += row[j];
         }
         total = total * shrink + sum;
@@ -318,7 +318,7 @@ class AttentionBackward {
             if (s.kept.data) keep_some(s, h, q0 + i, k0, columns, d);
 #pragma omp simd
             for (long long j = 0; j < columns; j++) {
-                p[j] = ox_exp(p[j] - shift);
+                p[j] = ox_exp_below(p[j] - shift);
                 d[j] = p[j] * (d[j] - dot) * scale;
             }
             if (s.kept.data) keep_some(s, h, q0 + i, k0, columns, p);

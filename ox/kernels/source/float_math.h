@@ -10,6 +10,7 @@ FUNCTION int float_to_bits(float x) { return __float_as_int(x); }
 FUNCTION float ox_exp(float x) { return expf(x); }
 FUNCTION float ox_erf(float x) { return erff(x); }
 FUNCTION float ox_tanh(float x) { return tanhf(x); }
+FUNCTION float ox_exp_below(float x) { return expf(x); }
 FUNCTION float ox_log(float x) { return logf(x); }
 FUNCTION float ox_log1p(float x) { return log1pf(x); }
 FUNCTION float ox_expm1(float x) { return expm1f(x); }
@@ -41,6 +42,22 @@ FUNCTION float ox_exp(float x) {
     p = p * (r * r) + r + 1.0f;
     int k = (int)(n == n ? n : 0.0f), half = k >> 1;  // 2^k in two steps: k reaches beyond the normal numbers
     return p * bits_to_float((half + 127) << 23) * bits_to_float((k - half + 127) << 23);
+}
+
+// exp(x) of x <= 0, where 0 may stand for what is below the normal numbers.
+FUNCTION float ox_exp_below(float x) {
+    float bounded = x < -87.0f ? -87.0f : x;  // NaN stays
+    float n = __builtin_rintf(bounded * 1.44269504f);
+    float r = bounded - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    float p = 0.00138146104f;
+    p = p * r + 0.00836871006f;
+    p = p * r + 0.041668389f;
+    p = p * r + 0.166665211f;
+    p = p * r + 0.49999994f;
+    p = p * (r * r) + r + 1.0f;
+    int k = (int)(n == n ? n : 0.0f);
+    return x < -87.0f ? 0.0f : bits_to_float(float_to_bits(p) + (k << 23));
 }
 
 FUNCTION float ox_tanh(float x) {

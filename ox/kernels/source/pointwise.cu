@@ -31,14 +31,14 @@ FUNCTION float tanh_gelu_argument(float x) { return SQRT_2_OVER_PI * (x + 0.0447
 
 FUNCTION float ox_gelu(float x) {
     float a = x < 0.0f ? -x : x;
-    float tail = ox_normal_tail(a, ox_exp(-0.5f * a * a));
+    float tail = ox_normal_tail(a, ox_exp_below(-0.5f * a * a));
     return x * (x < 0.0f ? tail : 1.0f - tail);
 }
 
 FUNCTION float gelu_slope(float x) {
     // where the normal distribution function is 0 or 1, its slope is 0: an infinite x must not meet it
     float a = x < -15.0f ? 15.0f : x > 15.0f ? 15.0f : x < 0.0f ? -x : x;
-    float e = ox_exp(-0.5f * a * a), tail = ox_normal_tail(a, e), along = a * INVERSE_SQRT_2_PI * e;
+    float e = ox_exp_below(-0.5f * a * a), tail = ox_normal_tail(a, e), along = a * INVERSE_SQRT_2_PI * e;
     return x < 0.0f ? tail - along : 1.0f - tail + along;
 }
 
@@ -49,9 +49,10 @@ FUNCTION float tanh_gelu_slope(float x) {
 }
 
 FUNCTION float silu_slope(float x) {
-    float a = x < -100.0f ? -100.0f : x > 100.0f ? 100.0f : x;
-    float s = ox_sigmoid(a);
-    return s * (1.0f + a * (1.0f - s));
+    float a = x < 0.0f ? -x : x;
+    a = a > 100.0f ? 100.0f : a;  // an infinite x must not meet a slope of 0
+    float e = ox_exp_below(-a), r = 1.0f / (1.0f + e), along = a * e * r * r;
+    return x < 0.0f ? e * r - along : r + along;
 }
 
 UNARY(ox_exp_forward, ox_exp(x))

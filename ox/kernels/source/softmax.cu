@@ -4,7 +4,7 @@ ROWS(ox_softmax, r, rows, n, const float* RESTRICT input, float* RESTRICT output
     const float* x = input + r * n;
     float* y = output + r * n;
     float most = MAX(c, n, x[c]);
-    COLUMNS(c, n) y[c] = ox_exp(x[c] - most);
+    COLUMNS(c, n) y[c] = ox_exp_below(x[c] - most);
     float scale = 1.0f / SUM(c, n, y[c]);
     COLUMNS(c, n) y[c] *= scale;
 } END
@@ -20,7 +20,7 @@ ROWS(ox_log_softmax, r, rows, n, const float* RESTRICT input, float* RESTRICT ou
     const float* x = input + r * n;
     float* y = output + r * n;
     float most = MAX(c, n, x[c]);
-    float log = ox_log(SUM(c, n, ox_exp(x[c] - most)));  // apart from the maximum, whose digits it would lose
+    float log = ox_log(SUM(c, n, ox_exp_below(x[c] - most)));  // apart from the maximum, whose digits it would lose
     COLUMNS(c, n) y[c] = x[c] - most - log;
 } END
 
@@ -28,7 +28,7 @@ ROWS(ox_log_softmax_backward, r, rows, n, const float* RESTRICT gradient, const 
     const float *g = gradient + r * n, *y = output + r * n;
     float* d = result + r * n;
     float sum = SUM(c, n, g[c]);
-    COLUMNS(c, n) d[c] = g[c] - ox_exp(y[c]) * sum;
+    COLUMNS(c, n) d[c] = g[c] - ox_exp_below(y[c]) * sum;
 } END
 
 // The logarithm of a sum of exp(x) from that of exp(x - most). It is rounded: what needs its digits keeps both apart.
@@ -40,7 +40,7 @@ ROWS(ox_cross_entropy, r, rows, n, const float* RESTRICT scores, const long long
     const float* x = scores + r * n;
     long long target = targets[r];
     float most = MAX(c, n, x[c]);
-    float log = ox_log(SUM(c, n, ox_exp(x[c] - most)));
+    float log = ox_log(SUM(c, n, ox_exp_below(x[c] - most)));
     losses[r] = target == ignored ? 0.0f : target < 0 || target >= n ? NAN : most - x[target] + log;
     logs[r] = log_of_sum(most, log);
 } END
@@ -56,7 +56,7 @@ ROWS(ox_cross_entropy_backward, r, rows, n, const float* RESTRICT weights, const
         continue;
     }
     float most = MAX(c, n, x[c]);
-    COLUMNS(c, n) d[c] = ox_exp(x[c] - most);
+    COLUMNS(c, n) d[c] = ox_exp_below(x[c] - most);
     float scale = 1.0f / SUM(c, n, d[c]);
     COLUMNS(c, n) d[c] = weight * (d[c] * scale - (c == target ? 1.0f : 0.0f));
 } END
@@ -68,7 +68,7 @@ ROWS(ox_weighted_cross_entropy, r, rows, n, const float* RESTRICT scores, const 
     long long target = targets[r];
     bool counts = target != ignored, known = target >= 0 && target < n;
     float most = MAX(c, n, x[c]);
-    float log = ox_log(SUM(c, n, ox_exp(x[c] - most)));
+    float log = ox_log(SUM(c, n, ox_exp_below(x[c] - most)));
     float cost = known ? most - x[target] + log : NAN;
     losses[r] = !counts ? 0.0f : weights && known ? weights[target] * cost : cost;
     logs[r] = log_of_sum(most, log);
@@ -97,7 +97,7 @@ ROWS(ox_weighted_cross_entropy_backward, r, rows, n, const float* RESTRICT score
         continue;
     }
     float most = MAX(c, n, x[c]);
-    COLUMNS(c, n) d[c] = ox_exp(x[c] - most);
+    COLUMNS(c, n) d[c] = ox_exp_below(x[c] - most);
     float scale = 1.0f / SUM(c, n, d[c]);
     if (!from_spreads) {
         COLUMNS(c, n) d[c] = direct * (d[c] * scale - (c == target ? 1.0f : 0.0f));
@@ -119,7 +119,7 @@ ROWS(ox_weighted_cross_entropy_backward, r, rows, n, const float* RESTRICT score
 ROWS(ox_soft_cross_entropy, r, rows, n, const float* RESTRICT scores, const float* RESTRICT targets, const float* RESTRICT weights, float* RESTRICT losses, float* RESTRICT logs, float keep, float rest, long long n) {
     const float *x = scores + r * n, *p = targets + r * n;
     float most = MAX(c, n, x[c]);
-    float log = ox_log(SUM(c, n, ox_exp(x[c] - most)));
+    float log = ox_log(SUM(c, n, ox_exp_below(x[c] - most)));
     float sum = 0.0f;
     if (weights) {
         sum = SUM(c, n, weights[c] * (keep * p[c] + rest) * (most - x[c] + log));
@@ -134,7 +134,7 @@ ROWS(ox_soft_cross_entropy_backward, r, rows, n, const float* RESTRICT gradients
     const float *x = scores + r * n, *p = targets + r * n;
     float* d = result + r * n;
     float g = gradients[r], part = keep, share = rest, most = MAX(c, n, x[c]);
-    COLUMNS(c, n) d[c] = ox_exp(x[c] - most);
+    COLUMNS(c, n) d[c] = ox_exp_below(x[c] - most);
     float scale = 1.0f / SUM(c, n, d[c]);
     if (weights) {
         float total = SUM(c, n, weights[c] * (part * p[c] + share)) * scale;
