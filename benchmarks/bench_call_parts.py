@@ -9,6 +9,8 @@ one layer runs alone, so that the parts of a step that needs much memory are too
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -147,4 +149,6 @@ def run_torch() -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    if "--side" not in sys.argv:
+        argparse.ArgumentParser(description=__doc__).parse_args()
     sides.main({"ox": run_ox, "torch": run_torch}, unit="µs of CPU time of one thread")

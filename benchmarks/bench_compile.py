@@ -14,6 +14,7 @@ from functools import partial
 
 import sides
 from bench_eager import NO_STEPS, figures, ox_compile, torch_compile
+from workloads import words_of
 
 ENGINES = os.environ.get("ENGINES", "native").split()
 
@@ -50,6 +51,6 @@ SIDES = {
 }
 
 if __name__ == "__main__":
-    if "--side" not in sys.argv and len(sys.argv) > 1:
-        os.environ["WORKLOADS"] = "|".join(sys.argv[1:])
+    if "--side" not in sys.argv:
+        os.environ["WORKLOADS"] = "|".join(words_of(__doc__))
     sides.main(SIDES, unit="milliseconds, smaller is better")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sides
-from workloads import STEPS, WORKLOADS, Prepare, Step, as_it_is, chosen
+from workloads import STEPS, WORKLOADS, Prepare, Step, as_it_is, chosen, words_of
 
 NO_STEPS = tuple(name for name in WORKLOADS if name not in STEPS)
 GROWTHS = tuple(name for name in WORKLOADS if name.startswith("growth"))
@@ -116,6 +116,6 @@ def run_without() -> dict[str, float | str]:
 SIDES = {"ox": run_ox, "torch": run_torch, "compiled": run_compiled, "whole": run_whole, "without": run_without}
 
 if __name__ == "__main__":
-    if "--side" not in sys.argv and len(sys.argv) > 1:
-        os.environ["WORKLOADS"] = "|".join(sys.argv[1:])
+    if "--side" not in sys.argv:
+        os.environ["WORKLOADS"] = "|".join(words_of(__doc__))
     sides.main(SIDES, unit="milliseconds, smaller is better")

@@ -1,7 +1,7 @@
 """Measure ox beside PyTorch eager and torch.compile, and write docs/performance.md with its charts.
 
     python benchmarks/performance_page.py                      # everything: about 25 minutes on two cores
-    python benchmarks/performance_page.py "step: mlp" growth   # names that contain one of these words; no history
+    python benchmarks/performance_page.py "step: mlp" growth   # names that contain one of these words: to the terminal
     python benchmarks/performance_page.py --from benchmarks/results/performance.json   # write the page again
     python benchmarks/performance_page.py --check              # exit code 1 if ox became slower, or a side failed
 
@@ -24,6 +24,7 @@ import page_text
 from bench_first_step import COLD, MEMORY
 from measurement import ROOT, Measurement, Spread
 from workloads import GROWTH, OPERATORS, STEPS
+from workloads import check as check_words
 
 from ox.temporary_files import file_beside
 
@@ -108,13 +109,20 @@ def main(words: list[str]) -> int:
     parser.add_argument("--from", dest="source", type=Path, help="a measurement; nothing is run")
     parser.add_argument("--check", action="store_true", help="exit code 1 if ox became slower, or a side failed")
     given = parser.parse_args(words)
+    check_words(parser, given.words)
     if given.source is not None:
-        measured = Measurement.from_json(given.source.read_text())
+        try:
+            measured = Measurement.from_json(given.source.read_text())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            parser.error(f"{given.source} holds no measurement: {type(error).__name__}: {error}")
     else:
         rounds = int(os.environ.get("ROUNDS", "3"))
         measured = measurement.measure(given.words, rounds)
+        if given.words:  # a part does not replace the whole
+            print(page_text.page(measured, []))
+            return 0
         write(RESULTS, measured.to_json())
-        if rounds > 1 and not given.words:
+        if rounds > 1:
             history.append(HISTORY, history.Entry.of(measured))
     entries = history.read(HISTORY)
     draw(measured, CHARTS)

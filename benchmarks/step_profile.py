@@ -16,7 +16,7 @@ from typing import Any
 
 import sides
 from sides import SideFailed
-from workloads import STEPS, as_it_is, chosen
+from workloads import STEPS, as_it_is, chosen, words_of
 
 NAMES = ("step: transformer", "step: cnn", "step: lstm")
 WARM, PROFILED = 3, 5  # steps
@@ -96,7 +96,7 @@ if __name__ == "__main__":
     if "--side" in sys.argv:
         sides.answer(SIDES)  # type: ignore[arg-type]
     else:
-        for name, by_side in measure(sys.argv[1:]).items():
+        for name, by_side in measure(words_of(__doc__)).items():
             for side, rows in by_side.items():
                 print(f"{name}, {side}" + (f": {rows}" if isinstance(rows, str) else ""))
                 for row in rows if isinstance(rows, list) else []:

@@ -6,6 +6,7 @@ A workload takes a library (ox or torch: their names are the same) and a functio
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -254,6 +255,22 @@ WORKLOADS: dict[str, Workload] = {
     **OPERATORS,
     **{each.name(size): partial(each.workload, **{each.argument: size}) for each in GROWTH for size in each.sizes},
 }
+
+
+def words_of(description: str | None, arguments: list[str] | None = None) -> list[str]:
+    """The words on the command line; ends with an error where no workload's name contains one."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="only workloads whose name contains one of these")
+    words: list[str] = parser.parse_args(arguments).words
+    check(parser, words)
+    return words
+
+
+def check(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:
+    """An error of the parser for a word that no workload's name contains."""
+    for word in words:
+        if not chosen([word]):
+            parser.error(f"no workload has {word!r} in its name; there are: {', '.join(WORKLOADS)}")
 
 
 def chosen(words: Iterable[str]) -> dict[str, Workload]:

@@ -213,8 +213,8 @@ def gather(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> A
         return None
     if not rows.flags.c_contiguous or places.min() < -len(rows) or places.max() >= len(rows):
         return None
-    places = np.ascontiguousarray(places, np.int64)
     result = np.empty((*places.shape, *rows.shape[1:]), np.float32)
+    places = np.ascontiguousarray(places, np.int64)  # of a single place an array of one dimension
     library.ox_take_rows(
         len(rows), places.size, rows.size // len(rows), address(places), address(rows), address(result)
     )

@@ -29,6 +29,8 @@ class Limit:
         return f"{self.threads} ({self.reason})"
 
 
+MOST_THREADS = 256  # of the pool in ox/kernels/source/pool.h
+
 _thread_count: list[int] = []  # set by the program
 
 
@@ -39,8 +41,8 @@ def _possible() -> int:
 
 def threads() -> int:
     """The number of threads to use: what `use` set, else what can really run at once: cores, CPU affinity and cgroup
-    quota together; at least 1."""
-    return _thread_count[0] if _thread_count else _possible()
+    quota together; at least 1, and at most what the pool of the kernels takes."""
+    return _thread_count[0] if _thread_count else min(_possible(), MOST_THREADS)
 
 
 def use(count: int) -> None:

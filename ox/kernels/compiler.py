@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).parent / "source"
 COMMON_FLAGS = (
@@ -32,6 +33,7 @@ FLAGS = (*COMMON_FLAGS, "-march=native", "-shared")
 GENERATED_FLAGS = (*FLAGS, "-fwrapv", f"-I{SOURCE}")
 GENERATED_INCLUDES = ("generated.h", "words.h", "float_math.h", "blocks.h")
 GENERATED = 256  # libraries of generated sources that are kept
+MOST_SAID, LONGEST_LINE = 1 << 20, 300  # bytes of a compiler's messages, and characters of the line that is shown
 SECONDS = 300  # a compiler that takes longer hangs; zig, which makes its C++ library first, takes a minute of CPU time
 BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
@@ -278,22 +280,36 @@ def run(command: list[str], temporary: str) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
             env={**os.environ, **folders},
             start_new_session=True,
         )
     except OSError as error:
         raise CompilerError(f"the compiler {command[0]} does not run: {error.strerror or error}") from None
+    said: list[bytes] = []
+    listener = threading.Thread(target=_listen, args=(compiler.stderr, said), daemon=True)
     with compiler:
+        listener.start()
         try:
-            _, said = compiler.communicate(timeout=SECONDS)
+            compiler.wait(timeout=SECONDS)
         except BaseException as error:
             with suppress(ProcessLookupError):
                 os.killpg(compiler.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise CompilerError(f"the compiler {command[0]} took more than {SECONDS:g} seconds") from None
             raise
+        listener.join(1)  # what it started may hold the pipe open
     if compiler.returncode != 0:
-        lines = [line for line in said.splitlines() if "error" in line.lower()] or said.splitlines()
-        raise CompilerError(f"{command[0]} failed: {lines[0].strip() if lines else f'exit code {compiler.returncode}'}")
+        lines = b"".join(said).decode(errors="replace").splitlines()
+        first = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "").strip()
+        told = "".join(c if c.isprintable() else "?" for c in first[:LONGEST_LINE])
+        raise CompilerError(f"{command[0]} failed: {told or f'exit code {compiler.returncode}'}")
+
+
+def _listen(stream: Any, said: list[bytes]) -> None:
+    """Keeps the first of what a compiler says, and lets it say the rest."""
+    kept = 0
+    with suppress(ValueError, OSError):  # closed meanwhile
+        while part := stream.read1(1 << 16):
+            if kept < MOST_SAID:
+                said.append(part[: MOST_SAID - kept])
+                kept += len(said[-1])

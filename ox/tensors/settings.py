@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ox.core.device import CPU
 from ox.core.device import device as Device
 from ox.devices import compiled, machine, node_session
@@ -45,9 +47,6 @@ def get_num_threads() -> int:
     return machine.threads()
 
 
-MOST_THREADS = 256  # of the pool in ox/kernels/source/pool.h
-
-
 def set_num_threads(num: int) -> None:
     """Let the kernels of large operators use this many threads. `torch.set_num_threads`.
 
@@ -55,8 +54,9 @@ def set_num_threads(num: int) -> None:
         ArgumentError: not an int from 1 to 256, or the pool of ONNX Runtime has already started: it is one for the
             process.
     """
-    if not isinstance(num, int) or isinstance(num, bool) or not 1 <= num <= MOST_THREADS:
-        raise ArgumentError(f"the number of threads is an int from 1 to {MOST_THREADS}", got=repr(num))
+    if not isinstance(num, (int, np.integer)) or isinstance(num, bool) or not 1 <= num <= machine.MOST_THREADS:
+        raise ArgumentError(f"the number of threads is an int from 1 to {machine.MOST_THREADS}", got=repr(num))
+    num = int(num)
     if num == machine.threads():
         return
     if node_session.started():

@@ -108,6 +108,18 @@ def test_each_part_runs_twice_and_stops_early() -> None:
         assert len(reached) == count
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_the_last_batch_norm_counts_a_batch_once(momentum: float | None) -> None:
+    """The second run stops before it, so that count and statistics are those of the first one."""
+    plain, inside = (nn.BatchNorm1d(4, momentum=momentum) for _ in range(2))
+    for i in range(3):
+        x = ox.randn(6, 4, 5) + i
+        plain(x)
+        checkpoint(inside, x.requires_grad_(), use_reentrant=False).sum().backward()
+    for name, buffer in plain.named_buffers():
+        np.testing.assert_allclose(inside.get_buffer(name).numpy(), buffer.numpy(), rtol=1e-6, err_msg=name)
+
+
 def test_structures_and_keywords() -> None:
     x, w = ox.ones(2, requires_grad=True), ox.full((2,), 3.0, requires_grad=True)
 

@@ -200,9 +200,9 @@ def test_no_regression_and_no_failure(files: Path, measured: Measurement, tmp_pa
     assert from_recorded("--check") == 1, "a side failed"
 
 
-@pytest.mark.parametrize(("rounds", "words", "kept"), [("2", [], 1), ("1", [], 0), ("2", ["gelu"], 0)])
+@pytest.mark.parametrize(("rounds", "kept"), [("2", 1), ("1", 0)])
 def test_what_is_kept(
-    rounds: str, words: list[str], kept: int, files: Path, measured: Measurement, monkeypatch: pytest.MonkeyPatch
+    rounds: str, kept: int, files: Path, measured: Measurement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything, with a spread, is added to the history; each measurement can be turned into the page again."""
     asked = []
@@ -213,10 +213,39 @@ def test_what_is_kept(
 
     monkeypatch.setattr(performance_page.measurement, "measure", measure)
     monkeypatch.setenv("ROUNDS", rounds)
-    assert performance_page.main(words) == 0
-    assert asked == [(words, int(rounds))]
+    assert performance_page.main([]) == 0
+    assert asked == [([], int(rounds))]
     assert len(history.read(files / "history.jsonl")) == kept
     assert Measurement.from_json((files / "performance.json").read_text()) == measured
+
+
+def test_a_part_is_printed_and_replaces_nothing(
+    files: Path, measured: Measurement, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in files.rglob("*") if path.is_file()}
+    monkeypatch.setattr(performance_page.measurement, "measure", lambda words, rounds: measured)
+    assert performance_page.main(["gelu"]) == 0
+    assert "## Training steps" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nosuch"], "no workload has 'nosuch' in its name; there are: step: mlp"),
+        (["--from", "nosuch.json"], "nosuch.json holds no measurement: FileNotFoundError"),
+        (["--from", "EMPTY"], "holds no measurement: KeyError"),
+    ],
+)
+def test_arguments_that_mean_nothing(
+    words: list[str], said: str, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.json").write_text("{}")
+    with pytest.raises(SystemExit) as ended:
+        performance_page.main([str(tmp_path / "empty.json") if word == "EMPTY" else word for word in words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (files / "performance.md").exists()
 
 
 def test_the_page_and_the_readme_are_those_of_the_kept_measurement() -> None:

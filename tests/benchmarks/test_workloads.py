@@ -8,7 +8,7 @@ import bench_eager
 import bench_first_step
 import numpy as np
 import pytest
-from workloads import GROWTH, OPERATORS, STEPS, WORKLOADS, as_it_is, chosen, mlp
+from workloads import GROWTH, OPERATORS, STEPS, WORKLOADS, as_it_is, chosen, mlp, words_of
 
 import ox
 
@@ -97,6 +97,16 @@ def test_what_a_side_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_eager, "FEWER", 0.0)
     assert list(bench_eager.figures(ox, leave_out=bench_eager.GROWTHS)) == ["step: mlp, batch 1", "silu"]
     assert list(bench_eager.figures(ox, leave_out=bench_eager.NO_STEPS)) == ["step: mlp, batch 1"]
+
+
+def test_words_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert words_of("What it is.", ["gelu", "step: mlp"]) == ["gelu", "step: mlp"]
+    for arguments, code, said in ((["nosuch"], 2, "no workload has 'nosuch'"), (["--help"], 0, "What it is.")):
+        with pytest.raises(SystemExit) as ended:
+            words_of("What it is.", arguments)
+        assert ended.value.code == code
+        output = capsys.readouterr()
+        assert said in output.out + output.err
 
 
 def test_compiled_steps_take_whole_steps(monkeypatch: pytest.MonkeyPatch) -> None:

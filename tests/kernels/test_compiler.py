@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -129,6 +130,16 @@ def test_a_broken_compiler_leaves_the_work_to_others(tmp_path: Path) -> None:
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []
     same, switched_on, why = result(started(tmp_path / "cache", OX_KERNELS="0"))
     assert (same, switched_on) == (value, False) and "OX_KERNELS=0" in why
+
+
+def test_a_compiler_that_talks_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It takes no memory, and one line of its words is shown."""
+    monkeypatch.setenv("CXX", script(tmp_path, "head -c 50000000 /dev/zero | tr '\\0' '\\033' >&2; exit 1"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(compiler.CompilerError, match="failed: ") as failed:
+        compiler.library(tmp_path / "cache")
+    assert len(str(failed.value)) < 1000 and str(failed.value).isprintable()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, "KiB"
 
 
 def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

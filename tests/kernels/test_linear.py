@@ -106,3 +106,9 @@ def test_a_recording_holds_gemm() -> None:
     graph = record(lambda x: linear(x, w, b), {"x": x})
     assert "Gemm" in [node.op_type for node in graph.nodes]
     assert not [node.op_type for node in graph.nodes if node.op_type == "Linear"]
+
+
+def test_without_features_there_is_the_bias() -> None:
+    for lead in ((6,), (2, 3), (2, 0, 3)):
+        y = ox.nn.functional.linear(ox.zeros(*lead, 0), ox.zeros(4, 0), ox.ones(4))
+        np.testing.assert_array_equal(y.numpy(), np.ones((*lead, 4)))

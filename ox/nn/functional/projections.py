@@ -10,7 +10,7 @@ from ox.core.mode import MODE
 from ox.dtypes import float32
 from ox.errors import ShapeError
 from ox.functions import matmul
-from ox.nn.functional.arguments import shaped
+from ox.nn.functional.arguments import product, shaped
 from ox.nn.functional.compiled_call import runs_compiled
 from ox.ops.linalg.linear import Linear
 from ox.tensors.tensor import Tensor
@@ -33,15 +33,20 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             got=f"input {list(x.shape)}",
         )
     if x.dtype.kind in "iu":
-        product = matmul(input, ops.Transpose(weight))
-        return product if bias is None else ops.Add(product, bias)
+        y = matmul(input, ops.Transpose(weight))
+        return y if bias is None else ops.Add(y, bias)
     if x.ndim > 1 and _in_one_call(input, weight, bias):
         made: Tensor = Linear(input, weight, bias)
         return made
     if x.ndim == 2:
         return ops.Gemm(input, weight, bias, transB=1)
     out, features = weight.static_shape
-    rows = ops.Reshape(input, ints(-1, features)) if input.array.size else shaped(input, [0, features])
+    # without elements -1 could be any number
+    rows = (
+        ops.Reshape(input, ints(-1, features))
+        if input.array.size
+        else shaped(input, [product(input.shape[:-1]), features])
+    )
     return shaped(ops.Gemm(rows, weight, bias, transB=1), [*input.shape[:-1], out])
 
 

@@ -70,16 +70,21 @@ class _NormBase(Module):
                 got=f"input {list(input.static_shape)}",
             )
 
-    def _count(self) -> float | Tensor:
-        """Count this batch; returns its weight in the running statistics."""
-        count = self.num_batches_tracked
-        if count is None or not self.track_running_stats:
-            return 0.0 if self.momentum is None else self.momentum
-        count.assign(ops.Add(count, scalar(1, count.array.dtype)), "num_batches_tracked")
+    def _part(self) -> float | Tensor:
+        """The weight of this batch in the running statistics."""
         if self.momentum is not None:
             return self.momentum
+        count = self.num_batches_tracked
+        if count is None or not self.track_running_stats:
+            return 0.0
         kind = float32 if self.running_mean is None else self.running_mean.array.dtype
-        return ops.Reciprocal(ops.Cast(count, to=onnx_type(kind)))
+        return ops.Reciprocal(ops.Cast(ops.Add(count, scalar(1, count.array.dtype)), to=onnx_type(kind)))
+
+    def _count(self) -> None:
+        """Count this batch; with its statistics, so that a recomputation of `checkpoint` does both or neither."""
+        count = self.num_batches_tracked
+        if count is not None and self.track_running_stats:
+            count.assign(ops.Add(count, scalar(1, count.array.dtype)), "num_batches_tracked")
 
     def reset_parameters(self) -> None:
         """Back to weight 1, bias 0 and no batches."""
@@ -128,10 +133,13 @@ class _BatchNorm(_NormBase):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        part = self._count() if self.training else 0.0
+        part = self._part() if self.training else 0.0
         mean, var = self._statistics()
         training = self.training or (mean is None and var is None)
-        return F.batch_norm(input, mean, var, self.weight, self.bias, training, part, self.eps)
+        y = F.batch_norm(input, mean, var, self.weight, self.bias, training, part, self.eps)
+        if self.training:
+            self._count()
+        return y
 
 
 class BatchNorm1d(_BatchNorm):

@@ -68,8 +68,11 @@ class SyncBatchNorm(_BatchNorm):
         mean, var = self._statistics()
         # as in PyTorch, statistics that are not kept are in evaluation each rank's own
         if not (self.training and dist.is_initialized() and dist.get_world_size(self.process_group) > 1):
-            part = self._count() if self.training else 0.0
-            return F.batch_norm(input, mean, var, self.weight, self.bias, training, part, self.eps)
+            part = self._part() if self.training else 0.0
+            y = F.batch_norm(input, mean, var, self.weight, self.bias, training, part, self.eps)
+            if self.training:
+                self._count()
+            return y
         if MODE.get().recording is not None:
             cannot_record(
                 RecordError(
@@ -79,7 +82,7 @@ class SyncBatchNorm(_BatchNorm):
             )
         if input.static_shape[1] != self.num_features:
             raise ShapeError(f"SyncBatchNorm over {self.num_features} channels does not fit {list(input.static_shape)}")
-        part = self._count()
+        part = self._part()
         y, now, spread, count = _SyncNorm.apply(input, self.weight, self.bias, self.eps, self.process_group)
         if mean is not None and var is not None:
             share = part if isinstance(part, Tensor) else scalar(part, mean.array.dtype)
@@ -88,6 +91,7 @@ class SyncBatchNorm(_BatchNorm):
                 for running, new in ((mean, now), (var, unbiased)):
                     step = ops.Mul(ops.Sub(cast(new, running.array.dtype), running), share)
                     running.assign(ops.Add(running, step), "SyncBatchNorm.running")
+        self._count()
         return y
 
     def explain(self, error: OxError, *args: Any) -> None:

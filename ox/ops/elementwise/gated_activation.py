@@ -3,11 +3,11 @@ activations)."""
 
 from ox.core.constants import constant
 from ox.core.function import function
-from ox.core.operator import operator
+from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase
 from ox.core.types import XP, Array, T
 from ox.core.upcast import in_float32
-from ox.dtypes import FLOATS
+from ox.dtypes import FLOATS, HALF_TYPES, float32, onnx_type
 from ox.errors import ShapeError
 from ox.ops.elementwise.activation import Sigmoid
 from ox.ops.elementwise.arithmetic import Abs, Add, Div, Exp, Min, Mul, Sub
@@ -105,6 +105,10 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
 @function("dX", fused=True, T=FLOATS, amp="widest")
 def MishGradient(g: T, X: T) -> T:
     """g times the slope of Mish at X."""
+    if g.dtype in HALF_TYPES:  # exp(X)² is more than float16 holds
+        wide = [OPS["Cast"](each, to=onnx_type(float32)) for each in (g, X)]
+        made: TensorBase = OPS["Cast"](MishGradient.body(*wide), to=onnx_type(g.dtype))
+        return made
     one, two = constant(1, g), constant(2, g)
     held = Min(X, constant(20, g))  # beyond, the slope is 1
     n = Exp(held)

@@ -84,6 +84,20 @@ def test_in_place(name: str) -> None:
         function(x, inplace=True)
 
 
+@pytest.mark.parametrize("dtype", [ox.float16, ox.bfloat16])
+def test_the_slope_of_mish_in_halves(dtype: ox.dtype) -> None:
+    """exp(x)², of which it is computed, is more than float16 holds from 5.5 on."""
+    values = [-20.0, -3.0, 0.5, 3.0, 6.0, 12.0, 15.0, float("inf")]
+    slopes = []
+    for kind in (ox.float32, dtype):
+        x = ox.tensor(values).to(kind).detach().requires_grad_()
+        F.mish(x).sum().backward()
+        assert x.grad is not None
+        slopes.append(x.grad.float().numpy())
+    np.testing.assert_allclose(slopes[1], slopes[0], atol=0.01)
+    assert slopes[1][-1] == 1
+
+
 def test_prelu_has_a_slope_a_channel() -> None:
     layer = nn.PReLU(3, init=0.1)
     layer.weight.array[:] = [0.1, 0.2, 0.3]

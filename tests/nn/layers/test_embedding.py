@@ -26,6 +26,19 @@ def test_rows_and_their_gradient() -> None:
     assert w.grad.tolist() == [[1, 1], [0, 0], [0, 0], [2, 2], [0, 0]]
 
 
+@pytest.mark.parametrize("rows", [4, 300])
+def test_a_single_index_gives_a_row(rows: int) -> None:
+    """Of a small table and of one that a compiled kernel reads."""
+    layer = nn.Embedding(rows, 65)
+    y = layer(ox.tensor(3))
+    y.sum().backward()
+    assert y.shape == (65,) and layer.weight.grad is not None
+    np.testing.assert_array_equal(y.detach().numpy(), layer.weight.detach().numpy()[3])
+    expected = np.zeros((rows, 65), np.float32)
+    expected[3] = 1
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), expected)
+
+
 def test_a_gradient_by_frequency() -> None:
     w = table()
     F.embedding(ox.tensor(I), w, scale_grad_by_freq=True).sum().backward()
