@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 import history
-from bench_first_step import COLD, MEMORY, WARM
+from bench_first_step import COLD, MEASURED, MEMORY, WARM
 from measurement import Measurement, Spread
 from sides import Table
 from step_profile import Cost
@@ -71,8 +71,8 @@ Later processes find the caches filled:
 {warm}"""
 
 MEMORY_TEXT = """\
-The highest resident memory of a process that runs the training step of one model, less that after the import, in MiB,
-with filled caches.
+The highest resident memory of a process that runs the training step of one model, or the attention's forward and
+backward, less that after the import, in MiB, with filled caches.
 
 ![Peak memory of a training step](performance/memory.svg)
 
@@ -189,7 +189,7 @@ def first_step(measured: Measurement) -> str:
 
 
 def memory(measured: Measurement) -> str:
-    names = {f"{name}: {MEMORY}": short(name) for name in STEPS}
+    names = {f"{name}: {MEMORY}": short(name) for name in MEASURED}
     made = compared(measured, measured.first, names, "training step")
     return NOTHING if made == NOTHING else MEMORY_TEXT.format(table=made)
 
