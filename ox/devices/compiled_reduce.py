@@ -26,6 +26,8 @@ def over_axes(kind: int, mean: bool = False) -> Run:
             if not all(-x.ndim <= a < x.ndim for a in axes.tolist()):
                 return None
             chosen = {a % x.ndim for a in axes.tolist()}
+            if len(chosen) < axes.size:  # an axis twice, which is an error of the operator
+                return None
         elif attributes.get("noop_with_empty_axes"):
             return None
         first = x.ndim  # of the axes at the end

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import ox
-from ox.core.operator import OPS
+from ox.core.operator import OPS, make_tensor
 from ox.devices import compiled_copy
 from ox.devices.row_major import row_major
+from ox.errors import ShapeError
 from ox.kernels import Library
 
 R = np.random.default_rng(0)
@@ -115,6 +116,12 @@ def test_a_sum_is_as_exact_as_numpys(size: int, scale: float, library: Library) 
         images = x[: size // 60 * 60].reshape(-1, 3, 20)
         got = OPS["ReduceSum"](images, np.array([0, 2]), keepdims=0).array
         np.testing.assert_allclose(got, images.astype(np.float64).sum(axis=(0, 2)), rtol=0, atol=8 * bound / 3)
+
+
+@pytest.mark.parametrize("name", ["ReduceMax", "ReduceMin", "ReduceSum"])
+def test_an_axis_twice_is_an_error(name: str) -> None:
+    with pytest.raises(ShapeError):
+        OPS[name](make_tensor(np.ones((20, 30, 40), np.float32)), make_tensor(np.array([-1, 2])))
 
 
 def test_ranges() -> None:

@@ -115,6 +115,11 @@ def test_recorded_with_the_batch_open(name: str) -> None:
     assert compare(found, layer(x).array).ok
 
 
+def test_one_of_two_running_statistics_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="or neither"):
+        F.batch_norm(tensor(4, 3, 5), tensor(3), None, training=True)
+
+
 def test_refusals() -> None:
     with pytest.raises(ShapeError, match="more than one value"):
         F.group_norm(tensor(1, 4), 4)

@@ -51,6 +51,8 @@ def batch_norm(
     x = input.array
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("batch_norm without training needs running_mean and running_var")
+    if (running_mean is None) != (running_var is None):
+        raise ArgumentError("batch_norm keeps running_mean and running_var, or neither")
     if x.shape == (0,):  # neither samples nor channels
         return ops.Identity(input)
     given = next((t for t in (running_mean, weight, bias) if t is not None), None)
