@@ -174,7 +174,8 @@ def walk(
         retain_graph = create_graph
     pending: dict[Edge, TensorBase] = {}
     wanted = None if into is None else set(into)
-    watch = MODE.get().observer
+    mode = MODE.get()
+    watch, recording = mode.observer, mode.recording
     direct = wanted is None and watch is None
     # each gradient in the type of its forward; an infinite one is for the user to judge
     with switch_mode(grad=create_graph, autocast=None), np.errstate(all="ignore"):
@@ -187,6 +188,8 @@ def walk(
             edge, g = _edge(t.node, t.port), _start(t, g)
             pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
         order = _order([t.node for t in tensors], into, spans)
+        if recording is not None:
+            recording.on_walk(order)
         if arrivals is not None:
             order = arrivals.insert_leaves(order)
         for node in order:

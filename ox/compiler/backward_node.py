@@ -35,7 +35,7 @@ class CompiledBackward(CustomNode):
     ) -> None:
         trace, layout = plan.trace, plan.layout
         self.plan = plan
-        given = [*tensors, *[state.read() for state in trace.states]]
+        given = [*tensors, *[state.of(tensors) for state in trace.states]]
         values = [*trace.arguments, *[state.value for state in trace.states]]
         places = {value: i for i, value in enumerate(values)}
         self.sources = [(k, given[places[v]]) for k, (v, _) in enumerate(trace.gradients)]

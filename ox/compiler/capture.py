@@ -9,6 +9,7 @@ from typing import Any
 from ox.call_site import users_line
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE
+from ox.core.node import Node
 from ox.core.operator import Operator
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Value
@@ -89,6 +90,12 @@ class Capture(Recording):
 
     def on_hook(self, node: Any) -> None:
         self.give_up("a hook is set inside")
+
+    def on_walk(self, nodes: Iterable[Any]) -> None:
+        # another call's argument has another history
+        histories = {node for external in self.arguments for node, _ in external.edges if isinstance(node, Node)}
+        if histories and not histories.isdisjoint(nodes):
+            self.give_up("a backward goes on into the history of an argument")
 
     def on_grad(self, tensor: Tensor) -> None:
         self.grads.setdefault(id(tensor), (tensor, tensor._grad))

@@ -48,13 +48,19 @@ class Plan:
         states = trace.states
         self._fixed = [(i, s) for i, s in enumerate(states) if s.tensor is not None]
         self._placed = [(s.place.get, s.place.key, _memory(s)) for s in states if s.place is not None]
-        self._read = [s.read for s in states]
+        self._read = [(s.read, s.argument) for s in states]
         self._arrays: list[Any] = [None] * len(states)
         self._kinds = [(s.value.dtype, s.value.shape) for s in states]
         self._quick, self._counted = _checks(trace.places)
         self._changes = CHANGES.count
         self._requires = [(t, t.node is None) for s in states if is_tensor(t := s.tensor)]
-        self._hooked = [t.node for t, _ in trace.grads if isinstance(t.node, Leaf)]
+        # gradients of arguments are those of each call's own
+        self._grads = [(trace.argument_of(tensor), tensor, value) for tensor, value in trace.grads]
+        self._grads_none = [(trace.argument_of(tensor), tensor, none) for tensor, none in trace.grads_none]
+        self._grads_read = [(self._count + i, s.argument) for i, s in enumerate(states) if s.argument is not None]
+        filled = {*[number for number, _, _ in self._grads], *[s.argument for s in states]}
+        self._filled = [i for i in range(self._count) if i in filled]
+        self._hooked = [t.node for n, t, _ in self._grads if n is None and isinstance(t.node, Leaf)]
         self._settings = [(group, setting_signature(group), path) for group, path in trace.settings]
         self._owned = [(o, n, tuple([getattr(o, x) for x in n])) for o, n in trace.capture.settings]
         self._written = {place for _, place in self.layout.updates}
@@ -86,9 +92,16 @@ class Plan:
         for owner_, names, values in self._owned:
             if tuple([getattr(owner_, name) for name in names]) != values:
                 return f"a setting of {type(owner_).__name__} changed"
-        for tensor, none in self.trace.grads_none:
-            if (tensor._grad is None) is not none:
+        for argument, tensor, none in self._grads_none:
+            owned = tensor if argument is None else tensors[argument]
+            if (owned._grad is None) is not none:
                 return "gradients are there at the beginning" if none else "gradients are not there at the beginning"
+        for argument in self._filled:
+            leaf = tensors[argument].node
+            if not isinstance(leaf, Leaf):
+                return "an argument whose gradient is computed inside has a history"
+            if leaf.hooks or leaf.after:
+                return "an argument whose gradient is computed inside has hooks"
         if CHANGES.count != self._changes:
             count = CHANGES.count
             reason = self._broken_structure()
@@ -116,8 +129,8 @@ class Plan:
     def _broken_memory(self, tensors: list[Tensor]) -> str | None:
         """Of the state: whether its memory is another one, of another kind, or shared with an argument."""
         arrays = []
-        for read in self._read:
-            found = read()
+        for read, number in self._read:
+            found = read() if number is None else tensors[number]._grad
             if found is None:
                 return "a tensor from outside is gone"
             arrays.append(found.array if is_tensor(found) else found)
@@ -145,15 +158,18 @@ class Plan:
         with self._lock:
             arrays = [t.array for t in tensors]
             arrays.extend(self._arrays)
+            for place, number in self._grads_read:  # another thread's call has others
+                arrays[place] = tensors[number]._grad.array  # type: ignore[union-attr]
             outputs = run(self.engine.name, self.forward, arrays)
         for _, place in layout.updates:
-            target = tensors[place] if place < self._count else trace.states[place - self._count].read()
-            if is_tensor(target):
-                version = target._shared_version()
+            changed = tensors[place] if place < self._count else trace.states[place - self._count].of(tensors)
+            if is_tensor(changed):
+                version = changed._shared_version()
                 version[0] += 1
                 version[1] = BY
-        for (tensor, value), number in zip(trace.grads, layout.grads, strict=True):
-            tensor._grad = None if value is None else make_tensor(outputs[number])
+        for (argument, tensor, value), number in zip(self._grads, layout.grads, strict=True):
+            target = tensor if argument is None else tensors[argument]
+            target._grad = None if value is None else make_tensor(outputs[number])
         for (generator, _), number in zip(trace.counters, layout.counters, strict=True):
             generator.counter = make_tensor(outputs[number])
         made = self._results(tensors, outputs)
@@ -171,7 +187,7 @@ class Plan:
             if result[0] == "argument":
                 made.append(tensors[result[1]])
             elif result[0] == "state":
-                made.append(self.trace.states[result[1]].read())
+                made.append(self.trace.states[result[1]].of(tensors))
             else:
                 first = by_number.get(number)
                 y = make_tensor(outputs[number]) if first is None else first.shallow_copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ class State:
     Attributes:
         read: the tensor, or for memory that is an array of NumPy the array, at each call; None when it is gone.
         place: where it stands, if that is known: another tensor there is a reason to record again.
+        argument: the number of the argument whose gradient it is, if it is one.
         tensor: the tensor of the recording; None where another one may take its place (counters, gradients).
     """
 
@@ -30,6 +31,11 @@ class State:
     read: Callable[[], Any]
     tensor: Any
     place: Place | None
+    argument: int | None = None
+
+    def of(self, tensors: Sequence[Any]) -> Any:
+        """What a call with these arguments takes in."""
+        return self.read() if self.argument is None else tensors[self.argument]._grad
 
 
 def updates_of(capture: Capture) -> list[tuple[Value, Value]]:
@@ -102,9 +108,9 @@ def _reader(capture: Capture, state: PythonState, external: External) -> State |
             owner = places[0].value
             if state.grads.get(id(owner)) is tensor:
                 return State(value, partial(getattr, owner, "_grad"), None, None)
-        for argument in capture.arguments:
+        for number, argument in enumerate(capture.arguments):
             if argument.grads[0] is tensor:
-                return State(value, partial(getattr, argument.tensors[0], "_grad"), None, None)
+                return State(value, partial(getattr, argument.tensors[0], "_grad"), None, None, number)
         for other in capture.externals.values():
             for owner, grad in zip(other.tensors, other.grads, strict=False):
                 if grad is tensor:

@@ -55,6 +55,10 @@ class Trace:
     settings: list[tuple[Any, str]]  # parameter groups
     grads_before: list[tuple[Tensor, Any]]
 
+    def argument_of(self, tensor: Tensor) -> int | None:
+        """The number of the argument that this tensor was."""
+        return next((i for i, e in enumerate(self.capture.arguments) if e.tensors[0] is tensor), None)
+
     def restore(self) -> None:
         """Undo the recorded call: memory that it wrote, gradients, generators. What it never read is left as it is, for
         nothing depends on that. The recording was told to keep what it needs."""

@@ -244,3 +244,58 @@ def test_requires_grad_of_results() -> None:
     net.requires_grad_(False)
     for _ in range(2):
         assert not compiled(ox.ones(1, 2)).requires_grad
+
+
+def test_a_backward_inside_gives_its_gradients_to_the_arguments_of_the_call() -> None:
+    compiled = ox.compile(lambda x: (x**2).sum().backward())
+    first = ox.ones(2, requires_grad=True)
+    for n in range(4):
+        compiled(first)
+        assert first.grad is not None and first.grad.tolist() == [2 * n + 2] * 2
+    for grad in (None, ox.zeros(2)):
+        for n in range(3):
+            other = ox.ones(2, requires_grad=True)
+            other.grad = None if grad is None else grad.clone()
+            compiled(other)
+            assert other.grad is not None and other.grad.tolist() == [2, 2], n
+    assert first.grad is not None and first.grad.tolist() == [8, 8]
+    assert len(recordings(compiled)) == 2
+
+
+def test_a_backward_inside_and_an_argument_that_is_no_leaf_or_has_hooks() -> None:
+    compiled = ox.compile(lambda x: (x.exp() ** 2).sum().backward())
+    leaf = ox.zeros(2, requires_grad=True)
+    for n in range(2):
+        leaf.grad = None
+        compiled(leaf)
+        assert leaf.grad is not None and leaf.grad.tolist() == [2, 2], n
+    w = ox.zeros(2, requires_grad=True)
+    for n in range(3):
+        w.grad = None
+        compiled(w * (n + 1))
+        assert w.grad is not None and w.grad.tolist() == [2 * (n + 1)] * 2
+    hooked = ox.zeros(2, requires_grad=True)
+    hooked.register_hook(lambda g: g * 5)
+    compiled(hooked)
+    assert hooked.grad is not None and hooked.grad.tolist() == [10, 10]
+
+
+def test_a_step_on_a_loss_from_outside() -> None:
+    """The history before the argument is that of another forward each time."""
+    found = []
+    for wrap in (lambda step: step, ox.compile):
+        ox.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 1))
+        optimizer = ox.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(y: ox.Tensor, optimizer: Any = optimizer) -> None:
+            optimizer.zero_grad()
+            (y.exp() ** 2).sum().backward()
+            optimizer.step()
+
+        run = wrap(step)
+        for _ in range(5):
+            run(net(ox.randn(2, 3)))
+        found.append([p.detach().numpy() for p in net.parameters()])
+    for eager, other in zip(*found, strict=True):
+        close(other, eager, "weight")

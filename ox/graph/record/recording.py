@@ -231,6 +231,9 @@ class Recording:
     def on_random(self, generator: Any) -> None:
         """A generator is about to draw random numbers."""
 
+    def on_walk(self, nodes: Iterable[Any]) -> None:
+        """A backward is about to pass these nodes; on for those who must know."""
+
     def on_copy(self, copy: Tensor) -> None:
         """`copy` is another tensor of the same value: `detach`, or what an operator saves for backward."""
 
