@@ -38,8 +38,8 @@ class CompiledBackward(CustomNode):
         given = [*tensors, *[state.of(tensors) for state in trace.states]]
         values = [*trace.arguments, *[state.value for state in trace.states]]
         places = {value: i for i, value in enumerate(values)}
-        self.sources = [(k, given[places[v]]) for k, (v, _) in enumerate(trace.gradients)]
-        self.sources = [(k, x) for k, x in self.sources if is_tensor(x) and x.node is not None]
+        sources = [(k, given[places[v]]) for k, (v, _, _) in enumerate(trace.gradients)]
+        self.sources = [(k, x) for k, x in sources if is_tensor(x) and x.node is not None]
         results = {number: y for y, number in zip(made, layout.results, strict=True) if number >= 0}
         saved = []
         for kind, number in layout.saved:
@@ -70,7 +70,15 @@ class CompiledBackward(CustomNode):
         assert plan.backward is not None
         with plan._lock:
             found = run(plan.engine.name, plan.backward, given)
-        return [make_tensor(found[k]) for k, _ in self.sources]
+        used = {i for i, g in enumerate(cotangents) if g is not None}
+        if len(used) == len(cotangents):
+            return [make_tensor(found[k]) for k, _ in self.sources]
+        # as in eager code, what only unused results depend on has no gradient: an optimizer would take zeros for one
+        reached = [plan.trace.gradients[k][2] for k, _ in self.sources]
+        return [
+            None if used.isdisjoint(results) else make_tensor(found[k])
+            for (k, _), results in zip(self.sources, reached, strict=True)
+        ]
 
     def _differentiable(self, cotangents: tuple[Any, ...]) -> list[Any]:
         """The eager forward once more, from its recorded operators, and the gradients of that."""

@@ -114,7 +114,7 @@ def _backward(
     """The second graph, and what the first one hands on to it: also values that it overwrites."""
     graph = Graph(list(trace.cotangents), [], list(nodes), {})
     ends = _Outputs(graph)
-    for _, gradient in trace.gradients:
+    for _, gradient, _ in trace.gradients:
         ends.add(gradient)
     own = {v for node in nodes for v in node.outputs}
     needed = {v for node in graph.nodes for v in node.inputs if v is not None and v not in own}

@@ -50,7 +50,7 @@ class Trace:
     grads_none: list[tuple[Tensor, bool]]  # tensors whose gradient was there at the beginning, or was not
     counters: list[tuple[Generator, Value]]
     cotangents: list[Value]
-    gradients: list[tuple[Value, Value]]  # the value of a source, and its gradient
+    gradients: list[tuple[Value, Value, set[int]]]  # the value of a source, its gradient, the results that it is in
     places: list[Place]
     settings: list[tuple[Any, str]]  # parameter groups
     grads_before: list[tuple[Tensor, Any]]
@@ -183,7 +183,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         return None
     forward = capture.count()
     differentiable = _differentiable(capture, leaves, start)
-    cotangents, found = _vjp(capture, leaves, differentiable, start)
+    cotangents, found, reached = _vjp(capture, leaves, differentiable, start)
     random = _counters(capture)
     grads, grads_before = _gradients(capture, state)
     results = _results(capture, leaves, differentiable, start)
@@ -195,7 +195,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
     if capture.reason is not None:
         return None
     updates, externals = updates_of(capture), list(capture.externals.values())
-    sources = _sources(capture, found)
+    sources = _sources(capture, found, reached)
     states = states_of(capture, state, externals, kept)
     if capture.reason is not None or sources is None:
         return None
@@ -219,7 +219,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         [(tensor, grad is None) for tensor, grad in grads_before],
         random,
         cotangents,
-        [(v, g) for v, g in sources if v in numbers or v in arguments],
+        [source for source in sources if source[0] in numbers or source[0] in arguments],
         [place for place in state.relevant(watch.names) if place.key is not None or place.path],
         state.settings,
         grads_before if capture.undo else [],
@@ -246,11 +246,17 @@ def _is_known(capture: Capture, y: Any) -> bool:
 
 def _vjp(
     capture: Capture, leaves: list[Any], differentiable: list[bool], start: int
-) -> tuple[list[Value], dict[Any, Value]]:
-    """Record the gradient of the results. Returns the inputs that stand for their cotangents, and gradients by edge."""
+) -> tuple[list[Value], dict[Any, Value], dict[Any, set[int]]]:
+    """Record the gradient of the results. Returns the inputs that stand for their cotangents, and by edge the gradients
+    and the numbers of the results whose history it is in."""
     ys = [y for y, wanted in zip(leaves, differentiable, strict=True) if wanted]
     if not ys or capture.reason is not None:
-        return [], {}
+        return [], {}, {}
+    reached: dict[Any, set[int]] = {}
+    for i, y in enumerate(ys):
+        for node in graph_of([y], start):
+            for edge in zip(node.inputs, node.ports, strict=True):
+                reached.setdefault(edge if edge[1] else edge[0], set()).add(i)
     cotangents = [make_tensor(np.ones_like(y.array)) for y in ys]
     values = []
     with switch_mode(recording=capture):
@@ -262,18 +268,20 @@ def _vjp(
             )  # fmt: skip
         except OxError as error:
             capture.refuse(error)
-            return [], {}
+            return [], {}, {}
         gradients = {}
         for edge, g in found.items():
             if g.is_sparse:
                 capture.give_up("a gradient is sparse", "")
             else:
                 gradients[edge] = capture.value(g)  # type: ignore[arg-type]
-    return values, gradients
+    return values, gradients, reached
 
 
-def _sources(capture: Capture, found: dict[Any, Value]) -> list[tuple[Value, Value]] | None:
-    """Gradients by the value of the tensor that they belong to."""
+def _sources(
+    capture: Capture, found: dict[Any, Value], reached: dict[Any, set[int]]
+) -> list[tuple[Value, Value, set[int]]] | None:
+    """Gradients with the value of the tensor that they belong to, and with the results whose history that is in."""
     edges: dict[Any, Value] = {}
     for external in (*capture.externals.values(), *capture.arguments):
         for node, port in external.edges:
@@ -282,7 +290,7 @@ def _sources(capture: Capture, found: dict[Any, Value]) -> list[tuple[Value, Val
     pairs = []
     for edge, g in found.items():
         if edge in edges:
-            pairs.append((edges[edge], g))
+            pairs.append((edges[edge], g, reached[edge]))
         elif not (isinstance(edge, Leaf) and edge.tensor() is None):
             capture.give_up("a gradient goes to a tensor that the call did not read", "")
             return None

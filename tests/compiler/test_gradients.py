@@ -299,3 +299,29 @@ def test_a_step_on_a_loss_from_outside() -> None:
         found.append([p.detach().numpy() for p in net.parameters()])
     for eager, other in zip(*found, strict=True):
         close(other, eager, "weight")
+
+
+def test_what_only_unused_results_depend_on_gets_no_gradient() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.one, self.other = nn.Linear(2, 3), nn.Linear(3, 2), nn.Linear(3, 2)
+
+        def forward(self, x: ox.Tensor) -> tuple[ox.Tensor, ox.Tensor]:
+            h = self.body(x).tanh()
+            return self.one(h), self.other(h)
+
+    net = Heads()
+    optimizer = ox.optim.AdamW(net.parameters(), lr=0.1, weight_decay=1.0)
+    before = net.other.weight.detach().clone()
+    compiled = ox.compile(net)
+    for _ in range(3):
+        optimizer.zero_grad()
+        compiled(ox.ones(1, 2))[0].sum().backward()
+        assert net.other.weight.grad is None and net.one.weight.grad is not None and net.body.weight.grad is not None
+        optimizer.step()
+    assert ox.equal(net.other.weight, before)
+    optimizer.zero_grad()
+    compiled(ox.ones(1, 2))[1].sum().backward()
+    assert net.one.weight.grad is None and net.other.weight.grad is not None
+    assert len(recordings(compiled)) == 1
