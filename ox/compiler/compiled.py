@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from functools import update_wrapper
 from threading import RLock
+from types import MethodType
 from typing import Any
 from weakref import WeakSet
 
@@ -89,19 +90,24 @@ class Compiled:
         self.history: list[str] = []
         self.eager: dict[str, int] = {}  # how many calls stayed eager, by reason
         self._warned = False
+        self._instance: Any = None  # whose method it is
         self._objects: list[Any] = []  # in keys by their id, which stays their own
         update_wrapper(self, function, updated=())
         ALL.add(self)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a method of a class: one for each instance."""
+        """As a method of a class: one for each instance, which holds it; with `__slots__` the instance is an argument."""
         if instance is None:
             return self
+        held = getattr(instance, "__dict__", None)
+        if held is None:
+            return MethodType(self, instance)
         name = f"_compiled_{id(self)}"
-        held = vars(instance)
-        if name not in held:
-            held[name] = Compiled(self.function.__get__(instance, owner), **self.chosen)
-        return held[name]
+        found = held.get(name)
+        if found is None or found._instance is not instance:  # copy.copy gives a copy what the original holds
+            found = held[name] = Compiled(self.function.__get__(instance, owner), **self.chosen)
+            found._instance = instance
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = MODE.get()
@@ -118,12 +124,14 @@ class Compiled:
                 mode.inference,
                 None if active is None else (active.cpu, active.cuda, active.cache is None),
                 None if (state := STATE.get()) is _PLAIN_STATE else (state.on, tuple(state.dtypes.items())),
-                sharing(tensors),
+                (shared := sharing(tensors)),
                 get_default_dtype(),
             )
             known = self.plans.get(key)
         except (Unusual, TypeError) as unusual:
             return self._run_eagerly(f"an argument holds {unusual}", args, kwargs)
+        if shared is not None:  # the key says which are one: each is one input
+            tensors = list({id(t): t for t in tensors}.values())
         if mode.observer is not None and not mode.observer.passive:
             return self._run_eagerly("saved-tensor hooks or anomaly detection are on", args, kwargs)
         if mode.executor is not None:

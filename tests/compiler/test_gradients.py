@@ -325,3 +325,29 @@ def test_what_only_unused_results_depend_on_gets_no_gradient() -> None:
     compiled(ox.ones(1, 2))[1].sum().backward()
     assert net.one.weight.grad is None and net.other.weight.grad is not None
     assert len(recordings(compiled)) == 1
+
+
+def test_one_tensor_that_is_several_arguments() -> None:
+    def f(x: ox.Tensor, y: ox.Tensor, z: list[ox.Tensor]) -> ox.Tensor:
+        return (x * y + z[0]).sum()
+
+    compiled = ox.compile(f, fullgraph=True)
+    for n in range(1, 4):
+        x = ox.full((2,), float(n), requires_grad=True)
+        other = ox.full((2,), 3.0, requires_grad=True)
+        loss = compiled(x, x, [other])
+        assert loss.item() == 2 * (n * n + 3)
+        loss.backward()
+        assert x.grad is not None and x.grad.tolist() == [2 * n] * 2
+        assert other.grad is not None and other.grad.tolist() == [1, 1]
+        assert compiled(x, other, [x]).item() == 8 * n
+    assert len(recordings(compiled)) == 2
+
+    def write(x: ox.Tensor, y: ox.Tensor) -> ox.Tensor:
+        x.add_(1)
+        return y * 2
+
+    written = ox.compile(write, fullgraph=True)
+    for _ in range(3):
+        x = ox.ones(2)
+        assert written(x, x).tolist() == [4, 4] and x.tolist() == [2, 2]

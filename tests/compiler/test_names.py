@@ -155,6 +155,45 @@ def test_a_method() -> None:
     assert one.times(ox.ones(1)).item() == 5
 
 
+def test_a_method_of_a_copy() -> None:
+    class Owner:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        @ox.compile
+        def times(self, x: ox.Tensor) -> ox.Tensor:
+            return x * self.factor
+
+    owner, one = Owner(2), ox.ones(1)
+    for _ in range(2):
+        assert owner.times(one).item() == 2
+    for made in (copy.copy(owner), copy.deepcopy(owner)):
+        made.factor = 5
+        for _ in range(3):
+            assert made.times(one).item() == 5 and owner.times(one).item() == 2
+        assert made.times is made.times and made.times is not owner.times
+
+
+def test_a_method_of_a_class_with_slots() -> None:
+    class Owner:
+        __slots__ = ("factor",)
+
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        @ox.compile
+        def times(self, x: ox.Tensor) -> ox.Tensor:
+            return x * self.factor
+
+    owners = Owner(2), Owner(3)
+    for _ in range(3):
+        for owner in owners:
+            assert owner.times(ox.ones(1)).item() == owner.factor
+    owners[0].factor = 7
+    assert owners[0].times(ox.ones(1)).item() == 7
+    assert len(recordings(Owner.times)) == 3 and not Owner.times.eager
+
+
 def test_questions_of_code() -> None:
     answers: list[Any] = []
 
