@@ -96,7 +96,7 @@ class Compiled:
         ALL.add(self)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a method of a class: one for each instance, which holds it; with `__slots__` the instance is an argument."""
+        """As a method of a class: one that each instance holds; with `__slots__` the instance is an argument."""
         if instance is None:
             return self
         held = getattr(instance, "__dict__", None)
@@ -183,6 +183,8 @@ class Compiled:
                     plan = Plan(trace, self.engine, reason, self.budget)
                     known[:] = [plan, *[each for each in known if each is not again]]
                     LOG.info("%s: recorded because %s", self.name, reason)
+                    if self.fullgraph and not self.repeatable:
+                        trace.forget_copies()
                     if self.repeatable:
                         trace.restore()
                         if plan.broken(tensors) is None:
@@ -190,6 +192,8 @@ class Compiled:
                         return self.function(*args, **kwargs)
                     return result
                 except OxError as error:
+                    if self.fullgraph:
+                        trace.restore()
                     trace = Reason(f"{self.engine.name} cannot run it: {error.what}", error.where or "")
                     if self.fullgraph:
                         raise CompileError(trace.text, where=trace.where) from error

@@ -90,6 +90,7 @@ class PythonState:
         self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
         self.hooked: list[str] = []  # modules with hooks
         self.iterators: list[Place] = []
+        self.optimizers: list[tuple[Any, set[Any]]] = []  # their states, with the keys at the beginning
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
 
@@ -225,6 +226,7 @@ class PythonState:
             hooks = _step_hooks(value)
             self.places.append(Place(lambda _: _step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))
         states = value.state
+        self.optimizers.append((states, set(states)))
         self.places.append(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
         self.places.append(Place(_getter(value), "state", f"the state of {inner}", "", False, states))
         for p in list(states):

@@ -25,7 +25,7 @@ from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode
 from ox.core.node import Leaf, Node, sequence
 from ox.core.operator import make_tensor
-from ox.errors import OxError
+from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
 from ox.tensors.tensor import Tensor
 
@@ -62,14 +62,33 @@ class Trace:
     def restore(self) -> None:
         """Undo the recorded call: memory that it wrote, gradients, generators. What it never read is left as it is, for
         nothing depends on that. The recording was told to keep what it needs."""
-        written = {old for _, old in self.updates}
+        _restore(self.capture, {old for _, old in self.updates}, self.grads_before)
+
+    def forget_copies(self) -> None:
+        """Free what `restore` needs."""
+        self.grads_before = []
         for external in (*self.capture.arguments, *self.capture.externals.values()):
-            if external.value in written and external.copy is not None:
-                external.array[...] = external.copy
-        for generator, _, counter in self.capture.random.values():
-            generator.counter = counter
-        for tensor, grad in self.grads_before:
-            tensor._grad = grad
+            external.copy = None
+
+
+def _restore(capture: Capture, written: set[Value], grads_before: list[tuple[Tensor, Any]]) -> None:
+    for external in (*capture.arguments, *capture.externals.values()):
+        if external.value in written and external.copy is not None:
+            external.array[...] = external.copy
+    for generator, _, counter in capture.random.values():
+        generator.counter = counter
+    for tensor, grad in grads_before:
+        tensor._grad = grad
+
+
+def _undo(capture: Capture, state: PythonState) -> None:
+    """Let a call that fails, for it cannot be recorded, leave tensors, gradients and optimizers as they were."""
+    externals = (*capture.arguments, *capture.externals.values())
+    written = {e.value for e in externals if capture.current(e) is not e.value}
+    _restore(capture, written, list(_grads_before(capture, state).values()))
+    for held, keys in state.optimizers:
+        for key in held.keys() - keys:
+            del held[key]
 
 
 @contextmanager
@@ -104,7 +123,7 @@ def record(
     state = PythonState()
     for root in (default_generator, function, *objects):
         _visit_root(state, root)
-    capture = Capture(fullgraph, undo)
+    capture = Capture(fullgraph, undo or fullgraph)
     watch = CallWatch(state)
     start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
@@ -122,6 +141,9 @@ def record(
             return result, capture.reason
         made = _finish(capture, state, watch, result, start)
         return result, made if capture.reason is None and made is not None else _reason(capture)
+    except CompileError:
+        _undo(capture, state)
+        raise
     finally:
         capture.forget()
 
@@ -308,10 +330,8 @@ def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
     return found
 
 
-def _gradients(
-    capture: Capture, state: PythonState
-) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, Any]]]:
-    """The gradients that the call set, and those that were there before."""
+def _grads_before(capture: Capture, state: PythonState) -> dict[int, tuple[Tensor, Any]]:
+    """The tensors that the call can have given gradients, with those that they had."""
     before: dict[int, tuple[Tensor, Any]] = dict(capture.grads)
     for places in state.tensors.values():
         tensor = places[0].value
@@ -319,9 +339,16 @@ def _gradients(
     for external in (*capture.arguments, *capture.externals.values()):
         for tensor, grad in zip(external.tensors, external.grads, strict=True):
             before.setdefault(id(tensor), (tensor, grad))
+    return before
+
+
+def _gradients(
+    capture: Capture, state: PythonState
+) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, Any]]]:
+    """The gradients that the call set, and those that were there before."""
     changed: list[tuple[Tensor, Value | None]] = []
     replaced: list[tuple[Tensor, Any]] = []
-    for tensor, grad in before.values():
+    for tensor, grad in _grads_before(capture, state).values():
         now = tensor._grad
         if now is grad:
             continue

@@ -13,6 +13,7 @@ from beside_eager import Program, close, compare, reasons, recordings
 import ox
 import ox.nn.functional as F
 from ox import nn
+from ox.errors import CompileError
 
 
 def batches(count: int, *shape: int, classes: int = 3, seed: int = 0) -> list[tuple[Any, Any]]:
@@ -353,3 +354,57 @@ def test_an_object_that_is_called() -> None:
         close(compiled().detach().numpy(), eager().detach().numpy(), "the loss")
     assert len(recordings(compiled)) == 1
     close(other.model.weight.array, eager.model.weight.array, "the weight")
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_fullgraph_that_fails_undoes_what_the_call_did(steps_before: int) -> None:
+    ox.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    optimizer = ox.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(x: ox.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    def noisy(x: ox.Tensor) -> None:
+        step(x)
+        print("stepped")
+
+    x = ox.randn(8, 3)
+    for _ in range(steps_before):
+        step(x)
+
+    def everything() -> list[Any]:
+        grads = [None if p.grad is None else p.grad.tolist() for p in model.parameters()]
+        state = {k: [v.tolist() for v in own.values()] for k, own in optimizer.state_dict()["state"].items()}
+        weights = [t.tolist() for t in model.state_dict().values()]
+        return [weights, grads, state, ox.random.get_state()]
+
+    before = everything()
+    with pytest.raises(CompileError, match="print"):
+        ox.compile(noisy, fullgraph=True)(x)
+    assert everything() == before
+    strict = ox.compile(step, fullgraph=True)
+    for _ in range(4):
+        strict(x)
+    assert everything() != before
+
+
+def test_fullgraph_undoes_a_call_that_no_engine_runs() -> None:
+    class Nothing:
+        name = "nothing"
+
+        def build(self, task: Any) -> Any:
+            raise CompileError("this engine runs nothing")
+
+    p = nn.Parameter(ox.ones(2))
+
+    @ox.compile(fullgraph=True, backend=Nothing())
+    def double() -> None:
+        with ox.no_grad():
+            p.mul_(2)
+
+    with pytest.raises(CompileError, match="runs nothing"):
+        double()
+    assert p.tolist() == [1, 1]
