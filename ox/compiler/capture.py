@@ -68,6 +68,7 @@ class Capture(Recording):
         self.followed: list[tuple[bool, ...]] = []  # for each node the inputs that a gradient follows
         self.random: dict[int, tuple[Generator, Tensor, Tensor]] = {}  # with key and counter at the beginning
         self.grads: dict[int, tuple[Tensor, Any]] = {}  # of tensors, by id, before the call first set or removed them
+        self.cleared: list[Tensor] = []  # those whose gradient is gone before anything is computed
         self.host_calls: list[Callable[[], Any]] = []
         self.settings: list[tuple[Any, tuple[str, ...]]] = []
         self._in_host_call = False
@@ -179,6 +180,8 @@ class Capture(Recording):
             self.give_up(f"{op.name} draws random numbers that a recording does not have")
         if op.data_dependent_shape:
             self.give_up(f"the size of what {op.name} gives depends on values")
+        if not self.graph.nodes:
+            self.cleared = [tensor for tensor, _ in self.grads.values() if tensor._grad is None]
         super().add(op, inputs, attributes, outputs)
         grad = MODE.get().grad
         self.followed.append(tuple([grad and x is not None and x.node is not None for x in inputs]))

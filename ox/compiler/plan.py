@@ -18,6 +18,7 @@ from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.engine import Engine
 from ox.engines.watched import run
+from ox.errors import OxError
 from ox.graph.passes.recompute import size_of
 from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
@@ -57,6 +58,7 @@ class Plan:
         # gradients of arguments are those of each call's own
         self._grads = [(trace.argument_of(tensor), tensor, value) for tensor, value in trace.grads]
         self._grads_none = [(trace.argument_of(tensor), tensor, none) for tensor, none in trace.grads_none]
+        self._cleared = [(trace.argument_of(tensor), tensor) for tensor in trace.capture.cleared]
         self._grads_read = [(self._count + i, s.argument) for i, s in enumerate(states) if s.argument is not None]
         filled = {*[number for number, _, _ in self._grads], *[s.argument for s in states]}
         self._filled = [i for i in range(self._count) if i in filled]
@@ -160,7 +162,12 @@ class Plan:
             arrays.extend(self._arrays)
             for place, number in self._grads_read:  # another thread's call has others
                 arrays[place] = tensors[number]._grad.array  # type: ignore[union-attr]
-            outputs = run(self.engine.name, self.forward, arrays)
+            try:
+                outputs = run(self.engine.name, self.forward, arrays)
+            except OxError:  # a class out of range, say: the gradients are gone by then, as in eager code
+                for argument, tensor in self._cleared:
+                    (tensor if argument is None else tensors[argument])._grad = None
+                raise
         for _, place in layout.updates:
             changed = tensors[place] if place < self._count else trace.states[place - self._count].of(tensors)
             if is_tensor(changed):

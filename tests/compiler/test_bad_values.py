@@ -79,3 +79,29 @@ def test_a_norm_that_is_not_finite_is_an_error() -> None:
     with pytest.raises(GradientError, match="not finite"):
         compiled(ox.tensor(np.inf))
     assert "item()" in str(compiled.explain())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_step_that_fails_leaves_the_gradients_of_eager_code(backend: str, first: bool) -> None:
+    """They are gone where the step begins with zero_grad, and those of the step before where it is called later."""
+    model = nn.Linear(4, 3)
+    optimizer = ox.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: ox.Tensor, target: ox.Tensor) -> None:
+        if first:
+            optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    compiled = ox.compile(step, backend=backend)
+    x, good, bad = ox.randn(8, 4), ox.tensor(GOOD), ox.tensor([*GOOD[:-1], 3])
+    for _ in range(3):
+        compiled(x, good)
+    with pytest.raises(OxError, match="3"):
+        compiled(x, bad)
+    assert all((p.grad is None) is first for p in model.parameters())
+    compiled(x, good)
+    assert all(p.grad is not None for p in model.parameters()) and not compiled.eager
