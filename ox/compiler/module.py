@@ -63,12 +63,17 @@ class OptimizedModule(Module):
         delattr(self._orig_mod, name)
 
     def __reduce__(self) -> Any:
-        return _compiled_again, (self._orig_mod, self._options)
+        return _compiled_again, (self._orig_mod, self._options), self._own()
+
+    def _own(self) -> dict[str, Any]:
+        """What a copy takes over besides the module."""
+        return {name: self.__dict__[name] for name in ("_hooks", "training") if name in self.__dict__}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
         from copy import deepcopy
 
         made = memo[id(self)] = OptimizedModule(deepcopy(self._orig_mod, memo), **self._options)
+        made.__dict__.update(deepcopy(self._own(), memo))
         return made
 
     def __repr__(self) -> str:

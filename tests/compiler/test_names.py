@@ -281,3 +281,19 @@ def test_graphviz_draws(tmp_path: Path) -> None:
     compiled(ox.ones(2, 3))
     compiled.explain().save(tmp_path / "graph.svg")
     assert "ox.Linear" in (tmp_path / "graph.svg").read_text()
+
+
+class AddHundred:
+    def __call__(self, module: nn.Module, args: Any, result: ox.Tensor) -> ox.Tensor:
+        return result + 100
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_copies_of_a_compiled_module_have_its_hooks(copied: Any) -> None:
+    model = nn.Linear(2, 3)
+    compiled = ox.compile(model)
+    compiled.register_forward_hook(AddHundred())
+    x = ox.ones(1, 2)
+    made = copied(compiled)
+    for _ in range(3):
+        assert ox.allclose(made(x), model(x) + 100)
