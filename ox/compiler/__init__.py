@@ -11,6 +11,7 @@ from typing import Any
 from ox.compiler.capture import Capture
 from ox.compiler.compiled import ALL, Compiled
 from ox.compiler.dynamic import mark_dynamic
+from ox.compiler.explanation import Explanation
 from ox.compiler.module import OptimizedModule
 from ox.core.lazy import missing_attribute_error
 from ox.core.mode import MODE
@@ -22,6 +23,7 @@ __all__ = [
     "compile",
     "cudagraph_mark_step_begin",
     "disable",
+    "explain",
     "is_compiling",
     "is_dynamo_compiling",
     "is_exporting",
@@ -124,6 +126,22 @@ def is_exporting() -> bool:
     """Whether a call is being recorded for a file now. `torch.compiler.is_exporting`."""
     recording = MODE.get().recording
     return recording is not None and not isinstance(recording, Capture)
+
+
+def explain(model: Any) -> Explanation:
+    """What was recorded for a compiled function or module, also for one that its `compile()` compiled in place.
+
+    Raises:
+        ArgumentError: it is not compiled.
+    """
+    compiled = model
+    if isinstance(model, Module) and model._hooks is not None and model._hooks.compiled is not None:
+        compiled = model._hooks.compiled
+    elif isinstance(model, OptimizedModule):
+        compiled = model._compiled
+    if not isinstance(compiled, Compiled):
+        raise ArgumentError("this is not compiled", got=type(model).__name__, expected="what ox.compile returned")
+    return compiled.explain()
 
 
 def reset() -> None:

@@ -297,3 +297,17 @@ def test_copies_of_a_compiled_module_have_its_hooks(copied: Any) -> None:
     made = copied(compiled)
     for _ in range(3):
         assert ox.allclose(made(x), model(x) + 100)
+
+
+def test_explain_of_what_is_compiled() -> None:
+    x = ox.ones(2, 3)
+    in_place, around = Net(), ox.compile(Net())
+    in_place.compile()
+    function = ox.compile(lambda x: x * 2)
+    for made in (in_place, around, function):
+        made(x)
+        assert "recorded 1 times" in str(compiler.explain(made))
+    in_place.compile(disable=True)
+    for other in (Net(), in_place, len):
+        with pytest.raises(ArgumentError, match="not compiled"):
+            compiler.explain(other)
