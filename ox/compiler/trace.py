@@ -21,6 +21,7 @@ from ox.compiler.module_call import ModuleCall
 from ox.compiler.python_state import Place, PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.compiler.states import State, states_of, updates_of
+from ox.compiler.undo import grads_before, restore_all, undo_all
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode
 from ox.core.node import Leaf, Node, sequence
@@ -62,33 +63,13 @@ class Trace:
     def restore(self) -> None:
         """Undo the recorded call: memory that it wrote, gradients, generators. What it never read is left as it is, for
         nothing depends on that. The recording was told to keep what it needs."""
-        _restore(self.capture, {old for _, old in self.updates}, self.grads_before)
+        restore_all(self.capture, {old for _, old in self.updates}, self.grads_before)
 
     def forget_copies(self) -> None:
         """Free what `restore` needs."""
         self.grads_before = []
         for external in (*self.capture.arguments, *self.capture.externals.values()):
             external.copy = None
-
-
-def _restore(capture: Capture, written: set[Value], grads_before: list[tuple[Tensor, Any]]) -> None:
-    for external in (*capture.arguments, *capture.externals.values()):
-        if external.value in written and external.copy is not None:
-            external.array[...] = external.copy
-    for generator, _, counter in capture.random.values():
-        generator.counter = counter
-    for tensor, grad in grads_before:
-        tensor._grad = grad
-
-
-def _undo(capture: Capture, state: PythonState) -> None:
-    """Let a call that fails, for it cannot be recorded, leave tensors, gradients and optimizers as they were."""
-    externals = (*capture.arguments, *capture.externals.values())
-    written = {e.value for e in externals if capture.current(e) is not e.value}
-    _restore(capture, written, list(_grads_before(capture, state).values()))
-    for held, keys in state.optimizers:
-        for key in held.keys() - keys:
-            del held[key]
 
 
 @contextmanager
@@ -142,7 +123,7 @@ def record(
         made = _finish(capture, state, watch, result, start)
         return result, made if capture.reason is None and made is not None else _reason(capture)
     except CompileError:
-        _undo(capture, state)
+        undo_all(capture, state)
         raise
     finally:
         capture.forget()
@@ -207,7 +188,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
     differentiable = _differentiable(capture, leaves, start)
     cotangents, found, reached = _vjp(capture, leaves, differentiable, start)
     random = _counters(capture)
-    grads, grads_before = _gradients(capture, state)
+    grads, replaced = _gradients(capture, state)
     results = _results(capture, leaves, differentiable, start)
     if capture.reason is not None:
         return None
@@ -238,13 +219,13 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         results,
         updates,
         grads,
-        [(tensor, grad is None) for tensor, grad in grads_before],
+        [(tensor, grad is None) for tensor, grad in replaced],
         random,
         cotangents,
         [source for source in sources if source[0] in numbers or source[0] in arguments],
         [place for place in state.relevant(watch.names) if place.key is not None or place.path],
         state.settings,
-        grads_before if capture.undo else [],
+        replaced if capture.undo else [],
     )
 
 
@@ -330,25 +311,13 @@ def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
     return found
 
 
-def _grads_before(capture: Capture, state: PythonState) -> dict[int, tuple[Tensor, Any]]:
-    """The tensors that the call can have given gradients, with those that they had."""
-    before: dict[int, tuple[Tensor, Any]] = dict(capture.grads)
-    for places in state.tensors.values():
-        tensor = places[0].value
-        before.setdefault(id(tensor), (tensor, state.grads[id(tensor)]))
-    for external in (*capture.arguments, *capture.externals.values()):
-        for tensor, grad in zip(external.tensors, external.grads, strict=True):
-            before.setdefault(id(tensor), (tensor, grad))
-    return before
-
-
 def _gradients(
     capture: Capture, state: PythonState
 ) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, Any]]]:
     """The gradients that the call set, and those that were there before."""
     changed: list[tuple[Tensor, Value | None]] = []
     replaced: list[tuple[Tensor, Any]] = []
-    for tensor, grad in _grads_before(capture, state).values():
+    for tensor, grad in grads_before(capture, state).values():
         now = tensor._grad
         if now is grad:
             continue
