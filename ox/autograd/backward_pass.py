@@ -188,7 +188,7 @@ def walk(
             edge, g = _edge(t.node, t.port), _start(t, g)
             pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
         order = _order([t.node for t in tensors], into, spans)
-        if recording is not None:
+        if recording is not None and spans is None:
             recording.on_walk(order)
         if arrivals is not None:
             order = arrivals.insert_leaves(order)

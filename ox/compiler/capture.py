@@ -36,6 +36,11 @@ class External:
         self.grads.append(tensor._grad)
 
 
+def has_hooks(node: Any) -> bool:
+    """Whether a gradient that arrives at a node or leaf is handed to a hook."""
+    return bool(node.hooks or getattr(node, "after", None))
+
+
 class Reason:
     """Why a call stays eager: a sentence and the user's line."""
 
@@ -68,6 +73,7 @@ class Capture(Recording):
         self.followed: list[tuple[bool, ...]] = []  # for each node the inputs that a gradient follows
         self.random: dict[int, tuple[Generator, Tensor, Tensor]] = {}  # with key and counter at the beginning
         self.grads: dict[int, tuple[Tensor, Any]] = {}  # of tensors, by id, before the call first set or removed them
+        self.walked = False  # whether gradients are computed inside
         self.cleared: list[Tensor] = []  # those whose gradient is gone before anything is computed
         self.host_calls: list[Callable[[], Any]] = []
         self.settings: list[tuple[Any, tuple[str, ...]]] = []
@@ -93,10 +99,13 @@ class Capture(Recording):
         self.give_up("a hook is set inside")
 
     def on_walk(self, nodes: Iterable[Any]) -> None:
-        # another call's argument has another history
-        histories = {node for external in self.arguments for node, _ in external.edges if isinstance(node, Node)}
-        if histories and not histories.isdisjoint(nodes):
+        self.walked = True
+        starts = [node for external in self.arguments for node, _ in external.edges if node is not None]
+        # another call's argument has another history, and other hooks
+        if not {node for node in starts if isinstance(node, Node)}.isdisjoint(nodes):
             self.give_up("a backward goes on into the history of an argument")
+        if any(map(has_hooks, starts)):
+            self.give_up("a gradient is computed inside, and an argument has hooks")
 
     def on_grad(self, tensor: Tensor) -> None:
         self.grads.setdefault(id(tensor), (tensor, tensor._grad))

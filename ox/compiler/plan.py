@@ -8,6 +8,7 @@ from typing import Any
 
 from ox.autograd.accumulate_grad import owner
 from ox.compiler.backward_node import CompiledBackward, Freed
+from ox.compiler.capture import has_hooks
 from ox.compiler.python_state import Place, same, setting_signature
 from ox.compiler.split import split
 from ox.compiler.states import State
@@ -61,6 +62,7 @@ class Plan:
         self._cleared = [(trace.argument_of(tensor), tensor) for tensor in trace.capture.cleared]
         self._grads_read = [(self._count + i, s.argument) for i, s in enumerate(states) if s.argument is not None]
         filled = {*[number for number, _, _ in self._grads], *[s.argument for s in states]}
+        self._walked = trace.capture.walked
         self._filled = [i for i in range(self._count) if i in filled]
         self._hooked = [t.node for n, t, _ in self._grads if n is None and isinstance(t.node, Leaf)]
         self._settings = [(group, setting_signature(group), path) for group, path in trace.settings]
@@ -99,11 +101,10 @@ class Plan:
             if (owned._grad is None) is not none:
                 return "gradients are there at the beginning" if none else "gradients are not there at the beginning"
         for argument in self._filled:
-            leaf = tensors[argument].node
-            if not isinstance(leaf, Leaf):
+            if not isinstance(tensors[argument].node, Leaf):
                 return "an argument whose gradient is computed inside has a history"
-            if leaf.hooks or leaf.after:
-                return "an argument whose gradient is computed inside has hooks"
+        if self._walked and any(has_hooks(t.node) for t in tensors if t.node is not None):
+            return "an argument has hooks"
         if CHANGES.count != self._changes:
             count = CHANGES.count
             reason = self._broken_structure()
@@ -124,7 +125,7 @@ class Plan:
             if (tensor.node is None) is not none:
                 return "requires_grad of a parameter or buffer changed"
         for leaf in self._hooked:
-            if leaf.hooks or leaf.after:
+            if has_hooks(leaf):
                 return "a hook was set on a parameter"
         return None
 

@@ -351,3 +351,19 @@ def test_one_tensor_that_is_several_arguments() -> None:
     for _ in range(3):
         x = ox.ones(2)
         assert written(x, x).tolist() == [4, 4] and x.tolist() == [2, 2]
+
+
+def test_a_gradient_inside_and_hooks_of_an_argument() -> None:
+    plain, hooked = ox.ones(2, requires_grad=True), ox.ones(2, requires_grad=True)
+    hooked.register_hook(lambda g: g * 5)
+    for order in ([plain, hooked, plain, hooked], [hooked, plain, hooked, plain]):
+        for deeper in (False, True):  # leaves, or tensors with a history
+            compiled = ox.compile(lambda x: ox.autograd.grad((x * x).sum(), x)[0])
+            for leaf in order:
+                x = leaf
+                if deeper:
+                    x = plain * 1
+                    if leaf is hooked:
+                        x.register_hook(lambda g: g * 5)
+                for _ in range(2):
+                    assert compiled(x).tolist() == [10 if leaf is hooked else 2] * 2
