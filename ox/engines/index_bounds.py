@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ox.engines.engine import Array
-from ox.errors import BoundsError
 from ox.graph.ir import Graph, Node, Value
+from ox.ops.index.in_range import out_of_range
 
 # what gives the values that it takes
 PASSES_ON = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Expand", "Slice"))
@@ -18,49 +19,51 @@ INDEXED = frozenset(("Gather", "GatherElements", "ScatterElements"))
 
 @dataclass(frozen=True)
 class Bound:
-    """An input of the graph indexes `size` elements, from 0 or from either end; `ignored` is a class that costs 0."""
+    """The range of an input of the graph, as arguments of `ox.ops.index.in_range.out_of_range`."""
 
     place: int
-    name: str
-    size: int
-    signed: bool
-    ignored: int | None
+    range: tuple[Any, ...]
     where: str
 
     def check(self, array: Array) -> None:
-        """Raise BoundsError for an index outside."""
-        found = array if self.ignored is None else array[array != self.ignored]
-        if not found.size:
-            return
-        low, high = int(found.min()), int(found.max())
-        least = -self.size if self.signed else 0
-        if low < least or high >= self.size:
-            raise BoundsError(
-                f"an index of input '{self.name}' is out of range",
-                where=self.where,
-                expected=f"{least} to {self.size - 1}",
-                got=str(high if high >= self.size else low),
-            )
+        """Raise BoundsError or ShapeError for a number outside."""
+        error = out_of_range(array, *self.range)
+        if error is not None:
+            error.where = self.where
+            raise error
 
 
 def index_bounds(graph: Graph) -> list[Bound]:
-    """A bound for each operator that indexes with an input of the graph, or with its values in another form."""
+    """A bound for each operator that indexes with an input of the graph, or with its values in another form, or that
+    checks the range of these."""
     origin: dict[Value, Value] = {v: v for v in graph.inputs if v.dtype is not None and v.dtype.kind in "iu"}
     places = {v: i for i, v in enumerate(graph.inputs)}
-    found: dict[tuple[int, int, bool, int | None], Bound] = {}
+    found: dict[tuple[Any, ...], Bound] = {}
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
         if source in origin and (node.key in PASSES_ON or _widens(node)):
             origin.update((v, origin[source]) for v in node.outputs)
-        if len(node.inputs) < 2 or node.inputs[1] not in origin:
-            continue
-        data, index = node.inputs[0], origin[node.inputs[1]]
-        size = _size(node, data)
-        if size is not None:
-            ignored, signed = node.attributes.get("ignore_index"), node.key in INDEXED
-            key = (places[index], size, signed, ignored)
-            found.setdefault(key, Bound(places[index], index.name, size, signed, ignored, node.place))
+        checked = _range(node, origin)
+        if checked is not None:
+            index, limits = checked
+            found.setdefault((index, *limits), Bound(places[index], limits, node.place))
     return list(found.values())
+
+
+def _range(node: Node, origin: dict[Value, Value]) -> tuple[Value, tuple[Any, ...]] | None:
+    """The input of the graph with which a node indexes, or whose range it checks, and the range."""
+    if node.key == "ox.InRange":  # what it gives is not followed: it has been checked
+        of, limits = node.inputs[0], node.attributes
+        range_ = tuple(limits.get(name) for name in ("low", "high", "what", "classes", "ignored"))
+        return (origin[of], range_) if of in origin else None
+    if len(node.inputs) < 2 or node.inputs[1] not in origin:
+        return None
+    index, size = origin[node.inputs[1]], _size(node, node.inputs[0])
+    if size is None:
+        return None
+    least = -size if node.key in INDEXED else 0
+    what = f"an index of input '{index.name}' is out of range"
+    return index, (least, size - 1, what, 0, node.attributes.get("ignore_index"))
 
 
 def _widens(node: Node) -> bool:

@@ -14,6 +14,7 @@ from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, int32, int64
 from ox.errors import BoundsError, DTypeError, ShapeError
 from ox.functions.shapes import broadcast_to, reshape
+from ox.ops.index.in_range import check_in_later_runs
 
 
 def as_index(index: Any, what: str) -> Any:
@@ -35,16 +36,17 @@ def check_range(index: Any, size: int, what: str, *, negative: bool = False) -> 
         BoundsError: an entry outside.
     """
     index = as_index(index, what)
-    array = index.array
+    array, least = index.array, -int(size) if negative else 0
+    outside = f"{what} points outside a dimension of size {int(size)}"
     if isinstance(array, np.ndarray) and array.size:
-        low, high, least = int(array.min()), int(array.max()), -int(size) if negative else 0
+        low, high = int(array.min()), int(array.max())
         if low < least or high >= size:
             raise BoundsError(
-                f"{what} points outside a dimension of size {int(size)}",
+                outside,
                 expected=f"{least} to {int(size) - 1}" if size else "no index, for it has no elements",
                 got=str(low if low < least else high),
             )
-    return index
+    return check_in_later_runs(index, least, int(size) - 1, outside)
 
 
 def from_start(index: Any, size: Any) -> Any:

@@ -20,6 +20,7 @@ from ox.functions.like_creation import to_device
 from ox.functions.operand_arguments import like
 from ox.functions.shapes import reshape
 from ox.ops.index.gather import product_of
+from ox.ops.index.in_range import check_in_later_runs
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -262,7 +263,7 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     flat: Any = None
     for size, i in zip(shape[first:], indices, strict=False):
         check_bounds(i, int(size), "an index tensor")
-        i = cast(i, int64)
+        i = cast(check_in_later_runs(i, -int(size), int(size) - 1, "an index tensor points outside"), int64)
         if i._recorded is not None or not isinstance(i.array, np.ndarray) or (i.array < 0).any():
             i = ops.Where(ops.Less(i, like(0, i)), i + size, i)  # negative counts from the end
         flat = i if flat is None else flat * size + i

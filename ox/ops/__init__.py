@@ -20,6 +20,7 @@ from ox.ops.elementwise.next_after import *
 from ox.ops.elementwise.rectifier import *
 from ox.ops.elementwise.rounding import *
 from ox.ops.elementwise.trigonometry import *
+from ox.ops.index import in_range as in_range
 from ox.ops.index.gather import *
 from ox.ops.index.gather_nd import *
 from ox.ops.index.nonzero_onehot import *

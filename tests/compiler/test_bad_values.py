@@ -64,6 +64,50 @@ def test_what_is_recorded_is_checked(call: Callable[..., Any], bad: float, error
     assert np.isfinite(float(compiled(ox.ones(4))))
 
 
+TABLE, SCORES = ox.ones(5, 3), ox.ones(4, 5)
+OUTSIDE: dict[str, tuple[Callable[[Any], Any], list[int], list[int]]] = {
+    "embedding": (lambda i: F.embedding(i, TABLE), [0, 1, 2], [0, -1, 2]),
+    "embedding_bag": (lambda i: F.embedding_bag(i, TABLE, ox.tensor([0, 1])), [0, 1, 2], [0, -1, 2]),
+    "gather": (lambda i: SCORES.gather(1, i.reshape(4, 1)), [0, 1, 2, 3], [0, 1, 2, -1]),
+    "index_select": (lambda i: TABLE.index_select(0, i), [0, 1, 2], [0, -1, 2]),
+    "take": (lambda i: TABLE.take(i), [0, 1, -2], [0, -16, 2]),
+    "indices of several dimensions": (lambda i: TABLE[i, i], [0, 1, -2], [0, 1, -4]),
+    "scatter": (lambda i: SCORES.scatter(1, i.reshape(4, 1), 1.0), [0, 1, 2, 3], [0, 1, 2, -1]),
+    "index_add": (lambda i: TABLE.index_add(0, i, ox.ones(2, 3)), [0, 1], [0, -4]),
+    "nll_loss": (lambda i: F.nll_loss(SCORES, i), [0, 1, 2, -100], [0, 1, 2, -1]),
+    "cross_entropy of places": (
+        lambda i: F.cross_entropy(SCORES.reshape(2, 1, 5, 2).transpose(1, 2), i.reshape(2, 1, 2)),
+        [0, 1, 2, -100],
+        [0, 1, 2, -1],
+    ),
+    "multi_margin_loss": (lambda i: F.multi_margin_loss(SCORES, i), [0, 1, 2, 3], [0, 1, 2, -1]),
+    "multilabel_margin_loss": (lambda i: F.multilabel_margin_loss(SCORES[0], i), [0, 1, 2, -1, 0], [0, -2, 2, -1, 0]),
+    "one_hot": (lambda i: F.one_hot(i, 3), [0, 1, 2], [0, 3, 2]),
+    "one_hot of any class": (lambda i: F.one_hot(i), [0, 1, 2], [0, -1, 2]),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_an_index_out_of_range_is_an_error_in_later_calls(name: str, backend: str) -> None:
+    """As the eager call raises it: -1 is not the last place here."""
+    function, good, bad = OUTSIDE[name]
+    compiled = ox.compile(function, backend=backend, fullgraph=True)
+    for _ in range(3):
+        np.testing.assert_allclose(compiled(ox.tensor(good)).numpy(), function(ox.tensor(good)).numpy(), rtol=1e-6)
+    with pytest.raises(OxError) as eager:
+        function(ox.tensor(bad))
+    with pytest.raises(type(eager.value), match=eager.value.what):
+        compiled(ox.tensor(bad))
+
+
+def test_known_indices_are_not_checked_again() -> None:
+    compiled = ox.compile(lambda x: x.index_select(0, ox.arange(2)), fullgraph=True)
+    compiled(ox.ones(3, 2))
+    assert "InRange" not in str(compiled.explain())
+    assert compiled(ox.ones(3, 2)).shape == (2, 2)
+
+
 def test_a_norm_that_is_not_finite_is_an_error() -> None:
     """Which takes a number out of a tensor, so that the call stays eager."""
     model = nn.Linear(4, 3)

@@ -133,7 +133,7 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
             """
             Pad Slice Tile DepthToSpace SpaceToDepth ReverseSequence CenterCropPad Compress OneHot CastLike BitCast
             Gather GatherND ScatterND TensorScatter Scatter Transpose Expand Concat Split TopK Unique Trilu MaxUnpool
-            Col2Im NonZero NonMaxSuppression ox.IndexAdd ox.MaxPoolGradient ox.SearchSorted
+            Col2Im NonZero NonMaxSuppression ox.IndexAdd ox.InRange ox.MaxPoolGradient ox.SearchSorted
             """
         ),
         "not counted: factors of matrices": names(

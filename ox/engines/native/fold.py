@@ -43,7 +43,8 @@ def fold(graph: Graph) -> Folded:
 
 def _foldable(node: Node, constants: dict[Value, Array], sizes: dict[Value, tuple[int, ...]]) -> bool:
     op = OPS.get(node.key)
-    if op is None or op.random or op.domain or isinstance(op, (Control, OfSequences)):
+    own = op is not None and op.domain and node.key != "ox.InRange"  # of known numbers, there is nothing to check later
+    if op is None or op.random or own or isinstance(op, (Control, OfSequences)):
         return False
     if node.op_type in ("Shape", "Size"):
         return node.inputs[0] in sizes

@@ -18,6 +18,7 @@ from ox.nn.functional.arguments import one_of
 from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
+from ox.ops.index.in_range import check_in_later_runs
 from ox.ops.nn.cross_entropy import (
     CLASSES,
     CrossEntropy,
@@ -65,6 +66,7 @@ def cross_entropy(
     _check_classes("cross_entropy", input, target, ignore_index, axis)
     if target.array.dtype in CLASSES and _runs_fused(input, weight):
         return _of_rows(input, target, weight, ignore_index, reduction, label_smoothing)
+    target = _check_later("cross_entropy", input, target, ignore_index, axis)
     logp = ops.LogSoftmax(input, axis=axis)
     return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
 
@@ -86,6 +88,7 @@ def nll_loss(
     axis = 0 if input.array.ndim == 1 else 1
     _check_weight("nll_loss", input, weight, axis)
     _check_classes("nll_loss", input, target, ignore_index, axis)
+    target = _check_later("nll_loss", input, target, ignore_index, axis)
     return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
 
 
@@ -163,6 +166,13 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
             wrong = t[((t < 0) | (t >= classes)) & (t != ignore_index)]
             if wrong.size:
                 raise ShapeError(f"{name} met a class out of range", expected=f"0 to {classes - 1}", got=str(wrong[0]))
+
+
+def _check_later(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> Tensor:
+    """The target of a loss whose kernels do not look at the classes, as those of `_of_rows` do."""
+    last, what = int(input.array.shape[axis]) - 1, f"{name} met a class out of range"
+    checked: Tensor = check_in_later_runs(target, 0, last, what, classes=True, ignored=ignore_index)
+    return checked
 
 
 def _nll(

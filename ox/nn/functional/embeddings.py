@@ -15,9 +15,12 @@ from ox.core.promotion import cast
 from ox.dtypes import int64
 from ox.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ox.functions import broadcast_to, full_like_shape, narrow, norm, reshape, searchsorted, where
+from ox.ops.index.in_range import check_in_later_runs
 from ox.sparse.embedding_gradient import SparseRows
 from ox.sparse.embedding_gradient import rows as sparse_rows
 from ox.tensors.tensor import Tensor
+
+_OUTSIDE = "an embedding index is out of range"
 
 
 @check_tensor_arguments
@@ -45,7 +48,7 @@ def embedding(
         BoundsError: an index outside 0 .. entries - 1.
         DTypeError: indices that are no integers.
     """
-    _check(input, weight)
+    input = _checked(input, weight)
     if padding_idx is not None:
         padding_idx = _padding(padding_idx, weight)
     if max_norm is not None:
@@ -75,7 +78,7 @@ def _padding(padding_idx: int, weight: Tensor) -> int:
     return padding_idx % entries
 
 
-def _check(input: Tensor, weight: Tensor) -> None:
+def _checked(input: Tensor, weight: Tensor) -> Tensor:
     if weight.array.ndim != 2:
         raise ShapeError("an embedding's table is a matrix", got=str(list(weight.static_shape)))
     indices, entries = input.array, weight.static_shape[0]
@@ -85,11 +88,13 @@ def _check(input: Tensor, weight: Tensor) -> None:
         low, high = indices.min(), indices.max()
         if low < 0 or high >= entries:
             raise BoundsError(
-                "an embedding index is out of range",
+                _OUTSIDE,
                 expected=f"0 to {entries - 1}",
                 got=str(low if low < 0 else high),
                 hint=f"nn.Embedding({int(high) + 1}, {weight.static_shape[1]})" if low >= 0 else "indices of 0 or more",
             )
+    checked: Tensor = check_in_later_runs(input, 0, int(entries) - 1, _OUTSIDE)
+    return checked
 
 
 def _renormalize(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
@@ -212,6 +217,8 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
                 expected=f"0 to {num_classes - 1}" if num_classes > 0 else "0 or more",
                 got=str(low if low < 0 else high),
             )
+    most = np.iinfo(int64).max if num_classes == -1 else num_classes - 1
+    input = check_in_later_runs(input, 0, most, "one_hot's index is not among the classes")
     if num_classes == -1:
         depth = ops.Add(ops.ReduceMax(input, keepdims=0), scalar(1, int64))
     else:

@@ -18,6 +18,7 @@ from ox.functions import neg, pairwise_distance
 from ox.functions.operand_arguments import floating as floats
 from ox.nn.functional.activation import logsigmoid
 from ox.nn.functional.reduction import broadcastable, classes, floating, legacy, reduced
+from ox.ops.index.in_range import check_in_later_runs
 from ox.tensors.tensor import Tensor
 
 __all__ = [
@@ -174,11 +175,13 @@ def _rows(name: str, input: Tensor) -> Tensor:
     return input if input.array.ndim == 2 else ops.Reshape(input, ints(1, -1))
 
 
-def _range(name: str, target: Tensor, low: int, count: int) -> None:
-    t = target.array
+def _checked(name: str, target: Tensor, low: int, count: int) -> Tensor:
+    t, outside = target.array, f"{name} met a class out of range"
     if values_are_checked() and t.size and (int(t.min()) < low or int(t.max()) >= count):
         wrong = int(t.min()) if int(t.min()) < low else int(t.max())
-        raise ShapeError(f"{name} met a class out of range", expected=f"{low} to {count - 1}", got=str(wrong))
+        raise ShapeError(outside, expected=f"{low} to {count - 1}", got=str(wrong))
+    checked: Tensor = check_in_later_runs(target, low, count - 1, outside, classes=True)
+    return checked
 
 
 @by_policy
@@ -206,7 +209,7 @@ def multi_margin_loss(
         target.static_shape if alone and target.array.size == 1 else input.static_shape[:-1],
         input.static_shape,
     )
-    _range("multi_margin_loss", target, 0, count)
+    target = _checked("multi_margin_loss", target, 0, count)
     if weight is not None and weight.static_shape != (count,):
         raise ShapeError("multi_margin_loss takes one weight a class", got=str(list(weight.static_shape)))
     chosen = ops.Reshape(target, ints(1)) if alone else target
@@ -245,7 +248,7 @@ def multilabel_margin_loss(
     x = _rows("multilabel_margin_loss", input)
     count = x.static_shape[1]
     classes("multilabel_margin_loss", target, input.static_shape, input.static_shape)
-    _range("multilabel_margin_loss", target, -1, count)
+    target = _checked("multilabel_margin_loss", target, -1, count)
     t = target if target.array.ndim == 2 else ops.Reshape(target, ints(1, -1))
     ended = ops.Cast(ops.Less(t, scalar_like(0, t)), to=onnx_type(np.dtype(np.int64)))
     counted = ops.Equal(ops.CumSum(ended, scalar(1, np.dtype(np.int64))), scalar(0, np.dtype(np.int64)))

@@ -18,6 +18,7 @@ from ox.nn.base.module import Module
 from ox.nn.functional.reduction import classes
 from ox.nn.layers.containers import ModuleList, Sequential
 from ox.nn.layers.linear import Linear
+from ox.ops.index.in_range import check_in_later_runs
 from ox.tensors.tensor import Tensor
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
@@ -94,6 +95,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         known = MODE.get().recording is None
         if values_are_checked() and t.array.size and (int(t.array.min()) < 0 or int(t.array.max()) >= self.n_classes):
             raise ShapeError("a class is out of range", expected=f"0 to {self.n_classes - 1}")
+        t = check_in_later_runs(t, 0, self.n_classes - 1, "a class is out of range", classes=True)
         head = F.log_softmax(self.head(x), 1)
         cluster = self._cluster_of(t)
         short = scalar_like(self.shortlist_size, t)
