@@ -230,6 +230,27 @@ def test_inputs_are_checked(name: str) -> None:
     assert run([np.ones((2, 3), np.float32)])[0].tolist() == [[2] * 3] * 2, "after errors, too"
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, v: ops.Transpose(m, perm=[1, 0]) @ v,
+        lambda m, v: (m * 2).t().mv(v * 2),
+        lambda m, v: ox.stack([m, -m]).transpose(1, 2) @ v,
+    ],
+)
+def test_a_transposed_matrix_times_a_vector(name: str, call: Any) -> None:
+    m, v = ox.arange(12).float().reshape(3, 4), ox.tensor([1.0, 2.0, 4.0])
+    run = build(name, call, m, v)
+    np.testing.assert_array_equal(run([m.numpy(), v.numpy()])[0], call(m, v).numpy())
+
+
+def test_what_is_held_between_limits_may_be_infinite(name: str) -> None:
+    x = ox.tensor([np.inf, -np.inf, -3.0, 2.0])
+    run = build(name, lambda x: (x.clamp(min=-1), x.clamp(max=1)), x)
+    low, high = run([x.numpy()])
+    assert low.tolist() == [np.inf, -1, -1, 2] and high.tolist() == [1, -np.inf, -3, 1]
+
+
 def test_an_index_out_of_range_names_the_line(name: str) -> None:
     table = ox.ones(5, 2)
 

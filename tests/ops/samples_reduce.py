@@ -50,6 +50,8 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
         call(single(3, 4, 5), axis=1),
         call(np.array([1, 3, 3, 2, 3, 0], np.int64), axis=0),
         call(np.array([[2, 1], [2, 5]], np.float32), axis=0),
+        call(np.array([[0, 0, 11], [0, 9, 3]], np.uint8), axis=1),
+        call(np.array([[-np.inf, 2], [-np.inf, 1]], np.float32), axis=0),
     ],
     "ox.LogCumSumExp": lambda: [call(30 * single(3, 4), axis=a, reverse=r) for a in (0, 1) for r in (0, 1)],
 }

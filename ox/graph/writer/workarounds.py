@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ox.dtypes import bfloat16, float32, onnx_type
 from ox.graph.ir import Graph, Node, Value
@@ -41,6 +44,73 @@ def shielded(graph: Graph) -> list[Node]:
                 inputs[i] = copy
         nodes.append(replace(node, inputs=inputs))
     return nodes
+
+
+def with_columns(graph: Graph) -> Graph:
+    """The same graph, where each product with a vector on the right is one with a matrix of one column.
+
+    ONNX Runtime (1.32) makes one operator of a Transpose and the MatMul behind it, and there mistakes the vector.
+    """
+    constants: dict[Value, Any] = {}
+
+    def rewritten(node: Node, nodes: list[Node]) -> bool:
+        right = node.inputs[1] if node.key == "MatMul" else None
+        if right is None or len(right.dims or right.shape or ()) != 1:
+            return False
+        (made,) = node.outputs
+        last = _constant(constants, f"{made.name}/last", np.array([-1]))
+        column = Value(f"{made.name}/column", made.dtype, None, right.shape and (*right.shape, 1))
+        product = Value(f"{made.name}/product", made.dtype, None, None if made.shape is None else (*made.shape, 1))
+        calls: list[tuple[str, list[Value | None], Value]] = [
+            ("Unsqueeze", [right, last], column),
+            ("MatMul", [node.inputs[0], column], product),
+            ("Squeeze", [product, last], made),
+        ]
+        for kind, inputs, output in calls:
+            nodes.append(Node(kind, "", inputs, [output], where=node.where, module=node.module))
+        return True
+
+    return _rewritten(graph, rewritten, constants, with_columns)
+
+
+def with_both_limits(graph: Graph) -> Graph:
+    """The same graph, where no Clip of fractions lacks a limit: runtimes take the largest finite number for it, and
+    would make that of an infinity."""
+    constants: dict[Value, Any] = {}
+
+    def rewritten(node: Node, nodes: list[Node]) -> bool:
+        x = node.inputs[0] if node.key == "Clip" else None
+        if x is None or x.dtype is None or x.dtype.kind != "f":
+            return False
+        limits: list[Value | None] = [*node.inputs[1:], None, None][:2]
+        for i, infinite in enumerate((-np.inf, np.inf)):
+            name = f"{node.outputs[0].name}/{('low', 'high')[i]}"
+            limits[i] = limits[i] or _constant(constants, name, np.array(infinite, x.dtype))
+        nodes.append(replace(node, inputs=[x, *limits]))
+        return True
+
+    return _rewritten(graph, rewritten, constants, with_both_limits)
+
+
+def _rewritten(
+    graph: Graph,
+    rewritten: Callable[[Node, list[Node]], bool],
+    constants: dict[Value, Any],
+    inside: Callable[[Graph], Graph],
+) -> Graph:
+    """A graph of the nodes that `rewritten` appends, or those for which it does not, with `inside` of subgraphs."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not rewritten(node, nodes):
+            inner = {name: inside(g) for name, g in node.subgraphs()}
+            nodes.append(replace(node, attributes={**node.attributes, **inner}) if inner else node)
+    return replace(graph, nodes=nodes, constants={**graph.constants, **constants})
+
+
+def _constant(constants: dict[Value, Any], name: str, array: Any) -> Value:
+    value = Value(name, array.dtype, array.shape, array.shape)
+    constants[value] = array
+    return value
 
 
 # what ONNX Runtime's CPU (1.31) runs in bfloat16: what moves values and computes none

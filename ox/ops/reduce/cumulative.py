@@ -111,8 +111,7 @@ def _(g: TensorBase, x: TensorBase, axis: TensorBase, exclusive: int, reverse: i
 
 def _prefixes(X: TensorType, axis: int, fill: TensorBase, reverse: int = 0) -> TensorType:
     """[..., n, n, ...]: along the added axis, after `axis`, all that comes up to each place, and `fill` beyond."""
-    n = OPS["Squeeze"](Shape(X, start=axis, end=axis + 1), axes_tensor([0]))
-    places = Range(number(0, int64), n, number(1, int64))
+    places = _places(X, axis)
     rest = list(range(2, X.array.ndim - axis + 1))
     rows = OPS["Unsqueeze"](places, axes_tensor([1, *rest]))
     columns = OPS["Unsqueeze"](places, axes_tensor([0, *rest]))
@@ -120,12 +119,23 @@ def _prefixes(X: TensorType, axis: int, fill: TensorBase, reverse: int = 0) -> T
     return Where(seen, OPS["Unsqueeze"](X, axes_tensor([axis])), fill)
 
 
+def _places(X: TensorType, axis: int) -> TensorType:
+    """0, 1, ... along an axis."""
+    n = OPS["Squeeze"](Shape(X, start=axis, end=axis + 1), axes_tensor([0]))
+    places: TensorType = Range(number(0, int64), n, number(1, int64))
+    return places
+
+
 @function("indices", T=NUMERIC, amp="widest", batching="each")
 def CumulativeArgMax(X: T, *, axis: int) -> Int64:
     """Position of the greatest value so far, the last of equals. The body compares each place with all before it."""
     dtype = X.array.dtype
     lowest = np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
-    return ArgMax(_prefixes(X, axis, number(lowest, dtype)), axis=axis + 1, keepdims=0, select_last_index=1)
+    found = ArgMax(_prefixes(X, axis, number(lowest, dtype)), axis=axis + 1, keepdims=0, select_last_index=1)
+    # while only the lowest number came, the fill beyond is its equal
+    rest = list(range(1, X.array.ndim - axis))
+    places = _places(X, axis)
+    return OPS["Min"](found, OPS["Unsqueeze"](places, axes_tensor(rest)) if rest else places)
 
 
 _by_places = CumulativeArgMax.kernel
