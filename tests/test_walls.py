@@ -91,7 +91,6 @@ UPWARD_TYPES = {
 # Files that import modules by a name in a string, and why.
 BY_NAME = {
     "cli/ox_cli/main.py": "a command's module is imported when the command runs",
-    "ox/compiler/engines.py": "an engine is imported when it is asked for",
     "ox/core/lazy.py": "public names are imported when first used",
     "ox/core/legacy_paths.py": "PyTorch's older paths of modules",
     "ox/cuda/__init__.py": "submodules are imported when first used",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+from ox.engines import ENGINES, find
 from ox.engines.engine import Engine
 from ox.errors import CompileError
 
-ENGINES = {
-    "native": ("ox.engines.native", "Native"),
-    "eager": ("ox.engines.reference", "Reference"),
-    "onnxruntime": ("ox.engines.onnxruntime", "OnnxRuntime"),
-    "openvino": ("ox.engines.openvino", "OpenVino"),
-}
 # PyTorch's names
 SAME = {"inductor": "native", "cudagraphs": "native", "aot_eager": "eager"}
 
@@ -23,6 +17,7 @@ def engine_of(backend: Any, options: dict[str, Any] | None) -> Engine:
 
     Raises:
         CompileError: no engine has that name.
+        ArgumentError: the engine does not take these options.
     """
     if backend is None:
         backend = "native"
@@ -38,6 +33,4 @@ def engine_of(backend: Any, options: dict[str, Any] | None) -> Engine:
     name = SAME.get(backend, backend)
     if name not in ENGINES:
         raise CompileError(f"there is no backend {backend!r}", expected=", ".join(ENGINES))
-    module, kind = ENGINES[name]
-    made: Engine = getattr(import_module(module), kind)(**(options or {}))
-    return made
+    return find(name, **(options or {}))

@@ -25,9 +25,11 @@ from ox.compiler.undo import grads_before, restore_all, undo_all
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode
 from ox.core.node import Leaf, Node, sequence
-from ox.core.operator import make_tensor
+from ox.core.operator import OPS, make_tensor
+from ox.core.subgraph import Control
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
+from ox.ops.control.sequence import OfSequences
 from ox.tensors.tensor import Tensor
 
 
@@ -200,6 +202,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
     updates, externals = updates_of(capture), list(capture.externals.values())
     sources = _sources(capture, found, reached)
     states = states_of(capture, state, externals, kept)
+    _check_sizes(capture)
     if capture.reason is not None or sources is None:
         return None
     numbers = {s.value: i for i, s in enumerate(states)}
@@ -227,6 +230,21 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         state.settings,
         replaced if capture.undo else [],
     )
+
+
+def _check_sizes(capture: Capture) -> None:
+    """Give up where a size was computed from values: whatever comes behind was recorded for this size alone."""
+    graph = capture.graph
+    known = set(graph.constants)
+    for node in graph.nodes:
+        if node.key in ("Shape", "Size") or all(v is None or v in known for v in node.inputs):
+            known.update(node.outputs)
+            continue
+        op = OPS[node.key]
+        if isinstance(op, (Control, OfSequences)):
+            continue
+        if any(v is not None and v not in known and op.schema.input_at(i).host for i, v in enumerate(node.inputs)):
+            capture.give_up(f"the size of what {op.name} gives depends on values", node.where)
 
 
 def _differentiable(capture: Capture, leaves: list[Any], start: int) -> list[bool]:

@@ -16,7 +16,7 @@ from ox.graph.ir import Graph, Value
 from ox.graph.passes.cleanup import remove_dead
 from ox.graph.passes.sizes import fixed_values
 from ox.graph.writer.names import rename
-from ox.graph.writer.workarounds import between_casts, types_of, with_both_limits, with_columns
+from ox.graph.writer.workarounds import between_casts, types_of, with_both_limits
 from ox.graph.writer.write import to_model
 
 
@@ -34,7 +34,7 @@ class OnnxTask:
         self.updates = [None if v is None else places[v] for v in state]  # by output: the input that it is the next of
         if bfloat16 in types_of(graph):
             graph = between_casts(graph)
-        graph = with_both_limits(with_columns(graph))
+        graph = with_both_limits(graph)
         self.unchanged = self._unchanged(graph)
         self.asked = [i for i in range(len(graph.outputs)) if i not in self.unchanged]  # outputs of the model
         graph.outputs = [graph.outputs[i] for i in self.asked]

@@ -83,7 +83,6 @@ OUTSIDE: dict[str, tuple[Callable[[Any], Any], list[int], list[int]]] = {
     "multi_margin_loss": (lambda i: F.multi_margin_loss(SCORES, i), [0, 1, 2, 3], [0, 1, 2, -1]),
     "multilabel_margin_loss": (lambda i: F.multilabel_margin_loss(SCORES[0], i), [0, 1, 2, -1, 0], [0, -2, 2, -1, 0]),
     "one_hot": (lambda i: F.one_hot(i, 3), [0, 1, 2], [0, 3, 2]),
-    "one_hot of any class": (lambda i: F.one_hot(i), [0, 1, 2], [0, -1, 2]),
 }
 
 

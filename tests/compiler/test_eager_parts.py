@@ -125,6 +125,14 @@ def view_of_argument(x: ox.Tensor) -> Any:
     return x.reshape(-1)
 
 
+def repeats(x: ox.Tensor) -> Any:
+    return x.repeat_interleave((x > 0).long() + 1)
+
+
+def as_many_classes_as_there_are(x: ox.Tensor) -> Any:
+    return x * nn.functional.one_hot(x.abs().long()).sum()
+
+
 def nonzero(x: ox.Tensor) -> Any:
     return x[x > 0]
 
@@ -171,6 +179,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a view of an argument": (view_of_argument, "a result (is a view|shares the memory) of a tensor"),
     "a mask": (nonzero, "depends on values"),
     "nonzero": (sizes_of_values, "depends on values"),
+    "repeats": (repeats, "what Range gives depends on values"),
+    "classes": (as_many_classes_as_there_are, "what OneHot gives depends on values"),
     "logging": (logs, r"logging.info\(\) is called"),
     "results that share memory": (two_views, "two results share memory"),
     "a seed": (seeds, "seeded inside"),

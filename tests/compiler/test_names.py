@@ -43,6 +43,9 @@ def test_what_is_none() -> None:
         ox.compile(model, backend="tpu")
     with pytest.raises(CompileError, match="this backend is no engine"):
         ox.compile(model, backend=print)
+    for backend in ("native", "eager", "onnxruntime", "openvino"):
+        with pytest.raises(ArgumentError, match=f"engine '{backend}' does not take these options"):
+            ox.compile(model, backend=backend, options={"speed": 1})
 
 
 @pytest.mark.parametrize("backend", ["native", "eager", "inductor", "aot_eager"])

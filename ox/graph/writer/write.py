@@ -14,7 +14,7 @@ from ox._version import __version__
 from ox.dtypes import onnx_type
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.writer import opset as opsets
-from ox.graph.writer.workarounds import shielded
+from ox.graph.writer.workarounds import shielded, with_columns
 
 Names = Mapping[Value, str]
 IR = 10  # what opset 21 came with; every runtime that reads opset 21 reads it
@@ -39,7 +39,7 @@ def to_model(
     chosen = opsets.select_opset(graph, opset)
     functions, calls = functions_of(graph, chosen)
     chosen = max([chosen, *(opsets.select_opset(body, opset) for body in functions.values())])
-    graph = replace(graph, nodes=shielded(graph))
+    graph = with_columns(replace(graph, nodes=shielded(graph)))
     name_nodes(graph.nodes)
     owned = [(v, a) for v, a in graph.constants.items() if v in graph.owned]
     inside = name_values(graph)
@@ -208,7 +208,7 @@ def value_info(value: Value, names: Names | None = None) -> onnx.ValueInfoProto:
 
 def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:
     """A model-local function of the domain ``ox``; constants of its body become Constant nodes."""
-    body = replace(body, nodes=shielded(body))
+    body = with_columns(replace(body, nodes=shielded(body)))
     name_nodes(body.nodes)
     names = name_values(body)
     return helper.make_function(

@@ -430,3 +430,15 @@ def test_weights_above_the_limit_of_a_file(tmp_path: Path, monkeypatch: pytest.M
     assert report.data == tmp_path / "s.onnx.data" and report.data.is_file()
     assert (tmp_path / "s.eval.onnx.data").is_file()
     assert np.isfinite(train.Trainer(report.path)(input=x, target=y)["loss"])
+
+
+def test_products_of_a_column_and_a_row(tmp_path: Path) -> None:
+    """Of numbers, which onnx's shape inference takes for two lists of sizes: the gradient of spectral normalization."""
+    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3)))
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    x = np.random.default_rng(0).normal(size=(16, 6)).astype(np.float32)
+    y = np.arange(16) % 3
+    ox.export.save_step(model, LOSS, optimizer, tmp_path / "step.onnx", x, y)
+    trainer = train.Trainer(tmp_path / "step.onnx")
+    eager = train_eager(model, LOSS, optimizer, (np.stack([x] * 5), np.stack([y] * 5)))
+    np.testing.assert_allclose([trainer(input=x, target=y)["loss"] for _ in range(5)], eager, rtol=1e-4)
