@@ -162,7 +162,7 @@ class Compiled:
                     return plan(tensors)
             counted = key
             if self.dynamic or any(getattr(t, "_dynamic", None) for t in tensors):
-                counted = sizes_left_out(key)
+                counted = sizes_left_out(key, tensors, self.dynamic)
             if self.recordings >= self.limit and not (counted in self.keys and counted is not key):
                 return self._run_eagerly(self._limit(key, reason), args, kwargs)
             self._make_room()

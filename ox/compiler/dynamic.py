@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,21 @@ def _is_tensor(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 4 and isinstance(part[1], np.dtype) and isinstance(part[0], tuple)
 
 
-def sizes_left_out(key: Any) -> Any:
-    """A signature without the sizes of its tensors."""
+def sizes_left_out(key: Any, tensors: Sequence[Tensor], every: bool | None) -> Any:
+    """A signature with None in place of the sizes that change: those that are marked, or with `every` all.
+
+    Args:
+        tensors: those that the signature describes, in order.
+    """
+    return _left_out(key, iter(tensors), every)
+
+
+def _left_out(key: Any, tensors: Iterator[Tensor], every: bool | None) -> Any:
     if _is_tensor(key):
-        return len(key[0]), *key[1:]
-    return tuple(map(sizes_left_out, key)) if isinstance(key, tuple) else key
+        sizes, marked = key[0], getattr(next(tensors), "_dynamic", ())
+        changing = {i % len(sizes) for i in marked} if sizes else set()
+        return tuple([None if every or i in changing else n for i, n in enumerate(sizes)]), *key[1:]
+    return tuple([_left_out(part, tensors, every) for part in key]) if isinstance(key, tuple) else key
 
 
 def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
@@ -40,7 +50,7 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
             yield f"{path} has {len(shape2)} dimensions after {len(shape)}"
         else:
             for axis, (a, b) in enumerate(zip(shape, shape2, strict=True)):
-                if a != b:
+                if a != b and None not in (a, b):
                     yield f"dimension {axis} of {path} is {b} after {a}"
         if dtype != dtype2:
             yield f"{path} is {dtype2} after {dtype}"

@@ -13,7 +13,7 @@ from ox.dtypes import uint32, uint64
 from ox.engines.engine import Array, Executable, Task
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.common_subexpressions import merge_common_subexpressions
-from ox.graph.passes.sizes import fixed_values
+from ox.graph.passes.sizes import fixed_values, fold_fixed_sizes
 from ox.graph.replay import replay
 
 RANDOM = frozenset(("ox.Philox", "ox.RandomUniform", "ox.RandomNormal", "ox.PhiloxDropout"))
@@ -70,6 +70,7 @@ def split(task: Task) -> tuple[Task, Ahead | None]:
     places = {v: i for i, v in enumerate(task.graph.inputs)}
     of = dict(zip(task.graph.outputs, graph.outputs, strict=True))
     updates = {of[y]: graph.inputs[places[x]] for y, x in task.updates.items()}
+    fold_fixed_sizes(graph)  # by how much a dropout moves the counter is computed from the size of what comes before it
     graph.nodes = [made for node in graph.nodes for made in _separate(node, graph)]
     merge_common_subexpressions(graph)
     ahead = _drawn(graph)

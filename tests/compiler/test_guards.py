@@ -327,6 +327,17 @@ def test_declared_sizes_have_no_limit() -> None:
     assert len(recordings(compiled)) == len(recordings(marked)) == 19
 
 
+def test_only_declared_sizes_have_no_limit() -> None:
+    compiled = ox.compile(lambda x: x + 1)
+    with pytest.warns(UserWarning, match=r"recorded 8 times.*dimension 1 of argument 0 is 9 after 8"):
+        for n in range(1, 12):
+            for rows in (2, 3):
+                x = ox.zeros(rows, n)
+                ox.compiler.mark_dynamic(x, -2)
+                assert compiled(x).tolist() == [[1] * n] * rows
+    assert len(recordings(compiled)) == 16
+
+
 def test_reasons_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "ox.compile"):
         compiled = ox.compile(lambda x: x + 1)

@@ -35,6 +35,40 @@ def test_bfloat16_where_asked() -> None:
     assert {a.dtype for a in state.values()} == {t.array.dtype for t in step.state.values()}
 
 
+def test_dropout_draws_the_masks_of_eager_code() -> None:
+    """In a whole step, whose counter moves by the size of what comes before the dropout."""
+    model = ox.nn.Sequential(ox.nn.Linear(6, 5), ox.nn.Dropout(0.4), ox.nn.ReLU(), ox.nn.Linear(5, 2))
+    optimizer = ox.optim.SGD(model.parameters(), 0.1)
+    x, kept = ox.randn(4, 6), {name: value.clone() for name, value in model.state_dict().items()}
+
+    def step() -> ox.Tensor:
+        optimizer.zero_grad()
+        loss: ox.Tensor = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for run in (step, ox.compile(step, backend="openvino", fullgraph=True)):
+        model.load_state_dict(kept)
+        ox.manual_seed(0)
+        losses.append([float(run()) for _ in range(5)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [ox.nn.Dropout(0.5), ox.nn.LSTM(6, 5, 2, dropout=0.5)])
+def test_layers_with_dropout_run(layer: Any) -> None:
+    compiled = ox.compile(layer, backend="openvino", fullgraph=True)
+    x = ox.randn(3, 2, 6)
+    compiled(x)
+    ox.manual_seed(0)
+    got = compiled(x)
+    ox.manual_seed(0)
+    for a, b in zip(*(y if isinstance(y, tuple) else (y,) for y in (got, layer(x))), strict=True):
+        if not isinstance(a, tuple):
+            assert tolerance.compare(a.detach().numpy(), b.detach().numpy()).ok
+
+
 def test_float32_is_float32() -> None:
     """Also on processors that have a faster bfloat16."""
     x = ox.randn(64, 64)
