@@ -275,6 +275,12 @@ class GradScaler:
         recording.depends_on(self, ("_enabled", "_growth_factor", "_backoff_factor", "_growth_interval"))
         return recording
 
+    def _note_read(self, what: str) -> None:
+        """A number is read that a compiled step holds as a tensor: `ox.compile` cannot record that."""
+        recording = MODE.get().recording
+        if self._enabled and recording is not None and recording.guarded:
+            cannot_record(RecordError(f"GradScaler.{what} gives a number", hint="outside of the step"))
+
     def _check_skips(self) -> None:
         if self._skipped:
             self._refuse_collapse()
@@ -298,6 +304,7 @@ class GradScaler:
 
     def get_scale(self) -> float:
         """The scale; 1 when disabled."""
+        self._note_read("get_scale()")
         return float(self._scale) if self._enabled else 1.0
 
     def is_enabled(self) -> bool:
@@ -323,10 +330,12 @@ class GradScaler:
 
     def _get_growth_tracker(self) -> int:
         """Good steps in a row since the scale last changed."""
+        self._note_read("_get_growth_tracker()")
         return self._growth_tracker if self._enabled else 0
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, after `update`; PyTorch's keys. Empty when disabled."""
+        self._note_read("state_dict()")
         if not self._enabled:
             return {}
         return {

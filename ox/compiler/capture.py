@@ -77,6 +77,7 @@ class Capture(Recording):
         self.cleared: list[Tensor] = []  # those whose gradient is gone before anything is computed
         self.host_calls: list[Callable[[], Any]] = []
         self.settings: list[tuple[Any, tuple[str, ...]]] = []
+        self.read_settings: dict[tuple[int, str], tuple[Any, str, Any]] = {}  # group, name and value
         self._in_host_call = False
         self._changed: set[int] = set()  # arrays that host calls wrote
 
@@ -123,6 +124,19 @@ class Capture(Recording):
             self._changed.add(id(tensor.array))
         else:
             self.give_up("a setting of an optimizer is changed inside")
+
+    def on_setting(self, group: Any, names: Sequence[str]) -> None:
+        if self._in_host_call:
+            return
+        if any(id(tensor.array) in self._changed for tensor in group.tensors.values()):
+            self.give_up("a setting of an optimizer is read after a scheduler's step")
+        for name in names:
+            if name not in ("params", "param_names"):
+                self.read_settings.setdefault((id(group), name), (group, name, dict.get(group, name)))
+
+    def on_schedule(self, name: str) -> None:
+        if not self._in_host_call:
+            self.give_up(f"{name} of a scheduler is read, which changes outside of the graph")
 
     def on_host_call(self, call: Callable[[], Any]) -> Any:
         if self._in_host_call:

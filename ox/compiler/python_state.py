@@ -216,15 +216,29 @@ class PythonState:
     def _visit_optimizer(self, value: Any, path: str, depth: int) -> None:
         inner = path or type(value).__name__
         for i, group in enumerate(value.param_groups):
+            tensors = getattr(group, "tensors", None)
+            if tensors is None:  # of a class of one's own: nothing in it is a tensor that is read at each call
+                groups = value.param_groups
+                self.visit(group, (groups.__getitem__, i, f"{inner}.param_groups[{i}]", "", False), depth + 1)
+                continue
             self.settings.append((group, f"{inner}.param_groups[{i}]"))
-            tensors = getattr(group, "tensors", {})
             for name in tensors:
                 self.visit(tensors[name], (tensors.__getitem__, name, f"{inner}.{name}", "", False))
             params = group["params"]
             self.visit(params, (group.__getitem__, "params", f"{inner}.params", "", False), depth + 1)
+        count = len(value.param_groups)
+        self.places.append(Place(lambda _: len(value.param_groups), None, f"the groups of {inner}", "", False, count))
         if hasattr(value, "_hooks"):
             hooks = _step_hooks(value)
             self.places.append(Place(lambda _: _step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))
+        for name, default in getattr(value, "defaults", {}).items():
+            if isinstance(default, (*SIMPLE, tuple)):
+                get = value.defaults.get
+                self.places.append(Place(get, name, f"{inner}.defaults[{name!r}]", "defaults", False, default))
+        if not type(value).__module__.startswith("ox."):
+            held = vars(value)
+            for name in held.keys() - {"param_groups", "state", "defaults"}:
+                self.visit(held[name], (held.__getitem__, name, f"{inner}.{name}", name, False), depth + 1)
         states = value.state
         self.optimizers.append((states, set(states)))
         self.places.append(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
@@ -270,11 +284,11 @@ def _random_state(value: Any) -> Any:
 
 
 def setting_signature(group: Any) -> tuple[Any, ...]:
-    """What of a parameter group is no tensor: for numbers whether they are zero, everything else by value."""
+    """What of a parameter group is no tensor: for fractions whether they are zero, everything else by value."""
     return tuple(
         [
-            (name, bool(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else (name, value)
-            for name, value in group.items()
+            (name, bool(value)) if isinstance(value, float) else (name, value)
+            for name, value in dict.items(group)
             if name not in ("params", "param_names", "betas", "lr", "initial_lr", "max_lr", "min_lr")
         ]
     )

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from types import FunctionType, MethodType
 from typing import Any
@@ -160,6 +161,10 @@ def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensor
         capture.give_up(f"{path} has hooks", "")
     if watch.effect is not None:
         capture.give_up(watch.effect[0], watch.effect[1])
+    paths = {id(group): path for group, path in state.settings}
+    for group, name, value in capture.read_settings.values():
+        path = f"{paths.get(id(group), 'a parameter group')}[{name!r}]"
+        state.places.append(Place(partial(dict.get, group), name, path, "", False, value))
     for place in state.relevant(watch.names):
         if place.changed():
             capture.give_up(f"{place.path} is changed by the call", "", again=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from ox.call_site import is_ox
 from ox.core.mode import MODE
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
@@ -19,6 +21,8 @@ class Group(dict[str, Any]):
 
     A recorded update takes the tensor in, so `group["lr"] = 0.01` reaches a captured step, too. The numbers of a tuple
     have names of their own: `betas` gives `beta1` and `beta2`.
+
+    A recording hears of every number that other code than ox's reads: it knows the tensors only.
     """
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
@@ -55,6 +59,43 @@ class Group(dict[str, Any]):
         if name not in self:
             self[name] = default
         return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        recording = MODE.get().recording
+        if recording is not None and not is_ox(sys._getframe(1).f_code.co_filename):
+            recording.on_setting(self, (name,))
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        recording = MODE.get().recording
+        if recording is not None and not is_ox(sys._getframe(1).f_code.co_filename):
+            recording.on_setting(self, (name,))
+        return super().get(name, default)
+
+    def _note_all(self) -> None:
+        recording = MODE.get().recording
+        if recording is not None:
+            recording.on_setting(self, tuple(dict.keys(self)))
+
+    def __iter__(self) -> Iterator[str]:  # by which `dict(group)` and `{**group}` read it, too
+        self._note_all()
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self._note_all()
+        return super().keys()
+
+    def items(self) -> Any:
+        self._note_all()
+        return super().items()
+
+    def values(self) -> Any:
+        self._note_all()
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        self._note_all()
+        return super().copy()
 
     def tensor(self, name: str) -> Tensor:
         """A number of the group as a float64 tensor; always the same object."""

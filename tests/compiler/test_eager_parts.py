@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -207,7 +208,6 @@ def test_a_function_stays_eager(name: str, capsys: pytest.CaptureFixture[str]) -
             if a.requires_grad:
                 grads = [ox.autograd.grad(y.sum(), x, retain_graph=True)[0] for y in (a, b)]
                 assert ox.allclose(*grads)
-    import re
 
     text = str(compiled.explain())
     assert not recordings(compiled) and re.search(reason, text), text
@@ -352,6 +352,80 @@ def test_a_scheduler_before_the_optimizer() -> None:
     for _ in range(4):
         compiled()
     assert abs(p.item() + 0.9375) < 1e-6 and "a scheduler's step comes before" in str(compiled.explain())
+
+
+def rate_before(optimizer: Any, scheduler: Any) -> float:
+    rate: float = optimizer.param_groups[0]["lr"]
+    scheduler.step()
+    return rate
+
+
+def rate_after(optimizer: Any, scheduler: Any) -> float:
+    scheduler.step()
+    rate: float = optimizer.param_groups[0]["lr"]
+    return rate
+
+
+def last_rate(optimizer: Any, scheduler: Any) -> float:
+    scheduler.step()
+    rate: float = scheduler.get_last_lr()[0]
+    return rate
+
+
+def branch_on_the_epoch(optimizer: Any, scheduler: Any) -> float:
+    if scheduler.last_epoch < 4:
+        scheduler.step()
+        return 1.0
+    return 2.0
+
+
+SCHEDULED: dict[str, tuple[Callable[[Any, Any], float], str]] = {
+    "the rate before": (rate_before, r"optimizer.param_groups\[0\]\['lr'\] is changed by the call"),
+    "the rate after": (rate_after, "a setting of an optimizer is read after a scheduler's step"),
+    "get_last_lr": (last_rate, r"get_last_lr of a scheduler is read.*scheduler.get_last_lr\(\)\[0\]"),
+    "last_epoch": (branch_on_the_epoch, "last_epoch of a scheduler is read"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_numbers_of_a_scheduler(name: str) -> None:
+    read, reason = SCHEDULED[name]
+
+    def run(compile: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+        p = nn.Parameter(ox.ones(1))
+        optimizer = ox.optim.SGD([p], lr=0.5)
+        scheduler = ox.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+        @compile
+        def step() -> Any:
+            optimizer.zero_grad()
+            (p * p).sum().backward()
+            optimizer.step()
+            return read(optimizer, scheduler)
+
+        return [(step(), p.item()) for _ in range(7)], step
+
+    wanted, _ = run(lambda function: function)
+    got, step = run(ox.compile)
+    assert got == wanted and not recordings(step)
+    assert re.search(reason, str(step.explain()))
+
+
+def test_the_scale_as_a_number() -> None:
+    p = nn.Parameter(ox.ones(1))
+    optimizer = ox.optim.SGD([p], lr=0.5)
+    scaler = ox.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
+
+    @ox.compile
+    def step() -> float:
+        optimizer.zero_grad()
+        scaler.scale((p * p).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return scaler.get_scale()
+
+    assert [step() for _ in range(4)] == [16, 32, 64, 128]
+    assert "get_scale() gives a number" in str(step.explain())
 
 
 def test_lbfgs_and_plateau() -> None:

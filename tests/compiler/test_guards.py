@@ -255,6 +255,80 @@ def test_settings_of_optimizers() -> None:
     assert "a setting of" in " ".join(history(step))
 
 
+class Plain(ox.optim.Optimizer):
+    """An update of one's own, with settings as numbers."""
+
+    def __init__(self, params: Any, lr: float, rate: Callable[[Any], float]) -> None:
+        super().__init__(params, {"lr": lr, "decay": 0.5})
+        self.rate, self.factor = rate, 1.0
+
+    def step(self, closure: Any = None) -> None:
+        with ox.no_grad():
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.add_(p.grad, alpha=-self.rate(group) * self.factor)
+
+
+RATES: dict[str, Callable[[Any], float]] = {
+    "an entry": lambda group: group["lr"],
+    "get": lambda group: group.get("lr"),
+    "a branch": lambda group: 1.0 if group["lr"] > 0.5 else 0.25,
+    "a copy": lambda group: dict(group)["lr"],
+    "keywords": lambda group: {**group}["lr"],
+    "items": lambda group: next(value for name, value in group.items() if name == "lr"),
+    "another number": lambda group: 2 * group["decay"],
+}
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_number_that_an_optimizer_of_ones_own_reads(rate: str) -> None:
+    p = nn.Parameter(ox.ones(1))
+    optimizer = Plain([p], 1.0, RATES[rate])
+
+    @ox.compile
+    def step() -> None:
+        optimizer.zero_grad()
+        (p * 1.0).sum().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    assert p.tolist() == [-2] and len(recordings(step)) == 2  # the first one had no gradients
+    optimizer.param_groups[0].update(lr=0.25, decay=0.125)
+    for _ in range(3):
+        step()
+    assert p.tolist() == [-2.75] and len(recordings(step)) == 3
+    assert "param_groups[0]['" in history(step)[2] and "and is 0." in history(step)[2]
+    optimizer.factor = 4.0
+    step()
+    assert p.tolist() == [-3.75]
+
+
+def test_groups_that_are_plain_dicts_or_added() -> None:
+    class Foreign:
+        def __init__(self, p: Any) -> None:
+            self.param_groups, self.state = [{"params": [p], "lr": 1.0}], {}
+
+    p, q = nn.Parameter(ox.ones(1)), nn.Parameter(ox.ones(1))
+    foreign, optimizer = Foreign(p), ox.optim.SGD([p], lr=1.0)
+    compiled = ox.compile(lambda x: x * foreign.param_groups[0]["lr"])
+    assert [compiled(ox.ones(1)).item() for _ in range(2)] == [1, 1]
+    foreign.param_groups[0]["lr"] = 0.5
+    assert compiled(ox.ones(1)).item() == 0.5
+
+    @ox.compile
+    def step() -> None:
+        optimizer.zero_grad()
+        (p + q).sum().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    optimizer.add_param_group({"params": [q]})
+    step()
+    assert q.tolist() == [0]
+
+
 def test_another_optimizer_state() -> None:
     p = nn.Parameter(ox.ones(2))
     optimizer = ox.optim.Adam([p], lr=0.1)

@@ -240,6 +240,12 @@ class Recording:
     def on_number(self, tensor: Tensor) -> None:
         """Python code sets a number that a recorded update reads as a tensor."""
 
+    def on_setting(self, group: Any, names: Sequence[str]) -> None:
+        """Python code reads these settings of a parameter group of an optimizer."""
+
+    def on_schedule(self, name: str) -> None:
+        """Python code reads this attribute of a scheduler, whose steps are no part of the graph."""
+
     def on_host_call(self, call: Callable[[], Any]) -> Any:
         """Run Python code that is no part of the graph, and what it returns: the step of a scheduler."""
         return call()

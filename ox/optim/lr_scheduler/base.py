@@ -11,6 +11,8 @@ from ox.errors import ArgumentError, DTypeError
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer
 
+_mode, _attribute = MODE.get, object.__getattribute__
+
 
 class LRScheduler:
     """The base: `torch.optim.lr_scheduler.LRScheduler`. Call `step()` after `optimizer.step()`.
@@ -31,6 +33,12 @@ class LRScheduler:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _outside_of_recordings(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    def __getattribute__(self, name: str) -> Any:
+        recording = _mode().recording
+        if recording is not None and name not in ("step", "optimizer") and not name.startswith("__"):
+            recording.on_schedule(name)
+        return _attribute(self, name)
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked(optimizer)
