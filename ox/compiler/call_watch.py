@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import dis
 import gc
+import io
 import random as python_random
 import sys
+from collections import deque
+from datetime import date
 from functools import cache
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from ox.call_site import is_users_file, line_at
+from ox.call_site import is_ox, is_users_file, line_at
 from ox.compiler.python_state import PythonState
 
 # functions of C whose effect is lost, or whose result differs, when the call is not made again
 EFFECTS = {
     "builtins": {"print", "input", "open", "exec", "eval", "breakpoint"},
-    "time": {"time", "perf_counter", "monotonic", "process_time", "time_ns", "perf_counter_ns", "sleep"},
-    "posix": {"urandom", "getrandom"},
+    "io": {"open"},
+    "_io": {"open"},
+    "time": {
+        *("time", "perf_counter", "monotonic", "process_time", "thread_time", "time_ns", "perf_counter_ns"),
+        *("monotonic_ns", "process_time_ns", "clock_gettime", "localtime", "gmtime", "ctime", "strftime", "sleep"),
+    },
+    "posix": {"urandom", "getrandom", "write", "system", "mkdir", "remove", "unlink", "rename", "putenv", "unsetenv"},
+    "_posixsubprocess": {"fork_exec"},
+    "_warnings": {"warn", "warn_explicit"},
+}
+STREAM = {"read", "readline", "readlines", "write", "writelines"}
+CLOCK = {"now", "utcnow", "today"}
+CHANGES = {  # of a deque or bytearray, whose contents are not compared
+    *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "remove", "rotate", "reverse"),
+    "clear",
 }
 LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
 
 
 @cache
 def globals_of(code: CodeType) -> tuple[str, ...]:
-    """The names that a function reads as globals."""
-    wanted = ("LOAD_GLOBAL", "LOAD_NAME")
+    """The names that a function reads or sets as globals."""
+    wanted = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
     return tuple({str(i.argval) for i in dis.get_instructions(code) if i.opname in wanted})
 
 
@@ -96,14 +112,33 @@ class CallWatch:
         elif event == "c_call" and self.effect is None:
             name = getattr(argument, "__name__", "")
             module = getattr(argument, "__module__", None)
-            if name in EFFECTS.get(str(module), ()) or isinstance(
-                getattr(argument, "__self__", None), python_random.Random
-            ):
+            if module == "builtins" and name in ("exec", "eval"):  # by which Python's library makes classes, too
                 self._note(frame, f"{name}() is called")
+            elif name in EFFECTS.get(str(module), ()) or self._has_effect(name, getattr(argument, "__self__", None)):
+                self._note(_caller(frame), f"{name}() is called")
+
+    def _has_effect(self, name: str, owner: Any) -> bool:
+        """Whether this method of an object or class of C has an effect, or another result each time."""
+        if isinstance(owner, python_random.Random):
+            return True
+        if name in STREAM and isinstance(owner, io.IOBase):
+            return not isinstance(owner, (io.StringIO, io.BytesIO)) or owner in (sys.stdout, sys.stderr)
+        if name in CHANGES and isinstance(owner, (deque, bytearray)):
+            return self.state.knows(owner)
+        return name in CLOCK and isinstance(owner, type) and issubclass(owner, date)
 
     def _note(self, frame: Any, what: str) -> None:
         if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
             self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
+
+
+def _caller(frame: Any) -> Any:
+    """The user's frame that this one of Python's library runs for; None when it runs for ox, or for an import."""
+    while frame is not None and not is_users_file(frame.f_code.co_filename):
+        if is_ox(frame.f_code.co_filename) or frame.f_code.co_filename.startswith("<frozen importlib"):
+            return None
+        frame = frame.f_back
+    return frame
 
 
 def _random_states() -> tuple[Any, ...]:

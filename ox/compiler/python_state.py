@@ -7,6 +7,7 @@ which of them changed, and what a later call has to compare.
 
 from __future__ import annotations
 
+import builtins
 import enum
 import gc
 import random as python_random
@@ -68,6 +69,10 @@ def same(one: Any, other: Any) -> bool:
     return isinstance(one, (*SIMPLE, tuple, frozenset, dict)) and bool(one == other)
 
 
+def _or_missing(held: dict[str, Any], name: str) -> Any:
+    return held.get(name, MISSING)
+
+
 def cell_contents(cell: Any) -> Any:
     """What a closure's cell holds; raises ValueError when it is empty."""
     return cell.cell_contents
@@ -92,6 +97,7 @@ class PythonState:
         self.iterators: list[Place] = []
         self.optimizers: list[tuple[Any, set[Any]]] = []  # their states, with the keys at the beginning
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
+        self.held: list[tuple[dict[str, Any], frozenset[str], str]] = []  # attributes, with their names at first
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
 
     # -- the walk ----------------------------------------------------------------------------------------------
@@ -151,6 +157,8 @@ class PythonState:
         for name in names:
             if name in known:
                 self.visit(known[name], (known.__getitem__, name, name, name, False))
+            elif not hasattr(builtins, name):  # the call sets it
+                self.places.append(Place(partial(_or_missing, known), name, name, name, False, MISSING))
         if code.co_freevars:
             for function in gc.get_referrers(code):
                 if isinstance(function, FunctionType):
@@ -186,6 +194,7 @@ class PythonState:
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
         held = getattr(value, "__dict__", None)
         if isinstance(held, dict):
+            self.held.append((held, frozenset(held), path or type(value).__name__))
             for name in list(held):
                 self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), depth + 1)
         for kind in type(value).__mro__:
@@ -198,6 +207,7 @@ class PythonState:
     def _visit_module(self, module: Module, path: str, depth: int) -> None:
         self.modules[id(module)] = module
         held = vars(module)
+        self.held.append((held, frozenset(held), path))
         hooks = held.get("_hooks")
         count = 0 if hooks is None else _hook_count(hooks)
         if count:
@@ -237,6 +247,7 @@ class PythonState:
                 self.places.append(Place(get, name, f"{inner}.defaults[{name!r}]", "defaults", False, default))
         if not type(value).__module__.startswith("ox."):
             held = vars(value)
+            self.held.append((held, frozenset(held), inner))
             for name in held.keys() - {"param_groups", "state", "defaults"}:
                 self.visit(held[name], (held.__getitem__, name, f"{inner}.{name}", name, False), depth + 1)
         states = value.state
@@ -255,6 +266,19 @@ class PythonState:
                                  _random_state(value)))  # fmt: skip
 
     # -- what became of it -------------------------------------------------------------------------------------
+
+    def knows(self, value: Any) -> bool:
+        """Whether the walk met this object: the call did not make it."""
+        return id(value) in self._seen
+
+    def changed(self, names: set[str]) -> Iterator[str]:
+        """What the call changed, as far as the code that ran has a name for it."""
+        for place in self.relevant(names):
+            if place.changed():
+                yield place.path
+        for held, before, path in self.held:
+            for name in (held.keys() - before) & names:
+                yield f"{path}.{name}"
 
     def relevant(self, names: set[str] | None) -> Iterator[Place]:
         """The places that the code which ran can have read, by the names in it; all of them for None."""

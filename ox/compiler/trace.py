@@ -20,7 +20,7 @@ from ox.compiler.capture import Capture, Reason
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
 from ox.compiler.module_call import ModuleCall
 from ox.compiler.python_state import Place, PythonState
-from ox.compiler.signature import Rebuild, Unusual, take_apart
+from ox.compiler.signature import Rebuild, Unusual, describe, take_apart
 from ox.compiler.states import State, states_of, updates_of
 from ox.compiler.undo import grads_before, restore_all, undo_all
 from ox.core.generator import Generator, default_generator
@@ -111,12 +111,15 @@ def record(
     watch = CallWatch(state)
     start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
+    given = _contents(args, kwargs)
     try:
         for tensor in tensors:
             capture.argument(tensor)
         with own_cache(), switch_mode(recording=capture), watch:
             result = function(*args, **kwargs)
         _check_python(capture, state, watch, tensors)
+        if _contents(args, kwargs) != given:
+            capture.give_up("an argument is changed by the call", "")
         _check_views(capture, tensors)
         for tensor, history in zip(tensors, histories, strict=True):
             if (tensor.node, tensor.port) != history:
@@ -137,6 +140,17 @@ def _check_views(capture: Capture, tensors: list[Tensor]) -> None:
     for tensor in tensors:
         if tensor._base is not None and capture.is_written(tensor._base):
             capture.give_up("an argument that is a view is written in place", "")
+
+
+def _contents(args: Any, kwargs: Any) -> Any:
+    """What lists, dicts and dataclasses among the arguments hold; None for something that no recording takes."""
+    tensors: list[Tensor] = []
+    objects: list[Any] = []
+    try:
+        parts = [describe(each, tensors, objects) for each in (args, kwargs)]
+    except Unusual:
+        return None
+    return parts, [id(t) for t in tensors]
 
 
 def _reason(capture: Capture) -> Reason:
@@ -165,8 +179,11 @@ def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensor
     for group, name, value in capture.read_settings.values():
         path = f"{paths.get(id(group), 'a parameter group')}[{name!r}]"
         state.places.append(Place(partial(dict.get, group), name, path, "", False, value))
-    for place in state.relevant(watch.names):
-        if place.changed():
+    for path in state.changed(watch.names):
+        capture.give_up(f"{path} is changed by the call", "", again=True)
+    for place in (place for places in state.tensors.values() for place in places):
+        now = place.now() if not place.name or place.name in watch.names else place.value
+        if now is not place.value and not capture.is_made(now):  # what was made is found by `_check_leftovers`
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
     for place in state.iterators:
         if place.name in watch.names:

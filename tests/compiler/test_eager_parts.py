@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import random
 import re
+import sys
 import time
+import uuid
+import warnings
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -19,6 +26,7 @@ from ox import nn
 from ox.errors import CompileError
 
 KEPT: list[Any] = []
+LAST: deque[int] = deque(maxlen=3)
 GENERATOR = np.random.default_rng(0)
 
 
@@ -161,6 +169,42 @@ def factors(x: ox.Tensor) -> Any:
     return ox.linalg.qr(x.reshape(1, 3).T @ x.reshape(1, 3) + ox.eye(3))[0]
 
 
+def writes(x: ox.Tensor) -> Any:
+    sys.stderr.write("called")
+    return x + 1
+
+
+def warns(x: ox.Tensor) -> Any:
+    warnings.warn("called", stacklevel=1)
+    return x + 1
+
+
+def reads_a_file(x: ox.Tensor) -> Any:
+    with open(__file__) as file:
+        return x + 0 * len(file.readline())
+
+
+def dates(x: ox.Tensor) -> Any:
+    return x + 0 * datetime.now().microsecond
+
+
+def names_itself(x: ox.Tensor) -> Any:
+    return x + 0 * (uuid.uuid4().int % 2)
+
+
+def draws_new(x: ox.Tensor) -> Any:
+    return x + 0 * random.Random().randint(0, 9)
+
+
+def draws_new_numpy(x: ox.Tensor) -> Any:
+    return x + 0 * float(np.random.default_rng().random())
+
+
+def appends_to_deque(x: ox.Tensor) -> Any:
+    LAST.append(len(x))
+    return x + 1
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "item": (item, r"item\(\) needs the value of a tensor.*return x \* x.sum\(\).item\(\)"),
     "a branch": (branch, r"bool\(\).*if x.sum\(\) > 0"),
@@ -169,6 +213,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a detached tensor": (keeps_detached, "kept by a list of 1"),
     "print": (prints, r'print\(\) is called.*print\("called"\)'),
     "time": (tells_time, r"time\(\) is called"),
+    "writing": (writes, r'write\(\) is called.*sys.stderr.write\("called"\)'),
+    "a warning": (warns, r"warn\(\) is called"),
+    "a file": (reads_a_file, r"open\(\) is called"),
+    "a date": (dates, r"now\(\) is called.*datetime.now\(\)"),
+    "uuid": (names_itself, r"urandom\(\) is called.*uuid.uuid4\(\)"),
+    "a new Random": (draws_new, r"seed\(\) is called.*random.Random\(\)"),
+    "a new generator of NumPy": (draws_new_numpy, r"urandom\(\) is called.*default_rng\(\)"),
+    "a deque": (appends_to_deque, r"append\(\) is called.*LAST.append"),
     "random": (draws, r"random\(\) is called|random numbers of Python"),
     "numpy.random": (draws_numpy, "random numbers of Python or NumPy"),
     "a generator of NumPy": (draws_generator, "the state of GENERATOR is changed"),
@@ -189,6 +241,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:called")
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_function_stays_eager(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     function, reason = REFUSED[name]
@@ -233,6 +286,99 @@ def test_an_attribute_that_counts() -> None:
     compiled = ox.compile(net)
     assert [compiled(ox.ones(1)).item() for _ in range(5)] == [1, 2, 3, 4, 5]
     assert "Counts.calls is changed by the call, at every call" in str(compiled.explain())
+
+
+class Remembers(nn.Module):
+    def forward(self, x: ox.Tensor) -> ox.Tensor:
+        self.last = len(x)
+        return x * 2
+
+
+def test_an_attribute_that_the_call_sets() -> None:
+    model = Remembers()
+    compiled = ox.compile(model)
+    for n in (2, 2, 3, 3, 2, 3):
+        compiled(ox.ones(n))
+        assert model.last == n
+    assert "last is changed by the call" in str(compiled.explain())
+
+
+def sets_a_global(x: ox.Tensor) -> Any:
+    global SET
+    SET = len(x)
+    return x * 2
+
+
+def test_a_global_that_the_call_sets() -> None:
+    compiled = ox.compile(sets_a_global)
+    for n in (2, 2, 3, 3, 2, 3):
+        compiled(ox.ones(n))
+        assert globals().pop("SET") == n
+    assert "SET is changed by the call" in str(compiled.explain())
+
+
+def test_tensors_that_change_places() -> None:
+    class Pair:
+        def __init__(self) -> None:
+            self.one, self.two = ox.zeros(1), ox.ones(1)
+
+    pair = Pair()
+
+    @ox.compile
+    def swapped(x: ox.Tensor) -> Any:
+        pair.one, pair.two = pair.two, pair.one
+        return x + pair.one
+
+    assert [swapped(ox.ones(1)).item() for _ in range(4)] == [2, 1, 2, 1]
+    assert "changed by the call" in str(swapped.explain())
+
+
+@dataclass
+class Batch:
+    x: ox.Tensor
+    number: int = 0
+
+
+def counts_batch(batch: Batch) -> Any:
+    batch.number = 3
+    return batch.x + 1
+
+
+def swaps(pair: dict[str, Any]) -> Any:
+    pair["x"], pair["y"] = pair["y"], pair["x"]
+    return pair["x"] + 1
+
+
+CHANGED: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
+    "pop": (lambda pair: pair.pop("x") + 1, lambda: {"x": ox.ones(1)}),
+    "a new entry": (lambda pair: pair.setdefault("done", True) and pair["x"] + 1, lambda: {"x": ox.ones(1)}),
+    "swapped entries": (swaps, lambda: {"x": ox.ones(1), "y": ox.zeros(1)}),
+    "append": (lambda row: (row.append(7), row[0] + 1)[1], lambda: [ox.ones(1)]),
+    "reverse": (lambda row: (row.reverse(), row[0] + 1)[1], lambda: [ox.ones(1), ox.zeros(1)]),
+    "a dataclass": (counts_batch, lambda: Batch(ox.ones(1))),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_an_argument_that_the_call_changes(name: str) -> None:
+    function, make = CHANGED[name]
+    compiled = ox.compile(function)
+    for _ in range(3):
+        wanted, got = make(), make()
+        assert compiled(got).item() == function(wanted).item() and repr(got) == repr(wanted)
+    assert not recordings(compiled) and "an argument is changed by the call" in str(compiled.explain())
+
+
+def test_what_the_call_makes_for_itself_may_change() -> None:
+    @ox.compile(fullgraph=True)
+    def local(x: ox.Tensor) -> ox.Tensor:
+        queue, text, rows = deque([1]), io.StringIO(), [2]
+        queue.append(3)
+        text.write("text")
+        rows.append(4)
+        return x * (len(queue) + len(rows) + len(text.getvalue())) + float(np.random.default_rng(0).random())
+
+    assert local(ox.ones(1)).item() == local(ox.ones(1)).item() and len(recordings(local)) == 1
 
 
 def test_hooks_of_modules_set_before_and_later() -> None:
