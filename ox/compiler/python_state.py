@@ -126,6 +126,9 @@ class PythonState:
             self.places.append(Place(*place, kept))
         if isinstance(value, MethodType):
             self.visit(value.__self__, None if place is None else (_getter(value), "__self__", path, "", False), depth)
+        if isinstance(value, FunctionType) and depth <= DEEPEST and id(vars(value)) not in self._seen:
+            self._seen[id(vars(value))] = vars(value)  # not the function: `visit_closure` asks for that
+            self._visit_object(value, path, depth)
         if simple or id(value) in self._seen or depth > DEEPEST or isinstance(value, (np.ndarray, ModuleType)):
             return
         self._seen[id(value)] = value

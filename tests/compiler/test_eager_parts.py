@@ -317,6 +317,18 @@ def test_a_global_that_the_call_sets() -> None:
     assert "SET is changed by the call" in str(compiled.explain())
 
 
+def counts_itself(x: ox.Tensor) -> Any:
+    counts_itself.calls += 1  # type: ignore[attr-defined]
+    return x * counts_itself.calls  # type: ignore[attr-defined]
+
+
+def test_an_attribute_of_a_function() -> None:
+    counts_itself.calls = 0  # type: ignore[attr-defined]
+    compiled = ox.compile(counts_itself)
+    assert [compiled(ox.ones(1)).item() for _ in range(4)] == [1, 2, 3, 4]
+    assert "counts_itself.calls is changed by the call" in str(compiled.explain())
+
+
 def test_tensors_that_change_places() -> None:
     class Pair:
         def __init__(self) -> None:
