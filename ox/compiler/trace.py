@@ -31,6 +31,7 @@ from ox.core.subgraph import Control
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
 from ox.ops.control.sequence import OfSequences
+from ox.optim.lr_scheduler.base import reads_are_told
 from ox.tensors.tensor import Tensor
 
 
@@ -115,7 +116,7 @@ def record(
     try:
         for tensor in tensors:
             capture.argument(tensor)
-        with own_cache(), switch_mode(recording=capture), watch:
+        with own_cache(), switch_mode(recording=capture), reads_are_told(), watch:
             result = function(*args, **kwargs)
         _check_python(capture, state, watch, tensors)
         if _contents(args, kwargs) != given:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -10,8 +11,6 @@ from ox.core.mode import MODE
 from ox.errors import ArgumentError, DTypeError
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer
-
-_mode, _attribute = MODE.get, object.__getattribute__
 
 
 class LRScheduler:
@@ -33,12 +32,6 @@ class LRScheduler:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _outside_of_recordings(cls.__dict__["step"])  # type: ignore[method-assign]
-
-    def __getattribute__(self, name: str) -> Any:
-        recording = _mode().recording
-        if recording is not None and name not in ("step", "optimizer") and not name.startswith("__"):
-            recording.on_schedule(name)
-        return _attribute(self, name)
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked(optimizer)
@@ -102,6 +95,27 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict()`. The rates themselves are in the optimizer's state."""
         self.__dict__.update(state_dict)
+
+
+@contextmanager
+def reads_are_told() -> Iterator[None]:
+    """A recording inside hears of every attribute of a scheduler that is read. Not outside, where it would make
+    steps slower."""
+
+    def told(self: Any, name: str) -> Any:
+        recording = MODE.get().recording
+        if recording is not None and name not in ("step", "optimizer") and not name.startswith("__"):
+            recording.on_schedule(name)
+        return object.__getattribute__(self, name)
+
+    if "__getattribute__" in vars(LRScheduler):  # one inside of another
+        yield
+        return
+    LRScheduler.__getattribute__ = told  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del LRScheduler.__getattribute__
 
 
 def _outside_of_recordings(step: Callable[..., None]) -> Callable[..., None]:
