@@ -49,7 +49,7 @@ class Plan:
         self._count = len(trace.arguments)
         states = trace.states
         self._fixed = [(i, s) for i, s in enumerate(states) if s.tensor is not None]
-        self._placed = [(s.place.get, s.place.key, _memory(s)) for s in states if s.place is not None]
+        self._placed = [(p.get, p.key, p.value) for s in states for p in s.places]
         self._read = [(s.read, s.argument) for s in states]
         self._arrays: list[Any] = [None] * len(states)
         self._kinds = [(s.value.dtype, s.value.shape) for s in states]
@@ -237,14 +237,10 @@ class Plan:
         return lines
 
 
-def _memory(state: State) -> Any:
-    return state.place.value if state.place is not None else None
-
-
 def _path_of(states: list[State], get: Any, key: Any) -> str:
-    for state in states:
-        if state.place is not None and state.place.get == get and state.place.key == key:
-            return str(state.place.path)
+    for place in (place for state in states for place in state.places):
+        if place.get == get and place.key == key:
+            return place.path
     return "a tensor"
 
 

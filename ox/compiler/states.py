@@ -22,7 +22,8 @@ class State:
 
     Attributes:
         read: the tensor, or for memory that is an array of NumPy the array, at each call; None when it is gone.
-        place: where it stands, if that is known: another tensor there is a reason to record again.
+        places: everywhere it stands, as far as that is known: another tensor in one of them is a reason to record
+            again.
         argument: the number of the argument whose gradient it is, if it is one.
         tensor: the tensor of the recording; None where another one may take its place (counters, gradients).
     """
@@ -30,7 +31,7 @@ class State:
     value: Value
     read: Callable[[], Any]
     tensor: Any
-    place: Place | None
+    places: list[Place]
     argument: int | None = None
 
     def of(self, tensors: Sequence[Any]) -> Any:
@@ -57,13 +58,14 @@ def states_of(
     state: PythonState,
     externals: list[External],
     kept: set[int],
+    names: set[str],
 ) -> list[State]:
     """Which tensors from outside outlive the call; the others are constants of the graph."""
     written = {value for _, value in updates_of(capture)}
     found: list[State] = []
     unknown: list[tuple[External, list[Any]]] = []
     for external in externals:
-        reader = _reader(capture, state, external)
+        reader = _reader(capture, state, external, names)
         if reader is not None:
             found.append(reader)
             continue
@@ -85,39 +87,42 @@ def states_of(
         for external, tensor in survivors:
             place = places.get(id(tensor))
             if place is not None:
-                found.append(State(external.value, partial(_itself, tensor), tensor, place))
+                found.append(State(external.value, partial(_itself, tensor), tensor, [place]))
             elif id(tensor) in kept:
                 _keep_constant(capture, external, written)
             else:
-                found.append(State(external.value, weakref.ref(tensor), None, None))
+                found.append(State(external.value, weakref.ref(tensor), None, []))
     return found
 
 
-def _reader(capture: Capture, state: PythonState, external: External) -> State | None:
+def _reader(capture: Capture, state: PythonState, external: External, names: set[str]) -> State | None:
     """How the tensor is read at each call, if it is known where it stands."""
     value = external.value
     for tensor in external.tensors:
         for generator, key, counter in capture.random.values():
             if tensor is key or tensor is counter:
                 name = "key" if tensor is key else "counter"
-                return State(value, partial(getattr, generator, name), None, None)
-        if id(tensor) in state.tensors:
-            return State(value, partial(_itself, tensor), tensor, state.tensors[id(tensor)][0])
+                return State(value, partial(getattr, generator, name), None, [])
+    known = [tensor for tensor in external.tensors if id(tensor) in state.tensors]
+    if known:
+        places = [place for tensor in known for place in state.tensors[id(tensor)]]
+        read = [place for place in places if not place.name or place.name in names]
+        return State(value, partial(_itself, known[0]), known[0], read or places)
     for tensor in external.tensors:
         for places in state.tensors.values():
             owner = places[0].value
             if state.grads.get(id(owner)) is tensor:
-                return State(value, partial(getattr, owner, "_grad"), None, None)
+                return State(value, partial(getattr, owner, "_grad"), None, [])
         for number, argument in enumerate(capture.arguments):
             if argument.grads[0] is tensor:
-                return State(value, partial(getattr, argument.tensors[0], "_grad"), None, None, number)
+                return State(value, partial(getattr, argument.tensors[0], "_grad"), None, [], number)
         for other in capture.externals.values():
             for owner, grad in zip(other.tensors, other.grads, strict=False):
                 if grad is tensor:
-                    return State(value, partial(getattr, owner, "_grad"), None, None)
+                    return State(value, partial(getattr, owner, "_grad"), None, [])
     place = state.arrays.get(id(external.array))
     if place is not None:
-        return State(value, place.now, None, None)
+        return State(value, place.now, None, [])
     return None
 
 

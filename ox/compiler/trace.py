@@ -224,7 +224,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         return None
     updates, externals = updates_of(capture), list(capture.externals.values())
     sources = _sources(capture, found, reached)
-    states = states_of(capture, state, externals, kept)
+    states = states_of(capture, state, externals, kept, watch.names)
     _check_sizes(capture)
     if capture.reason is not None or sources is None:
         return None
