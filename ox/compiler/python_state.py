@@ -56,7 +56,10 @@ class Place:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two simple values are the same for Python code: of one type, equal, and with the sign of a zero."""
+    """Whether two simple values are the same for Python code: of one type, equal, and with the sign of a zero.
+
+    Entries of tuples and dicts that are not simple have to be the same object.
+    """
     if one is other:
         return True
     if type(one) is not type(other):
@@ -66,7 +69,11 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
         kinds = one.shape == other.shape and one.dtype == other.dtype
         return bool(kinds and one.tobytes() == other.tobytes())
-    return isinstance(one, (*SIMPLE, tuple, frozenset, dict)) and bool(one == other)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return [*one] == [*other] and all(map(same, one.values(), other.values()))
+    return isinstance(one, (*SIMPLE, frozenset)) and bool(one == other)
 
 
 def _or_missing(held: dict[str, Any], name: str) -> Any:
@@ -78,8 +85,24 @@ def cell_contents(cell: Any) -> Any:
     return cell.cell_contents
 
 
+def _has(value: Any, name: str) -> bool:
+    """Whether there is an attribute, without `__getattr__`, which may do anything."""
+    return name in getattr(value, "__dict__", ()) or hasattr(type(value), name)
+
+
 def _getter(owner: Any) -> Callable[[Any], Any]:
     return lambda name: getattr(owner, name)
+
+
+def _noted(read: Callable[[], Any]) -> tuple[Callable[[Any], Any], Any]:
+    """A getter for a Place, and its value: one object as long as what is read stays equal, which C compares."""
+    known = read()
+
+    def get(_: Any) -> Any:
+        now = read()
+        return known if now == known else now
+
+    return get, known
 
 
 class PythonState:
@@ -121,7 +144,7 @@ class PythonState:
             elif isinstance(value, (np.random.Generator, np.random.RandomState, python_random.Random)):
                 self._visit_random(value, place)
                 return
-            elif hasattr(value, "__next__"):
+            elif hasattr(type(value), "__next__"):
                 self.iterators.append(Place(*place, value))
             self.places.append(Place(*place, kept))
         if isinstance(value, MethodType):
@@ -149,7 +172,7 @@ class PythonState:
             self.generators[id(value)] = value, value.key, value.counter
         elif getattr(type(value), "_recorded_as_call", False):
             return
-        elif hasattr(value, "param_groups") and hasattr(value, "state"):
+        elif _has(value, "param_groups") and _has(value, "state"):
             self._visit_optimizer(value, path, depth)
         elif not str(type(value).__module__).startswith(OPAQUE):
             self._visit_object(value, path, depth)
@@ -198,14 +221,33 @@ class PythonState:
         held = getattr(value, "__dict__", None)
         if isinstance(held, dict):
             self.held.append((held, frozenset(held), path or type(value).__name__))
+            self._note_names(held, path or type(value).__name__)
             for name in list(held):
                 self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), depth + 1)
         for kind in type(value).__mro__:
             slots = kind.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    place = _getter(value), name, f"{path}.{name}", name, False
-                    self.visit(getattr(value, name), place, depth + 1)
+                place = Place(_getter(value), name, f"{path}.{name}", name, False, None)
+                if name not in ("__dict__", "__weakref__") and (held := place.now()) is not MISSING:
+                    self.visit(held, (place.get, name, place.path, name, False), depth + 1)
+
+    def _note_names(self, held: dict[str, Any], path: str) -> None:
+        """Note which attributes there are: code may ask for one that is missing, or find it in the class."""
+        get, names = _noted(lambda: frozenset(held))
+        self.places.append(Place(get, None, f"the list of attributes of {path}", "", False, names))
+
+    def _note_module_names(self, module: Module, path: str) -> None:
+        """The same of a module, and which modules are in it, in their order."""
+        held = vars(module)
+        own = held["_modules"]
+        kinds = [held["_parameters"], held["_buffers"], own]
+        get, names = _noted(lambda: (held.keys() - {"_hooks"}, *map(tuple, kinds)))
+        self.places.append(Place(get, None, f"the list of attributes of {path}", "", True, names))
+        for kind in ("_parameters", "_buffers", "_modules"):
+            self.places.append(Place(held.__getitem__, kind, f"{path}.{kind}", "", True, held[kind]))
+        if own:  # what writes `_modules` itself is not counted
+            get, inside = _noted(lambda: [*own, *map(id, own.values())])
+            self.places.append(Place(get, None, f"a module in {path}", "", False, inside))
 
     def _visit_module(self, module: Module, path: str, depth: int) -> None:
         self.modules[id(module)] = module
@@ -217,6 +259,7 @@ class PythonState:
             self.hooked.append(path)
         self.places.append(Place(lambda _: _hooks_of(module), None, f"the hooks of {path}", "", True, count))
         self.places.append(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
+        self._note_module_names(module, path)
         for name in list(held):
             if name in ("_parameters", "_buffers", "_modules"):
                 own = held[name]
@@ -228,6 +271,7 @@ class PythonState:
 
     def _visit_optimizer(self, value: Any, path: str, depth: int) -> None:
         inner = path or type(value).__name__
+        self._note_names(vars(value), inner)
         for i, group in enumerate(value.param_groups):
             tensors = getattr(group, "tensors", None)
             if tensors is None:  # of a class of one's own: nothing in it is a tensor that is read at each call

@@ -48,11 +48,11 @@ def describe(value: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
 def _unusual(value: Any, kind: type, tensors: list[Tensor], objects: list[Any]) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return kind, tuple([describe(each, tensors, objects) for each in value])
-    if isinstance(value, TensorBase) or hasattr(value, "is_sparse"):
+    if isinstance(value, TensorBase) or hasattr(kind, "is_sparse"):
         raise Unusual(f"a tensor of the class {kind.__name__}")
     if isinstance(value, np.ndarray):
         raise Unusual("an array of NumPy, whose values are not guarded: ox.as_tensor(array) outside")
-    if hasattr(value, "__next__"):
+    if hasattr(kind, "__next__"):
         raise Unusual("an iterator")
     if isinstance(value, (enum.Enum, np.generic)):
         return kind, value
@@ -83,7 +83,7 @@ def take_apart(result: Any, leaves: list[Any]) -> Rebuild:
         Unusual: an object that cannot be made again.
     """
     kind = type(result)
-    if isinstance(result, TensorBase) or hasattr(result, "is_sparse"):
+    if isinstance(result, TensorBase) or hasattr(kind, "is_sparse"):
         if kind not in PLAIN:
             raise Unusual(f"a tensor of the class {kind.__name__}")
         place = len(leaves)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, overload
 
+from ox.core.changes import CHANGES
 from ox.errors import ArgumentError, DTypeError
 from ox.nn.base.module import Module
 
@@ -26,6 +27,7 @@ class _Numbered(Module):
         return list(self._modules.values())
 
     def _renumber(self, modules: list[Any]) -> None:
+        CHANGES.count += 1
         self._modules.clear()
         self._modules.update({str(i): m for i, m in enumerate(modules)})
 
@@ -60,6 +62,7 @@ class _Numbered(Module):
             modules[index] = [_module(m, self) for m in module]
             self._renumber(modules)
             return
+        CHANGES.count += 1
         self._modules[self._position(index)] = _module(module, self)
 
     def __delitem__(self, index: int | slice) -> None:
@@ -88,6 +91,7 @@ class _Numbered(Module):
             raise DTypeError("only a Sequential can be added to a Sequential", got=type(other).__name__)
 
     def append(self, module: Module | None) -> Any:
+        CHANGES.count += 1
         self._modules[str(len(self))] = _module(module, self)
         return self
 
@@ -176,6 +180,7 @@ class ModuleDict(Module):
         self.add_module(name, _module(module, self))
 
     def __delitem__(self, name: str) -> None:
+        CHANGES.count += 1
         del self._modules[name]
 
     def __len__(self) -> int:
@@ -197,7 +202,9 @@ class ModuleDict(Module):
         return self._modules.items()
 
     def pop(self, key: str) -> Any:
+        CHANGES.count += 1
         return self._modules.pop(key)
 
     def clear(self) -> None:
+        CHANGES.count += 1
         self._modules.clear()

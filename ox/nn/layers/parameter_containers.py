@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ox.core.changes import CHANGES
 from ox.errors import ArgumentError, DTypeError
 from ox.nn.base.module import Module
 from ox.nn.parameter import Parameter
@@ -23,6 +24,7 @@ class _ParameterContainer(Module):
         self._values = {}
 
     def _set(self, name: str, value: Any) -> None:
+        CHANGES.count += 1
         if isinstance(value, Tensor):
             self._values.pop(name, None)
             self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value)
@@ -34,6 +36,7 @@ class _ParameterContainer(Module):
         return self._parameters[name] if name in self._parameters else self._values[name]
 
     def _drop(self, name: str) -> None:
+        CHANGES.count += 1
         self._parameters.pop(name, None)
         self._values.pop(name, None)
 

@@ -1,0 +1,174 @@
+"""What recordings are guarded on in Python: where tensors stand, which attributes there are, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from beside_eager import reasons, recordings
+
+import ox
+from ox import nn
+
+ONE = ox.ones(1)
+
+
+def follows(function: Callable[[Any], Any], change: Callable[[], Any], *, recorded: bool = True) -> None:
+    """A compiled function gives what the eager one gives, before and after a change."""
+    compiled = ox.compile(function)
+    with ox.no_grad():
+        for _ in range(3):
+            assert np.array_equal(compiled(ONE).numpy(), function(ONE).numpy())
+        assert bool(recordings(compiled)) == recorded, reasons(compiled)
+        change()
+        for _ in range(2):
+            assert np.array_equal(compiled(ONE).numpy(), function(ONE).numpy())
+
+
+def losses(compiled: bool, change: Callable[[Any, Any], Any]) -> list[float]:
+    """Of a small model whose change comes after four steps; the optimizer's name sorts before the model's."""
+    ox.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4))
+    adam = ox.optim.SGD(model.parameters(), lr=0.1)
+    model[2].bias = model[0].bias
+    x = ox.ones(2, 3)
+
+    def step(x: ox.Tensor) -> ox.Tensor:
+        adam.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        adam.step()
+        return loss.detach()
+
+    run = ox.compile(step) if compiled else step
+    found = [float(run(x)) for _ in range(4)]
+    change(model, adam)
+    return found + [float(run(x)) for _ in range(4)]
+
+
+def replace_weight(model: Any, _: Any) -> None:
+    model[0].weight = nn.Parameter(ox.ones(4, 3))
+
+
+def untie(model: Any, _: Any) -> None:
+    model[2].bias = nn.Parameter(ox.ones(4))
+
+
+def replace_activation(model: Any, _: Any) -> None:
+    model[1] = nn.Tanh()
+
+
+def own_forward(model: Any, _: Any) -> None:
+    model[1].forward = lambda x: x * 2
+
+
+def own_step(_: Any, optimizer: Any) -> None:
+    optimizer.step = lambda: None
+
+
+@pytest.mark.parametrize("change", [replace_weight, untie, replace_activation, own_forward, own_step])
+def test_changes_between_steps_of_a_training(change: Callable[[Any, Any], Any]) -> None:
+    assert np.allclose(losses(True, change), losses(False, change), rtol=1e-5)
+
+
+def test_one_tensor_under_two_names() -> None:
+    class Pair:
+        first = second = ONE
+
+    pair = Pair()
+    pair.first = pair.second = ox.full((1,), 2.0)
+    follows(lambda x: x * pair.first + pair.second, lambda: setattr(pair, "second", ox.zeros(1)))
+
+
+class Wrapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+        self.seq = nn.Sequential(nn.ReLU(), nn.ReLU())
+        self.list = nn.ModuleList([nn.ReLU()])
+        self.dict = nn.ModuleDict({"a": nn.ReLU()})
+        self.shifts = nn.ParameterList([nn.Parameter(ox.ones(1))])
+
+    def forward(self, x: Any) -> Any:
+        y = self.seq(self.act(x))
+        for each in (*self.list, *self.dict.values()):
+            y = each(y)
+        for shift in self.shifts:
+            y = y + shift
+        return y
+
+
+CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "an entry": lambda m: m.seq.__setitem__(1, nn.Tanh()),
+    "append": lambda m: m.seq.append(nn.Tanh()),
+    "insert": lambda m: m.seq.insert(0, nn.Tanh()),
+    "del": lambda m: m.seq.__delitem__(1),
+    "append to a list": lambda m: m.list.append(nn.Tanh()),
+    "a new key": lambda m: m.dict.__setitem__("b", nn.Tanh()),
+    "pop": lambda m: m.dict.pop("a"),
+    "clear": lambda m: m.dict.clear(),
+    "behind the module's back": lambda m: m._modules.__setitem__("act", nn.Tanh()),
+    "a new key behind its back": lambda m: m.seq._modules.__setitem__("new", nn.Tanh()),
+    "a parameter": lambda m: m.shifts.append(nn.Parameter(ox.ones(1))),
+}
+
+
+@pytest.mark.parametrize("change", CONTAINERS)
+def test_containers(change: str) -> None:
+    module = Wrapped()
+    follows(module, lambda: CONTAINERS[change](module))
+
+
+class Asking(nn.Module):
+    gain = 1.0
+
+    def forward(self, x: Any) -> Any:
+        y = x * self.gain * getattr(self, "scale", 1.0)
+        return y + self.adapter if hasattr(self, "adapter") else y
+
+
+ABSENT: dict[str, Callable[[Any], Any]] = {
+    "a parameter": lambda m: setattr(m, "adapter", nn.Parameter(ox.ones(1))),
+    "a number": lambda m: setattr(m, "scale", 3.0),
+    "over the class": lambda m: setattr(m, "gain", 2.0),
+    "another forward": lambda m: setattr(m, "forward", lambda x: x * 7),
+}
+
+
+@pytest.mark.parametrize("change", ABSENT)
+def test_attributes_that_were_missing(change: str) -> None:
+    module = Asking()
+    follows(module, lambda: ABSENT[change](module))
+
+
+def test_attributes_that_were_missing_in_an_object() -> None:
+    class Plain:
+        gain = 1.0
+
+    plain = Plain()
+    follows(lambda x: x * plain.gain, lambda: setattr(plain, "gain", 2.0))
+    follows(lambda x: x * getattr(plain, "scale", 1.0), lambda: setattr(plain, "scale", 2.0))
+
+
+def test_a_tuple_or_dict_with_tensors_is_replaced() -> None:
+    state: dict[str, Any] = {"h": (ox.zeros(2), ox.zeros(2)), "n": (np.zeros(2), 0.0), "d": {"x": ox.zeros(2)}}
+
+    def function(x: Any) -> Any:
+        return x + state["h"][0] + state["n"][1] + state["d"]["x"]
+
+    follows(function, lambda: state.update(h=(ox.ones(2), ox.zeros(2))))
+    follows(function, lambda: state.update(n=(np.ones(2), -1.0)))
+    follows(function, lambda: state.update(d={"x": ox.ones(2)}))
+
+
+def test_an_object_whose_getattr_raises_anything() -> None:
+    class Config(dict[str, Any]):
+        __getattr__ = dict.__getitem__
+
+    config = Config(scale=2.0)
+    follows(lambda x: x * config.scale, lambda: config.update(scale=3.0))
+    held = {"config": config}
+    follows(lambda x: x * held["config"].scale, lambda: config.update(scale=4.0))
+    assert float(ox.compile(lambda x, c: x * c.scale)(ONE, config)) == 4.0
