@@ -11,14 +11,17 @@ import builtins
 import enum
 import gc
 import random as python_random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from ox.call_site import is_users_file
 from ox.core.generator import Generator
 from ox.core.tensor import TensorBase
 from ox.nn.base.module import Module
@@ -29,7 +32,8 @@ DEEPEST = 6
 LARGEST = 4096  # entries of a list or dict
 MISSING: Any = type("missing", (), {"__repr__": lambda self: "nothing"})()
 # what Python code of libraries keeps is its own affair
-OPAQUE = ("ox.", "numpy", "threading", "logging", "_thread", "io", "_io", "asyncio", "concurrent", "multiprocessing")
+OPAQUE = {"ox", "builtins", "dataclasses", "numpy", "threading", "logging", "_thread", "io", "_io", "asyncio",
+          "concurrent", "multiprocessing"}  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +84,15 @@ def _or_missing(held: dict[str, Any], name: str) -> Any:
     return held.get(name, MISSING)
 
 
+def is_users_module(name: str) -> bool:
+    """Whether a module of Python is the user's own, and no library."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return module is None or name == "__main__"
+    return is_users_file(file) and "site-packages" not in file
+
+
 def cell_contents(cell: Any) -> Any:
     """What a closure's cell holds; raises ValueError when it is empty."""
     return cell.cell_contents
@@ -88,6 +101,10 @@ def cell_contents(cell: Any) -> Any:
 def _has(value: Any, name: str) -> bool:
     """Whether there is an attribute, without `__getattr__`, which may do anything."""
     return name in getattr(value, "__dict__", ()) or hasattr(type(value), name)
+
+
+def _count(held: Any, _: Any) -> int:
+    return len(held)
 
 
 def _getter(owner: Any) -> Callable[[Any], Any]:
@@ -152,6 +169,8 @@ class PythonState:
         if isinstance(value, FunctionType) and depth <= DEEPEST and id(vars(value)) not in self._seen:
             self._seen[id(vars(value))] = vars(value)  # not the function: `visit_closure` asks for that
             self._visit_object(value, path, depth)
+        if isinstance(value, type):
+            self._visit_class(value, depth)
         if simple or id(value) in self._seen or depth > DEEPEST or isinstance(value, (np.ndarray, ModuleType)):
             return
         self._seen[id(value)] = value
@@ -174,7 +193,7 @@ class PythonState:
             return
         elif _has(value, "param_groups") and _has(value, "state"):
             self._visit_optimizer(value, path, depth)
-        elif not str(type(value).__module__).startswith(OPAQUE):
+        elif str(type(value).__module__).partition(".")[0] not in OPAQUE:
             self._visit_object(value, path, depth)
 
     def visit_function(self, frame: Any, names: Sequence[str]) -> None:
@@ -183,8 +202,11 @@ class PythonState:
         for name in names:
             if name in known:
                 self.visit(known[name], (known.__getitem__, name, name, name, False))
+                self._visit_names(known[name], name, code.co_names)
             elif not hasattr(builtins, name):  # the call sets it
                 self.places.append(Place(partial(_or_missing, known), name, name, name, False, MISSING))
+        for name in code.co_names:  # of an import inside
+            self._visit_names(sys.modules.get(name), name, code.co_names)
         if code.co_freevars:
             for function in gc.get_referrers(code):
                 if isinstance(function, FunctionType):
@@ -193,7 +215,10 @@ class PythonState:
     def visit_self(self, frame: Any, library: bool) -> None:
         """Note what the object holds whose method begins now; of a library only modules."""
         code = frame.f_code
-        if code.co_argcount and code.co_varnames[0] == "self":
+        first = code.co_varnames[0] if code.co_argcount else ""
+        if first == "cls" and isinstance(frame.f_locals.get("cls"), type):
+            self._visit_class(frame.f_locals["cls"], 0)
+        if first == "self":
             value = frame.f_locals.get("self")
             if library and not isinstance(value, Module):
                 return
@@ -211,6 +236,29 @@ class PythonState:
             except ValueError:  # nothing is in it yet
                 continue
             self.visit(value, (cell_contents, cell, name, name, False))
+            self._visit_names(value, name, function.__code__.co_names)
+
+    def _visit_names(self, module: Any, path: str, names: Sequence[str], depth: int = 0) -> None:
+        """What a function may read of one of the user's own modules, if it is one: what has these names."""
+        if isinstance(module, ModuleType) and is_users_module(module.__name__) and depth < 3:
+            held = vars(module)
+            for name in names:
+                if name in held:
+                    self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), 1)
+                    self._visit_names(held[name], f"{path}.{name}", names, depth + 1)
+
+    def _visit_class(self, kind: type, depth: int) -> None:
+        """The attributes of a class and of its bases, as far as they are the user's own."""
+        for each in kind.__mro__:
+            if id(each) in self._seen or not is_users_module(each.__module__) or issubclass(each, enum.Enum):
+                continue
+            self._seen[id(each)] = each
+            held = vars(each)
+            for name, value in list(held.items()):
+                if not name.startswith("__") or isinstance(value, FunctionType):
+                    self.visit(value, (held.__getitem__, name, f"{each.__name__}.{name}", name, False), depth + 1)
+            count = partial(_count, held)
+            self.places.append(Place(count, None, f"the number of attributes of {each.__name__}", "", False, len(held)))
 
     def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
         if len(owner) <= LARGEST:
@@ -218,6 +266,7 @@ class PythonState:
                 self.visit(owner[key], (get, key, f"{path}[{key!r}]", "", False), depth + 1)
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
+        self._visit_class(type(value), depth)
         held = getattr(value, "__dict__", None)
         if isinstance(held, dict):
             self.held.append((held, frozenset(held), path or type(value).__name__))
@@ -246,11 +295,16 @@ class PythonState:
         for kind in ("_parameters", "_buffers", "_modules"):
             self.places.append(Place(held.__getitem__, kind, f"{path}.{kind}", "", True, held[kind]))
         if own:  # what writes `_modules` itself is not counted
-            get, inside = _noted(lambda: [*own, *map(id, own.values())])
-            self.places.append(Place(get, None, f"a module in {path}", "", False, inside))
+            keys, modules = [*own], [*own.values()]
+
+            def inside(_: Any) -> list[Any]:
+                return modules if [*own] == keys and all(map(is_, own.values(), modules)) else [*own.values()]
+
+            self.places.append(Place(inside, None, f"a module in {path}", "", False, modules))
 
     def _visit_module(self, module: Module, path: str, depth: int) -> None:
         self.modules[id(module)] = module
+        self._visit_class(type(module), depth)
         held = vars(module)
         self.held.append((held, frozenset(held), path))
         hooks = held.get("_hooks")

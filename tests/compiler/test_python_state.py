@@ -75,7 +75,8 @@ def test_changes_between_steps_of_a_training(change: Callable[[Any, Any], Any]) 
 
 def test_one_tensor_under_two_names() -> None:
     class Pair:
-        first = second = ONE
+        first: Any
+        second: Any
 
     pair = Pair()
     pair.first = pair.second = ox.full((1,), 2.0)
@@ -172,3 +173,56 @@ def test_an_object_whose_getattr_raises_anything() -> None:
     held = {"config": config}
     follows(lambda x: x * held["config"].scale, lambda: config.update(scale=4.0))
     assert float(ox.compile(lambda x, c: x * c.scale)(ONE, config)) == 4.0
+
+
+class Settings:
+    scale = 1.0
+    table = {"shift": 0.0}  # noqa: RUF012
+
+    @classmethod
+    def scaled(cls, x: Any) -> Any:
+        return x * cls.scale
+
+
+class Special(Settings):
+    pass
+
+
+class Reading(nn.Module):
+    k = 1.0
+
+    def forward(self, x: Any) -> Any:
+        return self.more(x * self.k)
+
+    def more(self, x: Any) -> Any:
+        return x
+
+
+def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    follows(lambda x: x * Settings.scale, lambda: monkeypatch.setattr(Settings, "scale", 2.0))
+    follows(lambda x: x * Special.scale, lambda: monkeypatch.setattr(Settings, "scale", 3.0))
+    follows(lambda x: Special.scaled(x), lambda: monkeypatch.setattr(Special, "scale", 4.0, raising=False))
+    follows(lambda x: x + Settings.table["shift"], lambda: monkeypatch.setitem(Settings.table, "shift", 1.0))
+    module = Reading()
+    follows(module, lambda: monkeypatch.setattr(Reading, "k", 2.0))
+    follows(module, lambda: monkeypatch.setattr(Reading, "more", lambda self, x: x + 5))
+    special = Special()
+    follows(lambda x: x * special.scale, lambda: monkeypatch.setattr(Special, "scale", 5.0))
+
+
+def test_attributes_of_ones_own_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    text = "scale = 1.0\nclass Cfg:\n    def __init__(self): self.k = 1.0\ncfg = Cfg()\n"
+    (tmp_path / "iosettings_of_a_test.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import iosettings_of_a_test as settings  # type: ignore[import-not-found]
+
+    def inside(x: Any) -> Any:
+        import iosettings_of_a_test
+
+        return x * iosettings_of_a_test.scale
+
+    follows(lambda x: x * settings.scale, lambda: setattr(settings, "scale", 2.0))
+    follows(inside, lambda: setattr(settings, "scale", 3.0))
+    follows(lambda x: x * settings.cfg.k, lambda: setattr(settings.cfg, "k", 3.0))
+    cfg = settings.cfg
+    follows(lambda x: x * cfg.k, lambda: setattr(cfg, "k", 4.0))
