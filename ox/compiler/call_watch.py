@@ -9,6 +9,7 @@ import random as python_random
 import sys
 from collections import deque
 from datetime import date
+from collections.abc import Iterator
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -47,9 +48,16 @@ def globals_of(code: CodeType) -> tuple[str, ...]:
     return tuple({str(i.argval) for i in dis.get_instructions(code) if i.opname in wanted})
 
 
+def _texts(code: CodeType) -> Iterator[str]:
+    """The constants that may name an attribute for `getattr`."""
+    return (each for each in code.co_consts if isinstance(each, str))
+
+
 @cache
 def reads_arrays(code: CodeType) -> bool:
     """Whether a function reads ``x.array``, which no recording sees; ``numpy.array(...)`` is none of that."""
+    if "getattr" in code.co_names and "array" in code.co_consts:
+        return True
     before = ""
     for i in dis.get_instructions(code):
         if i.opname == "LOAD_ATTR" and i.argval == "array" and before not in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -63,12 +71,14 @@ class CallWatch:
 
     Attributes:
         names: every name in the code that ran.
+        own_names: those in code that is neither ox's nor of Python's library.
         effect: the first thing that cannot be repeated, with its line; None when there was none.
     """
 
     def __init__(self, state: PythonState) -> None:
         self.state = state
         self.names: set[str] = set()
+        self.own_names: set[str] = set()
         self.effect: tuple[str, str] | None = None
         self._codes: set[CodeType] = set()
         self._before: Any = None
@@ -103,10 +113,17 @@ class CallWatch:
             if is_users_file(code.co_filename):
                 library = "site-packages" in code.co_filename
                 self.state.visit_self(frame, library)
+                if first:
+                    self.own_names.update(code.co_names, code.co_freevars, _texts(code))
                 if first and not library:
                     self.state.visit_function(frame, globals_of(code))
                     if reads_arrays(code):
                         self._note(frame, "`.array` is read, which a recording does not see")
+            elif code.co_name == "__getitem__" and frame.f_globals.get("__name__") == "os":
+                caller = frame.f_back
+                while caller is not None and caller.f_globals.get("__name__") in ("os", "collections.abc"):
+                    caller = caller.f_back
+                self._note(caller, "os.environ is read")
             elif first and code.co_name in LOGGING and frame.f_globals.get("__name__") == "logging":
                 self._note(frame.f_back, f"logging.{code.co_name}() is called")
         elif event == "c_call" and self.effect is None:

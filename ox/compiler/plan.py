@@ -71,6 +71,8 @@ class Plan:
         argument_writes = {i for i in self._written if i < self._count}
         self._check_memory = bool(self._written) and (bool(argument_writes) or self._count > 0)
         self._memory: set[int] = set()
+        self._known = set(map(id, trace.known))
+        self._strides = [e.array.strides for e in trace.capture.arguments] if trace.strides else None
 
     # -- guards ------------------------------------------------------------------------------------------------
 
@@ -105,6 +107,10 @@ class Plan:
                 return "an argument whose gradient is computed inside has a history"
         if self._walked and any(has_hooks(t.node) for t in tensors if t.node is not None):
             return "an argument has hooks"
+        if not self._known.isdisjoint(map(id, tensors)):
+            return "an argument is also a tensor that the code reads by another name"
+        if self._strides is not None and self._strides != [t.array.strides for t in tensors]:
+            return "an argument lies differently in memory"
         if CHANGES.count != self._changes:
             count = CHANGES.count
             reason = self._broken_structure()

@@ -12,11 +12,16 @@ import enum
 import gc
 import random as python_random
 import sys
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from operator import is_
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from threading import local
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,7 +34,7 @@ from ox.nn.base.module import Module
 SIMPLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.generic, type, range, slice, enum.Enum)
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 DEEPEST = 6
-LARGEST = 4096  # entries of a list or dict
+LARGEST = 4096  # entries of a list, dict or set, and bytes of an array, that are compared at each call
 MISSING: Any = type("missing", (), {"__repr__": lambda self: "nothing"})()
 # what Python code of libraries keeps is its own affair
 OPAQUE = {"ox", "builtins", "dataclasses", "numpy", "threading", "logging", "_thread", "io", "_io", "asyncio",
@@ -84,13 +89,25 @@ def _or_missing(held: dict[str, Any], name: str) -> Any:
     return held.get(name, MISSING)
 
 
+def _context_value(variable: ContextVar[Any]) -> Any:
+    try:
+        return variable.get()
+    except LookupError:
+        return MISSING
+
+
+def is_own_code(file: str) -> bool:
+    """Whether code is the user's own, and of no installed library."""
+    return is_users_file(file) and "site-packages" not in file
+
+
 def is_users_module(name: str) -> bool:
     """Whether a module of Python is the user's own, and no library."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     if file is None:
         return module is None or name == "__main__"
-    return is_users_file(file) and "site-packages" not in file
+    return is_own_code(file)
 
 
 def cell_contents(cell: Any) -> Any:
@@ -138,12 +155,19 @@ class PythonState:
         self.optimizers: list[tuple[Any, set[Any]]] = []  # their states, with the keys at the beginning
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
         self.held: list[tuple[dict[str, Any], frozenset[str], str]] = []  # attributes, with their names at first
+        self.unknown: dict[int, tuple[Any, str, tuple[str, ...]]] = {}  # what is not compared, why, and within what
+        self._within: list[str] = []  # the names that lead to what is visited now
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
 
     # -- the walk ----------------------------------------------------------------------------------------------
 
     def visit(self, value: Any, place: tuple[Callable[[Any], Any], Any, str, str, bool] | None, depth: int = 0) -> None:
         """Note a value, where it stands, and what it holds."""
+        self._within.append("" if place is None else place[3])
+        self._visit(value, place, depth)
+        self._within.pop()
+
+    def _visit(self, value: Any, place: tuple[Callable[[Any], Any], Any, str, str, bool] | None, depth: int) -> None:
         path = "" if place is None else place[2]
         if isinstance(value, TensorBase):
             if place is not None:
@@ -157,7 +181,12 @@ class PythonState:
             kept = value
             if isinstance(value, np.ndarray):
                 self.arrays[id(value)] = Place(*place, value)
-                kept = value.copy() if value.nbytes <= LARGEST else value
+                place = (*place[:4], False)  # what writes into it is not counted
+                kept = value
+                if value.nbytes <= LARGEST:
+                    kept = value.copy()
+                else:
+                    self._note_unknown(value, f"{path} is an array of NumPy of {value.nbytes:,} bytes")
             elif isinstance(value, (np.random.Generator, np.random.RandomState, python_random.Random)):
                 self._visit_random(value, place)
                 return
@@ -171,22 +200,33 @@ class PythonState:
             self._visit_object(value, path, depth)
         if isinstance(value, type):
             self._visit_class(value, depth)
-        if simple or id(value) in self._seen or depth > DEEPEST or isinstance(value, (np.ndarray, ModuleType)):
+        if isinstance(value, FunctionType) and is_own_code(value.__code__.co_filename):
+            self.visit_closure(value, depth + 1)
+        if simple or id(value) in self._seen or isinstance(value, (np.ndarray, ModuleType)):
+            return
+        if depth > DEEPEST:
+            self._note_unknown(value, f"{path} lies more than {DEEPEST} objects deep")
             return
         self._seen[id(value)] = value
+        self.unknown.pop(id(value), None)
         if isinstance(value, partial):
             for name in ("func", "args", "keywords"):
                 self.visit(getattr(value, name), (_getter(value), name, f"{path}.{name}", "", False), depth + 1)
         elif isinstance(value, Module):
             self._visit_module(value, path or type(value).__name__, depth)
-        elif isinstance(value, dict):
+        elif isinstance(value, (dict, MappingProxyType)):
             self._visit_entries(value, value.__getitem__, list(value), path, depth)
-            self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
-        elif isinstance(value, (list, tuple)):
+            self._note_keys(value, path)
+        elif isinstance(value, (list, tuple, deque)):
             self._visit_entries(value, value.__getitem__, range(len(value)), path, depth)
             self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
-        elif isinstance(value, (set, frozenset)):
-            self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
+        elif isinstance(value, (set, bytearray, array)):
+            self._note_contents(value, path)
+        elif isinstance(value, ContextVar):
+            self.visit(_context_value(value), (_context_value, value, f"{path}.get()", "", False), depth + 1)
+        elif type(value) is local:
+            for name in vars(value):
+                self.visit(getattr(value, name), (_getter(value), name, f"{path}.{name}", name, False), depth + 1)
         elif isinstance(value, Generator):
             self.generators[id(value)] = value, value.key, value.counter
         elif getattr(type(value), "_recorded_as_call", False):
@@ -225,17 +265,24 @@ class PythonState:
             if id(value) not in self._seen and not isinstance(value, (TensorBase, *SIMPLE)):
                 self.visit(value, None)
 
-    def visit_closure(self, function: FunctionType) -> None:
-        """The free variables of a function."""
-        if id(function) in self._seen:
+    def visit_closure(self, function: FunctionType, depth: int = 0) -> None:
+        """The free variables of a function, the defaults of its arguments, and its attributes."""
+        if id(function) in self._seen or depth > DEEPEST:
             return
         self._seen[id(function)] = function
+        for name in ("__defaults__", "__kwdefaults__"):
+            place = _getter(function), name, f"{function.__name__}.{name}", "", False
+            self.visit(getattr(function, name), place, depth)
+        held = vars(function)
+        for name in list(held):
+            place = held.__getitem__, name, f"{function.__name__}.{name}", name, False
+            self.visit(held[name], place, depth)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 value = cell.cell_contents
             except ValueError:  # nothing is in it yet
                 continue
-            self.visit(value, (cell_contents, cell, name, name, False))
+            self.visit(value, (cell_contents, cell, name, name, False), depth)
             self._visit_names(value, name, function.__code__.co_names)
 
     def _visit_names(self, module: Any, path: str, names: Sequence[str], depth: int = 0) -> None:
@@ -261,9 +308,35 @@ class PythonState:
             self.places.append(Place(count, None, f"the number of attributes of {each.__name__}", "", False, len(held)))
 
     def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
-        if len(owner) <= LARGEST:
+        if len(owner) > LARGEST:
+            self._note_unknown(owner, f"{path} is a {type(owner).__name__} of {len(owner):,} entries")
+        else:
             for key in keys:
                 self.visit(owner[key], (get, key, f"{path}[{key!r}]", "", False), depth + 1)
+
+    def _note_keys(self, value: Any, path: str) -> None:
+        """Note the keys of a dict, in their order. Tensors may be among them, so they are not compared by value."""
+        keys = [*value]
+
+        def get(_: Any) -> list[Any]:
+            return keys if len(value) == len(keys) and all(map(is_, value, keys)) else [*value]
+
+        self.places.append(Place(get, None, f"a key of {path}", "", False, keys))
+
+    def _note_contents(self, value: Any, path: str) -> None:
+        """Note what is in a set, or in an array of Python."""
+        if len(value) > LARGEST:
+            self._note_unknown(value, f"{path} is a {type(value).__name__} of {len(value):,} entries")
+            return
+        known = copy(value)
+
+        def get(_: Any) -> Any:
+            return known if value == known else copy(value)
+
+        self.places.append(Place(get, None, f"the contents of {path}", "", False, known))
+
+    def _note_unknown(self, value: Any, what: str) -> None:
+        self.unknown[id(value)] = value, what, tuple(filter(None, self._within))
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
         self._visit_class(type(value), depth)

@@ -32,7 +32,7 @@ from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
 from ox.ops.control.sequence import OfSequences
 from ox.optim.lr_scheduler.base import reads_are_told
-from ox.tensors.tensor import Tensor
+from ox.tensors.tensor import OWN, Tensor
 
 
 @dataclass(eq=False)
@@ -58,6 +58,8 @@ class Trace:
     gradients: list[tuple[Value, Value, set[int]]]  # the value of a source, its gradient, the results that it is in
     places: list[Place]
     settings: list[tuple[Any, str]]  # parameter groups
+    known: list[Any]  # tensors that the code reads by a name of its own: an argument may be the same one
+    strides: bool  # whether the code asks how its tensors lie in memory
     grads_before: list[tuple[Tensor, Any]]
 
     def argument_of(self, tensor: Tensor) -> int | None:
@@ -189,7 +191,14 @@ def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensor
     for place in state.iterators:
         if place.name in watch.names:
             capture.give_up(f"{place.path} is an iterator", "")
+    for value, what, within in state.unknown.values():
+        # an array that is the memory of a tensor is read at each call
+        if watch.own_names.issuperset(within) and id(value) not in capture.externals:
+            capture.give_up(f"{what}, which is not compared at each call", "")
     for tensor in tensors:
+        added = [name for name in vars(tensor).keys() - OWN if name in watch.own_names]
+        if added:
+            capture.give_up(f"the attribute '{added[0]}' of an argument is read", "")
         if id(tensor) in state.tensors:
             capture.give_up(f"an argument is also {state.tensors[id(tensor)][0].path}", "")
     for generator, key, counter in state.generators.values():
@@ -251,6 +260,8 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         [source for source in sources if source[0] in numbers or source[0] in arguments],
         [place for place in state.relevant(watch.names) if place.key is not None or place.path],
         state.settings,
+        [places[0].value for places in state.tensors.values() if any(p.name in watch.own_names for p in places)],
+        not watch.own_names.isdisjoint(("is_contiguous", "stride")),
         replaced if capture.undo else [],
     )
 

@@ -24,6 +24,7 @@ class Parameter(Tensor):
             self.requires_grad = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        self._refuse_under_recording("copy")
         copy = Parameter(self.array.copy(), self.requires_grad)
         memo[id(self)] = copy
         return copy
@@ -47,6 +48,7 @@ class Buffer(Tensor):
         self.persistent = persistent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        self._refuse_under_recording("copy")
         copy = Buffer(self.array.copy(), persistent=self.persistent)
         memo[id(self)] = copy
         return copy

@@ -143,12 +143,13 @@ class Tensor(Methods, Aliases, TensorBase):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For `copy` and `pickle`: the array, whether it requires a gradient, and what a subclass added."""
+        self._refuse_under_recording("copy or pickle")
         if not self.is_leaf:
             raise GradientError(
                 "only a leaf can be copied with copy or pickle, for a copy has no history",
                 hint="x.clone(), or x.detach() first",
             )
-        added = {name: value for name, value in vars(self).items() if name not in _OWN}
+        added = {name: value for name, value in vars(self).items() if name not in OWN}
         return _rebuilt, (type(self), self.array, self.requires_grad, added)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -320,7 +321,7 @@ class NoLengthError(ArgumentError, TypeError):
     """`len` or iteration of a tensor of no dimensions: a TypeError too, as Python wants it."""
 
 
-_OWN = frozenset(("array", "node", "port", "_grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
+OWN = frozenset(("array", "node", "port", "_grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
 
 
 def _rebuilt(kind: type[Tensor], array: Any, requires_grad: bool, added: dict[str, Any]) -> Tensor:

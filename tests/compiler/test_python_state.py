@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
+from copy import copy, deepcopy
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,7 +41,7 @@ def losses(compiled: bool, change: Callable[[Any, Any], Any]) -> list[float]:
     model[2].bias = model[0].bias
     x = ox.ones(2, 3)
 
-    def step(x: ox.Tensor) -> ox.Tensor:
+    def step(x: Any) -> Any:
         adam.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
@@ -168,7 +174,7 @@ def test_an_object_whose_getattr_raises_anything() -> None:
     class Config(dict[str, Any]):
         __getattr__ = dict.__getitem__
 
-    config = Config(scale=2.0)
+    config: Any = Config(scale=2.0)
     follows(lambda x: x * config.scale, lambda: config.update(scale=3.0))
     held = {"config": config}
     follows(lambda x: x * held["config"].scale, lambda: config.update(scale=4.0))
@@ -226,3 +232,119 @@ def test_attributes_of_ones_own_modules(monkeypatch: pytest.MonkeyPatch, tmp_pat
     follows(lambda x: x * settings.cfg.k, lambda: setattr(settings.cfg, "k", 3.0))
     cfg = settings.cfg
     follows(lambda x: x * cfg.k, lambda: setattr(cfg, "k", 4.0))
+
+
+def test_arrays_of_numpy_that_are_written() -> None:
+    class Table(nn.Module):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.table = np.ones(size, np.float32)
+
+        def forward(self, x: Any) -> Any:
+            return x * ox.tensor(self.table)[:1]
+
+    small, large = Table(2), Table(5000)
+    follows(small, lambda: small.table.fill(5))
+    follows(large, lambda: large.table.fill(5), recorded=False)
+    table = np.ones(5000, np.float32)
+    follows(lambda x: x * ox.from_numpy(table)[:1], lambda: table.fill(6))  # its memory is read at each call
+    follows(lambda x: x * ox.tensor(table)[:1], lambda: table.fill(7), recorded=False)
+
+
+def test_what_is_too_large_or_deep_to_compare() -> None:
+    numbers = [1.0] * 5000
+    follows(lambda x: x * numbers[3], lambda: numbers.__setitem__(3, 2.0), recorded=False)
+    deep: Any = {"scale": 1.0}
+    inner = deep
+    for _ in range(9):
+        deep = {"inner": deep}
+
+    def function(x: Any) -> Any:
+        found = deep
+        while "inner" in found:
+            found = found["inner"]
+        return x * found["scale"]
+
+    follows(function, lambda: inner.update(scale=2.0), recorded=False)
+
+
+def test_what_the_code_does_not_name_may_be_large() -> None:
+    class Run:
+        def __init__(self) -> None:
+            self.scale, self.unread = 2.0, {"losses": [0.0] * 5000}
+
+        def step(self, x: Any) -> Any:
+            return x * self.scale
+
+    run = Run()
+    follows(run.step, lambda: setattr(run, "scale", 3.0))
+
+
+variable: ContextVar[float] = ContextVar("variable", default=1.0)
+
+
+def helper(x: Any, options: dict[str, float] = {"scale": 1.0}) -> Any:  # noqa: B006
+    return x * options["scale"] * helper.factor  # type: ignore[attr-defined]
+
+
+helper.factor = 1.0  # type: ignore[attr-defined]
+
+
+def test_other_holders_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, order, queue, raw = {"a", "b"}, {"x": 1.0, "y": 2.0}, deque([1.0, 2.0], 2), bytearray(b"ab")
+    mapping, local = MappingProxyType(order), threading.local()
+    local.scale = 1.0
+    follows(lambda x: x * ("c" in names), lambda: names.symmetric_difference_update({"a", "c"}))
+    follows(lambda x: x * next(iter(order.values())), lambda: order.update(x=order.pop("x")))
+    follows(lambda x: x * mapping["x"], lambda: order.update(x=5.0))
+    follows(lambda x: x * queue[0], lambda: queue.append(7.0))
+    follows(lambda x: x * raw[0], lambda: raw.__setitem__(0, 3))
+    follows(lambda x: x * local.scale, lambda: setattr(local, "scale", 2.0))
+    follows(lambda x: x * variable.get(), lambda: variable.set(2.0))
+    follows(lambda x: helper(x), lambda: helper.__defaults__[0].update(scale=2.0))  # type: ignore[index]
+    follows(lambda x: helper(x), lambda: monkeypatch.setattr(helper, "factor", 3.0))
+
+
+READS: list[Callable[[], Any]] = [
+    lambda: os.environ["A_TEST"],
+    lambda: os.environ.get("A_TEST"),
+    lambda: os.getenv("A_TEST"),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_the_environment_is_not_compared(monkeypatch: pytest.MonkeyPatch, read: Callable[[], Any]) -> None:
+    monkeypatch.setenv("A_TEST", "1")
+    follows(lambda x: x * float(read()), lambda: monkeypatch.setenv("A_TEST", "2"), recorded=False)
+
+
+def test_what_is_asked_of_an_argument() -> None:
+    known = ox.full((2,), 2.0)
+    compiled = ox.compile(lambda x: x * 2 if x is known else x * 3)
+    x = ox.ones(2)
+    assert [compiled(each).tolist() for each in (x, x, known, x)] == [[3, 3], [3, 3], [4, 4], [3, 3]]
+
+    lying = ox.compile(lambda x: x * 2 if x.is_contiguous() else x * 3)
+    columns = ox.from_numpy(np.asfortranarray(np.ones((2, 3), np.float32)))
+    rows = ox.ones(2, 3)
+    assert [float(lying(each)[0, 0]) for each in (rows, rows, columns, columns, rows)] == [2, 2, 3, 3, 2]
+
+    marked = ox.compile(lambda x: x * x.scale)
+    for scale in (1.0, 1.0, 2.0, 3.0):
+        setattr(x, "scale", scale)  # noqa: B010
+        assert marked(x).tolist() == [scale, scale]
+
+
+BAKED: list[Callable[[Any], Any]] = [
+    lambda x: deepcopy(x) * 2,
+    lambda x: copy(x) * 2,
+    lambda x: x * float(getattr(x, "array")[0]),  # noqa: B009
+]
+
+
+@pytest.mark.parametrize("function", BAKED)
+def test_values_of_an_argument_are_not_baked(function: Callable[[Any], Any]) -> None:
+    compiled = ox.compile(function)
+    for value in (1.0, 1.0, 5.0):
+        x = ox.full((1,), value)
+        assert compiled(x).tolist() == function(x).tolist()
