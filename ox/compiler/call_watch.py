@@ -8,8 +8,8 @@ import io
 import random as python_random
 import sys
 from collections import deque
-from datetime import date
 from collections.abc import Iterator
+from datetime import date
 from functools import cache
 from types import CodeType
 from typing import Any

@@ -11,7 +11,6 @@ from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.capture import has_hooks
 from ox.compiler.python_state import Place, same, setting_signature
 from ox.compiler.split import split
-from ox.compiler.states import State
 from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES
 from ox.core.node import Leaf
@@ -49,7 +48,7 @@ class Plan:
         self._count = len(trace.arguments)
         states = trace.states
         self._fixed = [(i, s) for i, s in enumerate(states) if s.tensor is not None]
-        self._placed = [(p.get, p.key, p.value) for s in states for p in s.places]
+        self._placed = [(p.get, p.key, p.value, p.path) for s in states for p in s.places]
         self._read = [(s.read, s.argument) for s in states]
         self._arrays: list[Any] = [None] * len(states)
         self._kinds = [(s.value.dtype, s.value.shape) for s in states]
@@ -78,13 +77,13 @@ class Plan:
 
     def broken(self, tensors: list[Tensor]) -> str | None:
         """Why the recording does not fit a call of the same signature; None if it does."""
-        for get, key, expected in self._placed:
+        for get, key, expected, path in self._placed:
             try:
                 now = get(key)
             except (LookupError, ValueError, AttributeError):
                 now = None
             if now is not expected:
-                return f"{_path_of(self.trace.states, get, key)} was replaced"
+                return f"{path} was replaced"
         for get, key, expected, place in self._quick:
             try:
                 now = get(key)
@@ -241,13 +240,6 @@ class Plan:
         if self.backward is not None:
             lines += [f"{self.engine.name}, backward: {line}" for line in self.backward.explain()]
         return lines
-
-
-def _path_of(states: list[State], get: Any, key: Any) -> str:
-    for place in (place for state in states for place in state.places):
-        if place.get == get and place.key == key:
-            return place.path
-    return "a tensor"
 
 
 def _changed(place: Place, now: Any) -> str:

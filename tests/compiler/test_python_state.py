@@ -89,6 +89,17 @@ def test_one_tensor_under_two_names() -> None:
     follows(lambda x: x * pair.first + pair.second, lambda: setattr(pair, "second", ox.zeros(1)))
 
 
+def test_one_tensor_in_two_variables() -> None:
+    z = ox.ones(2)
+    other = z
+
+    def rebind() -> None:
+        nonlocal other
+        other = ox.zeros(2)
+
+    follows(lambda x: x * z + other, rebind)
+
+
 class Wrapped(nn.Module):
     def __init__(self) -> None:
         super().__init__()
