@@ -1,6 +1,6 @@
 """`ox.compile`: `capture.py` records a call while it runs, `trace.py` makes of it what later calls run, `plan.py`
 guards and runs that in an engine. `torch.compile` and `torch.compiler`.
-Imports ox.nn, ox.optim, ox.engines and floors below."""
+Imports ox.nn, ox.engines and floors below."""
 
 from __future__ import annotations
 

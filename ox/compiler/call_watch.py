@@ -115,6 +115,7 @@ class CallWatch:
                 self.state.visit_self(frame, library)
                 if first:
                     self.own_names.update(code.co_names, code.co_freevars, _texts(code))
+                    self.names.update(_texts(code))
                 if first and not library:
                     self.state.visit_function(frame, globals_of(code))
                     if reads_arrays(code):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
-from ox.compiler.python_state import Place, cell_contents
+from ox.compiler.place import Place, cell_contents
 from ox.core.node import Node
 from ox.core.tensor import TensorBase
 

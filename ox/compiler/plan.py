@@ -9,7 +9,8 @@ from typing import Any
 from ox.autograd.accumulate_grad import owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.capture import has_hooks
-from ox.compiler.python_state import Place, same, setting_signature
+from ox.compiler.place import Place, same
+from ox.compiler.signature import setting_signature
 from ox.compiler.split import split
 from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES

@@ -15,128 +15,44 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
-from operator import is_
 from threading import local
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from ox.call_site import is_users_file
+from ox.compiler.place import (
+    MISSING,
+    SIMPLE,
+    Place,
+    cell_contents,
+    context_value,
+    count,
+    entries_of,
+    getter,
+    has,
+    hooks_of,
+    is_own_code,
+    is_users_module,
+    noted,
+    or_missing,
+    random_state,
+    step_hooks,
+)
 from ox.core.generator import Generator
 from ox.core.tensor import TensorBase
 from ox.nn.base.module import Module
 
-SIMPLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.generic, type, range, slice, enum.Enum)
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 DEEPEST = 6
 LARGEST = 4096  # entries of a list, dict or set, and bytes of an array, that are compared at each call
-MISSING: Any = type("missing", (), {"__repr__": lambda self: "nothing"})()
 # what Python code of libraries keeps is its own affair
 OPAQUE = {"ox", "builtins", "dataclasses", "numpy", "threading", "logging", "_thread", "io", "_io", "asyncio",
           "concurrent", "multiprocessing"}  # fmt: skip
-
-
-@dataclass(eq=False, slots=True)
-class Place:
-    """Where a value stands: `get(key)` is it now."""
-
-    get: Callable[[Any], Any]
-    key: Any
-    path: str
-    name: str  # what code must name to read it; empty for an entry of a container
-    module: bool  # an attribute of a Module, whose changes are counted
-    value: Any  # that of the walk
-
-    def now(self) -> Any:
-        """The value now, MISSING when there is none."""
-        try:
-            return self.get(self.key)
-        except (LookupError, AttributeError, ValueError):
-            return MISSING
-
-    def changed(self) -> bool:
-        """Whether there is another value by now."""
-        return not same(self.value, self.now())
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two simple values are the same for Python code: of one type, equal, and with the sign of a zero.
-
-    Entries of tuples and dicts that are not simple have to be the same object.
-    """
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, float):
-        return bool(one.hex() == other.hex())
-    if isinstance(one, np.ndarray):
-        kinds = one.shape == other.shape and one.dtype == other.dtype
-        return bool(kinds and one.tobytes() == other.tobytes())
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict):
-        return [*one] == [*other] and all(map(same, one.values(), other.values()))
-    return isinstance(one, (*SIMPLE, frozenset)) and bool(one == other)
-
-
-def _or_missing(held: dict[str, Any], name: str) -> Any:
-    return held.get(name, MISSING)
-
-
-def _context_value(variable: ContextVar[Any]) -> Any:
-    try:
-        return variable.get()
-    except LookupError:
-        return MISSING
-
-
-def is_own_code(file: str) -> bool:
-    """Whether code is the user's own, and of no installed library."""
-    return is_users_file(file) and "site-packages" not in file
-
-
-def is_users_module(name: str) -> bool:
-    """Whether a module of Python is the user's own, and no library."""
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return module is None or name == "__main__"
-    return is_own_code(file)
-
-
-def cell_contents(cell: Any) -> Any:
-    """What a closure's cell holds; raises ValueError when it is empty."""
-    return cell.cell_contents
-
-
-def _has(value: Any, name: str) -> bool:
-    """Whether there is an attribute, without `__getattr__`, which may do anything."""
-    return name in getattr(value, "__dict__", ()) or hasattr(type(value), name)
-
-
-def _count(held: Any, _: Any) -> int:
-    return len(held)
-
-
-def _getter(owner: Any) -> Callable[[Any], Any]:
-    return lambda name: getattr(owner, name)
-
-
-def _noted(read: Callable[[], Any]) -> tuple[Callable[[Any], Any], Any]:
-    """A getter for a Place, and its value: one object as long as what is read stays equal, which C compares."""
-    known = read()
-
-    def get(_: Any) -> Any:
-        now = read()
-        return known if now == known else now
-
-    return get, known
 
 
 class PythonState:
@@ -154,24 +70,46 @@ class PythonState:
         self.iterators: list[Place] = []
         self.optimizers: list[tuple[Any, set[Any]]] = []  # their states, with the keys at the beginning
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
-        self.held: list[tuple[dict[str, Any], frozenset[str], str]] = []  # attributes, with their names at first
-        self.unknown: dict[int, tuple[Any, str, tuple[str, ...]]] = {}  # what is not compared, why, and within what
-        self._within: list[str] = []  # the names that lead to what is visited now
+        self.unknown: dict[int, str] = {}  # what is not compared, by id, and why
+        self._owners: list[int] = [0]  # of what is visited now; the last one holds it
+        self._held: dict[int, list[tuple[int, str]]] = {}  # by owner: what it holds, and the names to read it by
+        self._reached: set[int] = set()
+        self._names: set[str] = set()
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
 
     # -- the walk ----------------------------------------------------------------------------------------------
 
     def visit(self, value: Any, place: tuple[Callable[[Any], Any], Any, str, str, bool] | None, depth: int = 0) -> None:
         """Note a value, where it stands, and what it holds."""
-        self._within.append("" if place is None else place[3])
-        self._visit(value, place, depth)
-        self._within.pop()
+        with self._inside(value, "" if place is None else place[3]) as owner:
+            self._visit(value, place, owner, depth)
 
-    def _visit(self, value: Any, place: tuple[Callable[[Any], Any], Any, str, str, bool] | None, depth: int) -> None:
+    @contextmanager
+    def _inside(self, value: Any, name: str = "") -> Iterator[int]:
+        """What is noted meanwhile belongs to the value, which its present owner holds under the name."""
+        owner = self._owners[-1]
+        self._held.setdefault(owner, []).append((id(value), name))
+        self._owners.append(id(value))
+        try:
+            yield owner
+        finally:
+            self._owners.pop()
+
+    def _add(self, place: Place) -> None:
+        place.owner = self._owners[-1]
+        self.places.append(place)
+
+    def _visit(
+        self,
+        value: Any,
+        place: tuple[Callable[[Any], Any], Any, str, str, bool] | None,
+        owner: int,
+        depth: int,
+    ) -> None:
         path = "" if place is None else place[2]
         if isinstance(value, TensorBase):
             if place is not None:
-                self.tensors.setdefault(id(value), []).append(Place(*place, value))
+                self.tensors.setdefault(id(value), []).append(Place(*place, value, owner))
                 if id(value) not in self._seen:
                     self.grads[id(value)] = value._grad
                 self._seen[id(value)] = value
@@ -192,12 +130,9 @@ class PythonState:
                 return
             elif hasattr(type(value), "__next__"):
                 self.iterators.append(Place(*place, value))
-            self.places.append(Place(*place, kept))
+            self.places.append(Place(*place, kept, owner))
         if isinstance(value, MethodType):
-            self.visit(value.__self__, None if place is None else (_getter(value), "__self__", path, "", False), depth)
-        if isinstance(value, FunctionType) and depth <= DEEPEST and id(vars(value)) not in self._seen:
-            self._seen[id(vars(value))] = vars(value)  # not the function: `visit_closure` asks for that
-            self._visit_object(value, path, depth)
+            self.visit(value.__self__, None if place is None else (getter(value), "__self__", path, "", False), depth)
         if isinstance(value, type):
             self._visit_class(value, depth)
         if isinstance(value, FunctionType) and is_own_code(value.__code__.co_filename):
@@ -211,7 +146,7 @@ class PythonState:
         self.unknown.pop(id(value), None)
         if isinstance(value, partial):
             for name in ("func", "args", "keywords"):
-                self.visit(getattr(value, name), (_getter(value), name, f"{path}.{name}", "", False), depth + 1)
+                self.visit(getattr(value, name), (getter(value), name, f"{path}.{name}", "", False), depth + 1)
         elif isinstance(value, Module):
             self._visit_module(value, path or type(value).__name__, depth)
         elif isinstance(value, (dict, MappingProxyType)):
@@ -219,19 +154,19 @@ class PythonState:
             self._note_keys(value, path)
         elif isinstance(value, (list, tuple, deque)):
             self._visit_entries(value, value.__getitem__, range(len(value)), path, depth)
-            self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
+            self._add(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
         elif isinstance(value, (set, bytearray, array)):
             self._note_contents(value, path)
         elif isinstance(value, ContextVar):
-            self.visit(_context_value(value), (_context_value, value, f"{path}.get()", "", False), depth + 1)
+            self.visit(context_value(value), (context_value, value, f"{path}.get()", "", False), depth + 1)
         elif type(value) is local:
             for name in vars(value):
-                self.visit(getattr(value, name), (_getter(value), name, f"{path}.{name}", name, False), depth + 1)
+                self.visit(getattr(value, name), (getter(value), name, f"{path}.{name}", name, False), depth + 1)
         elif isinstance(value, Generator):
             self.generators[id(value)] = value, value.key, value.counter
         elif getattr(type(value), "_recorded_as_call", False):
             return
-        elif _has(value, "param_groups") and _has(value, "state"):
+        elif has(value, "param_groups") and has(value, "state"):
             self._visit_optimizer(value, path, depth)
         elif str(type(value).__module__).partition(".")[0] not in OPAQUE:
             self._visit_object(value, path, depth)
@@ -244,7 +179,7 @@ class PythonState:
                 self.visit(known[name], (known.__getitem__, name, name, name, False))
                 self._visit_names(known[name], name, code.co_names)
             elif not hasattr(builtins, name):  # the call sets it
-                self.places.append(Place(partial(_or_missing, known), name, name, name, False, MISSING))
+                self._add(Place(partial(or_missing, known), name, name, name, False, MISSING))
         for name in code.co_names:  # of an import inside
             self._visit_names(sys.modules.get(name), name, code.co_names)
         if code.co_freevars:
@@ -262,16 +197,19 @@ class PythonState:
             value = frame.f_locals.get("self")
             if library and not isinstance(value, Module):
                 return
-            if id(value) not in self._seen and not isinstance(value, (TensorBase, *SIMPLE)):
+            if not isinstance(value, (TensorBase, *SIMPLE)):
                 self.visit(value, None)
 
     def visit_closure(self, function: FunctionType, depth: int = 0) -> None:
         """The free variables of a function, the defaults of its arguments, and its attributes."""
-        if id(function) in self._seen or depth > DEEPEST:
-            return
+        with self._inside(function):
+            if id(function) not in self._seen and depth <= DEEPEST:
+                self._visit_function(function, depth)
+
+    def _visit_function(self, function: FunctionType, depth: int) -> None:
         self._seen[id(function)] = function
         for name in ("__defaults__", "__kwdefaults__"):
-            place = _getter(function), name, f"{function.__name__}.{name}", "", False
+            place = getter(function), name, f"{function.__name__}.{name}", "", False
             self.visit(getattr(function, name), place, depth)
         held = vars(function)
         for name in list(held):
@@ -297,15 +235,16 @@ class PythonState:
     def _visit_class(self, kind: type, depth: int) -> None:
         """The attributes of a class and of its bases, as far as they are the user's own."""
         for each in kind.__mro__:
-            if id(each) in self._seen or not is_users_module(each.__module__) or issubclass(each, enum.Enum):
-                continue
-            self._seen[id(each)] = each
-            held = vars(each)
-            for name, value in list(held.items()):
-                if not name.startswith("__") or isinstance(value, FunctionType):
-                    self.visit(value, (held.__getitem__, name, f"{each.__name__}.{name}", name, False), depth + 1)
-            count = partial(_count, held)
-            self.places.append(Place(count, None, f"the number of attributes of {each.__name__}", "", False, len(held)))
+            with self._inside(each):
+                if id(each) in self._seen or not is_users_module(each.__module__) or issubclass(each, enum.Enum):
+                    continue
+                self._seen[id(each)] = each
+                held = vars(each)
+                for name, value in list(held.items()):
+                    if not name.startswith("__") or isinstance(value, FunctionType):
+                        self.visit(value, (held.__getitem__, name, f"{each.__name__}.{name}", name, False), depth + 1)
+                entries = partial(count, held)
+                self._add(Place(entries, None, f"the number of attributes of {each.__name__}", "", False, len(held)))
 
     def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
         if len(owner) > LARGEST:
@@ -316,12 +255,8 @@ class PythonState:
 
     def _note_keys(self, value: Any, path: str) -> None:
         """Note the keys of a dict, in their order. Tensors may be among them, so they are not compared by value."""
-        keys = [*value]
-
-        def get(_: Any) -> list[Any]:
-            return keys if len(value) == len(keys) and all(map(is_, value, keys)) else [*value]
-
-        self.places.append(Place(get, None, f"a key of {path}", "", False, keys))
+        get, keys = entries_of(value)
+        self._add(Place(get, None, f"a key of {path}", "", False, keys))
 
     def _note_contents(self, value: Any, path: str) -> None:
         """Note what is in a set, or in an array of Python."""
@@ -333,59 +268,54 @@ class PythonState:
         def get(_: Any) -> Any:
             return known if value == known else copy(value)
 
-        self.places.append(Place(get, None, f"the contents of {path}", "", False, known))
+        self._add(Place(get, None, f"the contents of {path}", "", False, known))
 
     def _note_unknown(self, value: Any, what: str) -> None:
-        self.unknown[id(value)] = value, what, tuple(filter(None, self._within))
+        self.unknown[id(value)] = what
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
         self._visit_class(type(value), depth)
         held = getattr(value, "__dict__", None)
         if isinstance(held, dict):
-            self.held.append((held, frozenset(held), path or type(value).__name__))
             self._note_names(held, path or type(value).__name__)
             for name in list(held):
                 self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), depth + 1)
         for kind in type(value).__mro__:
             slots = kind.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
-                place = Place(_getter(value), name, f"{path}.{name}", name, False, None)
+                place = Place(getter(value), name, f"{path}.{name}", name, False, None)
                 if name not in ("__dict__", "__weakref__") and (held := place.now()) is not MISSING:
                     self.visit(held, (place.get, name, place.path, name, False), depth + 1)
 
     def _note_names(self, held: dict[str, Any], path: str) -> None:
         """Note which attributes there are: code may ask for one that is missing, or find it in the class."""
-        get, names = _noted(lambda: frozenset(held))
-        self.places.append(Place(get, None, f"the list of attributes of {path}", "", False, names))
+        get, names = noted(lambda: frozenset(held))
+        self._add(Place(get, None, f"the list of attributes of {path}", "", False, names))
 
     def _note_module_names(self, module: Module, path: str) -> None:
         """The same of a module, and which modules are in it, in their order."""
         held = vars(module)
         own = held["_modules"]
         kinds = [held["_parameters"], held["_buffers"], own]
-        get, names = _noted(lambda: (held.keys() - {"_hooks"}, *map(tuple, kinds)))
-        self.places.append(Place(get, None, f"the list of attributes of {path}", "", True, names))
+        get, names = noted(lambda: (held.keys() - {"_hooks"}, *map(tuple, kinds)))
+        self._add(Place(get, None, f"the list of attributes of {path}", "", True, names))
         for kind in ("_parameters", "_buffers", "_modules"):
-            self.places.append(Place(held.__getitem__, kind, f"{path}.{kind}", "", True, held[kind]))
+            self._add(Place(held.__getitem__, kind, f"{path}.{kind}", "", True, held[kind]))
         if own:  # what writes `_modules` itself is not counted
-            keys, modules = [*own], [*own.values()]
-
-            def inside(_: Any) -> list[Any]:
-                return modules if [*own] == keys and all(map(is_, own.values(), modules)) else [*own.values()]
-
-            self.places.append(Place(inside, None, f"a module in {path}", "", False, modules))
+            get, keys = entries_of(own)
+            self._add(Place(get, None, f"a module in {path}", "", False, keys))
+            get, modules = entries_of(own.values())
+            self._add(Place(get, None, f"a module in {path}", "", False, modules))
 
     def _visit_module(self, module: Module, path: str, depth: int) -> None:
         self.modules[id(module)] = module
         self._visit_class(type(module), depth)
         held = vars(module)
-        self.held.append((held, frozenset(held), path))
-        hooks = held.get("_hooks")
-        count = 0 if hooks is None else _hook_count(hooks)
-        if count:
+        hooks = hooks_of(module)
+        if hooks:
             self.hooked.append(path)
-        self.places.append(Place(lambda _: _hooks_of(module), None, f"the hooks of {path}", "", True, count))
-        self.places.append(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
+        self._add(Place(lambda _: hooks_of(module), None, f"the hooks of {path}", "", True, hooks))
+        self._add(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
         self._note_module_names(module, path)
         for name in list(held):
             if name in ("_parameters", "_buffers", "_modules"):
@@ -410,34 +340,33 @@ class PythonState:
                 self.visit(tensors[name], (tensors.__getitem__, name, f"{inner}.{name}", "", False))
             params = group["params"]
             self.visit(params, (group.__getitem__, "params", f"{inner}.params", "", False), depth + 1)
-        count = len(value.param_groups)
-        self.places.append(Place(lambda _: len(value.param_groups), None, f"the groups of {inner}", "", False, count))
+        groups_now = len(value.param_groups)
+        self._add(Place(lambda _: len(value.param_groups), None, f"the groups of {inner}", "", False, groups_now))
         if hasattr(value, "_hooks"):
-            hooks = _step_hooks(value)
-            self.places.append(Place(lambda _: _step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))
+            hooks = step_hooks(value)
+            self._add(Place(lambda _: step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))
         for name, default in getattr(value, "defaults", {}).items():
             if isinstance(default, (*SIMPLE, tuple)):
                 get = value.defaults.get
-                self.places.append(Place(get, name, f"{inner}.defaults[{name!r}]", "defaults", False, default))
+                self._add(Place(get, name, f"{inner}.defaults[{name!r}]", "defaults", False, default))
         if not type(value).__module__.startswith("ox."):
             held = vars(value)
-            self.held.append((held, frozenset(held), inner))
             for name in held.keys() - {"param_groups", "state", "defaults"}:
                 self.visit(held[name], (held.__getitem__, name, f"{inner}.{name}", name, False), depth + 1)
         states = value.state
         self.optimizers.append((states, set(states)))
-        self.places.append(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
-        self.places.append(Place(_getter(value), "state", f"the state of {inner}", "", False, states))
+        self._add(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
+        self._add(Place(getter(value), "state", f"the state of {inner}", "", False, states))
         for p in list(states):
             own = states[p]
-            self.places.append(Place(states.get, p, f"the state of {inner}", "", False, own))
+            self._add(Place(states.get, p, f"the state of {inner}", "", False, own))
             if isinstance(own, dict):
                 for name in list(own):
                     self.visit(own[name], (own.__getitem__, name, f"{inner}.state[{name!r}]", "", False), depth + 1)
 
     def _visit_random(self, value: Any, place: Any) -> None:
-        self.places.append(Place(lambda _: _random_state(value), None, f"the state of {place[2]}", place[3], False,
-                                 _random_state(value)))  # fmt: skip
+        self._add(Place(lambda _: random_state(value), None, f"the state of {place[2]}", place[3], False,
+                                 random_state(value)))  # fmt: skip
 
     # -- what became of it -------------------------------------------------------------------------------------
 
@@ -445,48 +374,24 @@ class PythonState:
         """Whether the walk met this object: the call did not make it."""
         return id(value) in self._seen
 
-    def changed(self, names: set[str]) -> Iterator[str]:
-        """What the call changed, as far as the code that ran has a name for it."""
-        for place in self.relevant(names):
-            if place.changed():
-                yield place.path
-        for held, before, path in self.held:
-            for name in (held.keys() - before) & names:
-                yield f"{path}.{name}"
+    def reached(self, names: set[str]) -> set[int]:
+        """The ids of what code with these names can have come to."""
+        found, todo = {0}, [0]
+        while todo:
+            for held, name in self._held.get(todo.pop(), ()):
+                if held not in found and (not name or name in names):
+                    found.add(held)
+                    todo.append(held)
+        return found
 
-    def relevant(self, names: set[str] | None) -> Iterator[Place]:
-        """The places that the code which ran can have read, by the names in it; all of them for None."""
-        for place in self.places:
-            if names is None or not place.name or place.name in names:
-                yield place
+    def settle(self, names: set[str]) -> None:
+        """The call is over, and these names are in the code that ran."""
+        self._names, self._reached = names, self.reached(names)
 
+    def is_read(self, place: Place) -> bool:
+        """Whether the code that ran can have read it."""
+        return place.owner in self._reached and (not place.name or place.name in self._names)
 
-def _hook_count(hooks: Any) -> int:
-    kinds = ("pre", "post", "backward_pre", "backward", "last_operator")
-    return sum(len(getattr(hooks, kind)) for kind in kinds)
-
-
-def _hooks_of(module: Module) -> int:
-    hooks = vars(module).get("_hooks")
-    return 0 if hooks is None else _hook_count(hooks)
-
-
-def _step_hooks(optimizer: Any) -> int:
-    return len(optimizer._hooks("step_pre")) + len(optimizer._hooks("step_post"))
-
-
-def _random_state(value: Any) -> Any:
-    if isinstance(value, np.random.Generator):
-        return repr(value.bit_generator.state)
-    return repr(value.get_state() if isinstance(value, np.random.RandomState) else value.getstate())
-
-
-def setting_signature(group: Any) -> tuple[Any, ...]:
-    """What of a parameter group is no tensor: for fractions whether they are zero, everything else by value."""
-    return tuple(
-        [
-            (name, bool(value)) if isinstance(value, float) else (name, value)
-            for name, value in dict.items(group)
-            if name not in ("params", "param_names", "betas", "lr", "initial_lr", "max_lr", "min_lr")
-        ]
-    )
+    def relevant(self) -> Iterator[Place]:
+        """The places that the code which ran can have read."""
+        return filter(self.is_read, self.places)

@@ -109,3 +109,14 @@ def take_apart(result: Any, leaves: list[Any]) -> Rebuild:
         if len(fields) == len(dataclasses.fields(result)):
             return lambda made: kind(**{name: part(made) for name, part in fields.items()})
     raise Unusual(f"an object of the class {kind.__name__}")
+
+
+def setting_signature(group: Any) -> tuple[Any, ...]:
+    """What of a parameter group is no tensor: for fractions whether they are zero, everything else by value."""
+    return tuple(
+        [
+            (name, bool(value)) if isinstance(value, float) else (name, value)
+            for name, value in dict.items(group)
+            if name not in ("params", "param_names", "betas", "lr", "initial_lr", "max_lr", "min_lr")
+        ]
+    )

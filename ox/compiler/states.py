@@ -12,7 +12,8 @@ import numpy as np
 
 from ox.compiler.capture import Capture, External
 from ox.compiler.leftovers import places_of
-from ox.compiler.python_state import Place, PythonState
+from ox.compiler.place import Place
+from ox.compiler.python_state import PythonState
 from ox.graph.ir import Value
 
 
@@ -58,14 +59,13 @@ def states_of(
     state: PythonState,
     externals: list[External],
     kept: set[int],
-    names: set[str],
 ) -> list[State]:
     """Which tensors from outside outlive the call; the others are constants of the graph."""
     written = {value for _, value in updates_of(capture)}
     found: list[State] = []
     unknown: list[tuple[External, list[Any]]] = []
     for external in externals:
-        reader = _reader(capture, state, external, names)
+        reader = _reader(capture, state, external)
         if reader is not None:
             found.append(reader)
             continue
@@ -95,7 +95,7 @@ def states_of(
     return found
 
 
-def _reader(capture: Capture, state: PythonState, external: External, names: set[str]) -> State | None:
+def _reader(capture: Capture, state: PythonState, external: External) -> State | None:
     """How the tensor is read at each call, if it is known where it stands."""
     value = external.value
     for tensor in external.tensors:
@@ -106,8 +106,7 @@ def _reader(capture: Capture, state: PythonState, external: External, names: set
     known = [tensor for tensor in external.tensors if id(tensor) in state.tensors]
     if known:
         places = [place for tensor in known for place in state.tensors[id(tensor)]]
-        read = [place for place in places if not place.name or place.name in names]
-        return State(value, partial(_itself, known[0]), known[0], read or places)
+        return State(value, partial(_itself, known[0]), known[0], [*filter(state.is_read, places)] or places)
     for tensor in external.tensors:
         for places in state.tensors.values():
             owner = places[0].value

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from types import FunctionType, MethodType
 from typing import Any
@@ -17,22 +16,21 @@ from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import Capture, Reason
+from ox.compiler.checks import check_python, check_sizes, check_views, contents_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
 from ox.compiler.module_call import ModuleCall
-from ox.compiler.python_state import Place, PythonState
-from ox.compiler.signature import Rebuild, Unusual, describe, take_apart
+from ox.compiler.place import Place
+from ox.compiler.python_state import PythonState
+from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.compiler.states import State, states_of, updates_of
 from ox.compiler.undo import grads_before, restore_all, undo_all
 from ox.core.generator import Generator, default_generator
-from ox.core.mode import switch_mode
+from ox.core.mode import switch_mode, while_recording
 from ox.core.node import Leaf, Node, sequence
-from ox.core.operator import OPS, make_tensor
-from ox.core.subgraph import Control
+from ox.core.operator import make_tensor
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
-from ox.ops.control.sequence import OfSequences
-from ox.optim.lr_scheduler.base import reads_are_told
-from ox.tensors.tensor import OWN, Tensor
+from ox.tensors.tensor import Tensor
 
 
 @dataclass(eq=False)
@@ -114,16 +112,18 @@ def record(
     watch = CallWatch(state)
     start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
-    given = _contents(args, kwargs)
+    given = contents_of(args, kwargs)
     try:
         for tensor in tensors:
             capture.argument(tensor)
-        with own_cache(), switch_mode(recording=capture), reads_are_told(), watch:
+        with own_cache(), switch_mode(recording=capture), ExitStack() as told, watch:
+            for each in while_recording:
+                told.enter_context(each())
             result = function(*args, **kwargs)
-        _check_python(capture, state, watch, tensors)
-        if _contents(args, kwargs) != given:
+        check_python(capture, state, watch, tensors)
+        if contents_of(args, kwargs) != given:
             capture.give_up("an argument is changed by the call", "")
-        _check_views(capture, tensors)
+        check_views(capture, tensors)
         for tensor, history in zip(tensors, histories, strict=True):
             if (tensor.node, tensor.port) != history:
                 capture.give_up("an argument that requires a gradient is written in place")
@@ -136,24 +136,6 @@ def record(
         raise
     finally:
         capture.forget()
-
-
-def _check_views(capture: Capture, tensors: list[Tensor]) -> None:
-    """A view among the arguments is written through its root, which another call has not got."""
-    for tensor in tensors:
-        if tensor._base is not None and capture.is_written(tensor._base):
-            capture.give_up("an argument that is a view is written in place", "")
-
-
-def _contents(args: Any, kwargs: Any) -> Any:
-    """What lists, dicts and dataclasses among the arguments hold; None for something that no recording takes."""
-    tensors: list[Tensor] = []
-    objects: list[Any] = []
-    try:
-        parts = [describe(each, tensors, objects) for each in (args, kwargs)]
-    except Unusual:
-        return None
-    return parts, [id(t) for t in tensors]
 
 
 def _reason(capture: Capture) -> Reason:
@@ -170,45 +152,6 @@ def _visit_root(state: PythonState, root: Any) -> None:
         state.visit_closure(root)
     else:
         state.visit(root, None)
-
-
-def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor]) -> None:
-    """Give up for what Python code did that a graph does not repeat."""
-    for path in state.hooked:
-        capture.give_up(f"{path} has hooks", "")
-    if watch.effect is not None:
-        capture.give_up(watch.effect[0], watch.effect[1])
-    paths = {id(group): path for group, path in state.settings}
-    for group, name, value in capture.read_settings.values():
-        path = f"{paths.get(id(group), 'a parameter group')}[{name!r}]"
-        state.places.append(Place(partial(dict.get, group), name, path, "", False, value))
-    for path in state.changed(watch.names):
-        capture.give_up(f"{path} is changed by the call", "", again=True)
-    for place in (place for places in state.tensors.values() for place in places):
-        now = place.now() if not place.name or place.name in watch.names else place.value
-        if now is not place.value and not capture.is_made(now):  # what was made is found by `_check_leftovers`
-            capture.give_up(f"{place.path} is changed by the call", "", again=True)
-    for place in state.iterators:
-        if place.name in watch.names:
-            capture.give_up(f"{place.path} is an iterator", "")
-    for value, what, within in state.unknown.values():
-        # an array that is the memory of a tensor is read at each call
-        if watch.own_names.issuperset(within) and id(value) not in capture.externals:
-            capture.give_up(f"{what}, which is not compared at each call", "")
-    for tensor in tensors:
-        added = [name for name in vars(tensor).keys() - OWN if name in watch.own_names]
-        if added:
-            capture.give_up(f"the attribute '{added[0]}' of an argument is read", "")
-        if id(tensor) in state.tensors:
-            capture.give_up(f"an argument is also {state.tensors[id(tensor)][0].path}", "")
-    for generator, key, counter in state.generators.values():
-        began = capture.random.get(id(generator))
-        if generator.key is not key or (began is not None and began[2] is not counter):
-            capture.give_up("a generator is seeded inside", "")
-        elif generator.counter is not counter and began is None:
-            capture.give_up("random numbers are drawn that a recording does not see", "")
-    if not capture.random.keys() <= state.generators.keys():
-        capture.give_up("a generator is made inside", "")
 
 
 def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any, start: int) -> Trace | None:
@@ -233,8 +176,8 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         return None
     updates, externals = updates_of(capture), list(capture.externals.values())
     sources = _sources(capture, found, reached)
-    states = states_of(capture, state, externals, kept, watch.names)
-    _check_sizes(capture)
+    states = states_of(capture, state, externals, kept)
+    check_sizes(capture)
     if capture.reason is not None or sources is None:
         return None
     numbers = {s.value: i for i, s in enumerate(states)}
@@ -258,27 +201,12 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         random,
         cotangents,
         [source for source in sources if source[0] in numbers or source[0] in arguments],
-        [place for place in state.relevant(watch.names) if place.key is not None or place.path],
+        [place for place in state.relevant() if place.key is not None or place.path],
         state.settings,
         [places[0].value for places in state.tensors.values() if any(p.name in watch.own_names for p in places)],
         not watch.own_names.isdisjoint(("is_contiguous", "stride")),
         replaced if capture.undo else [],
     )
-
-
-def _check_sizes(capture: Capture) -> None:
-    """Give up where a size was computed from values: whatever comes behind was recorded for this size alone."""
-    graph = capture.graph
-    known = set(graph.constants)
-    for node in graph.nodes:
-        if node.key in ("Shape", "Size") or all(v is None or v in known for v in node.inputs):
-            known.update(node.outputs)
-            continue
-        op = OPS[node.key]
-        if isinstance(op, (Control, OfSequences)):
-            continue
-        if any(v is not None and v not in known and op.schema.input_at(i).host for i, v in enumerate(node.inputs)):
-            capture.give_up(f"the size of what {op.name} gives depends on values", node.where)
 
 
 def _differentiable(capture: Capture, leaves: list[Any], start: int) -> list[bool]:

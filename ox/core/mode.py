@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
@@ -109,6 +110,10 @@ class Mode:
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
 # The nn.Modules whose forward is running, outermost first. Not in Mode, of which each call would make another one.
 MODULES: ContextVar[tuple[Any, ...]] = ContextVar("ox_modules", default=())
+
+
+# What packages on higher floors switch on while a call is recorded: ox.optim notes which numbers of schedulers are read.
+while_recording: list[Callable[[], AbstractContextManager[None]]] = []
 
 
 def cannot_record(error: Any, again: bool = False) -> None:

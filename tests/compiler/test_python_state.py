@@ -279,6 +279,35 @@ def test_what_is_too_large_or_deep_to_compare() -> None:
     follows(function, lambda: inner.update(scale=2.0), recorded=False)
 
 
+def test_what_the_code_does_not_name_may_change() -> None:
+    class Run:
+        def __init__(self) -> None:
+            self.scale, self.losses, self.seen, self.last = 2.0, [0.0], deque([0], 1), {"x": {1}}
+
+        def step(self, x: Any) -> Any:
+            return x * self.scale
+
+    run = Run()
+    compiled = ox.compile(run.step)
+    for i in range(5):
+        run.losses.append(float(compiled(ONE)))
+        run.seen.append(i)
+        run.last["x"].add(i)
+    assert compiled.recordings == 1, compiled.explain()
+
+
+def test_one_object_under_two_names() -> None:
+    class Run:
+        def __init__(self) -> None:
+            self.all = [self]
+            self.unread = {"inner": {"scale": 1.0}}
+
+    run = Run()
+    inner = run.unread["inner"]
+    follows(lambda x: x * inner["scale"] * len(run.all), lambda: inner.update(scale=2.0))
+    follows(lambda x: x * getattr(run, "unread")["inner"]["scale"], lambda: inner.update(scale=3.0))  # noqa: B009
+
+
 def test_what_the_code_does_not_name_may_be_large() -> None:
     class Run:
         def __init__(self) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from ox.core.mode import MODE
+from ox.core.mode import MODE, while_recording
 from ox.errors import ArgumentError, DTypeError
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer
@@ -116,6 +116,9 @@ def reads_are_told() -> Iterator[None]:
         yield
     finally:
         del LRScheduler.__getattribute__
+
+
+while_recording.append(reads_are_told)
 
 
 def _outside_of_recordings(step: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,92 @@
+"""What a recorded call did that a graph does not repeat: the checks after the call, each of which is a reason to stay
+eager."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ox.compiler.call_watch import CallWatch
+from ox.compiler.capture import Capture
+from ox.compiler.place import Place
+from ox.compiler.python_state import PythonState
+from ox.compiler.signature import Unusual, describe
+from ox.core.operator import OPS
+from ox.core.subgraph import Control
+from ox.ops.control.sequence import OfSequences
+from ox.tensors.tensor import OWN, Tensor
+
+
+def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor]) -> None:
+    """Give up for what Python code did that a graph does not repeat."""
+    for path in state.hooked:
+        capture.give_up(f"{path} has hooks", "")
+    if watch.effect is not None:
+        capture.give_up(watch.effect[0], watch.effect[1])
+    paths = {id(group): path for group, path in state.settings}
+    for group, name, value in capture.read_settings.values():
+        path = f"{paths.get(id(group), 'a parameter group')}[{name!r}]"
+        state.places.append(Place(partial(dict.get, group), name, path, "", False, value))
+    state.settle(watch.names)
+    for place in (place for places in state.tensors.values() for place in places):
+        now = place.now() if state.is_read(place) else place.value
+        if now is not place.value and not capture.is_made(now):  # what was made is found by `_check_leftovers`
+            capture.give_up(f"{place.path} is changed by the call", "", again=True)
+    for place in state.relevant():
+        if place.changed():
+            capture.give_up(f"{place.path} is changed by the call", "", again=True)
+    for place in state.iterators:
+        if place.name in watch.names:
+            capture.give_up(f"{place.path} is an iterator", "")
+    own = state.reached(watch.own_names)
+    for number, what in state.unknown.items():
+        # an array that is the memory of a tensor is read at each call
+        if number in own and number not in capture.externals:
+            capture.give_up(f"{what}, which is not compared at each call", "")
+    for tensor in tensors:
+        added = [name for name in vars(tensor).keys() - OWN if name in watch.own_names]
+        if added:
+            capture.give_up(f"the attribute '{added[0]}' of an argument is read", "")
+        if id(tensor) in state.tensors:
+            capture.give_up(f"an argument is also {state.tensors[id(tensor)][0].path}", "")
+    for generator, key, counter in state.generators.values():
+        began = capture.random.get(id(generator))
+        if generator.key is not key or (began is not None and began[2] is not counter):
+            capture.give_up("a generator is seeded inside", "")
+        elif generator.counter is not counter and began is None:
+            capture.give_up("random numbers are drawn that a recording does not see", "")
+    if not capture.random.keys() <= state.generators.keys():
+        capture.give_up("a generator is made inside", "")
+
+
+def check_views(capture: Capture, tensors: list[Tensor]) -> None:
+    """A view among the arguments is written through its root, which another call has not got."""
+    for tensor in tensors:
+        if tensor._base is not None and capture.is_written(tensor._base):
+            capture.give_up("an argument that is a view is written in place", "")
+
+
+def check_sizes(capture: Capture) -> None:
+    """Give up where a size was computed from values: whatever comes behind was recorded for this size alone."""
+    graph = capture.graph
+    known = set(graph.constants)
+    for node in graph.nodes:
+        if node.key in ("Shape", "Size") or all(v is None or v in known for v in node.inputs):
+            known.update(node.outputs)
+            continue
+        op = OPS[node.key]
+        if isinstance(op, (Control, OfSequences)):
+            continue
+        if any(v is not None and v not in known and op.schema.input_at(i).host for i, v in enumerate(node.inputs)):
+            capture.give_up(f"the size of what {op.name} gives depends on values", node.where)
+
+
+def contents_of(args: Any, kwargs: Any) -> Any:
+    """What lists, dicts and dataclasses among the arguments hold; None for something that no recording takes."""
+    tensors: list[Tensor] = []
+    objects: list[Any] = []
+    try:
+        parts = [describe(each, tensors, objects) for each in (args, kwargs)]
+    except Unusual:
+        return None
+    return parts, [id(t) for t in tensors]

@@ -1,0 +1,155 @@
+"""Places of Python values that a later call looks at, and how they are compared."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from ox.call_site import is_users_file
+from ox.nn.base.module import Module
+
+SIMPLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.generic, type, range, slice, enum.Enum)
+MISSING: Any = type("missing", (), {"__repr__": lambda self: "nothing"})()
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """Where a value stands: `get(key)` is it now."""
+
+    get: Callable[[Any], Any]
+    key: Any
+    path: str
+    name: str  # what code must name to read it; empty for an entry of a container
+    module: bool  # an attribute of a Module, whose changes are counted
+    value: Any  # that of the walk
+    owner: int = 0  # the id of what holds it; 0 for what a function reads itself
+
+    def now(self) -> Any:
+        """The value now, MISSING when there is none."""
+        try:
+            return self.get(self.key)
+        except (LookupError, AttributeError, ValueError):
+            return MISSING
+
+    def changed(self) -> bool:
+        """Whether there is another value by now."""
+        return not same(self.value, self.now())
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two simple values are the same for Python code: of one type, equal, and with the sign of a zero.
+
+    Entries of tuples and dicts that are not simple have to be the same object.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return bool(one.hex() == other.hex())
+    if isinstance(one, np.ndarray):
+        kinds = one.shape == other.shape and one.dtype == other.dtype
+        return bool(kinds and one.tobytes() == other.tobytes())
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return [*one] == [*other] and all(map(same, one.values(), other.values()))
+    return isinstance(one, (*SIMPLE, frozenset)) and bool(one == other)
+
+
+def context_value(variable: ContextVar[Any]) -> Any:
+    """What a variable of the context holds, MISSING when nothing."""
+    try:
+        return variable.get()
+    except LookupError:
+        return MISSING
+
+
+def or_missing(held: dict[str, Any], name: str) -> Any:
+    """A global variable, MISSING where there is none."""
+    return held.get(name, MISSING)
+
+
+def cell_contents(cell: Any) -> Any:
+    """What a closure's cell holds; raises ValueError when it is empty."""
+    return cell.cell_contents
+
+
+def has(value: Any, name: str) -> bool:
+    """Whether there is an attribute, without `__getattr__`, which may do anything."""
+    return name in getattr(value, "__dict__", ()) or hasattr(type(value), name)
+
+
+def count(held: Any, _: Any) -> int:
+    """How many entries something has; with `partial`, the getter of a Place."""
+    return len(held)
+
+
+def getter(owner: Any) -> Callable[[Any], Any]:
+    """`getattr` of one object."""
+    return lambda name: getattr(owner, name)
+
+
+def noted(read: Callable[[], Any]) -> tuple[Callable[[Any], Any], Any]:
+    """A getter for a Place, and its value: one object as long as what is read stays equal, which C compares."""
+    known = read()
+
+    def get(_: Any) -> Any:
+        now = read()
+        return known if now == known else now
+
+    return get, known
+
+
+def entries_of(value: Any) -> tuple[Callable[[Any], Any], Any]:
+    """The same for the keys of a dict, or its values, by identity: they may be tensors."""
+    known = [*value]
+
+    def get(_: Any) -> list[Any]:
+        return known if len(value) == len(known) and all(map(is_, value, known)) else [*value]
+
+    return get, known
+
+
+def is_own_code(file: str) -> bool:
+    """Whether code is the user's own, and of no installed library."""
+    return is_users_file(file) and "site-packages" not in file
+
+
+def is_users_module(name: str) -> bool:
+    """Whether a module of Python is the user's own, and no library."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return module is None or name == "__main__"
+    return is_own_code(file)
+
+
+def _hook_count(hooks: Any) -> int:
+    kinds = ("pre", "post", "backward_pre", "backward", "last_operator")
+    return sum(len(getattr(hooks, kind)) for kind in kinds)
+
+
+def hooks_of(module: Module) -> int:
+    """How many hooks a module has."""
+    hooks = vars(module).get("_hooks")
+    return 0 if hooks is None else _hook_count(hooks)
+
+
+def step_hooks(optimizer: Any) -> int:
+    """How many hooks the steps of an optimizer have."""
+    return len(optimizer._hooks("step_pre")) + len(optimizer._hooks("step_post"))
+
+
+def random_state(value: Any) -> Any:
+    """The state of a generator of NumPy or Python, as text."""
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    return repr(value.get_state() if isinstance(value, np.random.RandomState) else value.getstate())
