@@ -112,7 +112,7 @@ MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (fr
 MODULES: ContextVar[tuple[Any, ...]] = ContextVar("ox_modules", default=())
 
 
-# What packages on higher floors switch on while a call is recorded: ox.optim notes which numbers of schedulers are read.
+# What packages on higher floors switch on while a call is recorded: ox.optim notes reads of a scheduler's numbers.
 while_recording: list[Callable[[], AbstractContextManager[None]]] = []
 
 
