@@ -75,7 +75,7 @@ def test_every_optimizer_records(case: Case) -> None:
         lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
         # some gradients are 0 but for rounding (a bias before a normalization, a key's bias): a usual eps blows that up
         lambda p: optim.AdamW(p, 0.01, weight_decay=0.1, eps=1e-3),
-        lambda p: optim.Adam(p, 0.01, amsgrad=True, weight_decay=0.1),
+        lambda p: optim.Adam(p, 0.01, amsgrad=True, weight_decay=0.1, eps=1e-3),
     ],
     ids=["SGD", "AdamW", "Adam"],
 )
