@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import is_
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,28 @@ def or_missing(held: dict[str, Any], name: str) -> Any:
 def cell_contents(cell: Any) -> Any:
     """What a closure's cell holds; raises ValueError when it is empty."""
     return cell.cell_contents
+
+
+def is_defined_by_the_call(frame: Any, function: FunctionType) -> bool:
+    """Whether a function that begins now was defined by one around it in the recorded call, whose variables it has:
+    these are arguments of the call, or made inside."""
+    code, cells = function.__code__, function.__closure__ or ()
+    around = frame.f_back
+    while around is not None and around.f_code.co_name != "record":
+        if code in around.f_code.co_consts:
+            known = around.f_locals
+            own = [(n, c) for n, c in zip(code.co_freevars, cells, strict=True) if n in around.f_code.co_cellvars]
+            if own and all(known.get(name, MISSING) is _contents(cell) for name, cell in own):
+                return True
+        around = around.f_back
+    return False
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell_contents(cell)
+    except ValueError:  # nothing is in it yet
+        return MISSING
 
 
 def has(value: Any, name: str) -> bool:

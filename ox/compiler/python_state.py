@@ -36,6 +36,7 @@ from ox.compiler.place import (
     getter,
     has,
     hooks_of,
+    is_defined_by_the_call,
     is_own_code,
     is_users_module,
     noted,
@@ -184,7 +185,7 @@ class PythonState:
             self._visit_names(sys.modules.get(name), name, code.co_names)
         if code.co_freevars:
             for function in gc.get_referrers(code):
-                if isinstance(function, FunctionType):
+                if isinstance(function, FunctionType) and not is_defined_by_the_call(frame, function):
                     self.visit_closure(function)
 
     def visit_self(self, frame: Any, library: bool) -> None:

@@ -356,7 +356,8 @@ def _check_leftovers(capture: Capture, leaves: list[Any], kept: set[int], grads:
             allowed |= {id(y), id(y._base)}
     for generator, *_ in capture.random.values():
         allowed.add(id(generator.counter))
-    allowed |= {id(t) for e in (*capture.arguments, *capture.externals.values()) for t in e.tensors}
+    for external in (*capture.arguments, *capture.externals.values()):
+        allowed |= {id(t) for t in (*external.tensors, *external.grads)}
     if not alive(capture.made, allowed):
         return
     gc.collect()

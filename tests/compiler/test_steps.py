@@ -408,3 +408,72 @@ def test_fullgraph_undoes_a_call_that_no_engine_runs() -> None:
     with pytest.raises(CompileError, match="runs nothing"):
         double()
     assert p.tolist() == [1, 1]
+
+
+def with_zeros(model: Any, optimizer: Any) -> Any:
+    """Gradients are filled with zeros and added to."""
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad(set_to_none=False)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def with_closure(model: Any, optimizer: Any) -> Any:
+    """A function that the step defines over its argument, and that the optimizer calls."""
+
+    def step(x: Any) -> Any:
+        scale = x.mean()
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = (model(x) * scale).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach()
+
+    return step
+
+
+@pytest.mark.parametrize("make", [with_zeros, with_closure])
+def test_steps_that_define_functions_or_fill_gradients_are_compiled(make: Any) -> None:
+    found = []
+    for compiled in (False, True):
+        ox.manual_seed(0)
+        model = nn.Linear(3, 2)
+        optimizer = ox.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+        run = ox.compile(make(model, optimizer)) if compiled else make(model, optimizer)
+        losses = [float(run(ox.randn(4, 3) * (1 + i))) for i in range(8)]
+        found.append([np.float32(losses), *[t.detach().numpy() for p in model.parameters() for t in (p, p.grad)]])
+        if compiled:
+            assert "operators, 1 inputs" in str(run.explain()), run.explain()
+            assert len(str(run.explain()).split("recording ")) == 2, run.explain()
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+
+
+def test_a_function_of_outside_keeps_its_guards() -> None:
+    """One made by a factory before the call, and one made by the same factory inside."""
+
+    def factory(w: Any) -> Any:
+        def scaled(x: Any) -> Any:
+            return x * w
+
+        return scaled
+
+    weights = [ox.ones(2)]
+    outside = factory(weights[0])
+
+    def call(x: Any) -> Any:
+        return outside(x) + factory(x + 1)(x)
+
+    run = ox.compile(call)
+    for x in (ox.tensor([1.0, 2.0]), ox.tensor([3.0, 4.0]), ox.tensor([5.0, 6.0])):
+        np.testing.assert_allclose(run(x).numpy(), call(x).numpy())
+    weights[0].fill_(3)
+    np.testing.assert_allclose(run(x).numpy(), call(x).numpy())
