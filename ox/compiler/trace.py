@@ -184,6 +184,11 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
     arguments = [external.value for external in capture.arguments]
     updates = [pair for pair in updates if pair[1] in numbers or pair[1] in arguments]
     results = [("state", numbers[r[1]]) if r[0] == "external" and r[1] in numbers else r for r in results]
+    for y, r in zip(leaves, results, strict=True):
+        own = states[r[1]].tensor if r[0] == "state" else None
+        if own is not None and own is not y:  # detach() of it
+            capture.give_up("a result shares the memory of a tensor that the call did not make", "")
+            return None
     if any(r[0] == "external" for r in results):
         capture.give_up("a result was not made by an operator", "")
         return None

@@ -457,6 +457,16 @@ def test_steps_that_define_functions_or_fill_gradients_are_compiled(make: Any) -
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 
+def test_a_result_that_is_a_detached_parameter() -> None:
+    """It is no parameter, nor the same tensor at each call."""
+    model = nn.Linear(3, 2)
+    run = ox.compile(lambda x: (model(x).sum(), model.weight.detach()))
+    for _ in range(3):
+        _, weight = run(ox.randn(4, 3))
+        assert weight is not model.weight and not weight.requires_grad
+        np.testing.assert_array_equal(weight.numpy(), model.weight.detach().numpy())
+
+
 def test_a_function_of_outside_keeps_its_guards() -> None:
     """One made by a factory before the call, and one made by the same factory inside."""
 
