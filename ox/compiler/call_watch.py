@@ -34,7 +34,7 @@ EFFECTS = {
 }
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
-CHANGES = {  # of a deque or bytearray, whose contents are not compared
+CHANGES = {  # of a deque or bytearray: the comparison of its contents would not know the line
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "remove", "rotate", "reverse"),
     "clear",
 }

@@ -121,7 +121,6 @@ class PythonState:
             if isinstance(value, np.ndarray):
                 self.arrays[id(value)] = Place(*place, value)
                 place = (*place[:4], False)  # what writes into it is not counted
-                kept = value
                 if value.nbytes <= LARGEST:
                     kept = value.copy()
                 else:

@@ -24,6 +24,7 @@ from beside_eager import recordings
 import ox
 from ox import nn
 from ox.errors import CompileError
+from ox.optim.lr_scheduler.base import reads_are_told
 
 KEPT: list[Any] = []
 LAST: deque[int] = deque(maxlen=3)
@@ -643,3 +644,17 @@ def test_what_gc_freeze_has_put_aside_is_looked_at() -> None:
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_reads_of_schedulers_are_noted_until_the_last_of_two_recordings_ends() -> None:
+    """As of two threads, of which the one that began first ends first."""
+    optimizer = ox.optim.SGD([ox.ones(1, requires_grad=True)], lr=0.1)
+    scheduler = ox.optim.lr_scheduler.StepLR(optimizer, 2)
+    plain = type(scheduler).__getattribute__
+    first, second = (each() for each in (reads_are_told, reads_are_told))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert type(scheduler).__getattribute__ is not plain and scheduler.last_epoch == 0
+    second.__exit__(None, None, None)
+    assert type(scheduler).__getattribute__ is plain

@@ -142,15 +142,18 @@ def test_a_compiled_model_is_exported_as_the_original(tmp_path: Path) -> None:
     assert ox.allclose(loaded(x), model(x))
 
 
+class Owner:
+    """Of a compiled method."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @ox.compile
+    def times(self, x: ox.Tensor) -> ox.Tensor:
+        return x * self.factor
+
+
 def test_a_method() -> None:
-    class Owner:
-        def __init__(self, factor: float) -> None:
-            self.factor = factor
-
-        @ox.compile
-        def times(self, x: ox.Tensor) -> ox.Tensor:
-            return x * self.factor
-
     one, two = Owner(2.0), Owner(3.0)
     for _ in range(2):
         assert one.times(ox.ones(1)).item() == 2 and two.times(ox.ones(1)).item() == 3
@@ -159,14 +162,6 @@ def test_a_method() -> None:
 
 
 def test_a_method_of_a_copy() -> None:
-    class Owner:
-        def __init__(self, factor: float) -> None:
-            self.factor = factor
-
-        @ox.compile
-        def times(self, x: ox.Tensor) -> ox.Tensor:
-            return x * self.factor
-
     owner, one = Owner(2), ox.ones(1)
     for _ in range(2):
         assert owner.times(one).item() == 2

@@ -29,35 +29,34 @@ FUNCTION int float_to_bits(float x) {
     return bits;
 }
 
-FUNCTION float ox_exp(float x) {
-    float bounded = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;  // NaN stays
-    float n = __builtin_rintf(bounded * 1.44269504f);
-    float r = bounded - n * 0.693359375f;
+struct Power {
+    float fraction;  // 0.7 to 1.42
+    int exponent;
+};
+
+// exp(x) as fraction * 2^exponent; of NaN the fraction is NaN.
+FUNCTION Power power_of(float x) {
+    float n = __builtin_rintf(x * 1.44269504f);
+    float r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
     float p = 0.00138146104f;
     p = p * r + 0.00836871006f;
     p = p * r + 0.041668389f;
     p = p * r + 0.166665211f;
     p = p * r + 0.49999994f;
-    p = p * (r * r) + r + 1.0f;
-    int k = (int)(n == n ? n : 0.0f), half = k >> 1;  // 2^k in two steps: k reaches beyond the normal numbers
-    return p * bits_to_float((half + 127) << 23) * bits_to_float((k - half + 127) << 23);
+    return {p * (r * r) + r + 1.0f, (int)(n == n ? n : 0.0f)};
+}
+
+FUNCTION float ox_exp(float x) {
+    Power p = power_of(x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x);  // NaN stays
+    int half = p.exponent >> 1;  // 2^exponent in two steps: it reaches beyond the normal numbers
+    return p.fraction * bits_to_float((half + 127) << 23) * bits_to_float((p.exponent - half + 127) << 23);
 }
 
 // exp(x) of x <= 0, where 0 may stand for what is below the normal numbers.
 FUNCTION float ox_exp_below(float x) {
-    float bounded = x < -87.0f ? -87.0f : x;  // NaN stays
-    float n = __builtin_rintf(bounded * 1.44269504f);
-    float r = bounded - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 0.00138146104f;
-    p = p * r + 0.00836871006f;
-    p = p * r + 0.041668389f;
-    p = p * r + 0.166665211f;
-    p = p * r + 0.49999994f;
-    p = p * (r * r) + r + 1.0f;
-    int k = (int)(n == n ? n : 0.0f);
-    return x < -87.0f ? 0.0f : bits_to_float(float_to_bits(p) + (k << 23));
+    Power p = power_of(x < -87.0f ? -87.0f : x);
+    return x < -87.0f ? 0.0f : bits_to_float(float_to_bits(p.fraction) + (p.exponent << 23));
 }
 
 FUNCTION float ox_tanh(float x) {

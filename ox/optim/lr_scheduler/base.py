@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from threading import Lock
 from typing import Any
 
 from ox.core.mode import MODE, while_recording
@@ -97,6 +98,10 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
+_recordings: list[Any] = []  # one entry for each that runs
+_recordings_lock = Lock()
+
+
 @contextmanager
 def reads_are_told() -> Iterator[None]:
     """A recording inside hears of every attribute of a scheduler that is read. Not outside, where it would make
@@ -108,14 +113,16 @@ def reads_are_told() -> Iterator[None]:
             recording.on_schedule(name)
         return object.__getattribute__(self, name)
 
-    if "__getattribute__" in vars(LRScheduler):  # one inside of another
-        yield
-        return
-    LRScheduler.__getattribute__ = told  # type: ignore[method-assign]
+    with _recordings_lock:  # another thread may record, too
+        _recordings.append(told)
+        LRScheduler.__getattribute__ = told  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del LRScheduler.__getattribute__
+        with _recordings_lock:
+            _recordings.pop()
+            if not _recordings:
+                del LRScheduler.__getattribute__
 
 
 while_recording.append(reads_are_told)
