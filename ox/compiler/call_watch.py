@@ -38,6 +38,7 @@ CHANGES = {  # of a deque or bytearray: the comparison of its contents would not
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "remove", "rotate", "reverse"),
     "clear",
 }
+RUNTIMES = {"onnx", "onnxruntime", "openvino", "google"}  # whose sessions operators make when they first run
 LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
 
 
@@ -83,19 +84,29 @@ class CallWatch:
         self._codes: set[CodeType] = set()
         self._before: Any = None
         self._random: Any = None
+        self._start: Any = None  # the frame that the call is watched from
         self._collector: Any = None  # the frame of a callback of the garbage collector that runs
 
     def __enter__(self) -> CallWatch:
         self._collectors = {getattr(callback, "__code__", None) for callback in gc.callbacks}
         self._random = _random_states()
-        self._before = sys.getprofile()
+        self._before, self._start = sys.getprofile(), sys._getframe(1)
         sys.setprofile(self._event)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(self._before)
+        self._start = None
         if self.effect is None and _random_states() != self._random:
             self.effect = "random numbers of Python or NumPy were drawn", ""
+
+    def pause(self) -> None:
+        """Look at nothing from now on."""
+        sys.setprofile(self._before)
+
+    def go_on(self) -> None:
+        """Look at everything again."""
+        sys.setprofile(self._event)
 
     def _event(self, frame: Any, event: str, argument: Any) -> None:
         if callable(self._before):
@@ -145,9 +156,23 @@ class CallWatch:
             return self.state.knows(owner)
         return name in CLOCK and isinstance(owner, type) and issubclass(owner, date)
 
+    def _is_import(self, frame: Any) -> bool:
+        """Whether code runs because the call imports a module."""
+        while frame is not None and frame is not self._start:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return True
+            frame = frame.f_back
+        return False
+
     def _note(self, frame: Any, what: str) -> None:
         if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
+            if _package(frame) in RUNTIMES or self._is_import(frame):  # eager calls do not make it again, either
+                return
             self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
+
+
+def _package(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _caller(frame: Any) -> Any:

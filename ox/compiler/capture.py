@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ox.call_site import users_line
@@ -79,7 +80,30 @@ class Capture(Recording):
         self.settings: list[tuple[Any, tuple[str, ...]]] = []
         self.read_settings: dict[tuple[int, str], tuple[Any, str, Any]] = {}  # group, name and value
         self._in_host_call = False
+        self.known: Container[int] = ()  # ids of tensors that are no constants
+        self.watch: Any = None  # of the Python functions that are called
         self._changed: set[int] = set()  # arrays that host calls wrote
+
+    @property
+    def over(self) -> bool:  # type: ignore[override]
+        return self.reason is not None and not self.undo  # what is undone must have been recorded
+
+    @property
+    def watched(self) -> bool:  # type: ignore[override]
+        return self.watch is not None
+
+    @contextmanager
+    def unwatched(self) -> Iterator[None]:
+        watch, self.watch = self.watch, None
+        if watch is None:
+            yield
+            return
+        watch.pause()
+        try:
+            yield
+        finally:
+            self.watch = watch
+            watch.go_on()
 
     # -- reasons -----------------------------------------------------------------------------------------------
 
@@ -87,8 +111,9 @@ class Capture(Recording):
         self.give_up(error.what, error.where, again, hint=error.hint)
 
     def give_up(self, text: str, where: str | None = None, again: bool = False, hint: str | None = None) -> None:
-        """Note why the call cannot be recorded; the first reason counts. Raises CompileError with `fullgraph`."""
-        if self.reason is None:
+        """Note why the call cannot be recorded; the first reason counts, one for all calls before one for this call.
+        Raises CompileError with `fullgraph`."""
+        if self.reason is None or (self.reason.again and not again):
             self.reason = Reason(text, users_line() if where is None else where, again)
             if self.fullgraph and not again:
                 raise CompileError(text, where=where or None, expected="one graph (fullgraph=True)", hint=hint)
@@ -118,6 +143,9 @@ class Capture(Recording):
 
     def on_copy(self, copy: Tensor) -> None:
         self.made.append(weakref.ref(copy))
+
+    def on_new_state(self) -> None:
+        self.give_up("an optimizer creates its state", again=True)
 
     def on_number(self, tensor: Tensor) -> None:
         if self._in_host_call:
@@ -190,7 +218,8 @@ class Capture(Recording):
         if known is None:
             value = self._name(Value("", array.dtype, array.shape, array.shape), "state")
             known = self.externals[id(array)] = External(array, value, tensor.version, None)
-            if read and (self.undo or (type(tensor) is Tensor and array.nbytes <= LARGEST_COPY)):
+            unknown = type(tensor) is Tensor and array.nbytes <= LARGEST_COPY and id(tensor) not in self.known
+            if read and (self.undo or unknown):  # perhaps it is a constant, which is written by now
                 known.copy = array.copy()
         elif known.version != tensor.version and read:
             self.refuse(stale_view_error(tensor))
@@ -199,6 +228,8 @@ class Capture(Recording):
         return known
 
     def add(self, op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None:
+        if self.over:
+            return
         if op.random and not op.domain:
             self.give_up(f"{op.name} draws random numbers that a recording does not have")
         if op.data_dependent_shape:
@@ -249,6 +280,11 @@ class Capture(Recording):
                 value: Value = tensor._recorded.value
                 return value
         return external.value
+
+    def release(self) -> None:
+        """Let go of the tensors of the recorded call."""
+        self.arguments, self.externals, self.grads, self.random = [], {}, {}, {}
+        self.cleared, self._in_host_call = [], False
 
     def forget(self) -> None:
         super().forget()

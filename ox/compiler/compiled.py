@@ -183,10 +183,10 @@ class Compiled:
                     plan = Plan(trace, self.engine, reason, self.budget)
                     known[:] = [plan, *[each for each in known if each is not again]]
                     LOG.info("%s: recorded because %s", self.name, reason)
-                    if self.fullgraph and not self.repeatable:
-                        trace.forget_copies()
                     if self.repeatable:
                         trace.restore()
+                    trace.release()
+                    if self.repeatable:
                         if plan.broken(tensors) is None:
                             return plan(tensors)
                         return self.function(*args, **kwargs)

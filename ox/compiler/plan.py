@@ -19,7 +19,6 @@ from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.engine import Engine
 from ox.engines.watched import run
-from ox.errors import OxError
 from ox.graph.passes.recompute import size_of
 from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
@@ -56,10 +55,9 @@ class Plan:
         self._quick, self._counted = _checks(trace.places)
         self._changes = CHANGES.count
         self._requires = [(t, t.node is None) for s in states if is_tensor(t := s.tensor)]
-        # gradients of arguments are those of each call's own
-        self._grads = [(trace.argument_of(tensor), tensor, value) for tensor, value in trace.grads]
-        self._grads_none = [(trace.argument_of(tensor), tensor, none) for tensor, none in trace.grads_none]
-        self._cleared = [(trace.argument_of(tensor), tensor) for tensor in trace.capture.cleared]
+        self._grads = [(*_argument_or_tensor(trace, tensor), value) for tensor, value in trace.grads]
+        self._grads_none = [(*_argument_or_tensor(trace, tensor), none) for tensor, none in trace.grads_none]
+        self._cleared = [_argument_or_tensor(trace, tensor) for tensor in trace.capture.cleared]
         self._grads_read = [(self._count + i, s.argument) for i, s in enumerate(states) if s.argument is not None]
         filled = {*[number for number, _, _ in self._grads], *[s.argument for s in states]}
         self._walked = trace.capture.walked
@@ -169,12 +167,9 @@ class Plan:
             arrays.extend(self._arrays)
             for place, number in self._grads_read:  # another thread's call has others
                 arrays[place] = tensors[number]._grad.array  # type: ignore[union-attr]
-            try:
-                outputs = run(self.engine.name, self.forward, arrays)
-            except OxError:  # a class out of range, say: the gradients are gone by then, as in eager code
-                for argument, tensor in self._cleared:
-                    (tensor if argument is None else tensors[argument])._grad = None
-                raise
+            for argument, tensor in self._cleared:  # their memory serves the new ones
+                (tensor if argument is None else tensors[argument])._grad = None
+            outputs = run(self.engine.name, self.forward, arrays)
         for _, place in layout.updates:
             changed = tensors[place] if place < self._count else trace.states[place - self._count].of(tensors)
             if is_tensor(changed):
@@ -241,6 +236,12 @@ class Plan:
         if self.backward is not None:
             lines += [f"{self.engine.name}, backward: {line}" for line in self.backward.explain()]
         return lines
+
+
+def _argument_or_tensor(trace: Trace, tensor: Tensor) -> tuple[int | None, Any]:
+    """Which argument a tensor of the recorded call was, for another call has its own; or the tensor."""
+    number = trace.argument_of(tensor)
+    return number, tensor if number is None else None
 
 
 def _changed(place: Place, now: Any) -> str:

@@ -114,7 +114,7 @@ def _reader(capture: Capture, state: PythonState, external: External) -> State |
                 return State(value, partial(getattr, owner, "_grad"), None, [])
         for number, argument in enumerate(capture.arguments):
             if argument.grads[0] is tensor:
-                return State(value, partial(getattr, argument.tensors[0], "_grad"), None, [], number)
+                return State(value, _nothing, None, [], number)  # each call's own
         for other in capture.externals.values():
             for owner, grad in zip(other.tensors, other.grads, strict=False):
                 if grad is tensor:
@@ -131,6 +131,10 @@ def _keep_constant(capture: Capture, external: External, written: set[Value]) ->
         return
     array = external.array if external.copy is None else external.copy
     capture.graph.constants[external.value] = array
+
+
+def _nothing() -> Any:
+    return None
 
 
 def _itself(tensor: Any) -> Any:

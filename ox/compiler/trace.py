@@ -69,11 +69,10 @@ class Trace:
         nothing depends on that. The recording was told to keep what it needs."""
         restore_all(self.capture, {old for _, old in self.updates}, self.grads_before)
 
-    def forget_copies(self) -> None:
-        """Free what `restore` needs."""
-        self.grads_before = []
-        for external in (*self.capture.arguments, *self.capture.externals.values()):
-            external.copy = None
+    def release(self) -> None:
+        """Let go of the tensors of the recorded call. It can no longer be undone."""
+        self.grads, self.grads_none, self.grads_before = [], [], []
+        self.capture.release()
 
 
 @contextmanager
@@ -109,6 +108,7 @@ def record(
     for root in (default_generator, function, *objects):
         _visit_root(state, root)
     capture = Capture(fullgraph, undo or fullgraph)
+    capture.known = state.tensors
     watch = CallWatch(state)
     start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
@@ -119,7 +119,9 @@ def record(
         with own_cache(), switch_mode(recording=capture), ExitStack() as told, watch:
             for each in while_recording:
                 told.enter_context(each())
+            capture.watch = watch
             result = function(*args, **kwargs)
+            capture.watch = None
         check_python(capture, state, watch, tensors)
         if contents_of(args, kwargs) != given:
             capture.give_up("an argument is changed by the call", "")

@@ -147,6 +147,9 @@ class Operator:
         Without `outputs` an operator returns the first one, a Function all.
         """
         mode = MODE.get()
+        if mode.recording is not None and mode.recording.watched and (self.fused or not self.composite):
+            with mode.recording.unwatched():
+                return self(*inputs, outputs=outputs, **attributes)
         if mode.autocast is not None:
             inputs = mode.autocast(self, inputs)
             if self.composite and not (self.fused and _expands(mode.recording)):

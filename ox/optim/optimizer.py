@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -124,22 +125,29 @@ class Optimizer(Hooked):
         if closure is not None:
             with switch_mode(grad=True):
                 loss = closure()
-        recording = MODE.get().recording is not None
+        recording = MODE.get().recording
         with switch_mode(grad=False):
             for group in self.param_groups:
                 params = [p for p in group["params"] if p.grad is not None]
                 for p in params:
                     if p not in self.state:
+                        if recording is not None:
+                            recording.on_new_state()
                         self.state[p] = self._initial(p, group)
                 for p in [p for p in params if isinstance(p.grad, SparseTensor)]:
                     params.remove(p)
                     self._sparse(p, p.grad.coalesce(), self.state[p], group)
-                if recording:
-                    for p in params:
-                        self._update(p, p.grad, self.state[p], group)
+                if recording is not None and not recording.over:
+                    self._record(params, group, recording)
                 elif params:
                     self._fast(params, group)
         return loss
+
+    def _record(self, params: list[Tensor], group: Group, recording: Any) -> None:
+        """The updates of a group in operators. A watch of the code that runs sees the first; the others are alike."""
+        for i, p in enumerate(params):
+            with recording.unwatched() if i and type(self).__module__.startswith("ox.") else nullcontext():
+                self._update(p, p.grad, self.state[p], group)  # type: ignore[arg-type]
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
         """The state of a parameter before its first step."""

@@ -7,12 +7,9 @@ which shrink only from their ends, and so in practice never. Other allocators ar
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
-import sys
-from functools import cache
-from typing import Any
 
+from ox.devices.heap import glibc, trim_heaps
 from ox.serve.repository.thread import in_thread
 from ox.serve.response_memory import ResponseMemory
 
@@ -25,32 +22,12 @@ TRIM_DELAY_S = 1.0  # seconds without a large response before that
 log = logging.getLogger("ox.serve")
 
 
-@cache
-def _glibc() -> Any:
-    """The C library if it is glibc, otherwise None."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        library = ctypes.CDLL(None)
-        library.gnu_get_libc_version, library.mallopt, library.malloc_trim  # noqa: B018
-    except (OSError, AttributeError):
-        return None
-    return library
-
-
 def configure_malloc() -> None:
     """Makes glibc return large blocks to the system when they are freed. For processes that only serve."""
-    library = _glibc()
+    library = glibc()
     if library is not None:
         library.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD)
         library.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
-
-
-def trim_heaps() -> None:
-    """Returns the free memory of all heaps to the system."""
-    library = _glibc()
-    if library is not None:
-        library.malloc_trim(0)
 
 
 class HeapTrimmer:

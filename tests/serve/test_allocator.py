@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.devices import heap
 from ox.serve import allocator
 from ox.serve.response_memory import ResponseMemory
 
@@ -39,7 +40,7 @@ def measured(how: str) -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
-@pytest.mark.skipif(allocator._glibc() is None, reason="another C library than glibc")
+@pytest.mark.skipif(allocator.glibc() is None, reason="another C library than glibc")
 def test_memory_returns() -> None:
     before, peak, after, trimmed = measured("tuned")
     assert peak > before + 200
@@ -48,7 +49,8 @@ def test_memory_returns() -> None:
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator, "_glibc", lambda: None)
+    monkeypatch.setattr(allocator, "glibc", lambda: None)
+    monkeypatch.setattr(heap, "glibc", lambda: None)
     allocator.configure_malloc()
     allocator.trim_heaps()
 

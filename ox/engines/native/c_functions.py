@@ -6,6 +6,7 @@ Every expression gives what NumPy gives, for NaN, infinities and signed zeros to
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ STORED = {
     "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long long",
 }  # fmt: skip
 COMPUTED = {**STORED, "bfloat16": "float", "bool": "bool"}
+name_of = cache(str)  # of an element type; NumPy makes it anew each time
 
 EVERY = {
     "equal": "{0} == {1}", "not_equal": "{0} != {1}", "less": "{0} < {1}", "less_equal": "{0} <= {1}",
@@ -71,7 +73,7 @@ BOOL = {
 
 def functions_of(dtype: DType) -> dict[str, str]:
     """The expressions of functions whose arguments have this type; of "where", what is chosen."""
-    if str(dtype) not in STORED:
+    if name_of(dtype) not in STORED:
         return {}
     if dtype == bfloat16:  # computed in float32; each result is rounded
         return FLOAT
@@ -81,7 +83,7 @@ def functions_of(dtype: DType) -> dict[str, str]:
 def castable(source: DType, target: DType) -> bool:
     """Whether a cast in C gives what NumPy's gives: a float that an integer does not hold is nobody's business, but
     small integers are reached through larger ones."""
-    if str(source) not in STORED or str(target) not in STORED:
+    if name_of(source) not in STORED or name_of(target) not in STORED:
         return False
     floating = source == bfloat16 or source.kind == "f"
     return not (floating and target.kind in "iu" and (target.itemsize < 4 or target.kind == "u"))
@@ -93,7 +95,7 @@ def cast(value: str, source: DType, target: DType) -> str:
         return f"{value} != 0"
     if target == bfloat16:
         return rounded(f"(float){value}")
-    return f"({COMPUTED[str(target)]}){value}"
+    return f"({COMPUTED[name_of(target)]}){value}"
 
 
 def rounded(value: str) -> str:
@@ -109,7 +111,7 @@ def literal(value: Any) -> str:
     if dtype.kind in "iu":
         if value == np.iinfo(np.int64).min:
             return "(-9223372036854775807LL - 1)"
-        return f"({COMPUTED[str(dtype)]}){int(value)}{'ULL' if dtype.kind == 'u' else 'LL'}"
+        return f"({COMPUTED[name_of(dtype)]}){int(value)}{'ULL' if dtype.kind == 'u' else 'LL'}"
     number = float(value)
     if math.isnan(number):
         return "NAN" if dtype != np.float64 else "(double)NAN"

@@ -15,7 +15,7 @@ from ox.engines.native.aliases import Aliases
 from ox.engines.native.calls import Array, KernelCall, call_of
 from ox.engines.native.fold import Folded
 from ox.engines.native.launches import Launch, Work
-from ox.engines.native.memory import Life, aligned_block, place
+from ox.engines.native.memory import AddressSpace, Life, aligned_block, place
 from ox.engines.native.recorder import RECORDABLE, Recorder
 from ox.graph.ir import Node, Value
 from ox.kernels import Library
@@ -46,9 +46,10 @@ class FixedMemory:
         self.copied: dict[Node, KernelCall] = {}  # nodes whose small results are put into the planned memory
         self.arrays: dict[Value, Array] = dict(folded.constants)  # of bound values: only for their form
         self._buffers: dict[Node | Value, list[_Buffer]] = {}
+        self._unused = AddressSpace()  # for what has no place yet
         for v in task.graph.inputs:
             if v in folded.sizes and v.dtype is not None:
-                self.arrays[v] = np.empty(folded.sizes[v], v.dtype)
+                self.arrays[v] = self._unused.array(folded.sizes[v], v.dtype)
         for i, part in enumerate(work):
             if isinstance(part, Launch):
                 self._find_launch(part, i)
@@ -89,10 +90,10 @@ class FixedMemory:
             for v in region.writes:
                 size, dtype = self.folded.sizes[v], np.dtype(v.dtype)
                 if v in region.in_place:
-                    self.arrays[v] = np.empty(size, dtype)
+                    self.arrays[v] = self._unused.array(size, dtype)
                     self.bound.add(v)
                 elif v not in self.kept:
-                    self.arrays[v] = np.empty(size, dtype)
+                    self.arrays[v] = self._unused.array(size, dtype)
                     self._buffers[v] = [_Buffer(prod(size) * dtype.itemsize, i, [v])]
 
     def _find_node(self, node: Node, i: int) -> None:
@@ -111,7 +112,7 @@ class FixedMemory:
             self._buffers[node] = []
             for v in node.outputs:
                 size, dtype = self.folded.sizes[v], np.dtype(v.dtype)
-                self.arrays[v] = np.empty(size, dtype)
+                self.arrays[v] = self._unused.array(size, dtype)
                 self._buffers[node].append(_Buffer(prod(size) * dtype.itemsize, i, [v]))
 
     def _find_view(self, node: Node, call: KernelCall, given: list[Array | None]) -> bool:
@@ -130,7 +131,7 @@ class FixedMemory:
         """Whether the node can be recorded."""
         if self.library is None:
             return False
-        recorder = Recorder(self.library)
+        recorder = Recorder(self.library, self._unused)
         try:
             results = self._results(recorder, node, call, given)
         except Exception:  # whatever it is, it is raised again when the node runs

@@ -14,7 +14,7 @@ import numpy as np
 
 from ox.dtypes import DType, bfloat16
 from ox.engines.native.body import Instruction
-from ox.engines.native.c_functions import BOOL, COMPUTED, NUMBERS, STORED, cast, functions_of, literal, rounded
+from ox.engines.native.c_functions import BOOL, COMPUTED, NUMBERS, STORED, cast, functions_of, literal, name_of, rounded
 from ox.engines.native.fold import Folded
 from ox.engines.native.regions import Region
 from ox.engines.native.symbolic import Shape
@@ -120,12 +120,10 @@ class _Writer:
         return self._kernel(text, f"line[{len(self.line)}]", size, BLOCK)
 
     def _rows(self) -> Kernel:
-        *outer, (inner, _) = self.loops
-        rows = prod(n for n, _ in outer)
-        per_block = max(1, BLOCK // inner)
+        inner, rows, per_block = self._rows_per_block()
         offsets, loads, constant = self._loads_of_rows()
         uniform, varying = self._statements(loads, constant)
-        head = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
+        head = self._head(self._end_of_rows(per_block))
         summed = self.total is not None
         text = (
             f"{head}{'    double total = 0.0;' if summed else ''}\n    for (long long r = begin; r < end; r++) {{\n"
@@ -133,7 +131,17 @@ class _Writer:
             f"{self._loop(str(inner), varying, 'at + c', 8)}    }}\n"
             f"{'    partials[b] = total;' if summed else ''}\n}} END\n"
         )
-        return self._kernel(text, str(rows * inner), rows, per_block)
+        return self._kernel(text, f"line[{len(self.line)}] * {inner}", rows, per_block)
+
+    def _rows_per_block(self) -> tuple[int, int, int]:
+        """The elements of a row, the number of rows, and how many rows are a block."""
+        *outer, (inner, _) = self.loops
+        return inner, prod(n for n, _ in outer), max(1, BLOCK // inner)
+
+    def _end_of_rows(self, per_block: int) -> str:
+        """The row behind the last one of a block. Their number stands in the table: kernels serve any batch."""
+        rows = f"line[{len(self.line)}]"
+        return f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}"
 
     def _loads_of_rows(self) -> tuple[str, dict[Value, str], set[Value]]:
         """Statements at the start of a row, the text that loads each input, and the inputs with one number a row."""
@@ -159,9 +167,7 @@ class _Writer:
     def _reduced_rows(self) -> Kernel:
         """A loop over the row for each of its sums and maxima, and one that stores. Each computes what it needs, save
         for expensive numbers of an earlier loop, which are kept."""
-        *outer, (inner, _) = self.loops
-        rows = prod(n for n, _ in outer)
-        per_block = max(1, BLOCK // inner)
+        inner, rows, per_block = self._rows_per_block()
         starts, loads, constant = self._loads_of_rows()
         statements, same = self._statements_by_place(loads, constant)
         whole = [v for v in self.region.outputs if self.output_shapes[v] == self.region.shape]
@@ -179,7 +185,7 @@ class _Writer:
                     kept.add(k)
             return f"        {head}{{\n{inside}{end}        }}"
 
-        text = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
+        text = self._head(self._end_of_rows(per_block))
         for k in keep:
             kind = _type(self.body[k].dtype)
             text += f"    {kind} kept{k}[{inner}];\n    {kind}* RESTRICT t{k} = kept{k};\n"
@@ -254,7 +260,7 @@ class _Writer:
         for i, v in enumerate(self.line):
             if self.total is not None and v is self.total.value:
                 continue
-            kind = ("" if v in self.written else "const ") + STORED[str(v.dtype)]
+            kind = ("" if v in self.written else "const ") + STORED[name_of(v.dtype)]
             text += f"    {kind}* RESTRICT {self.names[v]} = ({kind}*)line[{i}];\n"
         return text
 
@@ -341,7 +347,7 @@ def _offset(has: set[int], lengths: list[int]) -> str:
 
 
 def _type(dtype: DType | None) -> str:
-    return COMPUTED[str(dtype)]
+    return COMPUTED[name_of(dtype)]
 
 
 def _load(value: Value, name: str, index: str) -> str:

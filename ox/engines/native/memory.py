@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass
+from math import prod
+from mmap import ACCESS_COPY, mmap
 from typing import Any
 
 import numpy as np
 
+from ox.devices.heap import trim_heaps
+
+LARGE = 8 << 20  # bytes
 ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
 
@@ -22,27 +28,49 @@ class Life:
 def place(lives: list[Life]) -> tuple[list[int], int]:
     """The offset of each value, and the bytes of all: large values first, each at the lowest free place."""
     offsets = [0] * len(lives)
-    placed: list[int] = []
+    placed: list[tuple[int, int, int, int]] = []  # sorted: first and end byte, first and last step
     total = 0
     for i in sorted(range(len(lives)), key=lambda i: -lives[i].size):
-        life = lives[i]
-        beside = [k for k in placed if lives[k].first <= life.last and life.first <= lives[k].last]
-        at = 0
-        for k in sorted(beside, key=lambda k: offsets[k]):
-            if at + life.size <= offsets[k]:
-                break
-            at = max(at, _aligned(offsets[k] + lives[k].size))
+        life, at = lives[i], 0
+        size, first, last = life.size, life.first, life.last
+        for start, end, begins, ends in placed:
+            if begins <= last and first <= ends:
+                if at + size <= start:
+                    break
+                if end > at:
+                    at = end
         offsets[i] = at
-        placed.append(i)
-        total = max(total, at + life.size)
+        insort(placed, (at, _aligned(at + size), first, last))
+        total = max(total, at + size)
     return offsets, total
 
 
 def aligned_block(size: int) -> np.ndarray[Any, Any]:
-    """Bytes that begin at a multiple of ALIGNMENT."""
+    """Bytes that begin at a multiple of ALIGNMENT. Before a large block what is free goes back to the system: what the
+    eager call that was recorded has left would not be used any more."""
+    if size >= LARGE:
+        trim_heaps()
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size]
+
+
+class AddressSpace:
+    """Arrays of which only the form and the address count. They lie in pages that the system provides at the first
+    access, which never comes: they take no memory."""
+
+    CHUNK = 64 << 20
+
+    def __init__(self) -> None:
+        self._chunk, self._used = mmap(-1, 1, access=ACCESS_COPY), 1
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        size = max(1, prod(shape) * np.dtype(dtype).itemsize)
+        if self._used + size > len(self._chunk):
+            self._chunk, self._used = mmap(-1, max(size, self.CHUNK), access=ACCESS_COPY), 0
+        made: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self._chunk, self._used)
+        self._used += _aligned(size)
+        return made
 
 
 def _aligned(size: int) -> int:

@@ -17,6 +17,7 @@ class Order:
         count = len(before)
         self._mask = [1 << i for i in range(count)]
         self._stands_for = list(range(count))
+        self._edges = [(p, i) for i, predecessors in enumerate(before) for p in predecessors]
         self._above = [0] * count  # everything before
         self._below = [0] * count
         for i, predecessors in enumerate(before):
@@ -71,6 +72,7 @@ class Order:
         a, b = self.find(first), self.find(second)
         if self._mask[a] & self._above[b]:
             return
+        self._edges.append((a, b))
         above, below = self._above[a] | self._mask[a], self._below[b] | self._mask[b]
         for x in self._each(above):
             self._below[x] |= below
@@ -80,14 +82,20 @@ class Order:
     def sequence(self) -> list[int]:
         """Those that stand for all, each behind what must run before it, otherwise by the largest number of each."""
         found = {self.find(i) for i in range(len(self._mask))}
-        waiting = {i: len({*self._each(self._above[i])}) for i in found}
+        behind: dict[int, set[int]] = {i: set() for i in found}
+        waiting = dict.fromkeys(found, 0)
+        for first, second in self._edges:
+            a, b = self.find(first), self.find(second)
+            if a != b and b not in behind[a]:
+                behind[a].add(b)
+                waiting[b] += 1
         ready = [(self._mask[i].bit_length(), i) for i in found if not waiting[i]]
         heapify(ready)
         result: list[int] = []
         while ready:
             _, i = heappop(ready)
             result.append(i)
-            for below in {*self._each(self._below[i])}:
+            for below in behind[i]:
                 waiting[below] -= 1
                 if not waiting[below]:
                     heappush(ready, (self._mask[below].bit_length(), below))

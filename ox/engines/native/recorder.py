@@ -11,6 +11,7 @@ import numpy as np
 from ox.devices.compiled import Kernel
 from ox.devices.compiled_copy import contiguous
 from ox.engines.native.calls import KernelCall
+from ox.engines.native.memory import AddressSpace
 from ox.kernels import Library, address
 
 Array = Any
@@ -41,10 +42,10 @@ class Unrecordable(Exception):
 class Recorder:
     """Stands for the kernel library: calls are kept, not made, and new arrays are the given ones."""
 
-    def __init__(self, library: Library, memory: list[Array] | None = None) -> None:
+    def __init__(self, library: Library, memory: list[Array] | AddressSpace) -> None:
         """
         Args:
-            memory: bytes for each array that the kernel makes, in order; by default new memory.
+            memory: bytes for each array that the kernel makes, in order; or address space, to see what it makes.
         """
         self._library, self._memory = library, memory
         self.calls: list[Call] = []
@@ -63,8 +64,8 @@ class Recorder:
         self.calls.append((function, arguments))
 
     def empty(self, shape: Any, dtype: Any = float) -> Array:
-        if self._memory is None:
-            array = np.empty(shape, dtype)
+        if isinstance(self._memory, AddressSpace):
+            array = self._memory.array((shape,) if isinstance(shape, int) else tuple(shape), dtype)
         else:
             memory = self._memory[len(self.made)]
             array = memory.view(dtype).reshape(shape)

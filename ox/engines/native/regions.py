@@ -157,20 +157,18 @@ def fuse(graph: Graph, folded: Folded) -> list[Part]:
     nodes = folded.nodes
     groups = _Groups(nodes, folded)
     groups.merge_all()
-    read_by: dict[Value, set[int]] = {}
+    numbers_of = [groups.order.find(i) for i in range(len(nodes))]
+    made_by = {v: numbers_of[i] for i, node in enumerate(nodes) for v in node.outputs}
+    seen = set(graph.outputs)  # values that other groups read, or the caller
     for i, node in enumerate(nodes):
-        for v in node.inputs:
-            if v is not None:
-                read_by.setdefault(v, set()).add(groups.order.find(i))
-    outputs = set(graph.outputs)
+        seen.update(v for v in node.inputs if v in made_by and made_by[v] != numbers_of[i])
     parts: list[Part] = []
-    for group, numbers in groups.members().items():
+    for numbers in groups.members().values():
         shape = groups.shapes[numbers[0]]
         if shape is None or groups.traced[numbers[0]] is None or groups.row_reductions.issuperset(numbers):
             parts += [Single(nodes[i]) for i in numbers]
             continue
         region = Region(shape, [nodes[i] for i in numbers])
-        seen = {v for v, readers in read_by.items() if readers - {group}} | outputs
         _fill(region, [groups.traced[i] for i in numbers], folded, seen)
         parts.append(region)
     return parts

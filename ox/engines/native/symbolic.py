@@ -15,7 +15,7 @@ from ox.core.mode import switch_mode
 from ox.core.operator import OPS
 from ox.dtypes import DType, bool_
 from ox.engines.native.body import Body, Instruction
-from ox.engines.native.c_functions import castable, functions_of
+from ox.engines.native.c_functions import castable, functions_of, name_of
 from ox.graph.ir import Array, Node, Value
 from ox.graph.record.recording import record
 from ox.ops.control.sequence import OfSequences
@@ -48,7 +48,7 @@ class Argument:
 
     @property
     def key(self) -> Any:
-        return str(self.dtype), self.shape, None if self.value is None else self.value.tobytes()
+        return name_of(self.dtype), self.shape, None if self.value is None else self.value.tobytes()
 
 
 _known: dict[Any, Traced | None] = {}

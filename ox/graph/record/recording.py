@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ox.call_site import module_path, users_line
@@ -54,6 +55,8 @@ class Recording:
 
     outer: Recording | None = None  # the one that it is inside of; ox.graph.record.nested
     keeps_fused = False  # a fused Function stays one node, for an engine that has its kernel
+    over = False  # nothing is recorded any more
+    watched = False  # a profiler of Python looks at every function that is called
     guarded = False  # it must hold for all inputs, so that Python code must not decide by what may differ
 
     def __init__(self) -> None:
@@ -61,13 +64,16 @@ class Recording:
         self._constants: dict[int, tuple[Any, Value, int]] = {}  # by array, which is kept, so its id stays its own
         self._touched: list[Tensor] = []
         self._names: dict[str, Value] = {}
+        self._numbers: dict[str, int] = {}  # of the last name that was made of another one
         self._inside: list[Recording] = []  # recordings of branches and bodies
 
     def _name(self, value: Value, wanted: str) -> Value:
         """Give `value` a name that is free: the wanted one, or with a number behind it."""
-        name, k = wanted, 1
+        name, k = wanted, self._numbers.get(wanted, 0)
         while name in self._names:
-            name, k = f"{wanted}_{k}", k + 1
+            k += 1
+            name = f"{wanted}_{k}"
+        self._numbers[wanted] = k
         self._names[name] = value
         value.name = name
         return value
@@ -218,6 +224,10 @@ class Recording:
         for made in self.graph.nodes[since:]:
             made.where, made.module = node.where, node.module
 
+    def unwatched(self) -> AbstractContextManager[None]:
+        """While code of ox itself runs, in which no code of a user does: a profiler of Python stands still."""
+        return nullcontext()
+
     def on_custom_gradient(self) -> None:
         """A gradient was declared that is not that of the operators; a graph holds operators only."""
 
@@ -236,6 +246,9 @@ class Recording:
 
     def on_copy(self, copy: Tensor) -> None:
         """`copy` is another tensor of the same value: `detach`, or what an operator saves for backward."""
+
+    def on_new_state(self) -> None:
+        """An optimizer is about to create the state of a parameter."""
 
     def on_number(self, tensor: Tensor) -> None:
         """Python code sets a number that a recorded update reads as a tensor."""
