@@ -49,8 +49,8 @@ Whole training steps with [`ox.compile`](compile.md), in ms:
 
 {times}
 
-To the end of the first compiled step, in ms. It is the third step: the optimizer's state is created
-    in the first, and the second is recorded.
+To the end of the first compiled step, in ms. It is the third step: the optimizer's state is created in
+the first, and the second is recorded.
 
 {first}
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from ox.amp.autocasting import STATE
 from ox.compiler.capture import Reason
-from ox.compiler.dynamic import changed_part, sizes_left_out
+from ox.compiler.dynamic import Sizes, changed_part, sizes_left_out
 from ox.compiler.engines import engine_of
 from ox.compiler.explanation import Explanation
 from ox.compiler.module_call import ModuleCall
@@ -29,7 +29,8 @@ from ox.tensors.tensor import Tensor
 
 LOG = logging.getLogger("ox.compile")
 RECOMPILE_LIMIT = 8  # recordings of one function, unless it asks for another number; PyTorch's
-MOST_PLANS = 32  # that are kept, of sizes that were declared to change
+MOST_PLANS = 32  # kinds of calls whose recordings are kept: those that were called last
+NEW_SIZE = "a size is new, and recorded when it comes again"
 _recording = RLock()
 _PLAIN_STATE = STATE.get()
 ALL: WeakSet[Compiled] = WeakSet()  # for `ox.compiler.reset`
@@ -37,6 +38,8 @@ ALL: WeakSet[Compiled] = WeakSet()  # for `ox.compiler.reset`
 
 class Eager:
     """A kind of call that stays eager, and why."""
+
+    used = 0
 
     def __init__(self, reason: Reason) -> None:
         self.reason, self.tries, self.changes = reason, 1, CHANGES.count
@@ -47,7 +50,8 @@ class Compiled:
 
     Args:
         fullgraph: raise CompileError where a call, or a part of it, would stay eager.
-        dynamic: sizes may change from call to call: each gets a recording of its own, without a limit.
+        dynamic: None, the default: the first size of each tensor, the batch, may change from call to call. Each size
+            has a recording of its own, and they do not count to the limit. True: all sizes; False: none.
         backend: the engine; see `ox.compile`.
         options: what the engine's class is given by name.
         name: what messages call it; the function's own name by default.
@@ -86,7 +90,8 @@ class Compiled:
         self.engine = engine_of(backend, options)
         self.plans: dict[Any, list[Plan | Eager]] = {}
         self.recordings = 0
-        self.keys: list[Any] = []
+        self.sizes: dict[Any, Sizes] = {}  # by signatures without the sizes that may change
+        self.last: Any = None  # what was recorded last: its signature, and that without the sizes that may change
         self.history: list[str] = []
         self.eager: dict[str, int] = {}  # how many calls stayed eager, by reason
         self._warned = False
@@ -156,27 +161,30 @@ class Compiled:
 
     def _record(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], reason: str) -> Any:
         with _recording:
-            known = self.plans.setdefault(key, [])
-            for plan in known:  # another thread may have recorded meanwhile
+            for plan in self.plans.get(key, ()):  # another thread may have recorded meanwhile
                 if isinstance(plan, Plan) and plan.broken(tensors) is None:
                     return plan(tensors)
-            counted = key
-            if self.dynamic or any(getattr(t, "_dynamic", None) for t in tensors):
-                counted = sizes_left_out(key, tensors, self.dynamic)
-            if self.recordings >= self.limit and not (counted in self.keys and counted is not key):
-                return self._run_eagerly(self._limit(key, reason), args, kwargs)
-            self._make_room()
+            kind = sizes_left_out(key, tensors, self.dynamic)
+            sizes = self.sizes.get(kind) or Sizes()
+            counts = len(self.plans.get(key, ())) >= sizes.most  # not, where another size has as many recordings
+            if counts and self.recordings >= self.limit:
+                return self._run_eagerly(self._limit(reason or self._changed(key, kind)), args, kwargs)
+            self.sizes[kind] = sizes
+            if not (self.fullgraph or self.repeatable) and sizes.waits(key, key in self.plans):
+                return self._run_eagerly(NEW_SIZE, args, kwargs, said=True)
+            known = self.plans.setdefault(key, [])
+            self._make_room(key)
             self._objects += objects
             again = next((each for each in known if isinstance(each, Eager)), None)
             if again is not None:
                 reason = f"before, it stayed eager: {again.reason}"
             elif not reason:
-                reason = "it was called first" if not self.keys else changed_part(self.keys[-1], counted)
+                reason = "it was called first" if self.last is None else self._changed(key, kind)
             with switch_mode(observer=None):  # a passive one, of a profiler
                 result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph, self.repeatable)
-            if counted not in self.keys or counted is key:
-                self.recordings += 1
-            self.keys.append(counted)
+            self.recordings += counts
+            sizes.recorded, sizes.most = sizes.recorded + 1, sizes.most + counts
+            self.last = key, kind
             self.history.append(reason)
             if not isinstance(trace, Reason):
                 try:
@@ -221,8 +229,12 @@ class Compiled:
         self.eager[text] = self.eager.get(text, 0) + 1
         LOG.warning("%s: stays eager: %s", self.name, text)
 
-    def _limit(self, key: Any, reason: str) -> str:
-        what = reason or changed_part(self.keys[-1], key)
+    def _changed(self, key: Any, kind: Any) -> str:
+        """What differs from the signature that was recorded last; sizes that may change come last."""
+        last_key, last_kind = self.last
+        return changed_part(last_key, key) if last_kind == kind else changed_part(last_kind, kind)
+
+    def _limit(self, what: str) -> str:
         if not self._warned:
             self._warned = True
             warnings.warn(
@@ -235,10 +247,11 @@ class Compiled:
             )
         return f"it was recorded {self.limit} time{'s' * (self.limit > 1)}: {what}"
 
-    def _make_room(self) -> None:
-        """Forget the oldest signatures, where sizes change without a limit."""
+    def _make_room(self, key: Any) -> None:
+        """Forget the signatures that were not called for the longest time, save for this one."""
         while len(self.plans) > MOST_PLANS:
-            del self.plans[next(iter(self.plans))]
+            others = [each for each in self.plans if each != key]
+            del self.plans[min(others, key=lambda each: max((plan.used for plan in self.plans[each]), default=0))]
 
     def _run_eagerly(self, reason: str, args: Any, kwargs: Any, said: bool = False) -> Any:
         if reason not in self.eager and not said:
@@ -255,7 +268,8 @@ class Compiled:
     def reset(self) -> None:
         """Forget all recordings."""
         self.plans.clear()
-        self.keys, self.history, self.recordings, self._warned = [], [], 0, False
+        self.history, self.recordings, self._warned = [], 0, False
+        self.sizes, self.last = {}, None
         self.eager, self._objects = {}, []
 
     def __reduce__(self) -> Any:

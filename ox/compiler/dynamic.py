@@ -22,25 +22,61 @@ def mark_dynamic(tensor: Tensor, index: Any) -> None:
     tensor._dynamic = {*getattr(tensor, "_dynamic", ()), *chosen}  # type: ignore[attr-defined]
 
 
+SHARED = 6  # the place in a signature of what `sharing` gave
+
+
 def _is_tensor(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 4 and isinstance(part[1], np.dtype) and isinstance(part[0], tuple)
 
 
-def sizes_left_out(key: Any, tensors: Sequence[Tensor], every: bool | None) -> Any:
-    """A signature with None in place of the sizes that change: those that are marked, or with `every` all.
+def sizes_left_out(key: Any, tensors: Sequence[Tensor], dynamic: bool | None) -> Any:
+    """A signature with None in place of the sizes that may change: those that are marked; of each tensor the first,
+    which is the batch; with `dynamic` all, and where that is False only what is marked.
 
     Args:
-        tensors: those that the signature describes, in order.
+        tensors: those that the signature describes, in order, each once.
     """
-    return _left_out(key, iter(tensors), every)
+    shared = key[SHARED]  # for each tensor of the signature the number of the first that it is
+    if shared is not None:
+        numbers = {first: i for i, first in enumerate(sorted(set(shared)))}
+        tensors = [tensors[numbers[first]] for first in shared]
+    return _left_out(key, iter(tensors), dynamic)
 
 
-def _left_out(key: Any, tensors: Iterator[Tensor], every: bool | None) -> Any:
+def _left_out(key: Any, tensors: Iterator[Tensor], dynamic: bool | None) -> Any:
     if _is_tensor(key):
         sizes, marked = key[0], getattr(next(tensors), "_dynamic", ())
         changing = {i % len(sizes) for i in marked} if sizes else set()
-        return tuple([None if every or i in changing else n for i, n in enumerate(sizes)]), *key[1:]
-    return tuple([_left_out(part, tensors, every) for part in key]) if isinstance(key, tuple) else key
+        if dynamic is None:
+            changing.add(0)
+        return tuple([None if dynamic or i in changing else n for i, n in enumerate(sizes)]), *key[1:]
+    return tuple([_left_out(part, tensors, dynamic) for part in key]) if isinstance(key, tuple) else key
+
+
+class Sizes:
+    """How often calls of one kind were recorded, which differ in sizes alone, and which sizes came once.
+
+    The first few sizes are recorded at once. After those, a size is recorded when it comes for the second time: where
+    each call has another one, calls stay as fast as eager ones.
+    """
+
+    AT_ONCE = 4
+    MOST_WAITING = 1024
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.most = 0  # recordings of one size
+        self._waiting: set[Any] = set()
+
+    def waits(self, key: Any, known: bool) -> bool:
+        """Whether a call of this signature is better not recorded yet; one that is `known` was recorded before."""
+        if known or self.recorded < self.AT_ONCE or key in self._waiting:
+            self._waiting.discard(key)
+            return False
+        if len(self._waiting) >= self.MOST_WAITING:
+            self._waiting.clear()
+        self._waiting.add(key)
+        return True
 
 
 def _differences(one: Any, other: Any, path: str) -> Iterator[str]:

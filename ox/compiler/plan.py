@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from threading import Lock
 from typing import Any
 
@@ -24,6 +25,7 @@ from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
 BY = "ox.compile"
+_calls = count(1)
 SHARED = "arguments share memory that the call writes"  # with one another or with state: no graph can say what happens
 
 
@@ -41,6 +43,7 @@ class Plan:
 
     def __init__(self, trace: Trace, engine: Engine, reason: str, budget: float = 1.0) -> None:
         self.trace, self.reason, self.engine = trace, reason, engine
+        self.used = next(_calls)  # the number of its last call, among those of all
         self.layout = split(trace, budget)
         self.forward = engine.build(self.layout.task)
         self.backward = None if self.layout.backward is None else engine.build(self.layout.backward)
@@ -162,6 +165,7 @@ class Plan:
     def __call__(self, tensors: list[Tensor]) -> Any:
         """Run it on these arguments, after `broken` gave None."""
         trace, layout = self.trace, self.layout
+        self.used = next(_calls)
         with self._lock:
             arrays = [t.array for t in tensors]
             arrays.extend(self._arrays)

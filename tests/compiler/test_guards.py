@@ -354,64 +354,6 @@ def test_another_optimizer_state() -> None:
     assert ox.allclose(p, after) and history(step)[2] == "the state of optimizer was replaced"
 
 
-def test_the_limit_names_what_changes(caplog: pytest.LogCaptureFixture) -> None:
-    compiled = ox.compile(lambda x: x + 1)
-    with pytest.warns(UserWarning, match=r"recorded 8 times.*dimension 0 of argument 0 is 9 after 8.*mark_dynamic"):
-        for n in range(1, 10):
-            assert compiled(ox.zeros(n)).tolist() == [1] * n
-    assert compiled(ox.zeros(3)).tolist() == [1] * 3 and compiled(ox.zeros(12)).tolist() == [1] * 12
-    assert len(recordings(compiled)) == 8
-
-
-def test_another_limit_and_name() -> None:
-    compiled = ox.compile(lambda x: x + 1, name="increment", recompile_limit=2, isolate_recompiles=True)
-    with pytest.warns(UserWarning, match=r"increment was recorded 2 times.*dimension 0 of argument 0 is 3 after 2"):
-        for n in range(1, 5):
-            assert compiled(ox.zeros(n)).tolist() == [1] * n
-    assert len(recordings(compiled)) == 2
-    strict = ox.compile(ox.nn.Identity(), fullgraph=True, recompile_limit=1)
-    strict(ox.zeros(1))
-    with pytest.warns(UserWarning, match="Identity was recorded 1 time;"), pytest.raises(ox.errors.CompileError):
-        strict(ox.zeros(2))
-    for wrong in (0, -1, 2.5, True):
-        with pytest.raises(ox.errors.ArgumentError, match="recompile_limit is no count"):
-            ox.compile(lambda x: x, recompile_limit=wrong)
-
-
-def test_a_method_keeps_the_choices() -> None:
-    class Net:
-        @ox.compile(recompile_limit=1, name="twice")
-        def double(self, x: ox.Tensor) -> ox.Tensor:
-            return x * 2
-
-    net = Net()
-    net.double(ox.ones(1))
-    with pytest.warns(UserWarning, match="twice was recorded 1 time;"):
-        assert net.double(ox.ones(2)).tolist() == [2, 2]
-
-
-def test_declared_sizes_have_no_limit() -> None:
-    compiled = ox.compile(lambda x: x + 1, dynamic=True)
-    marked = ox.compile(lambda x: x + 1)
-    for n in range(1, 20):
-        x = ox.zeros(n)
-        assert compiled(x).tolist() == [1] * n
-        ox.compiler.mark_dynamic(x, 0)
-        assert marked(x).tolist() == [1] * n
-    assert len(recordings(compiled)) == len(recordings(marked)) == 19
-
-
-def test_only_declared_sizes_have_no_limit() -> None:
-    compiled = ox.compile(lambda x: x + 1)
-    with pytest.warns(UserWarning, match=r"recorded 8 times.*dimension 1 of argument 0 is 9 after 8"):
-        for n in range(1, 12):
-            for rows in (2, 3):
-                x = ox.zeros(rows, n)
-                ox.compiler.mark_dynamic(x, -2)
-                assert compiled(x).tolist() == [[1] * n] * rows
-    assert len(recordings(compiled)) == 16
-
-
 def test_reasons_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "ox.compile"):
         compiled = ox.compile(lambda x: x + 1)

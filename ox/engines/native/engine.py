@@ -9,6 +9,7 @@ from ox.engines.native.executable import NativeExecutable
 from ox.engines.native.fold import Folded, fold
 from ox.engines.native.kernel_source import source_of
 from ox.engines.native.launches import Launch, Work, launches
+from ox.engines.native.memory import SharedBlock
 from ox.engines.native.regions import Single, fuse
 from ox.engines.native.schedule import LoadedKernel, schedule
 from ox.kernels import Library, generated, reason
@@ -20,6 +21,9 @@ class Native:
 
     name = "native"
 
+    def __init__(self) -> None:
+        self._memory = SharedBlock()
+
     def build(self, task: Task) -> NativeExecutable:
         """Prepare a task. The sizes of its inputs are those of the recorded call (`Value.shape`).
 
@@ -29,7 +33,8 @@ class Native:
         folded = fold(task.graph)
         library = compiled.library()
         work, aliases, kernels, unfused = _fused(task, folded, library)
-        return NativeExecutable(task, schedule(task, folded, aliases, work, kernels, library), work, unfused)
+        plan = schedule(task, folded, aliases, work, kernels, library, self._memory)
+        return NativeExecutable(task, plan, work, unfused, self._memory.lock)
 
 
 def _fused(

@@ -19,17 +19,18 @@ from ox.graph.ir import Node
 class NativeExecutable:
     """Runs its steps in order. Calls from several threads take turns."""
 
-    def __init__(self, task: Task, schedule: Schedule, work: list[Work], unfused: str | None) -> None:
+    def __init__(self, task: Task, schedule: Schedule, work: list[Work], unfused: str | None, lock: Lock) -> None:
         """
         Args:
             work: what the schedule was made of.
             unfused: why no kernels were generated.
+            lock: held during a call, by all whose memory this one shares.
         """
         self._work, self._unfused = work, unfused
         self._inputs = task.graph.inputs
         self._states = {i for i, v in enumerate(self._inputs) if v in set(task.updates.values())}
         self._schedule = schedule
-        self._lock = Lock()
+        self._lock = lock
         self._ids: list[int] = []  # of the arrays of the last call
         self._scattered: list[int] = []  # inputs of the last call of which a dense copy was made
 

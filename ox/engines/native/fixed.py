@@ -15,7 +15,7 @@ from ox.engines.native.aliases import Aliases
 from ox.engines.native.calls import Array, KernelCall, call_of
 from ox.engines.native.fold import Folded
 from ox.engines.native.launches import Launch, Work
-from ox.engines.native.memory import AddressSpace, Life, aligned_block, place
+from ox.engines.native.memory import AddressSpace, Life, SharedBlock, place
 from ox.engines.native.recorder import RECORDABLE, Recorder
 from ox.graph.ir import Node, Value
 from ox.kernels import Library
@@ -37,7 +37,16 @@ class _Buffer:
 class FixedMemory:
     """Decides which values have fixed memory, and gives them their places."""
 
-    def __init__(self, task: Task, folded: Folded, aliases: Aliases, work: list[Work], library: Library | None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        folded: Folded,
+        aliases: Aliases,
+        work: list[Work],
+        library: Library | None,
+        memory: SharedBlock,
+    ) -> None:
+        self.memory = memory
         self.folded, self.aliases, self.library = folded, aliases, library
         self.kept = {aliases.root(v) for v in task.graph.outputs}
         self.bound = set(task.graph.inputs)  # values in the memory of inputs
@@ -159,7 +168,7 @@ class FixedMemory:
             ends = [len(work) if v in self.kept else last[v] for v in roots]
             lives.append(Life(buffer.size, buffer.step, max([buffer.step, *ends])))
         offsets, total = place(lives)
-        memory = aligned_block(total)
+        memory = self.memory.part(total)
         for buffer, offset in zip(buffers, offsets, strict=True):
             buffer.memory = memory[offset : offset + buffer.size]
         for key, several in self._buffers.items():

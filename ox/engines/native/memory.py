@@ -6,6 +6,7 @@ from bisect import insort
 from dataclasses import dataclass
 from math import prod
 from mmap import ACCESS_COPY, mmap
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,22 @@ def place(lives: list[Life]) -> tuple[list[int], int]:
     return offsets, total
 
 
-def aligned_block(size: int) -> np.ndarray[Any, Any]:
+class SharedBlock:
+    """Memory for what lives inside of a call, one block for several executables. They run one at a time, under its
+    lock: the recordings of one function at different sizes, and a forward and its backward."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self._block = _aligned_block(0)
+
+    def part(self, size: int) -> np.ndarray[Any, Any]:
+        """The first bytes of the block; of a new one, if it is too small. Executables keep the one that they have."""
+        if size > len(self._block):
+            self._block = _aligned_block(size)
+        return self._block[:size]
+
+
+def _aligned_block(size: int) -> np.ndarray[Any, Any]:
     """Bytes that begin at a multiple of ALIGNMENT. Before a large block what is free goes back to the system: what the
     eager call that was recorded has left would not be used any more."""
     if size >= LARGE:

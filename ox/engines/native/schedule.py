@@ -15,6 +15,7 @@ from ox.engines.native.calls import Array, call_of
 from ox.engines.native.fixed import FixedMemory
 from ox.engines.native.fold import Folded
 from ox.engines.native.launches import Launch, Work, blocks_of
+from ox.engines.native.memory import SharedBlock
 from ox.engines.native.steps import (
     Binding,
     CopiedStep,
@@ -57,14 +58,16 @@ def schedule(
     work: list[Work],
     kernels: dict[str, LoadedKernel],
     library: Library | None,
+    memory: SharedBlock,
 ) -> Schedule:
     """Steps for the work, and for the updates.
 
     Args:
         kernels: the generated ones, by text.
         library: the compiled kernels, where there are any.
+        memory: for what lives inside of a call.
     """
-    fixed = FixedMemory(task, folded, aliases, work, library)
+    fixed = FixedMemory(task, folded, aliases, work, library, memory)
     return _Scheduler(task, folded, aliases, work, kernels, fixed).schedule()
 
 

@@ -183,3 +183,20 @@ def test_text_compiles_for_gpus() -> None:
         words = '#include "cuda.h"\n#include "blocks.h"\n'
         code = nvrtc.compiled(nvrtc.written_out(source.replace('#include "generated.h"\n', words)), "compute_90")
         assert all(f".entry region_{i}(" in code for i in range(len(texts)))
+
+
+def test_kernels_serve_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    load = generated.load
+    monkeypatch.setattr(generated, "load", lambda library, text, names: texts.append(text) or load(library, text, names))
+    scale = ox.randn(1, 32)
+
+    def normalized(x: ox.Tensor) -> ox.Tensor:
+        centred = x * scale - (x * scale).mean(-1, keepdim=True)
+        return (centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()).tanh() * scale + x[:, :1]
+
+    for rows in (600, 1000):
+        x = ox.randn(rows, 32)
+        got = Native().build(task_of(normalized, {"x": x}))([x.array])[0]
+        np.testing.assert_allclose(got, normalized(x).numpy(), rtol=2e-5, atol=2e-5)
+    assert len(texts) == 2 and texts[0] == texts[1]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from ox.engines.native.memory import ALIGNMENT, Life, aligned_block, place
+from ox.engines.native.memory import ALIGNMENT, Life, SharedBlock, place
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -31,4 +32,11 @@ def test_lives_one_behind_the_other_share_a_place() -> None:
 
 def test_nothing_to_place() -> None:
     assert place([]) == ([], 0)
-    assert aligned_block(100).ctypes.data % ALIGNMENT == 0
+    assert SharedBlock().part(100).ctypes.data % ALIGNMENT == 0
+
+
+def test_one_block_for_several() -> None:
+    memory = SharedBlock()
+    first, second, third = memory.part(100), memory.part(60), memory.part(500)
+    assert np.may_share_memory(first, second) and not np.may_share_memory(first, third)
+    assert (len(first), len(second), len(third)) == (100, 60, 500)
