@@ -188,7 +188,9 @@ def test_text_compiles_for_gpus() -> None:
 def test_kernels_serve_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     load = generated.load
-    monkeypatch.setattr(generated, "load", lambda library, text, names: texts.append(text) or load(library, text, names))
+    monkeypatch.setattr(
+        generated, "load", lambda library, text, names: texts.append(text) or load(library, text, names)
+    )
     scale = ox.randn(1, 32)
 
     def normalized(x: ox.Tensor) -> ox.Tensor:
