@@ -7,6 +7,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from ox.call_site import users_line
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE
@@ -280,6 +282,10 @@ class Capture(Recording):
                 value: Value = tensor._recorded.value
                 return value
         return external.value
+
+    def is_on_host(self) -> bool:
+        """Whether everything from outside lies in the memory of the CPU."""
+        return all(isinstance(each.array, np.ndarray) for each in (*self.arguments, *self.externals.values()))
 
     def release(self) -> None:
         """Let go of the tensors of the recorded call."""

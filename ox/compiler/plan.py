@@ -19,7 +19,9 @@ from ox.core.node import Leaf
 from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.engine import Engine
+from ox.engines.reference import Reference
 from ox.engines.watched import run
+from ox.errors import DeviceError
 from ox.graph.passes.recompute import size_of
 from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
@@ -42,11 +44,11 @@ class Plan:
     """
 
     def __init__(self, trace: Trace, engine: Engine, reason: str, budget: float = 1.0) -> None:
-        self.trace, self.reason, self.engine = trace, reason, engine
+        self.trace, self.reason, self.engine = trace, reason, _for_device(trace, engine)
         self.used = next(_calls)  # the number of its last call, among those of all
         self.layout = split(trace, budget)
-        self.forward = engine.build(self.layout.task)
-        self.backward = None if self.layout.backward is None else engine.build(self.layout.backward)
+        self.forward = self.engine.build(self.layout.task)
+        self.backward = None if self.layout.backward is None else self.engine.build(self.layout.backward)
         self._lock = Lock()
         self._count = len(trace.arguments)
         states = trace.states
@@ -240,6 +242,19 @@ class Plan:
         if self.backward is not None:
             lines += [f"{self.engine.name}, backward: {line}" for line in self.backward.explain()]
         return lines
+
+
+def _for_device(trace: Trace, engine: Engine) -> Engine:
+    """The engine for the device of the recorded call.
+
+    Raises:
+        DeviceError: the engine computes on CPUs only.
+    """
+    if trace.capture.is_on_host() or engine.name == Reference.name:
+        return engine
+    if engine.name == "native":  # whose kernels are for CPUs: on a GPU operators run one by one
+        return Reference()
+    raise DeviceError(f"the engine '{engine.name}' computes on CPUs", got="tensors on a GPU", hint="the engine 'native'")
 
 
 def _argument_or_tensor(trace: Trace, tensor: Tensor) -> tuple[int | None, Any]:
