@@ -14,7 +14,7 @@ from ox.compiler.dynamic import mark_dynamic
 from ox.compiler.explanation import Explanation
 from ox.compiler.module import OptimizedModule
 from ox.core.lazy import missing_attribute_error
-from ox.core.mode import MODE
+from ox.core.mode import MODE, switch_mode
 from ox.errors import ArgumentError
 from ox.nn.base.module import Module
 
@@ -91,7 +91,7 @@ def compile(
 
 def disable(fn: Any = None, recursive: bool = True, **_: Any) -> Any:
     """A decorator, with arguments or without, for a function that is not to be recorded: what calls it stays eager.
-    `torch.compiler.disable`."""
+    With `recursive`, the modules that it calls stay eager as well. `torch.compiler.disable`."""
     if fn is None:
         return lambda function: disable(function, recursive)
     if not callable(fn):
@@ -99,10 +99,13 @@ def disable(fn: Any = None, recursive: bool = True, **_: Any) -> Any:
 
     @wraps(fn)
     def eager(*args: Any, **kwargs: Any) -> Any:
-        recording = MODE.get().recording
-        if isinstance(recording, Capture):
-            recording.give_up(f"{getattr(fn, '__qualname__', type(fn).__name__)} is marked with disable")
-        return fn(*args, **kwargs)
+        mode = MODE.get()
+        if isinstance(mode.recording, Capture):
+            mode.recording.give_up(f"{getattr(fn, '__qualname__', type(fn).__name__)} is marked with disable")
+        if mode.parts is None or not recursive:
+            return fn(*args, **kwargs)
+        with switch_mode(parts=None):
+            return fn(*args, **kwargs)
 
     return eager
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from threading import RLock
 from types import MethodType
 from typing import Any
@@ -16,7 +16,8 @@ from ox.compiler.capture import Reason
 from ox.compiler.dynamic import Sizes, changed_part, sizes_left_out
 from ox.compiler.engines import engine_of
 from ox.compiler.explanation import Explanation
-from ox.compiler.module_call import ModuleCall
+from ox.compiler.module_call import ForwardCall, ModuleCall
+from ox.compiler.parts import Parts
 from ox.compiler.plan import SHARED, Plan
 from ox.compiler.signature import Unusual, describe, sharing
 from ox.compiler.trace import record
@@ -25,6 +26,7 @@ from ox.core.mode import MODE, switch_mode
 from ox.dtypes import get_default_dtype
 from ox.errors import ArgumentError, CompileError, OxError
 from ox.nn.base.hooks import GLOBAL_HOOKS
+from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
 LOG = logging.getLogger("ox.compile")
@@ -59,6 +61,7 @@ class Compiled:
         recompile_limit: recordings before calls of new kinds stay eager; 8 by default.
         repeatable: every call that is recorded is undone and run again by the engine, so that the bits of a result do
             not depend on when it was recorded: for runs that are stopped and resumed.
+        part: it runs a module inside a call of another one that stays eager, which has said so.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Compiled:
         recompile_limit: int | None = None,
         activation_memory_budget: float = 1.0,
         repeatable: bool = False,
+        part: bool = False,
     ) -> None:
         self.chosen = {
             "fullgraph": fullgraph,
@@ -94,7 +98,11 @@ class Compiled:
         self.last: Any = None  # what was recorded last: its signature, and that without the sizes that may change
         self.history: list[str] = []
         self.eager: dict[str, int] = {}  # how many calls stayed eager, by reason
-        self._warned = False
+        # What is recorded must be undone where it is to be repeatable, and an eager call cannot be.
+        root = function.module if isinstance(function, ModuleCall) else None
+        self.parts = None if part or repeatable else Parts(partial(_part, self.chosen), root)
+        self._level = logging.INFO if part else logging.WARNING
+        self._warned = part
         self._instance: Any = None  # whose method it is
         self._objects: list[Any] = []  # in keys by their id, which stays their own
         update_wrapper(self, function, updated=())
@@ -134,7 +142,7 @@ class Compiled:
             )
             known = self.plans.get(key)
         except (Unusual, TypeError) as unusual:
-            return self._run_eagerly(f"an argument holds {unusual}", args, kwargs)
+            return self._run_eagerly(f"an argument holds {unusual}", args, kwargs, parts=self.parts)
         if shared is not None:  # the key says which are one: each is one input
             tensors = list({id(t): t for t in tensors}.values())
         if mode.observer is not None and not mode.observer.passive:
@@ -148,7 +156,7 @@ class Compiled:
             if isinstance(plan, Eager):
                 if plan.tries < 3 and plan.changes != CHANGES.count:
                     continue  # a hook may be gone
-                return self._run_eagerly(str(plan.reason), args, kwargs, said=True)
+                return self._run_eagerly(str(plan.reason), args, kwargs, said=True, parts=self.parts)
             found = plan.broken(tensors)
             if found is None:
                 return plan(tensors)
@@ -168,7 +176,9 @@ class Compiled:
             sizes = self.sizes.get(kind) or Sizes()
             counts = len(self.plans.get(key, ())) >= sizes.most  # not, where another size has as many recordings
             if counts and self.recordings >= self.limit:
-                return self._run_eagerly(self._limit(reason or self._changed(key, kind)), args, kwargs)
+                recorded = any(isinstance(each, Plan) for held in self.plans.values() for each in held)
+                parts = None if recorded else self.parts
+                return self._run_eagerly(self._limit(reason or self._changed(key, kind)), args, kwargs, parts=parts)
             self.sizes[kind] = sizes
             if not (self.fullgraph or self.repeatable) and sizes.waits(key, key in self.plans):
                 return self._run_eagerly(NEW_SIZE, args, kwargs, said=True)
@@ -227,7 +237,7 @@ class Compiled:
             if self.fullgraph:
                 raise CompileError(text)
         self.eager[text] = self.eager.get(text, 0) + 1
-        LOG.warning("%s: stays eager: %s", self.name, text)
+        LOG.log(self._level, "%s: stays eager: %s", self.name, text)
 
     def _changed(self, key: Any, kind: Any) -> str:
         """What differs from the signature that was recorded last; sizes that may change come last."""
@@ -253,24 +263,30 @@ class Compiled:
             others = [each for each in self.plans if each != key]
             del self.plans[min(others, key=lambda each: max((plan.used for plan in self.plans[each]), default=0))]
 
-    def _run_eagerly(self, reason: str, args: Any, kwargs: Any, said: bool = False) -> Any:
+    def _run_eagerly(self, reason: str, args: Any, kwargs: Any, said: bool = False, parts: Parts | None = None) -> Any:
         if reason not in self.eager and not said:
-            LOG.warning("%s: stays eager: %s", self.name, reason)
+            LOG.log(self._level, "%s: stays eager: %s", self.name, reason)
         self.eager[reason] = self.eager.get(reason, 0) + 1
         if self.fullgraph:
             raise CompileError(reason, expected="one graph (fullgraph=True)")
-        return self.function(*args, **kwargs)
+        if parts is None:
+            return self.function(*args, **kwargs)
+        with switch_mode(parts=parts):
+            return self.function(*args, **kwargs)
 
     def explain(self) -> Explanation:
         """What was recorded, for which calls, and what stayed eager and why; printed, it is text."""
-        return Explanation(self.name, self.plans, self.history, self.eager)
+        inside = () if self.parts is None else [*self.parts.made.values()]
+        return Explanation(self.name, self.plans, self.history, self.eager, inside)
 
     def reset(self) -> None:
         """Forget all recordings."""
         self.plans.clear()
-        self.history, self.recordings, self._warned = [], 0, False
+        self.history, self.recordings, self._warned = [], 0, self._level == logging.INFO
         self.sizes, self.last = {}, None
         self.eager, self._objects = {}, []
+        if self.parts is not None:
+            self.parts.forget()
 
     def __reduce__(self) -> Any:
         return _compiled_again, (self.function, self.chosen)
@@ -278,6 +294,11 @@ class Compiled:
 
 def _compiled_again(function: Any, chosen: dict[str, Any]) -> Compiled:
     return Compiled(function, **chosen)
+
+
+def _part(chosen: dict[str, Any], module: Module, name: str) -> Compiled:
+    """What runs a module inside a call that stays eager."""
+    return Compiled(ForwardCall(module), **{**chosen, "name": name, "part": True})
 
 
 def checked_limit(recompile_limit: int | None) -> int:

@@ -13,28 +13,47 @@ from ox.serialization.files import write_whole
 
 
 class Explanation:
-    """Lines for people; printed, it is a page of text."""
+    """Lines for people; printed, it is a page of text.
+
+    Args:
+        parts: what runs modules inside calls that stay eager.
+    """
 
     def __init__(
-        self, name: str, plans: Mapping[Any, Sequence[Any]], history: Sequence[str], eager: Mapping[str, int]
+        self,
+        name: str,
+        plans: Mapping[Any, Sequence[Any]],
+        history: Sequence[str],
+        eager: Mapping[str, int],
+        parts: Sequence[Any] = (),
     ) -> None:
         self.name = name
         self.drawings: list[Drawing] = []
         self.lines = [f"{name}: recorded {len(history)} times"]
-        number = 0
-        for key, held in plans.items():
-            for plan in held:
-                if not hasattr(plan, "explain"):
-                    continue
-                number += 1
-                self.lines.append(f"recording {number}: {', '.join(_tensors(key[0])) or 'no tensors'}")
-                self.lines += [f"    {line}" for line in plan.explain()]
-                layout = plan.layout
-                self.drawings += _drawings(f"recording {number}", layout.task, plan.forward)
-                if layout.backward is not None:
-                    self.drawings += _drawings(f"recording {number}, backward", layout.backward, plan.backward)
+        for number, (kind, plan) in enumerate(_recorded(plans), 1):
+            self.lines.append(f"recording {number}: {kind}")
+            self.lines += [f"    {line}" for line in plan.explain()]
+            self._draw(f"recording {number}", plan)
         for reason, count in eager.items():
-            self.lines.append(f"eager, {count} {'call' if count == 1 else 'calls'}: {reason}")
+            self.lines.append(f"eager, {_calls(count)}: {reason}")
+        for part in parts:
+            self._add_part(part)
+
+    def _add_part(self, part: Any) -> None:
+        for kind, plan in _recorded(part.plans):
+            counts = f"{len(plan.layout.task.graph.nodes)} operators"
+            if plan.layout.backward is not None:
+                counts += f", backward: {len(plan.layout.backward.graph.nodes)} operators"
+            self.lines.append(f"    inside, {part.name} runs compiled for {kind}: {counts}")
+            self._draw(f"{part.name}, {kind}", plan)
+        for reason, count in part.eager.items():
+            self.lines.append(f"    inside, {part.name} stays eager, {_calls(count)}: {reason}")
+
+    def _draw(self, title: str, plan: Any) -> None:
+        layout = plan.layout
+        self.drawings += _drawings(title, layout.task, plan.forward)
+        if layout.backward is not None:
+            self.drawings += _drawings(f"{title}, backward", layout.backward, plan.backward)
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -54,6 +73,18 @@ class Explanation:
         """
         suffix = Path(path).suffix
         write_whole(path, lambda temporary: draw(dot_text(self.drawings), temporary, suffix))
+
+
+def _recorded(plans: Mapping[Any, Sequence[Any]]) -> Iterator[tuple[str, Any]]:
+    """The recordings, each with the kinds of its tensors in words."""
+    for key, held in plans.items():
+        for plan in held:
+            if hasattr(plan, "explain"):
+                yield ", ".join(_tensors(key[0])) or "no tensors", plan
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
 
 
 def _drawings(title: str, task: Task, executable: Executable) -> Iterator[Drawing]:

@@ -1,4 +1,4 @@
-"""A module's call as a function."""
+"""A module's call, and its forward alone, as functions."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ class ModuleCall:
         if hooks is not None and hooks.compiled is not None:  # Module.compile: this is behind the module's own call
             return hooks.run_eagerly(self.module, args, kwargs)
         return self.module(*args, **kwargs)
+
+
+class ForwardCall(ModuleCall):
+    """What a module's call runs between the module's hooks, which are no part of it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.forward(*args, **kwargs)

@@ -68,6 +68,7 @@ class PythonState:
         self.modules: dict[int, Module] = {}
         self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
         self.hooked: list[str] = []  # modules with hooks
+        self.between_hooks: Module | None = None  # the one whose forward alone is recorded
         self.iterators: list[Place] = []
         self.optimizers: list[tuple[Any, set[Any]]] = []  # their states, with the keys at the beginning
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
@@ -312,7 +313,7 @@ class PythonState:
         self._visit_class(type(module), depth)
         held = vars(module)
         hooks = hooks_of(module)
-        if hooks:
+        if hooks and module is not self.between_hooks:
             self.hooked.append(path)
         self._add(Place(lambda _: hooks_of(module), None, f"the hooks of {path}", "", True, hooks))
         self._add(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))

@@ -18,7 +18,7 @@ from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import Capture, Reason
 from ox.compiler.checks import check_python, check_sizes, check_views, contents_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
-from ox.compiler.module_call import ModuleCall
+from ox.compiler.module_call import ForwardCall, ModuleCall
 from ox.compiler.place import Place
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
@@ -145,6 +145,8 @@ def _reason(capture: Capture) -> Reason:
 
 
 def _visit_root(state: PythonState, root: Any) -> None:
+    if isinstance(root, ForwardCall):
+        state.between_hooks = root.module
     if isinstance(root, ModuleCall):
         root = root.module
     if isinstance(root, MethodType):

@@ -112,6 +112,7 @@ class Mode:
     observer: NodeObserver | None = None
     autocast: Any = None  # an ox.amp.autocasting.Active, which gives a call its inputs in other types
     watch: Watch | None = None  # runs each call's executor and looks at it, without any effect on what runs
+    parts: Any = None  # an ox.compiler.parts.Parts, which runs modules compiled inside a call that stays eager
 
 
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
@@ -150,6 +151,7 @@ def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:
         get("observer", mode.observer),
         get("autocast", mode.autocast),
         get("watch", mode.watch),
+        get("parts", mode.parts),
     )
     return made if changes.keys() <= _FIELDS else replace(made, **changes)  # which names the switch that is none
 

@@ -64,7 +64,9 @@ class Hooks:
             raise
 
     def _run(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], called: list[Any]) -> Any:
-        forward = module.forward  # that of before the hooks: the first call of a lazy module changes its class
+        parts = MODE.get().parts
+        # that of before the hooks: the first call of a lazy module changes its class
+        forward = module.forward if parts is None else parts.forward(module)
         for hook, with_kwargs in self.all("pre"):
             changed = hook(module, args, kwargs) if with_kwargs else hook(module, args)
             if changed is not None and with_kwargs:

@@ -8,7 +8,7 @@ from typing import Any
 from ox.core.argument_errors import add_missing_name_note, not_tensor_error
 from ox.core.changes import CHANGES
 from ox.core.explain import place
-from ox.core.mode import MODULES
+from ox.core.mode import MODE, MODULES
 from ox.errors import ArgumentError, OxError
 from ox.nn.base.conversion import Moving
 from ox.nn.base.factory_kwargs import with_factory_kwargs
@@ -52,7 +52,8 @@ class Module(Moving, Stateful):
         token = MODULES.set((*MODULES.get(), self))
         try:
             if self._hooks is None and not GLOBAL_HOOKS.count:
-                return self.forward(*args, **kwargs)
+                parts = MODE.get().parts
+                return self.forward(*args, **kwargs) if parts is None else parts.forward(self)(*args, **kwargs)
             return (self._hooks or NO_HOOKS).run(self, args, kwargs)
         except OxError as error:
             raise self._add_context(error, args) from error.__cause__
