@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ox.call_site import users_line
+from ox.call_site import module_path, users_line
 from ox.core.generator import Generator, default_generator
-from ox.core.mode import MODE
+from ox.core.mode import MODE, MODULES
 from ox.core.node import Node
 from ox.core.operator import Operator
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Value
 from ox.graph.record.recording import Recorded, Recording, stale_view_error
+from ox.nn.base.gradient_hooks import BackwardHookNode
 from ox.tensors.tensor import Tensor
 
 LARGEST_COPY = 1 << 24  # bytes; what is larger and written and gone afterwards cannot be a constant
@@ -124,7 +125,13 @@ class Capture(Recording):
         self.give_up("a gradient of one's own (a custom autograd.Function) cannot be recorded")
 
     def on_hook(self, node: Any) -> None:
+        if isinstance(node, BackwardHookNode):
+            self.on_hooked_module()
         self.give_up("a hook is set inside")
+
+    def on_hooked_module(self) -> None:
+        """The module that runs now has hooks."""
+        self.give_up(f"{module_path(MODULES.get())} has hooks")
 
     def on_walk(self, nodes: Iterable[Any]) -> None:
         self.walked = True

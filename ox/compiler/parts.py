@@ -36,7 +36,7 @@ class Parts:
         if recording is not None:
             # a module between whose hooks the recording began, and which calls itself
             if isinstance(recording, Capture) and hooks_of(module):
-                recording.give_up(f"{type(module).__name__} has hooks", "")
+                recording.on_hooked_module()
             return module.forward
         hooks = module._hooks
         if hooks is not None and hooks.last_operator:

@@ -86,7 +86,7 @@ class BackwardHookNode(CustomNode):
         self.call_hooks = call_hooks
         recording = MODE.get().recording
         if recording is not None:
-            recording.on_custom_gradient()
+            recording.on_hook(self)
         self.connect(values, len(values))
 
     def rule(self, *grads: Any) -> Grads:
