@@ -175,13 +175,13 @@ class Compiled:
             kind = sizes_left_out(key, tensors, self.dynamic)
             sizes = self.sizes.get(kind) or Sizes()
             counts = len(self.plans.get(key, ())) >= sizes.most  # not, where another size has as many recordings
+            recorded = any(isinstance(each, Plan) for held in self.plans.values() for each in held)
+            parts = None if recorded else self.parts
             if counts and self.recordings >= self.limit:
-                recorded = any(isinstance(each, Plan) for held in self.plans.values() for each in held)
-                parts = None if recorded else self.parts
                 return self._run_eagerly(self._limit(reason or self._changed(key, kind)), args, kwargs, parts=parts)
             self.sizes[kind] = sizes
             if not (self.fullgraph or self.repeatable) and sizes.waits(key, key in self.plans):
-                return self._run_eagerly(NEW_SIZE, args, kwargs, said=True)
+                return self._run_eagerly(NEW_SIZE, args, kwargs, said=True, parts=parts)
             known = self.plans.setdefault(key, [])
             self._make_room(key)
             self._objects += objects

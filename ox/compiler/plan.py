@@ -254,7 +254,9 @@ def _for_device(trace: Trace, engine: Engine) -> Engine:
         return engine
     if engine.name == "native":  # whose kernels are for CPUs: on a GPU operators run one by one
         return Reference()
-    raise DeviceError(f"the engine '{engine.name}' computes on CPUs", got="tensors on a GPU", hint="the engine 'native'")
+    raise DeviceError(
+        f"the engine '{engine.name}' computes on CPUs", got="tensors on a GPU", hint="the engine 'native'"
+    )
 
 
 def _argument_or_tensor(trace: Trace, tensor: Tensor) -> tuple[int | None, Any]:
