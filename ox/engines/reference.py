@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ox.autograd.accumulate_grad import owner
 from ox.core.mode import Watch, switch_mode
-from ox.core.operator import make_tensor
+from ox.core.operator import OPS, make_tensor
 from ox.engines.class_check import CHECKED, check_classes
 from ox.engines.engine import Array, Task
 from ox.errors import ArgumentError, ShapeError
@@ -77,7 +79,20 @@ def _checked(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         except ShapeError as error:
             error.where = node.place or error.where
             raise
-    return call(node, inputs)
+    return call(node, _on_one_device(node, inputs))
+
+
+def _on_one_device(node: Node, inputs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """A graph does not say where zeros, ranges and constants are made: beside tensors on a GPU they are copied there,
+    but for sizes and axes, which operators read on the host."""
+    there = next((x for x in inputs if x is not None and not isinstance(x.array, np.ndarray)), None)
+    op = OPS.get(node.key)
+    if there is None or op is None:
+        return inputs
+    return [
+        x if x is None or not isinstance(x.array, np.ndarray) or op.schema.input_at(i).host else x.to(there.device)
+        for i, x in enumerate(inputs)
+    ]
 
 
 def _misfit_error(value: Value, array: Any) -> ArgumentError:
