@@ -1,4 +1,5 @@
-"""What a file is proven on: ONNX Runtime as a user has it, or the reference where that lacks a kernel."""
+"""What a file is proven on: ONNX Runtime with the options of a user's session, or the reference where that lacks a
+kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from ox.devices.node_session import runtime as shared
-from ox.dtypes import bfloat16, float32, float64, onnx_type
+from ox.dtypes import bfloat16, float32, onnx_type
 from ox.errors import ExportError
 from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.writer.workarounds import mixed_bfloat16
@@ -77,19 +78,15 @@ def open_runtime(model: Path | bytes, graph: Graph, opset: int) -> Runtime:
     ends = {v.dtype for v in [*graph.inputs, *graph.outputs]}
     if bfloat16 in ends or (not mixed_bfloat16(graph) and any(v.dtype == bfloat16 for v in graph.values())):
         widened = to_model(widen(graph), opset=opset)
-        return Widened(_session(widened.SerializeToString(), graph), graph)
-    return _session(model, graph)
+        return Widened(_session(widened.SerializeToString()), graph)
+    return _session(model)
 
 
-def _session(model: Path | bytes, graph: Graph) -> Runtime:
+def _session(model: Path | bytes) -> Runtime:
     ort = shared().module
     version = ".".join(ort.__version__.split(".")[:2])
-    options = ort.SessionOptions()
+    options = ort.SessionOptions()  # the defaults, as a user's session has them: a fusion of the runtime may be wrong
     options.log_severity_level = 4
-    options.use_per_session_threads = False  # the process has one pool, which eager operators use too
-    if any(v.dtype == float64 for v in graph.values()):
-        # fusions above this level are made for float32 and lose the digits of float64
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
     given = model if isinstance(model, bytes) else str(model)

@@ -205,7 +205,7 @@ def _mismatch(row: StepRow, found: tuple[str, float, float]) -> ExportError:
         expected=f"{kind} |Δ| at most {limit:.1e}",
         got=f"{value:.1e} at batch {row.batch}",
         hint="no state besides parameters, buffers, the optimizer's and ox's random numbers: what else changes with a "
-        "step is a constant in a graph",
+        "step is a constant in a graph. If nothing does, report it to the runtime",
     )
 
 
