@@ -11,6 +11,7 @@ import numpy as np
 from ox.dtypes import bfloat16
 from ox.engines.engine import Array, Task
 from ox.engines.index_bounds import check_bounds, index_bounds
+from ox.engines.reference import Reference
 from ox.errors import BoundsError, DeviceError, DTypeError, OxError, ShapeError
 from ox.graph.ir import Graph, Value
 from ox.graph.passes.cleanup import remove_dead
@@ -38,7 +39,9 @@ class OnnxTask:
         self.unchanged = self._unchanged(graph)
         self.asked = [i for i in range(len(graph.outputs)) if i not in self.unchanged]  # outputs of the model
         graph.outputs = [graph.outputs[i] for i in self.asked]
+        self.state = [self.updates[i] for i in self.asked]  # by output of the model
         remove_dead(graph)
+        self._watch(graph)
         fixed = fixed_values(graph)
         for v in graph.outputs:
             if v in fixed:
@@ -46,10 +49,21 @@ class OnnxTask:
         rename(graph)
         self.graph = graph
         self.inputs = [Expected(v) for v in graph.inputs]
-        self.bounds = index_bounds(graph)
         self.sizes = [v.shape if v in fixed else None for v in graph.outputs]
         self.model = to_model(graph)
         self._places = _places(self.model, graph)
+
+    def _watch(self, graph: Graph) -> None:
+        """Note which integers have to be in a range. Those that the graph computes become outputs of the model, as no
+        runtime takes -1 for an error."""
+        bounds = index_bounds(graph)
+        places = {v: i for i, v in enumerate(graph.inputs)}
+        self._given = [(places[b.value], b) for b in bounds if b.value in places]
+        computed = [b for b in bounds if b.value not in places]
+        new = dict.fromkeys(b.value for b in computed if b.value not in graph.outputs)
+        graph.outputs += new
+        self.state += [None] * len(new)
+        self._computed = [(graph.outputs.index(b.value), b) for b in computed]
 
     def _unchanged(self, graph: Graph) -> set[int]:
         """The outputs that are an update of an input by itself."""
@@ -68,12 +82,17 @@ class OnnxTask:
         for expected, array, before in zip(self.inputs, arrays, known, strict=True):
             if array is not before:
                 expected.check(array)
-        check_bounds(self.bounds, arrays)
+        check_bounds(self._given, arrays)
 
     def write_back(self, arrays: Sequence[Array], made: Sequence[Array]) -> list[Array]:
-        """The results of a call, by what the model gave: the next state goes into the memory of the state."""
+        """The results of a call, by what the model gave: the next state goes into the memory of the state.
+
+        Raises:
+            BoundsError, ShapeError: an index that the graph computed is out of its range; nothing is written.
+        """
+        check_bounds(self._computed, made)
         results: list[Any] = [None] * len(self.updates)
-        for i, array in zip(self.asked, made, strict=True):
+        for i, array in zip(self.asked, made[: len(self.asked)], strict=True):
             place = self.updates[i]
             if place is not None:
                 np.copyto(arrays[place], array)
@@ -91,6 +110,17 @@ class OnnxTask:
         )
         kind = BoundsError if re.search("out of (range|data )?bound|out of range", text, re.IGNORECASE) else DeviceError
         return kind(what, where=self._place(text), got=text)
+
+    def failure(self, what: str, error: Exception, arrays: Sequence[Array]) -> OxError:
+        """The error of a run. Where an index is out of range that of eager code, which knows a class label from another
+        index: the operators run once more, one by one."""
+        told = self.error(what, error)
+        if isinstance(told, BoundsError) or self._computed:  # not every runtime says what is wrong
+            try:
+                Reference().build(Task(self.graph))(arrays)
+            except (BoundsError, ShapeError) as known:
+                return known
+        return told
 
     def _place(self, text: str) -> str:
         """The user's line of the node that a message names; an empty text if it names none."""

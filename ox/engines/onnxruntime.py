@@ -51,9 +51,9 @@ class Session:
         self._codes = [None if v.dtype is None else onnx_type(v.dtype) for v in task.graph.inputs]
         self._buffers: list[Array | None] = []
         self._lock = Lock()
-        for v, sizes, i in zip(task.graph.outputs, task.sizes, task.asked, strict=True):
+        for v, sizes, place in zip(task.graph.outputs, task.sizes, task.state, strict=True):
             buffer = None
-            if sizes is not None and task.updates[i] is not None:
+            if sizes is not None and place is not None:
                 assert v.dtype is not None
                 buffer = np.empty(sizes, v.dtype)
             self._buffers.append(buffer)
@@ -88,7 +88,7 @@ class Session:
                 self._session.run_with_iobinding(self._binding)
             except Exception as error:
                 self._bound = [None] * len(self._bound)
-                raise self.task.error(f"ONNX Runtime {self._version} cannot run the graph", error) from error
+                raise self.task.failure(f"ONNX Runtime {self._version} cannot run the graph", error, arrays) from error
             del held
             return self.task.write_back(arrays, self._take(made))
 

@@ -113,8 +113,8 @@ class Compiled:
             try:
                 request.infer()
             except Exception as error:
-                raise self.task.error(f"OpenVINO {self._version} cannot run the graph", error) from error
-            made = [self._array(i) for i in range(len(self.task.asked))]
+                raise self.task.failure(f"OpenVINO {self._version} cannot run the graph", error, arrays) from error
+            made = [self._array(i) for i in range(len(self.task.state))]
             return self.task.write_back(arrays, made)
 
     def _check_width(self, arrays: Sequence[Array]) -> None:
@@ -142,7 +142,7 @@ class Compiled:
         sizes = self.task.sizes[i]
         if sizes is not None and data.shape != sizes:
             data = self._of_sizes(data, sizes, self.task.graph.outputs[i].name)
-        return data if self.task.updates[self.task.asked[i]] is not None else np.array(data, dtype)
+        return data if self.task.state[i] is not None else np.array(data, dtype)
 
     def _of_sizes(self, data: Array, sizes: tuple[int, ...], name: str) -> Array:
         """A result in its own sizes: OpenVINO gives some numbers one axis."""

@@ -100,6 +100,41 @@ def test_an_index_out_of_range_is_an_error_in_later_calls(name: str, backend: st
         compiled(ox.tensor(bad))
 
 
+OUTSIDE["cross_entropy"] = (lambda i: F.cross_entropy(SCORES, i), [0, 1, 2, -100], [0, 1, 2, -1])
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "openvino"])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_an_index_that_the_graph_computes_is_checked(name: str, backend: str) -> None:
+    """With the error of eager code: a runtime takes -1 for the last place, and knows no class label."""
+    if backend == "openvino":
+        pytest.importorskip("openvino", reason="openvino is not installed")
+    function, good, bad = OUTSIDE[name]
+    compiled = ox.compile(lambda i: function(i + 0 * i.sum()), backend=backend)
+    for _ in range(2):
+        compiled(ox.tensor(good))
+    for wrong in (bad, [*bad[:-1], 77]):
+        with pytest.raises(OxError) as eager:
+            function(ox.tensor(wrong))
+        with pytest.raises(type(eager.value), match=eager.value.what):
+            compiled(ox.tensor(wrong))
+    np.testing.assert_allclose(compiled(ox.tensor(good)).numpy(), function(ox.tensor(good)).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["native", "onnxruntime"])
+def test_a_computed_class_out_of_range_writes_nothing(backend: str) -> None:
+    model = nn.Linear(4, 3)
+    step = step_of(model)
+    compiled = ox.compile(lambda x, target: step(x, target - 1), backend=backend, fullgraph=True)
+    x, good = ox.randn(8, 4), ox.tensor(GOOD) + 1
+    for _ in range(2):
+        compiled(x, good)
+    before = model.weight.detach().numpy().copy()
+    with pytest.raises(ShapeError, match="cross_entropy met a class out of range"):
+        compiled(x, good - 1)
+    np.testing.assert_array_equal(model.weight.detach().numpy(), before)
+
+
 def test_known_indices_are_not_checked_again() -> None:
     compiled = ox.compile(lambda x: x.index_select(0, ox.arange(2)), fullgraph=True)
     compiled(ox.ones(3, 2))
