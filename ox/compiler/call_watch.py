@@ -7,6 +7,7 @@ import gc
 import io
 import random as python_random
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from datetime import date
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ox.call_site import is_ox, is_users_file, line_at
+from ox.compiler.place import Place
 from ox.compiler.python_state import PythonState
 
 # functions of C whose effect is lost, or whose result differs, when the call is not made again
@@ -30,7 +32,6 @@ EFFECTS = {
     },
     "posix": {"urandom", "getrandom", "write", "system", "mkdir", "remove", "unlink", "rename", "putenv", "unsetenv"},
     "_posixsubprocess": {"fork_exec"},
-    "_warnings": {"warn", "warn_explicit"},
 }
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
@@ -86,6 +87,7 @@ class CallWatch:
         self._random: Any = None
         self._start: Any = None  # the frame that the call is watched from
         self._collector: Any = None  # the frame of a callback of the garbage collector that runs
+        self._warning: Any = None  # the function of C that shows a warning now
 
     def __enter__(self) -> CallWatch:
         self._collectors = {getattr(callback, "__code__", None) for callback in gc.callbacks}
@@ -115,6 +117,9 @@ class CallWatch:
             self._collector = frame if event == "call" else None
         elif self._collector is not None:
             return  # the garbage collector may start at any moment: its callbacks are no part of the call
+        elif self._warning is not None:  # to show it, Python reads a file and writes
+            if event in ("c_return", "c_exception") and argument is self._warning:
+                self._warning = None
         elif event == "call":
             code = frame.f_code
             first = code not in self._codes
@@ -141,7 +146,9 @@ class CallWatch:
         elif event == "c_call" and self.effect is None:
             name = getattr(argument, "__name__", "")
             module = getattr(argument, "__module__", None)
-            if module == "builtins" and name in ("exec", "eval"):  # by which Python's library makes classes, too
+            if module == "_warnings" and name in ("warn", "warn_explicit"):
+                self._on_warning(_caller(frame), argument)
+            elif module == "builtins" and name in ("exec", "eval"):  # by which Python's library makes classes, too
                 self._note(frame, f"{name}() is called")
             elif name in EFFECTS.get(str(module), ()) or self._has_effect(name, getattr(argument, "__self__", None)):
                 self._note(_caller(frame), f"{name}() is called")
@@ -164,6 +171,16 @@ class CallWatch:
             frame = frame.f_back
         return False
 
+    def _on_warning(self, frame: Any, function: Any) -> None:
+        """By Python's own filters, a warning is shown once for a line: the call that is recorded shows it, and later
+        ones are as silent as eager code. By others it is an effect."""
+        if warnings_repeat():
+            self._note(frame, f"{function.__name__}() is called")
+            return
+        self._warning = function
+        if frame is not None:
+            self.state.places.append(Place(warnings_repeat, None, "the filter of warnings", "", False, False))
+
     def _note(self, frame: Any, what: str) -> None:
         if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
             if _package(frame) in RUNTIMES or self._is_import(frame):  # eager calls do not make it again, either
@@ -173,6 +190,13 @@ class CallWatch:
 
 def _package(frame: Any) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def warnings_repeat(_: Any = None) -> bool:
+    """Whether a filter can show a warning each time that it is given, or make it an error. That of NumPy for its own
+    class of warnings, and others of this kind, do not count."""
+    actions = {action for action, _, category, *_ in warnings.filters if category.__module__ == "builtins"}
+    return not actions.isdisjoint(("always", "all", "error"))
 
 
 def _caller(frame: Any) -> Any:

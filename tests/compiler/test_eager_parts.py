@@ -242,6 +242,23 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+def test_a_warning_that_is_shown_once() -> None:
+    """By Python's own filters. Where each would be shown, or be an error, the call stays eager."""
+    compiled, x = ox.compile(warns), ox.ones(1)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.resetwarnings()
+        warnings.simplefilter("always", np.exceptions.RankWarning)  # as NumPy does
+        for _ in range(3):
+            compiled(x)
+        assert len(shown) == len(recordings(compiled)) == 1 and not compiled.eager
+        warnings.simplefilter("always")
+        compiled(x), compiled(x)
+        assert len(shown) == 3
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="called"):
+            compiled(x)
+
+
 @pytest.mark.filterwarnings("ignore:called")
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_function_stays_eager(name: str, capsys: pytest.CaptureFixture[str]) -> None:
