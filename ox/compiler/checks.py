@@ -8,13 +8,15 @@ from typing import Any
 
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import Capture
-from ox.compiler.place import Place
+from ox.compiler.place import Place, attributes_of, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Unusual, describe
 from ox.core.operator import OPS
 from ox.core.subgraph import Control
 from ox.ops.control.sequence import OfSequences
 from ox.tensors.tensor import OWN, Tensor
+
+SETTERS = frozenset(("setattr", "delattr", "__setattr__", "__delattr__", "__dict__", "vars"))
 
 
 def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor]) -> None:
@@ -32,7 +34,10 @@ def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors
         now = place.now() if state.is_read(place) else place.value
         if now is not place.value and not capture.is_made(now):  # what was made is found by `_check_leftovers`
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
-    for place in state.relevant():
+        if not same(state.attributes[id(place.value)], attributes_of(place.value)):
+            capture.give_up(f"an attribute of {place.path} is changed by the call", "", again=True)
+    # a computed name stands in no code
+    for place in state.places if not watch.own_names.isdisjoint(SETTERS) else state.relevant():
         if place.changed():
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
     for place in state.iterators:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ox.call_site import is_users_file
 from ox.nn.base.module import Module
+from ox.tensors.tensor import OWN
 
 SIMPLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.generic, type, range, slice, enum.Enum)
 MISSING: Any = type("missing", (), {"__repr__": lambda self: "nothing"})()
@@ -63,6 +64,11 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return [*one] == [*other] and all(map(same, one.values(), other.values()))
     return isinstance(one, (*SIMPLE, frozenset)) and bool(one == other)
+
+
+def attributes_of(tensor: Any) -> dict[str, Any]:
+    """The attributes that a user set on a tensor."""
+    return {name: value for name, value in vars(tensor).items() if name not in OWN}
 
 
 def context_value(variable: ContextVar[Any]) -> Any:

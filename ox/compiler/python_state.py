@@ -29,6 +29,7 @@ from ox.compiler.place import (
     MISSING,
     SIMPLE,
     Place,
+    attributes_of,
     cell_contents,
     context_value,
     count,
@@ -65,6 +66,7 @@ class PythonState:
         self.tensors: dict[int, list[Place]] = {}
         self.arrays: dict[int, Place] = {}
         self.grads: dict[int, Any] = {}  # of tensors, by id, when they were first seen
+        self.attributes: dict[int, dict[str, Any]] = {}  # set on them, likewise
         self.modules: dict[int, Module] = {}
         self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
         self.hooked: list[str] = []  # modules with hooks
@@ -113,7 +115,7 @@ class PythonState:
             if place is not None:
                 self.tensors.setdefault(id(value), []).append(Place(*place, value, owner))
                 if id(value) not in self._seen:
-                    self.grads[id(value)] = value._grad
+                    self.grads[id(value)], self.attributes[id(value)] = value._grad, attributes_of(value)
                 self._seen[id(value)] = value
             return
         simple = isinstance(value, (*SIMPLE, *FUNCTIONS))

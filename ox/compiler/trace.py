@@ -19,7 +19,7 @@ from ox.compiler.capture import Capture, Reason
 from ox.compiler.checks import check_python, check_sizes, check_views, contents_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
 from ox.compiler.module_call import ForwardCall, ModuleCall
-from ox.compiler.place import Place
+from ox.compiler.place import Place, attributes_of, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.compiler.states import State, states_of, updates_of
@@ -112,7 +112,7 @@ def record(
     watch = CallWatch(state)
     start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
-    given = contents_of(args, kwargs)
+    given, attributes = contents_of(args, kwargs), [*map(attributes_of, tensors)]
     try:
         for tensor in tensors:
             capture.argument(tensor)
@@ -123,7 +123,7 @@ def record(
             result = function(*args, **kwargs)
             capture.watch = None
         check_python(capture, state, watch, tensors)
-        if contents_of(args, kwargs) != given:
+        if contents_of(args, kwargs) != given or not all(map(same, attributes, map(attributes_of, tensors))):
             capture.give_up("an argument is changed by the call", "")
         check_views(capture, tensors)
         for tensor, history in zip(tensors, histories, strict=True):

@@ -242,6 +242,77 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+class Named:
+    """Whose attributes are set by names that stand in no code."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        self.last = self.count = 0
+
+
+def set_by_setattr(owner: Any, name: str, value: int) -> None:
+    setattr(owner, name, value)
+
+
+def set_in_vars(owner: Any, name: str, value: int) -> None:
+    vars(owner)[name] = value
+
+
+def set_in_dict(owner: Any, name: str, value: int) -> None:
+    owner.__dict__.update({name: value})
+
+
+def set_by_object(owner: Any, name: str, value: int) -> None:
+    object.__setattr__(owner, name, value)
+
+
+@pytest.mark.parametrize("put", [set_by_setattr, set_in_vars, set_in_dict, set_by_object])
+@pytest.mark.parametrize("names", [["last"], ["count"], ["last", "count"], ["new"]])
+def test_an_attribute_with_a_computed_name(put: Callable[..., None], names: list[str]) -> None:
+    owner, seen = Named(), []
+
+    def call(x: ox.Tensor) -> ox.Tensor:
+        for name in names:
+            put(owner, name, len(x))
+        return x + 1
+
+    compiled = ox.compile(call)
+    for size in (2, 3, 2, 3):
+        compiled(ox.ones(size))
+        seen.append([vars(owner)[name] for name in names])
+    assert seen == [[size] * len(names) for size in (2, 3, 2, 3)]
+
+
+@pytest.mark.parametrize("of_argument", [False, True])
+def test_an_attribute_of_a_tensor(of_argument: bool) -> None:
+    weight, name, seen = nn.Parameter(ox.ones(2)), "".join(["si", "ze"]), []
+
+    def call(x: ox.Tensor) -> ox.Tensor:
+        setattr(x if of_argument else weight, name, len(x))
+        return x + weight
+
+    compiled = ox.compile(call)
+    for size in (2, 3, 2, 3):
+        x = ox.ones(size, 2)
+        compiled(x)
+        seen.append(getattr(x if of_argument else weight, name))
+    assert seen == [2, 3, 2, 3]
+
+
+def test_a_computed_name_that_changes_nothing_is_recorded() -> None:
+    owner = Named()
+
+    def call(x: ox.Tensor) -> ox.Tensor:
+        setattr(owner, "".join(["la", "st"]), 0)
+        return x + 1
+
+    compiled = ox.compile(call, fullgraph=True)
+    for _ in range(3):
+        compiled(ox.ones(2))
+    assert len(recordings(compiled)) == 1
+
+
 def test_a_warning_that_is_shown_once() -> None:
     """By Python's own filters. Where each would be shown, or be an error, the call stays eager."""
     compiled, x = ox.compile(warns), ox.ones(1)
