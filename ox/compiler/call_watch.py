@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from ox.call_site import is_ox, is_users_file, line_at
+from ox.compiler.capture import Capture
 from ox.compiler.place import Place
 from ox.compiler.python_state import PythonState
+from ox.tensors.tensor import Tensor
 
 # functions of C whose effect is lost, or whose result differs, when the call is not made again
 EFFECTS = {
@@ -33,6 +35,7 @@ EFFECTS = {
     "posix": {"urandom", "getrandom", "write", "system", "mkdir", "remove", "unlink", "rename", "putenv", "unsetenv"},
     "_posixsubprocess": {"fork_exec"},
 }
+GRAD = Tensor.grad.fget.__code__  # type: ignore[attr-defined]
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
 CHANGES = {  # of a deque or bytearray: the comparison of its contents would not know the line
@@ -69,18 +72,20 @@ def reads_arrays(code: CodeType) -> bool:
 
 
 class CallWatch:
-    """``with CallWatch(state):`` around the call. A profiler of Python that is set already is called as well.
+    """``with CallWatch(state, capture):`` around the call. A profiler of Python that is set already is called as well.
 
     Attributes:
         names: every name in the code that ran.
         own_names: those in code that is neither ox's nor of Python's library.
+        gradients_read: the ids of tensors whose `.grad` was read before the code set it.
         effect: the first thing that cannot be repeated, with its line; None when there was none.
     """
 
-    def __init__(self, state: PythonState) -> None:
-        self.state = state
+    def __init__(self, state: PythonState, capture: Capture) -> None:
+        self.state, self.capture = state, capture
         self.names: set[str] = set()
         self.own_names: set[str] = set()
+        self.gradients_read: set[int] = set()
         self.effect: tuple[str, str] | None = None
         self._codes: set[CodeType] = set()
         self._before: Any = None
@@ -126,6 +131,10 @@ class CallWatch:
             if first:
                 self._codes.add(code)
                 self.names.update(code.co_names, code.co_freevars)
+            if code is GRAD:
+                number = id(frame.f_locals["self"])
+                if number not in self.capture.grads:
+                    self.gradients_read.add(number)
             if is_users_file(code.co_filename):
                 library = "site-packages" in code.co_filename
                 self.state.visit_self(frame, library)

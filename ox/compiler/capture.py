@@ -20,6 +20,7 @@ from ox.graph.record.recording import Recorded, Recording, stale_view_error
 from ox.nn.base.gradient_hooks import BackwardHookNode
 from ox.tensors.tensor import Tensor
 
+COMPUTED = object()  # in place of a gradient that the call made: nobody may hold it
 LARGEST_COPY = 1 << 24  # bytes; what is larger and written and gone afterwards cannot be a constant
 
 
@@ -76,7 +77,7 @@ class Capture(Recording):
         self.made: list[Any] = []  # weak references to what the call made
         self.followed: list[tuple[bool, ...]] = []  # for each node the inputs that a gradient follows
         self.random: dict[int, tuple[Generator, Tensor, Tensor]] = {}  # with key and counter at the beginning
-        self.grads: dict[int, tuple[Tensor, Any]] = {}  # of tensors, by id, before the call first set or removed them
+        self.grads: dict[int, tuple[Tensor, Any]] = {}  # of tensors, by id, before the code first set or removed them
         self.walked = False  # whether gradients are computed inside
         self.cleared: list[Tensor] = []  # those whose gradient is gone before anything is computed
         self.host_calls: list[Callable[[], Any]] = []
@@ -143,7 +144,8 @@ class Capture(Recording):
             self.give_up("a gradient is computed inside, and an argument has hooks")
 
     def on_grad(self, tensor: Tensor) -> None:
-        self.grads.setdefault(id(tensor), (tensor, tensor._grad))
+        if id(tensor) not in self.grads:
+            self.grads[id(tensor)] = tensor, COMPUTED if self.is_made(tensor._grad) else tensor._grad
 
     def on_random(self, generator: Any = None) -> None:
         generator = default_generator if generator is None else generator

@@ -7,7 +7,7 @@ from itertools import count
 from threading import Lock
 from typing import Any
 
-from ox.autograd.accumulate_grad import owner
+from ox.autograd.accumulate_grad import accumulate, accumulating, owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.capture import has_hooks
 from ox.compiler.place import Place, same
@@ -15,6 +15,7 @@ from ox.compiler.signature import setting_signature
 from ox.compiler.split import split
 from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES
+from ox.core.mode import switch_mode
 from ox.core.node import Leaf
 from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
@@ -60,14 +61,15 @@ class Plan:
         self._quick, self._counted = _checks(trace.places)
         self._changes = CHANGES.count
         self._requires = [(t, t.node is None) for s in states if is_tensor(t := s.tensor)]
-        self._grads = [(*_argument_or_tensor(trace, tensor), value) for tensor, value in trace.grads]
+        self._grads = [(*_argument_or_tensor(trace, g.tensor), g.value, g.adds) for g in trace.grads]
         self._grads_none = [(*_argument_or_tensor(trace, tensor), none) for tensor, none in trace.grads_none]
         self._cleared = [_argument_or_tensor(trace, tensor) for tensor in trace.capture.cleared]
         self._grads_read = [(self._count + i, s.argument) for i, s in enumerate(states) if s.argument is not None]
-        filled = {*[number for number, _, _ in self._grads], *[s.argument for s in states]}
+        filled = {*[number for number, *_ in self._grads], *[s.argument for s in states]}
+        self._returned = {result[1] for result in trace.results if result[0] == "state"}
         self._walked = trace.capture.walked
         self._filled = [i for i in range(self._count) if i in filled]
-        self._hooked = [t.node for n, t, _ in self._grads if n is None and isinstance(t.node, Leaf)]
+        self._hooked = [t.node for n, t, *_ in self._grads if n is None and isinstance(t.node, Leaf)]
         self._settings = [(group, setting_signature(group), path) for group, path in trace.settings]
         self._owned = [(o, n, tuple([getattr(o, x) for x in n])) for o, n in trace.capture.settings]
         self._written = {place for _, place in self.layout.updates}
@@ -171,6 +173,7 @@ class Plan:
         with self._lock:
             arrays = [t.array for t in tensors]
             arrays.extend(self._arrays)
+            kept = {i: trace.states[i].of(tensors) for i in self._returned}  # before another gradient takes its place
             for place, number in self._grads_read:  # another thread's call has others
                 arrays[place] = tensors[number]._grad.array  # type: ignore[union-attr]
             for argument, tensor in self._cleared:  # their memory serves the new ones
@@ -182,19 +185,23 @@ class Plan:
                 version = changed._shared_version()
                 version[0] += 1
                 version[1] = BY
-        for (argument, tensor, value), number in zip(self._grads, layout.grads, strict=True):
+        for (argument, tensor, value, adds), number in zip(self._grads, layout.grads, strict=True):
             target = tensor if argument is None else tensors[argument]
-            target._grad = None if value is None else make_tensor(outputs[number])
+            if adds and target._grad is not None:
+                with accumulating, switch_mode(grad=False):
+                    accumulate(target, make_tensor(outputs[number]), set())
+            else:
+                target._grad = None if value is None else make_tensor(outputs[number])
         for (generator, _), number in zip(trace.counters, layout.counters, strict=True):
             generator.counter = make_tensor(outputs[number])
-        made = self._results(tensors, outputs)
+        made = self._results(tensors, outputs, kept)
         if self.backward is not None:
             CompiledBackward(self, tensors, arrays, outputs, made)
         for call in trace.capture.host_calls:
             call()
         return trace.rebuild(made)
 
-    def _results(self, tensors: list[Tensor], outputs: list[Any]) -> list[Any]:
+    def _results(self, tensors: list[Tensor], outputs: list[Any], kept: dict[int, Any]) -> list[Any]:
         made: list[Any] = []
         by_number: dict[int, Tensor] = {}
         freed: list[Tensor] = []
@@ -202,7 +209,10 @@ class Plan:
             if result[0] == "argument":
                 made.append(tensors[result[1]])
             elif result[0] == "state":
-                made.append(self.trace.states[result[1]].of(tensors))
+                made.append(kept[result[1]])
+            elif result[0] == "grad":
+                argument, tensor, *_ = self._grads[result[1]]
+                made.append((tensor if argument is None else tensors[argument])._grad)
             else:
                 first = by_number.get(number)
                 y = make_tensor(outputs[number]) if first is None else first.shallow_copy()

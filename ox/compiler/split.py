@@ -74,7 +74,7 @@ def split(trace: Trace, budget: float = 1.0) -> Layout:
         number = outputs.add(new)
         layout.updates.append((number, places[old]))
         layout.task.updates[graph.outputs[number]] = old
-    layout.grads = [-1 if value is None else outputs.add(value) for _, value in trace.grads]
+    layout.grads = [-1 if g.value is None else outputs.add(g.value) for g in trace.grads]
     layout.counters = [outputs.add(value) for _, value in trace.counters]
     if trace.gradients:
         overwritten = {old for _, old in trace.updates}
@@ -99,7 +99,7 @@ def _recomputed(nodes: Sequence[Node], later: Sequence[Node], free: set[Value], 
 def _constants(trace: Trace, nodes: Sequence[Node]) -> dict[Value, Any]:
     used = {v for node in nodes for v in node.inputs}
     used |= {value for result in trace.results if result[0] in ("output", "freed") for value in result[1:2]}
-    used |= {new for new, _ in trace.updates} | {value for _, value in trace.grads if value is not None}
+    used |= {new for new, _ in trace.updates} | {g.value for g in trace.grads if g.value is not None}
     return {value: array for value, array in trace.graph.constants.items() if value in used}
 
 

@@ -17,13 +17,14 @@ from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import Capture, Reason
 from ox.compiler.checks import check_python, check_sizes, check_views, contents_of
+from ox.compiler.gradients import Gradient, gradients_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
 from ox.compiler.module_call import ForwardCall, ModuleCall
 from ox.compiler.place import Place, attributes_of, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.compiler.states import State, states_of, updates_of
-from ox.compiler.undo import grads_before, restore_all, undo_all
+from ox.compiler.undo import restore_all, undo_all
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode, while_recording
 from ox.core.node import Leaf, Node, sequence
@@ -38,7 +39,7 @@ class Trace:
     """What was recorded of a call.
 
     `results` says for each tensor of the result what it is: ("output", value, whether a gradient follows it),
-    ("freed", value), ("argument", number), ("state", number).
+    ("freed", value), ("argument", number), ("state", number), ("grad", number of `grads`).
     """
 
     capture: Capture
@@ -49,7 +50,7 @@ class Trace:
     rebuild: Rebuild
     results: list[tuple[Any, ...]]
     updates: list[tuple[Value, Value]]  # new value, and the input whose memory gets it
-    grads: list[tuple[Tensor, Value | None]]  # gradients that a backward inside set, or None
+    grads: list[Gradient]
     grads_none: list[tuple[Tensor, bool]]  # tensors whose gradient was there at the beginning, or was not
     counters: list[tuple[Generator, Value]]
     cotangents: list[Value]
@@ -109,7 +110,7 @@ def record(
         _visit_root(state, root)
     capture = Capture(fullgraph, undo or fullgraph)
     capture.known = state.tensors
-    watch = CallWatch(state)
+    watch = CallWatch(state, capture)
     start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
     given, attributes = contents_of(args, kwargs), [*map(attributes_of, tensors)]
@@ -169,13 +170,14 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
     differentiable = _differentiable(capture, leaves, start)
     cotangents, found, reached = _vjp(capture, leaves, differentiable, start)
     random = _counters(capture)
-    grads, replaced = _gradients(capture, state)
-    results = _results(capture, leaves, differentiable, start)
+    gradients = gradients_of(capture, state, watch)
+    grads = gradients.changed
+    results = _results(capture, leaves, differentiable, start, grads)
     if capture.reason is not None:
         return None
     behind = graph_of([y for y in leaves if y.node is not None], start)
     kept = saved_in(behind)
-    _check_leftovers(capture, leaves, kept, [t._grad for t, _ in grads])
+    _check_leftovers(capture, leaves, kept, [g.tensor._grad for g in grads])
     if capture.reason is not None:
         return None
     updates, externals = updates_of(capture), list(capture.externals.values())
@@ -206,7 +208,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         results,
         updates,
         grads,
-        [(tensor, grad is None) for tensor, grad in replaced],
+        gradients.guarded,
         random,
         cotangents,
         [source for source in sources if source[0] in numbers or source[0] in arguments],
@@ -214,7 +216,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         state.settings,
         [places[0].value for places in state.tensors.values() if any(p.name in watch.own_names for p in places)],
         not watch.own_names.isdisjoint(("is_contiguous", "stride")),
-        replaced if capture.undo else [],
+        gradients.before if capture.undo else [],
     )
 
 
@@ -300,30 +302,9 @@ def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
     return found
 
 
-def _gradients(
-    capture: Capture, state: PythonState
-) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, Any]]]:
-    """The gradients that the call set, and those that were there before."""
-    changed: list[tuple[Tensor, Value | None]] = []
-    replaced: list[tuple[Tensor, Any]] = []
-    for tensor, grad in grads_before(capture, state).values():
-        now = tensor._grad
-        if now is grad:
-            continue
-        replaced.append((tensor, grad))
-        leaf = tensor.node
-        if isinstance(leaf, Leaf) and (leaf.hooks or leaf.after):
-            capture.give_up("a tensor whose gradient is computed inside has hooks", "")
-        if now is None:
-            changed.append((tensor, None))
-        elif capture.is_made(now):
-            changed.append((tensor, capture.value(now)))
-        else:
-            capture.give_up("a gradient is set to a tensor that no operator made", "")
-    return changed, replaced
-
-
-def _results(capture: Capture, leaves: list[Any], differentiable: list[bool], start: int) -> list[tuple[Any, ...]]:
+def _results(
+    capture: Capture, leaves: list[Any], differentiable: list[bool], start: int, grads: list[Gradient]
+) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     arguments = [external.tensors[0] for external in capture.arguments]
     roots: list[Any] = []
@@ -331,6 +312,10 @@ def _results(capture: Capture, leaves: list[Any], differentiable: list[bool], st
         number = next((i for i, t in enumerate(arguments) if t is y), None)
         if number is not None:
             found.append(("argument", number))
+            continue
+        number = next((i for i, g in enumerate(grads) if g.tensor._grad is y), None) if y.node is None else None
+        if number is not None:
+            found.append(("grad", number))
             continue
         known = next((e for e in capture.externals.values() if any(t is y for t in e.tensors)), None)
         if known is not None or not capture.is_made(y):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.compiler.capture import Capture
+from ox.compiler.capture import COMPUTED, Capture
 from ox.compiler.python_state import PythonState
 from ox.graph.ir import Value
 from ox.tensors.tensor import Tensor
@@ -12,7 +12,7 @@ from ox.tensors.tensor import Tensor
 
 def grads_before(capture: Capture, state: PythonState) -> dict[int, tuple[Tensor, Any]]:
     """The tensors that the call can have given gradients, with those that they had."""
-    before: dict[int, tuple[Tensor, Any]] = dict(capture.grads)
+    before = {number: known for number, known in capture.grads.items() if known[1] is not COMPUTED}
     for places in state.tensors.values():
         tensor = places[0].value
         before.setdefault(id(tensor), (tensor, state.grads[id(tensor)]))

@@ -110,7 +110,7 @@ class Tensor(Methods, Aliases, TensorBase):
 
     @grad.deleter
     def grad(self) -> None:
-        self._grad = None
+        self.grad = None
 
     def _refuse_grad(self, value: Any) -> None:
         """Raise an error for what cannot be the gradient of this tensor."""

@@ -1,0 +1,108 @@
+"""Gradients that a compiled call finds in tensors, and those that it leaves there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from beside_eager import recordings
+
+import ox
+import ox.nn.functional as F
+from ox import nn
+from ox.errors import OxError
+
+
+def backward(p: Any, x: Any) -> Any:
+    (p * x).sum().backward()
+
+
+def twice(p: Any, x: Any) -> Any:
+    backward(p, x)
+    backward(p, x + 1)
+
+
+def result(p: Any, x: Any) -> Any:
+    backward(p, x)
+    return p.grad, p.grad
+
+
+def removed(p: Any, x: Any) -> Any:
+    del p.grad
+    return x + 1
+
+
+def removed_first(p: Any, x: Any) -> Any:
+    del p.grad
+    backward(p, x)
+    return p.grad
+
+
+def removed_last(p: Any, x: Any) -> Any:
+    backward(p, x)
+    p.grad = None
+
+
+def zeroed(p: Any, x: Any) -> Any:
+    if p.grad is not None:
+        p.grad.zero_()
+    return x + 1
+
+
+def the_old_one(p: Any, x: Any) -> Any:
+    before, p.grad = p.grad, None
+    backward(p, x)
+    return before
+
+
+def clipped(p: Any, x: Any) -> Any:
+    backward(p, x)
+    nn.utils.clip_grad_norm_([p], 0.5)
+
+
+def clipped_first(p: Any, x: Any) -> Any:
+    nn.utils.clip_grad_norm_([p], 0.5)
+    backward(p, x)
+
+
+@pytest.mark.parametrize(
+    "before", ["none", "given", "none given", "given none", "left", "none left left", "left given"]
+)
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [(backward, 1), (twice, 1), (result, 2), (removed, 1), (removed_first, 1), (removed_last, 2), (zeroed, 2),
+     (the_old_one, 2), (clipped, 2), (clipped_first, 2)],
+)  # fmt: skip
+def test_gradients_that_are_there_or_not_at_the_beginning(call: Any, most: int, before: str) -> None:
+    """Whatever a tensor had: the gradients and results of eager code, among them `p.grad` itself. One recording is
+    enough where nobody looks for a gradient; one of a sum is only for calls that find one."""
+    told: list[list[Any]] = [[], []]
+    for run, seen in zip((call, ox.compile(call)), told, strict=True):
+        p = nn.Parameter(ox.ones(2))
+        for i, kind in enumerate(before.split() * 4):
+            if kind != "left":
+                p.grad = None if kind == "none" else ox.full((2,), 2.0 + i)
+            found = run(p, ox.ones(2) * (i + 1))
+            results = found if isinstance(found, tuple) else (found,)
+            seen.append([y is p.grad for y in results])
+            seen.append([None if y is None else np.round(y.detach().numpy(), 5).tolist() for y in (p.grad, *results)])
+    assert told[0] == told[1]
+    assert 1 <= len(recordings(run)) <= most + (before == "given none") and not run.eager
+
+
+def test_a_step_that_fails_after_del_leaves_no_gradients() -> None:
+    model = nn.Linear(4, 3)
+
+    @ox.compile
+    def step(x: ox.Tensor, target: ox.Tensor) -> None:
+        for p in model.parameters():
+            del p.grad
+        F.cross_entropy(model(x), target).backward()
+
+    x, good = ox.randn(2, 4), ox.tensor([0, 1])
+    for _ in range(3):
+        step(x, good)
+    with pytest.raises(OxError, match="out of range"):
+        step(x, good + 2)
+    assert all(p.grad is None for p in model.parameters())
