@@ -75,12 +75,12 @@ def _kernels() -> str:
     found = compiled.library()
     if found is not None:
         return f"{found.origin} · {found.path}"
-    way_out = 'install g++ or clang++, or pip install "ox-onnx[compile]"'
-    if os.environ.get("OX_KERNELS") == "0":
+    way_out, why = 'install g++ or clang++, or pip install "ox-onnx[compile]"', reason() or ""
+    if "OX_KERNELS" in why:
         way_out = "unset OX_KERNELS"
     elif os.environ.get("CXX", "").strip():
         way_out = "unset $CXX, or set it to a C++ compiler that works"
-    return f"none: {reason()} · training on this CPU takes 1.2 to 3 times as long · {way_out}"
+    return f"none: {why} · training on this CPU takes 1.2 to 3 times as long · {way_out}"
 
 
 def _cuda(runtimes: dict[str, str]) -> str:

@@ -18,6 +18,7 @@ from ox.kernels.prebuilt_library import DamagedError, PrebuiltError, prebuilt_li
 from ox.kernels.signatures import INTEGER, POINTER, signatures, with_status
 
 KINDS = {POINTER: ctypes.c_void_p, INTEGER: ctypes.c_int64}
+ON, OFF = ("", "1", "on", "true", "yes"), ("0", "off", "false", "no")  # values of OX_KERNELS, in any case
 DATA = 16  # bytes from the start of a NumPy array object to its data pointer (PyArrayObject's first field)
 
 
@@ -84,8 +85,8 @@ def kernels() -> Library | None:
     """The library; None where there is none, and `reason()` says why. Decided once a process.
 
     A library of the wheel that fits this processor, else one compiled for it, from the cache or made now.
-    ``OX_KERNELS=native`` in the environment passes over those of the wheel, ``OX_KERNELS=0`` over all. What is damaged
-    or does not compile is said once, in a warning.
+    ``OX_KERNELS=native`` in the environment passes over those of the wheel, ``OX_KERNELS=off`` over all. What is
+    damaged or does not compile is said once, in a warning.
     """
     found, problems = _found()
     while problems:  # first removed, so that a filter which makes errors of warnings raises once
@@ -97,12 +98,13 @@ def kernels() -> Library | None:
 @cache
 def _found() -> tuple[Library | None, list[str]]:
     """The library, and what the user should hear about finding it."""
-    wanted, problems, missing = os.environ.get("OX_KERNELS", ""), [], []
-    if wanted == "0":
-        _reason.append("they are switched off by OX_KERNELS=0")
+    setting, problems, missing = os.environ.get("OX_KERNELS", ""), [], []
+    wanted = setting.strip().lower()
+    if wanted in OFF:
+        _reason.append(f"they are switched off by OX_KERNELS={setting}")
         return None, []
-    if wanted not in ("", "1", "native"):
-        problems.append(f"OX_KERNELS={wanted} means nothing: 0 is without them, native compiles them here")
+    if wanted not in (*ON, "native"):
+        problems.append(f"OX_KERNELS={setting} means nothing: off is without them, native compiles them here")
     if wanted != "native":
         try:
             prebuilt = prebuilt_library()

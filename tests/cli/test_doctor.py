@@ -45,7 +45,7 @@ def test_where_the_kernels_come_from() -> None:
 @pytest.mark.parametrize(
     ("environment", "why", "way_out"),
     [
-        ({"OX_KERNELS": "0"}, "they are switched off by OX_KERNELS=0", "unset OX_KERNELS"),
+        ({"OX_KERNELS": "off"}, "they are switched off by OX_KERNELS=off", "unset OX_KERNELS"),
         ({"CXX": "/nowhere/c++"}, "the compiler /nowhere/c++ does not run", "unset $CXX"),
         ({"CXX": "", "PATH": "/nowhere"}, "no C++ compiler is installed", 'pip install "ox-onnx[compile]"'),
     ],

@@ -17,6 +17,7 @@ import prebuilt_kernels
 import pytest
 
 from ox.kernels import Library, compiler, prebuilt_library
+from ox.kernels import library as kernel_library
 from ox.kernels.prebuilt_library import DamagedError, PrebuiltError
 
 SCRIPT = """
@@ -202,6 +203,24 @@ def test_users_may_pass_over_it(loadable: Path, tmp_path: Path) -> None:
     info = cpuinfo(tmp_path, "fits")
     answer, said = result(start(loadable, info, OX_KERNELS="native"))
     assert answer["origin"] is None and answer["reason"].startswith("no C++ compiler is installed") and not said
-    answer, said = result(start(loadable, info, OX_KERNELS="off"))
+    answer, said = result(start(loadable, info, OX_KERNELS="perhaps"))
     assert answer["origin"] == "prebuilt for level by zig 9"
-    assert len(said) == 1 and "OX_KERNELS=off means nothing" in said[0]
+    assert len(said) == 1 and "OX_KERNELS=perhaps means nothing: off is without them" in said[0]
+
+
+@pytest.mark.parametrize("value", ["0", "off", "False", "NO", " off ", "", "1", "on", "True", "YES", "Native"])
+def test_users_may_switch_them_off_and_on(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def none() -> Any:
+        raise prebuilt_library.PrebuiltError("none was looked for")
+
+    def compiled() -> Any:
+        raise kernel_library.compiler.NoCompilerError("no compiler")
+
+    monkeypatch.setenv("OX_KERNELS", value)
+    monkeypatch.setattr(kernel_library, "_reason", [])
+    monkeypatch.setattr(kernel_library, "prebuilt_library", none)
+    monkeypatch.setattr(kernel_library.compiler, "library", compiled)
+    assert kernel_library._found.__wrapped__() == (None, [])
+    words = f"they are switched off by OX_KERNELS={value}", "none was looked for; no compiler", "no compiler"
+    kind = 0 if value.strip().lower() in ("0", "off", "false", "no") else 2 if value == "Native" else 1
+    assert kernel_library.reason() == words[kind]
