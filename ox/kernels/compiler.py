@@ -23,6 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ox.kernels.compile_lock import one_at_a_time
+
 SOURCE = Path(__file__).parent / "source"
 COMMON_FLAGS = (
     "-std=c++17", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
@@ -34,7 +36,8 @@ GENERATED_FLAGS = (*FLAGS, "-fwrapv", f"-I{SOURCE}")
 GENERATED_INCLUDES = ("generated.h", "words.h", "float_math.h", "blocks.h")
 GENERATED = 256  # libraries of generated sources that are kept
 MOST_SAID, LONGEST_LINE = 1 << 20, 300  # bytes of a compiler's messages, and characters of the line that is shown
-SECONDS = 300  # a compiler that takes longer hangs; zig, which makes its C++ library first, takes a minute of CPU time
+SECONDS = 120  # a compiler that takes longer hangs: it needs ten
+ZIG_SECONDS = 300  # zig makes its C++ library first, which takes a minute of CPU time
 BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
 
@@ -94,6 +97,11 @@ def find_compiler() -> list[str]:
     raise NoCompilerError("no C++ compiler is installed (g++, clang++ or the extra 'compile')")
 
 
+def seconds_of(command: list[str]) -> float:
+    """How long a compiler may take."""
+    return ZIG_SECONDS if "ziglang" in command else SECONDS
+
+
 def library(cache: Path | None = None) -> Path:
     """The compiled library, from the cache or made now (some seconds).
 
@@ -113,8 +121,9 @@ def library(cache: Path | None = None) -> Path:
         return found
     if sys.stderr.isatty():
         print("compiling the kernels of ox for this processor (once, some seconds)", file=sys.stderr)
-    with _cleaning_up_at_sigterm():
-        return _compile([*command, *FLAGS], SOURCE / "kernels.cpp", folder, key)
+    with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, seconds_of(command)):
+        found = _cached(folder, key)  # another process made it meanwhile
+        return found or _compile([*command, *FLAGS], SOURCE / "kernels.cpp", folder, key)
 
 
 def generated_library(text: str, cache: Path | None = None) -> Path:
@@ -136,10 +145,14 @@ def generated_library(text: str, cache: Path | None = None) -> Path:
         with suppress(OSError):
             os.utime(found)
         return found
-    with _cleaning_up_at_sigterm(), tempfile.TemporaryDirectory(prefix="ox-generated-") as temporary:
-        source = Path(temporary) / "generated.cpp"
-        source.write_text(text)
-        made = _compile([*command, *GENERATED_FLAGS], source, folder, key)
+    with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, seconds_of(command)):
+        found = _cached(folder, key)  # another process made it meanwhile
+        if found is not None:
+            return found
+        with tempfile.TemporaryDirectory(prefix="ox-generated-") as temporary:
+            source = Path(temporary) / "generated.cpp"
+            source.write_text(text)
+            made = _compile([*command, *GENERATED_FLAGS], source, folder, key)
     _forget_oldest(folder)
     return made
 
@@ -254,7 +267,7 @@ def _tidy(folder: Path, key: str) -> None:
             if path.stem != f"{key}-{_contents(path)}":
                 path.unlink()
         for left in folder.glob(f"{BEGUN}*"):
-            if left.stat().st_mtime < time.time() - 2 * SECONDS:
+            if left.stat().st_mtime < time.time() - 2 * ZIG_SECONDS:
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -270,7 +283,7 @@ def run(command: list[str], temporary: str) -> None:
     """Runs a compiler, which keeps its own files in `temporary`, in a session of its own: it ends with its children.
 
     Raises:
-        CompilerError: it does not run, takes more than SECONDS, or fails; with the first line that says why.
+        CompilerError: it does not run, takes more than `seconds_of` it, or fails; with the first line that says why.
     """
     # zig keeps what it compiles for C++ in caches, which nobody would find again
     folders = dict.fromkeys(("TMPDIR", "ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR"), temporary)
@@ -286,16 +299,19 @@ def run(command: list[str], temporary: str) -> None:
     except OSError as error:
         raise CompilerError(f"the compiler {command[0]} does not run: {error.strerror or error}") from None
     said: list[bytes] = []
+    seconds = seconds_of(command)
     listener = threading.Thread(target=_listen, args=(compiler.stderr, said), daemon=True)
     with compiler:
         listener.start()
         try:
-            compiler.wait(timeout=SECONDS)
+            compiler.wait(timeout=seconds)
         except BaseException as error:
             with suppress(ProcessLookupError):
                 os.killpg(compiler.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise CompilerError(f"the compiler {command[0]} took more than {SECONDS:g} seconds") from None
+                raise CompilerError(
+                    f"the compiler {command[0]} took more than {seconds:g} seconds, and was ended: {command[-1]}"
+                ) from None
             raise
         listener.join(1)  # what it started may hold the pipe open
     if compiler.returncode != 0:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from ox.kernels import Library, address, compiler
+from ox.kernels import Library, address, compile_lock, compiler
 from ox.kernels.library import _fast_address, _slow_address
 
 SCRIPT = """
@@ -145,7 +145,7 @@ def test_a_compiler_that_talks_without_end(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", script(tmp_path, "exec sleep 60"))
     monkeypatch.setattr(compiler, "SECONDS", 0.2)
-    with pytest.raises(compiler.CompilerError, match="took more than"):
+    with pytest.raises(compiler.CompilerError, match=r"took more than 0.2 seconds, and was ended: .*kernels.cpp"):
         compiler.library(tmp_path / "cache")
 
 
@@ -233,6 +233,53 @@ def test_what_others_may_write_is_not_loaded(whole: Path, target: str) -> None:
     if target == "folder":
         with pytest.raises(compiler.CompilerError, match="could be written by others"):
             compiler.library(whole)
+
+
+def counting(library: Library, folder: Path) -> str:
+    """A compiler that writes a line for each call, takes a second, and gives the library of this machine."""
+    return script(
+        folder,
+        f'echo called >> {folder}/calls; sleep 1; while [ "$1" != -o ]; do shift; done; cp {library.path} "$2"',
+    )
+
+
+LIBRARY = "import sys; from pathlib import Path; from ox.kernels import compiler; compiler.library(Path(sys.argv[1]))"
+GENERATED = LIBRARY.replace("compiler.library(", "compiler.generated_library('// nothing', ")
+
+
+@pytest.mark.parametrize("code", [LIBRARY, GENERATED], ids=["kernels", "generated"])
+def test_one_process_compiles_for_all(library: Library, tmp_path: Path, code: str) -> None:
+    environment = {**os.environ, "CXX": counting(library, tmp_path)}
+    command = [sys.executable, "-c", code, str(tmp_path / "cache")]
+    ranks = [subprocess.Popen(command, env=environment) for _ in range(4)]
+    assert [rank.wait(120) for rank in ranks] == [0] * 4
+    assert (tmp_path / "calls").read_text() == "called\n"
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".so"]
+
+
+def test_nobody_waits_longer_than_a_compiler_may_take(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", counting(library, tmp_path))
+    key = compiler._key(compiler.find_compiler(), compiler.FLAGS, compiler.sources_digest())
+    with compile_lock.one_at_a_time(tmp_path / "cache", key, 0.1):  # a process that hangs
+        monkeypatch.setattr(compiler, "seconds_of", lambda command: 2.0)
+        assert compiler.library(tmp_path / "cache").is_file()
+
+
+def test_the_lock_of_a_process_that_died_is_free(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", counting(library, tmp_path))
+    key = compiler._key(compiler.find_compiler(), compiler.FLAGS, compiler.sources_digest())
+    (tmp_path / "cache").mkdir(mode=0o700)
+    (tmp_path / "cache" / f"{compile_lock.BEGUN}{key}").write_text("")
+    monkeypatch.setattr(compile_lock, "PAUSE", "it does not wait")
+    assert [compiler.library(tmp_path / "cache")] == [*(tmp_path / "cache").iterdir()]
+
+
+def test_zig_may_take_longer() -> None:
+    assert compiler.seconds_of([sys.executable, "-m", "ziglang", "c++"]) > compiler.seconds_of(["g++"]) == 120
 
 
 @pytest.mark.slow
