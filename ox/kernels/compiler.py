@@ -23,8 +23,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ox.kernels.compile_lock import one_at_a_time
-
 SOURCE = Path(__file__).parent / "source"
 COMMON_FLAGS = (
     "-std=c++17", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
@@ -121,6 +119,8 @@ def library(cache: Path | None = None) -> Path:
         return found
     if sys.stderr.isatty():
         print("compiling the kernels of ox for this processor (once, some seconds)", file=sys.stderr)
+    from ox.kernels.compile_lock import one_at_a_time  # a wheel is built without what ox imports
+
     with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, seconds_of(command)):
         found = _cached(folder, key)  # another process made it meanwhile
         return found or _compile([*command, *FLAGS], SOURCE / "kernels.cpp", folder, key)
@@ -145,6 +145,8 @@ def generated_library(text: str, cache: Path | None = None) -> Path:
         with suppress(OSError):
             os.utime(found)
         return found
+    from ox.kernels.compile_lock import one_at_a_time  # a wheel is built without what ox imports
+
     with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, seconds_of(command)):
         found = _cached(folder, key)  # another process made it meanwhile
         if found is not None:
