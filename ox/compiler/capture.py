@@ -21,6 +21,7 @@ from ox.nn.base.gradient_hooks import BackwardHookNode
 from ox.tensors.tensor import Tensor
 
 COMPUTED = object()  # in place of a gradient that the call made: nobody may hold it
+NEW_STATE = "an optimizer creates its state"
 LARGEST_COPY = 1 << 24  # bytes; what is larger and written and gone afterwards cannot be a constant
 
 
@@ -156,7 +157,7 @@ class Capture(Recording):
         self.made.append(weakref.ref(copy))
 
     def on_new_state(self) -> None:
-        self.give_up("an optimizer creates its state", again=True)
+        self.give_up(NEW_STATE, again=True)
 
     def on_number(self, tensor: Tensor) -> None:
         if self._in_host_call:

@@ -23,6 +23,7 @@ from ox.compiler.signature import Unusual, describe, sharing
 from ox.compiler.trace import record
 from ox.core.changes import CHANGES
 from ox.core.mode import MODE, switch_mode
+from ox.devices.heap import trim_heaps
 from ox.dtypes import get_default_dtype
 from ox.errors import ArgumentError, CompileError, OxError
 from ox.nn.base.hooks import GLOBAL_HOOKS
@@ -191,7 +192,8 @@ class Compiled:
             elif not reason:
                 reason = "it was called first" if self.last is None else self._changed(key, kind)
             with switch_mode(observer=None):  # a passive one, of a profiler
-                result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph, self.repeatable)
+                how = self.fullgraph, self.repeatable, not self.history
+                result, trace = record(self.function, args, kwargs, tensors, objects, *how)
             self.recordings += counts
             sizes.recorded, sizes.most = sizes.recorded + 1, sizes.most + counts
             self.last = key, kind
@@ -204,6 +206,7 @@ class Compiled:
                     if self.repeatable:
                         trace.restore()
                     trace.release()
+                    trim_heaps()  # the memory of the eager call is of no use to later ones
                     if self.repeatable:
                         if plan.broken(tensors) is None:
                             return plan(tensors)

@@ -15,7 +15,7 @@ import numpy as np
 from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import Capture, Reason
+from ox.compiler.capture import NEW_STATE, Capture, Reason
 from ox.compiler.checks import check_python, check_sizes, check_views, contents_of
 from ox.compiler.gradients import Gradient, gradients_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
@@ -99,8 +99,10 @@ def record(
     objects: list[Any],
     fullgraph: bool = False,
     undo: bool = False,
+    first: bool = False,
 ) -> tuple[Any, Trace | Reason]:
     """Call the function and record it. Returns its result beside what was recorded. With `undo` that can be restored.
+    The `first` call is not recorded beside an optimizer without state, which it is likely to create.
 
     Raises:
         CompileError: with `fullgraph`, something cannot be recorded.
@@ -108,6 +110,8 @@ def record(
     state = PythonState()
     for root in (default_generator, function, *objects):
         _visit_root(state, root)
+    if first and not (undo or fullgraph) and any(not keys for _, keys in state.optimizers):
+        return function(*args, **kwargs), Reason(NEW_STATE, again=True)
     capture = Capture(fullgraph, undo or fullgraph)
     capture.known = state.tensors
     watch = CallWatch(state, capture)

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices.heap import trim_heaps
-
-LARGE = 8 << 20  # bytes
 ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
 
@@ -62,10 +59,7 @@ class SharedBlock:
 
 
 def _aligned_block(size: int) -> np.ndarray[Any, Any]:
-    """Bytes that begin at a multiple of ALIGNMENT. Before a large block what is free goes back to the system: what the
-    eager call that was recorded has left would not be used any more."""
-    if size >= LARGE:
-        trim_heaps()
+    """Bytes that begin at a multiple of ALIGNMENT."""
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size]
