@@ -25,6 +25,7 @@ from ox.graph.writer.opset import NEWEST
 from ox.nn.base.module import Module
 from ox.nn.functional import dropout
 from ox.nn.parameter import Buffer, Parameter
+from ox.onnx_module.merged_weights import separate_merged_weights
 from ox.tensors.tensor import Tensor
 
 OLDEST = 7  # opset; before it operators broadcast by an attribute
@@ -176,6 +177,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         raise
     except RecursionError as error:
         raise LoadError(f"{path} nests its functions too deeply") from error
+    if VERSION not in metadata:  # a file of ox stores what is shared once, and nothing else
+        separate_merged_weights(graph)
     if [i.name for i in contract.inputs] != [v.name for v in graph.inputs]:
         contract = Contract(tuple(map(_info_of, graph.inputs)), tuple(map(_info_of, graph.outputs)))
     for node in graph.all_nodes():

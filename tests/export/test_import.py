@@ -112,7 +112,8 @@ def test_weights_in_constants(tmp_path: Path) -> None:
 
 
 def test_tied_weights_and_statistics(tmp_path: Path) -> None:
-    """An Identity of a weight is the weight: running statistics behind one are found, and move."""
+    """An Identity of a weight is the weight: running statistics behind one are found, and move; a bias that is stored
+    with them is none of them."""
     nodes = [
         helper.make_node("Identity", ["m"], ["mean"]),
         helper.make_node("Identity", ["w"], ["tied"]),
@@ -122,10 +123,11 @@ def test_tied_weights_and_statistics(tmp_path: Path) -> None:
     ]
     weights = [array("w", 4, 4), array("s", 4), array("m", 4), numpy_helper.from_array(np.ones(4, np.float32), "v")]
     net = loaded(file(nodes, weights), tmp_path)
-    assert {n for n, _ in net.named_parameters()} == {"w", "s"}
-    before = net.get_buffer("m").numpy().copy()
+    assert {n for n, _ in net.named_parameters()} == {"w", "s", "m"}
+    before = net.get_buffer("m_2").numpy().copy()
     net.train()(X)
-    assert not np.array_equal(net.get_buffer("m").numpy(), before)
+    assert not np.array_equal(net.get_buffer("m_2").numpy(), before)
+    np.testing.assert_array_equal(net.m.detach().numpy(), before)
     settled = net.eval()(X).detach().numpy()
     np.testing.assert_array_equal(net(X).detach().numpy(), settled)
 

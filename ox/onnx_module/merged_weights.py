@@ -1,0 +1,77 @@
+"""Weights that an exporter stored once because they were equal, as tensors of their own again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ox.dtypes import is_floating
+from ox.graph.ir import Array, Graph, Node, Value
+
+NORMS = {
+    "BatchNormalization": (1, 2, 3, 4), "InstanceNormalization": (1, 2), "GroupNormalization": (1, 2),
+    "LayerNormalization": (1, 2), "RMSNormalization": (1,),
+}  # fmt: skip
+BIASES = {"Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,)}
+
+
+def separate_merged_weights(graph: Graph) -> None:
+    """Copies, in place, of the scales, biases and running statistics that several layers of a file share by accident.
+
+    Before training they are equal, ones and zeros, and some exporters store equal tensors once:
+    ``BatchNormalization(x, w, b, b, w)``. Training would give all of them the same values, and running statistics would
+    move scales. What layers share on purpose stays shared: a norm that is called twice has the same tensors in all
+    places, other ones than just ones and zeros, and a layer that is called twice has the same weight.
+    """
+    captured = {v for node in graph.nodes if node.captured for v in node.inputs[-node.captured :]}
+    uses = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
+    names = {v.name for v in graph.values()}
+    layers: dict[tuple[Value, Any], Value] = {}  # by the stored tensor, and the layer and role that has it
+    kept = {v for v, count in uses.items() if count != sum(v is each for _, _, each in _roles(graph))}
+    for node, place, value in _roles(graph):
+        if uses[value] < 2 or value in captured or value not in graph.owned or not _is_vector(graph.constants[value]):
+            continue
+        own = (value, (*_layer(graph, node), place))
+        if own not in layers and value not in kept:
+            kept.add(value)
+            layers[own] = value
+        elif own not in layers:
+            layers[own] = _copy(graph, value, names)
+        node.inputs[place] = layers[own]
+
+
+def _roles(graph: Graph) -> Iterator[tuple[Node, int, Value]]:
+    """Each scale, bias and statistic of a layer: the layer, the place among its inputs, and the tensor."""
+    for node in graph.nodes:
+        for place in (NORMS | BIASES).get(node.key, ()):
+            value = node.inputs[place] if place < len(node.inputs) else None
+            if value is not None and value in graph.constants:
+                yield node, place, value
+
+
+def _layer(graph: Graph, node: Node) -> tuple[Any, ...]:
+    """Equal for nodes that are calls of one layer."""
+    if node.key in BIASES:
+        return (node.inputs[1],)
+    own = [v for v in node.inputs[1:] if v is not None]
+    arrays = [graph.constants[v] for v in own if v in graph.constants]
+    untrained = all(array.size and (array == array.flat[0]).all() for array in arrays)
+    return (node,) if untrained or len(set(own)) < len(own) else tuple(own)
+
+
+def _is_vector(array: Array) -> bool:
+    return array.ndim == 1 and is_floating(array.dtype)
+
+
+def _copy(graph: Graph, value: Value, names: set[str]) -> Value:
+    name, k = f"{value.name}_2", 2
+    while name in names:
+        k += 1
+        name = f"{value.name}_{k}"
+    names.add(name)
+    made = replace(value, name=name)
+    graph.constants[made] = graph.constants[value].copy()
+    graph.owned.add(made)
+    return made
