@@ -205,6 +205,8 @@ def name_sizes(
     for axis in range(len(runs[0][1])):
         inferred = known[axis] if known is not None and len(known) == len(runs[0][1]) else None
         seen = [(sizes, shape[axis]) for sizes, shape in runs]
+        if isinstance(inferred, int) and any(n != inferred for _, n in seen):
+            inferred = f"{stem}_{axis}"  # onnx is wrong, and its checker would refuse the number that is right
         same = [name for name in runs[0][0] if all(sizes[name] == n for sizes, n in seen)]
         if inferred is not None:
             result.append(inferred)

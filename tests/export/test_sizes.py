@@ -160,3 +160,18 @@ def test_swin_at_other_batch_sizes(tmp_path: Path) -> None:
         (got,) = session.run(None, {"image": images[:batch]})
         expected = model(ox.from_numpy(images[:batch])).detach().numpy()
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_onnx_infers_wrongly(tmp_path: Path) -> None:
+    """onnx 1.23 gives STFT 64 bins where 33 are kept."""
+    window = ox.hann_window(64)
+
+    def spectrum(x: Any) -> Any:
+        y = ox.stft(x, 64, 16, window=window, return_complex=False)
+        return y.reshape(x.shape[0], y.shape[1] * 2, -1) * y.shape[1], y
+
+    x = np.random.default_rng(0).normal(size=(12, 256)).astype(np.float32)
+    report = ox.export.save(spectrum, tmp_path / "spectrum.onnx", x, input_names=["x"])
+    assert "64" not in report.dims
+    flat, bins = ort.InferenceSession(tmp_path / "spectrum.onnx").run(None, {"x": x})
+    assert flat.shape == (12, 66, 17) and bins.shape == (12, 33, 17, 2)

@@ -57,7 +57,8 @@ def _sizes(graph: onnx.GraphProto) -> Dims:
 
 
 def simplify(graph: Graph, opset: int | None = None) -> Dims:
-    """Remove what is dead, fold what is known, until nothing changes. Returns the inferred sizes of what is left."""
+    """Remove what is dead, fold what is known, until nothing changes. Returns the inferred sizes of what is left, also
+    those that are wrong: a file must not contradict them."""
     while True:
         cleanup.remove_dead(graph)
         cleanup.remove_identities(graph)
@@ -66,10 +67,23 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
             continue
         cleanup.remove_dead(graph)
         dims = infer(to_model(graph, opset=opset, weights=False))
-        inside = fold_shapes_in_subgraphs(graph, dims)
-        if not cleanup.fold_shapes(graph, dims) and not inside:
+        right = _without_wrong_sizes(graph, dims)
+        inside = fold_shapes_in_subgraphs(graph, right)
+        if not cleanup.fold_shapes(graph, right) and not inside:
             cleanup.merge_constants(graph)
             return dims
+
+
+def _without_wrong_sizes(graph: Graph, dims: Dims) -> Dims:
+    """None in place of sizes that the recorded run had otherwise: inference knows some operators wrongly. onnx 1.23
+    gives STFT as many bins as its frames are long, though only half of them are kept."""
+    right = dict(dims)
+    for v in graph.values():
+        known = dims.get(v.name)
+        if known is not None and v.shape is not None and len(known) == len(v.shape):
+            pairs = zip(known, v.shape, strict=True)
+            right[v.name] = tuple(None if isinstance(size, int) and size != n else size for size, n in pairs)
+    return right
 
 
 def fold_shapes_in_subgraphs(graph: Graph, dims: Dims) -> bool:
