@@ -55,8 +55,8 @@ class Runtime:
 class Widened(Runtime):
     """A bfloat16 model whose operators run in float32 between Casts; inputs and outputs are bfloat16 as the file's."""
 
-    def __init__(self, inner: Runtime, graph: Graph) -> None:
-        super().__init__(inner._session, inner.name, "bfloat16 operators run in float32 between Casts")
+    def __init__(self, inner: Runtime, graph: Graph, note: str) -> None:
+        super().__init__(inner._session, inner.name, note)
         self._graph = graph
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
@@ -78,7 +78,11 @@ def open_runtime(model: Path | bytes, graph: Graph, opset: int) -> Runtime:
     ends = {v.dtype for v in [*graph.inputs, *graph.outputs]}
     if bfloat16 in ends or (not mixed_bfloat16(graph) and any(v.dtype == bfloat16 for v in graph.values())):
         widened = to_model(widen(graph), opset=opset)
-        return Widened(_session(widened.SerializeToString()), graph)
+        note = "bfloat16 operators run in float32 between Casts"
+        missing = _session(model).note
+        if missing is not None:
+            note = f"{missing}; in the proof {note}"
+        return Widened(_session(widened.SerializeToString()), graph, note)
     return _session(model)
 
 

@@ -58,6 +58,8 @@ class Report:
         for row in self.rows:
             at = "the example" if row.batch is None else f"batch {row.batch}"
             lines.append(f"  {row.runtime}, {at}: max |Δ| {row.max_abs:.1e}, at most {row.allowed:.1e}")
+        if self.proof.note:
+            lines.append(f"  {self.proof.note}")
         return "\n".join(lines)
 
     @property

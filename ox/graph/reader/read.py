@@ -16,6 +16,7 @@ from ox.graph.reader.arrays import array_of, attribute_value, constant_of, dense
 from ox.graph.reader.function_bodies import Functions, count_inlined, functions_of, key_of, opset_of, standard_body
 from ox.graph.reader.model_file import MAX_SUBGRAPH_DEPTH
 from ox.graph.reader.model_file import opset_of as opset_of_model
+from ox.graph.reader.order import in_order
 from ox.graph.reader.scope import Scope
 from ox.graph.reader.validation import check_attributes, check_call, check_names, texts
 from ox.graph.reader.weights import constants_to_weights
@@ -59,7 +60,7 @@ class Reader:
                     scope.graph.overridable.append(known)
                 continue
             self._input(info, scope)
-        for n in proto.node:
+        for n in in_order(proto.node):
             self.node(n, scope)
         self._outputs(proto, scope)
         if self.model.producer_name != "ox":
@@ -209,7 +210,7 @@ class Reader:
         for info in proto.input:
             self._input(info, scope)
         self._initializers(proto, scope)
-        for n in proto.node:
+        for n in in_order(proto.node):
             self.node(n, scope)
         self._outputs(proto, scope)
         return scope
@@ -231,7 +232,7 @@ class Reader:
         inside.argument_names = dict(zip(function.input, call.input, strict=False))
         graph, first, constants = scope.graph, len(scope.graph.nodes), set(scope.graph.constants)
         ends = {*graph.inputs, *graph.captures, *constants, *(v for v in inputs if v is not None)}
-        for n in function.node:
+        for n in in_order(function.node):
             self.node(n, inside)
         made_here = {v for node in graph.nodes[first:] for v in node.outputs} | (set(graph.constants) - constants)
         renamed: dict[Value, Value] = {}

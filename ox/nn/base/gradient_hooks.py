@@ -84,10 +84,10 @@ class BackwardHookNode(CustomNode):
 
     def __init__(self, values: list[Tensor], call_hooks: Callable[[Grads], Grads]) -> None:
         self.call_hooks = call_hooks
+        self.connect(values, len(values))
         recording = MODE.get().recording
         if recording is not None:
             recording.on_hook(self)
-        self.connect(values, len(values))
 
     def rule(self, *grads: Any) -> Grads:
         return self.call_hooks(grads)
