@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -81,12 +81,16 @@ def _key_of(held: dict[Any, Any], tensor: Any) -> Any:
     return "?"
 
 
-def places_of(tensors: Sequence[Any]) -> dict[int, Place]:
-    """Where tensors stand that the walk did not find, by their id: entries of dicts and lists, cells, attributes."""
+def places_of(tensors: Sequence[Any], ignored: Container[int] = ()) -> dict[int, Place]:
+    """Where tensors stand that the walk did not find, by their id: entries of dicts and lists, cells, attributes.
+
+    Args:
+        ignored: ids of holders that do not count.
+    """
     wanted = {id(t): t for t in tensors}
     found: dict[int, Place] = {}
     for holder in gc.get_referrers(*wanted.values()):
-        if holder is wanted or holder is tensors or isinstance(holder, (FrameType, tuple)):
+        if holder is wanted or holder is tensors or isinstance(holder, (FrameType, tuple)) or id(holder) in ignored:
             continue
         if isinstance(holder, dict):
             pairs: Any = list(holder.items())

@@ -15,8 +15,9 @@ import numpy as np
 from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import NEW_STATE, Capture, Reason
+from ox.compiler.capture import NEW_STATE, Capture, External, Reason
 from ox.compiler.checks import check_python, check_sizes, check_views, contents_of
+from ox.compiler.fresh import fresh_results
 from ox.compiler.gradients import Gradient, gradients_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
 from ox.compiler.module_call import ForwardCall, ModuleCall
@@ -171,12 +172,13 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         capture.give_up(f"the result holds {unusual}", "")
         return None
     forward = capture.count()
+    fresh = fresh_results(capture, state, leaves, result, start)
     differentiable = _differentiable(capture, leaves, start)
     cotangents, found, reached = _vjp(capture, leaves, differentiable, start)
     random = _counters(capture)
     gradients = gradients_of(capture, state, watch)
     grads = gradients.changed
-    results = _results(capture, leaves, differentiable, start, grads)
+    results = _results(capture, leaves, differentiable, start, grads, fresh)
     if capture.reason is not None:
         return None
     behind = graph_of([y for y in leaves if y.node is not None], start)
@@ -307,7 +309,12 @@ def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
 
 
 def _results(
-    capture: Capture, leaves: list[Any], differentiable: list[bool], start: int, grads: list[Gradient]
+    capture: Capture,
+    leaves: list[Any],
+    differentiable: list[bool],
+    start: int,
+    grads: list[Gradient],
+    fresh: dict[int, External],
 ) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     arguments = [external.tensors[0] for external in capture.arguments]
@@ -320,6 +327,9 @@ def _results(
         number = next((i for i, g in enumerate(grads) if g.tensor._grad is y), None) if y.node is None else None
         if number is not None:
             found.append(("grad", number))
+            continue
+        if id(y) in fresh:
+            found.append(("output", fresh[id(y)].value, False))
             continue
         known = next((e for e in capture.externals.values() if any(t is y for t in e.tensors)), None)
         if known is not None or not capture.is_made(y):
