@@ -262,6 +262,9 @@ class Capture(Recording):
             self._touched.append(new)
         else:
             how = own.view_call
+            known = self.externals.get(id(new.array))
+            if known is not None and not any(new is each for each in known.tensors):  # p.data, or p.detach()
+                known.hold(new)
         new._recorded = Recorded(self, value, (False,) * new.array.ndim, new.version)
         new._recorded.view_call = how
 
@@ -286,12 +289,10 @@ class Capture(Recording):
         return known is not None and self.current(known) is not known.value
 
     def current(self, external: External) -> Value:
-        """The value that the memory holds at the end."""
-        for tensor in external.tensors:
-            if self.is_made(tensor) and tensor._recorded.value is not external.value:
-                value: Value = tensor._recorded.value
-                return value
-        return external.value
+        """The value that the memory holds at the end: that of the last write, through whichever tensor."""
+        made = [t._recorded for t in external.tensors if self.is_made(t) and t._recorded.value is not external.value]
+        value: Value = max(made, key=lambda recorded: recorded.version).value if made else external.value
+        return value
 
     def is_on_host(self) -> bool:
         """Whether everything from outside lies in the memory of the CPU."""

@@ -104,6 +104,9 @@ def _reader(capture: Capture, state: PythonState, external: External) -> State |
                 name = "key" if tensor is key else "counter"
                 return State(value, partial(getattr, generator, name), None, [])
     known = [tensor for tensor in external.tensors if id(tensor) in state.tensors]
+    if not known:  # the call read or wrote it as p.data or p.detach()
+        owners = (places[0].value for places in state.tensors.values())
+        known = [owner for owner in owners if owner.array is external.array]
     if known:
         places = [place for tensor in known for place in state.tensors[id(tensor)]]
         return State(value, partial(_itself, known[0]), known[0], [*filter(state.is_read, places)] or places)

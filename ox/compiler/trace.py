@@ -342,8 +342,8 @@ def _results(
                 capture.give_up("two results share memory", "")
             roots.append(y._base)
         value = capture.value(y)
-        external = next((e for e in (*capture.arguments, *capture.externals.values()) if e.value is value), None)
-        if external is not None:
+        known = next((e for e in (*capture.arguments, *capture.externals.values()) if e.array is y.array), None)
+        if known is not None and known.tensors:
             capture.give_up("a result shares the memory of a tensor that the call did not make", "")
         freed = isinstance(y.node, Node) and not wanted
         found.append(("freed", value) if freed else ("output", value, wanted))

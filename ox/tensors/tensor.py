@@ -65,6 +65,9 @@ class Tensor(Methods, Aliases, TensorBase):
                 "x.data cannot change the element type of a tensor that a gradient follows",
                 expected=str(self.array.dtype), got=str(value.array.dtype), hint="model.to(dtype)",
             )  # fmt: skip
+        recording = MODE.get().recording
+        if recording is not None and recording.guarded:
+            recording.refuse(RecordError("a tensor is given other memory (.data is set)"))
         self.array, self._version = value.array, value._shared_version()
         self._base = self._viewed = self._origin = None
 
