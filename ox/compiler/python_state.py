@@ -115,8 +115,10 @@ class PythonState:
             if place is not None:
                 self.tensors.setdefault(id(value), []).append(Place(*place, value, owner))
                 if id(value) not in self._seen:
-                    self.grads[id(value)], self.attributes[id(value)] = value._grad, attributes_of(value)
-                self._seen[id(value)] = value
+                    self._seen[id(value)], self.grads[id(value)] = value, value._grad
+                    held = self.attributes[id(value)] = attributes_of(value)
+                    for name in held:
+                        self.visit(held[name], (getter(value), name, f"{path}.{name}", name, False), depth + 1)
             return
         simple = isinstance(value, (*SIMPLE, *FUNCTIONS))
         if place is not None:
@@ -127,7 +129,7 @@ class PythonState:
                 if value.nbytes <= LARGEST:
                     kept = value.copy()
                 else:
-                    self._note_unknown(value, f"{path} is an array of NumPy of {value.nbytes:,} bytes")
+                    self.unknown[id(value)] = f"{path} is an array of NumPy of {value.nbytes:,} bytes"
             elif isinstance(value, (np.random.Generator, np.random.RandomState, python_random.Random)):
                 self._visit_random(value, place)
                 return
@@ -143,7 +145,7 @@ class PythonState:
         if simple or id(value) in self._seen or isinstance(value, (np.ndarray, ModuleType)):
             return
         if depth > DEEPEST:
-            self._note_unknown(value, f"{path} lies more than {DEEPEST} objects deep")
+            self.unknown[id(value)] = f"{path} lies more than {DEEPEST} objects deep"
             return
         self._seen[id(value)] = value
         self.unknown.pop(id(value), None)
@@ -251,7 +253,7 @@ class PythonState:
 
     def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
         if len(owner) > LARGEST:
-            self._note_unknown(owner, f"{path} is a {type(owner).__name__} of {len(owner):,} entries")
+            self.unknown[id(owner)] = f"{path} is a {type(owner).__name__} of {len(owner):,} entries"
         else:
             for key in keys:
                 self.visit(owner[key], (get, key, f"{path}[{key!r}]", "", False), depth + 1)
@@ -264,7 +266,7 @@ class PythonState:
     def _note_contents(self, value: Any, path: str) -> None:
         """Note what is in a set, or in an array of Python."""
         if len(value) > LARGEST:
-            self._note_unknown(value, f"{path} is a {type(value).__name__} of {len(value):,} entries")
+            self.unknown[id(value)] = f"{path} is a {type(value).__name__} of {len(value):,} entries"
             return
         known = copy(value)
 
@@ -272,9 +274,6 @@ class PythonState:
             return known if value == known else copy(value)
 
         self._add(Place(get, None, f"the contents of {path}", "", False, known))
-
-    def _note_unknown(self, value: Any, what: str) -> None:
-        self.unknown[id(value)] = what
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
         self._visit_class(type(value), depth)

@@ -24,7 +24,7 @@ from ox.compiler.module_call import ForwardCall, ModuleCall
 from ox.compiler.place import Place, attributes_of, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
-from ox.compiler.states import State, states_of, updates_of
+from ox.compiler.states import State, places_of_unread, states_of, updates_of
 from ox.compiler.undo import restore_all, undo_all
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode, while_recording
@@ -33,6 +33,8 @@ from ox.core.operator import make_tensor
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
 from ox.tensors.tensor import Tensor
+
+ASKING = ("getattr", "hasattr", "vars", "__dict__")  # for attributes that there may not be
 
 
 @dataclass(eq=False)
@@ -218,7 +220,10 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         random,
         cotangents,
         [source for source in sources if source[0] in numbers or source[0] in arguments],
-        [place for place in state.relevant() if place.key is not None or place.path],
+        [
+            *(place for place in state.relevant() if place.key is not None or place.path),
+            *places_of_unread(state, states, not watch.own_names.isdisjoint(ASKING)),
+        ],
         state.settings,
         [places[0].value for places in state.tensors.values() if any(p.name in watch.own_names for p in places)],
         not watch.own_names.isdisjoint(("is_contiguous", "stride")),
