@@ -206,14 +206,14 @@ class PythonState:
                 self.visit(value, None)
 
     def visit_closure(self, function: FunctionType, depth: int = 0) -> None:
-        """The free variables of a function, the defaults of its arguments, and its attributes."""
+        """The code of a function, its free variables, the defaults of its arguments, and its attributes."""
         with self._inside(function):
             if id(function) not in self._seen and depth <= DEEPEST:
                 self._visit_function(function, depth)
 
     def _visit_function(self, function: FunctionType, depth: int) -> None:
         self._seen[id(function)] = function
-        for name in ("__defaults__", "__kwdefaults__"):
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
             place = getter(function), name, f"{function.__name__}.{name}", "", False
             self.visit(getattr(function, name), place, depth)
         held = vars(function)

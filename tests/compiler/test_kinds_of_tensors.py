@@ -68,3 +68,40 @@ def test_what_is_asked_of_tensors_is_guarded(name: str) -> None:
         change(m)
         for _ in range(3):
             np.testing.assert_array_equal(compiled(ONE).numpy(), call(m, ONE).numpy())
+
+
+def helper(x: Any) -> Any:
+    return x + 1
+
+
+class Method(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)
+
+    def inner(self, x: Any) -> Any:
+        return helper(x) * 2
+
+
+@pytest.mark.parametrize("changed", [helper, Method.inner, Method.forward, "itself"])
+def test_other_code_of_a_function_is_noticed(changed: Any) -> None:
+    module = Method()
+
+    def call(x: Any) -> Any:
+        return module(x)
+
+    compiled = ox.compile(call)
+    before = [compiled(ONE).item() for _ in range(2)]
+    assert len(recordings(compiled)) == 1 and before == [4.0, 4.0]
+    function = call if changed == "itself" else changed
+    module_of_call, code = module, function.__code__
+    try:
+        if changed == "itself":
+            function.__code__ = (lambda x: module_of_call(x) + 10).__code__
+            expected = 14.0
+        elif changed is helper:
+            function.__code__, expected = (lambda x: x + 10).__code__, 22.0
+        else:
+            function.__code__, expected = (lambda self, x: x + 10).__code__, 11.0
+        assert [compiled(ONE).item() for _ in range(2)] == [expected] * 2
+    finally:
+        function.__code__ = code
