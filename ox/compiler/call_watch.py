@@ -12,15 +12,17 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import date
 from functools import cache
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from ox.call_site import is_ox, is_users_file, line_at
+from ox.call_site import is_ox, is_users_file, line_at, users_line
 from ox.compiler.capture import Capture
 from ox.compiler.place import Place
 from ox.compiler.python_state import PythonState
+from ox.errors import OxError
 from ox.tensors.tensor import Tensor
 
 # functions of C whose effect is lost, or whose result differs, when the call is not made again
@@ -36,6 +38,7 @@ EFFECTS = {
     "_posixsubprocess": {"fork_exec"},
 }
 GRAD = Tensor.grad.fget.__code__  # type: ignore[attr-defined]
+ERROR = OxError.__init__.__code__
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
 CHANGES = {  # of a deque or bytearray: the comparison of its contents would not know the line
@@ -71,6 +74,16 @@ def reads_arrays(code: CodeType) -> bool:
     return False
 
 
+@cache
+def catches_errors(code: CodeType) -> bool:
+    """Whether a function may catch an error: by ``except`` or ``finally``, and not only by ``with``, whose context
+    would have to; its ``__exit__`` is such a function."""
+    if code.co_name == "__exit__":
+        return code.co_qualname != "_GeneratorContextManager.__exit__"  # the generator itself has handlers
+    names = [i.opname for i in dis.get_instructions(code)] if code.co_exceptiontable else []
+    return any(one == "PUSH_EXC_INFO" and other != "WITH_EXCEPT_START" for one, other in pairwise(names))
+
+
 class CallWatch:
     """``with CallWatch(state, capture):`` around the call. A profiler of Python that is set already is called as well.
 
@@ -79,6 +92,7 @@ class CallWatch:
         own_names: those in code that is neither ox's nor of Python's library.
         gradients_read: the ids of tensors whose `.grad` was read before the code set it.
         effect: the first thing that cannot be repeated, with its line; None when there was none.
+        catches: whether code that ran may catch an error for the values of tensors.
     """
 
     def __init__(self, state: PythonState, capture: Capture) -> None:
@@ -87,6 +101,8 @@ class CallWatch:
         self.own_names: set[str] = set()
         self.gradients_read: set[int] = set()
         self.effect: tuple[str, str] | None = None
+        self.catches = False
+        self._error: tuple[str, str] | None = None  # like `effect`, for an error that ox raised
         self._codes: set[CodeType] = set()
         self._before: Any = None
         self._random: Any = None
@@ -106,6 +122,8 @@ class CallWatch:
         self._start = None
         if self.effect is None and _random_states() != self._random:
             self.effect = "random numbers of Python or NumPy were drawn", ""
+        if self.effect is None and self.catches:
+            self.effect = self._error
 
     def pause(self) -> None:
         """Look at nothing from now on."""
@@ -131,6 +149,9 @@ class CallWatch:
             if first:
                 self._codes.add(code)
                 self.names.update(code.co_names, code.co_freevars)
+                self.catches = self.catches or (not is_ox(code.co_filename) and catches_errors(code))
+            if code is ERROR and self._error is None:
+                self._error = "an error is caught, which another call may not raise", users_line()
             if code is GRAD:
                 number = id(frame.f_locals["self"])
                 if number not in self.capture.grads:

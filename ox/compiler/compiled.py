@@ -34,6 +34,7 @@ LOG = logging.getLogger("ox.compile")
 RECOMPILE_LIMIT = 8  # recordings of one function, unless it asks for another number; PyTorch's
 MOST_PLANS = 32  # kinds of calls whose recordings are kept: those that were called last
 NEW_SIZE = "a size is new, and recorded when it comes again"
+CAUGHT = "an error for the values of tensors, which the code may catch"
 _recording = RLock()
 _PLAIN_STATE = STATE.get()
 ALL: WeakSet[Compiled] = WeakSet()  # for `ox.compiler.reset`
@@ -160,7 +161,12 @@ class Compiled:
                 return self._run_eagerly(str(plan.reason), args, kwargs, said=True, parts=self.parts)
             found = plan.broken(tensors)
             if found is None:
-                return plan(tensors)
+                try:
+                    return plan(tensors)
+                except OxError:
+                    if not plan.trace.catches:
+                        raise
+                return self._run_eagerly(CAUGHT, args, kwargs)
             if found is SHARED:
                 return self._run_eagerly(found, args, kwargs)
             reason = reason or found

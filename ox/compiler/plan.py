@@ -22,7 +22,7 @@ from ox.core.tensor import is_tensor
 from ox.engines.engine import Engine
 from ox.engines.reference import Reference
 from ox.engines.watched import run
-from ox.errors import DeviceError
+from ox.errors import DeviceError, OxError
 from ox.graph.passes.recompute import size_of
 from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
@@ -176,9 +176,15 @@ class Plan:
             kept = {i: trace.states[i].of(tensors) for i in self._returned}  # before another gradient takes its place
             for place, number in self._grads_read:  # another thread's call has others
                 arrays[place] = tensors[number]._grad.array  # type: ignore[union-attr]
+            undo = self._undo(tensors, arrays) if trace.catches else None
             for argument, tensor in self._cleared:  # their memory serves the new ones
                 (tensor if argument is None else tensors[argument])._grad = None
-            outputs = run(self.engine.name, self.forward, arrays)
+            try:
+                outputs = run(self.engine.name, self.forward, arrays)
+            except OxError:
+                if undo is not None:
+                    undo()
+                raise
         for _, place in layout.updates:
             changed = tensors[place] if place < self._count else trace.states[place - self._count].of(tensors)
             if is_tensor(changed):
@@ -200,6 +206,20 @@ class Plan:
         for call in trace.capture.host_calls:
             call()
         return trace.rebuild(made)
+
+    def _undo(self, tensors: list[Tensor], arrays: list[Any]) -> Callable[[], None]:
+        """What gives tensors back what they hold now, for code that catches an error has to run on that."""
+        written = [(arrays[i], arrays[i].copy()) for i in self._written]
+        owned = [tensor if argument is None else tensors[argument] for argument, tensor in self._cleared]
+        grads = [(tensor, tensor._grad) for tensor in owned]
+
+        def undo() -> None:
+            for array, before in written:
+                array[...] = before
+            for tensor, grad in grads:
+                tensor._grad = grad
+
+        return undo
 
     def _results(self, tensors: list[Tensor], outputs: list[Any], kept: dict[int, Any]) -> list[Any]:
         made: list[Any] = []

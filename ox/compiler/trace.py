@@ -63,6 +63,7 @@ class Trace:
     known: list[Any]  # tensors that the code reads by a name of its own: an argument may be the same one
     strides: bool  # whether the code asks how its tensors lie in memory
     grads_before: list[tuple[Tensor, Any]]
+    catches: bool  # whether the code may catch an error for the values of tensors
 
     def argument_of(self, tensor: Tensor) -> int | None:
         """The number of the argument that this tensor was."""
@@ -228,6 +229,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         [places[0].value for places in state.tensors.values() if any(p.name in watch.own_names for p in places)],
         not watch.own_names.isdisjoint(("is_contiguous", "stride")),
         gradients.before if capture.undo else [],
+        watch.catches,
     )
 
 
