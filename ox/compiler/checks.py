@@ -92,6 +92,6 @@ def contents_of(args: Any, kwargs: Any) -> Any:
     objects: list[Any] = []
     try:
         parts = [describe(each, tensors, objects) for each in (args, kwargs)]
-    except Unusual:
+    except (Unusual, RecursionError):
         return None
     return parts, [id(t) for t in tensors]

@@ -145,6 +145,8 @@ class Compiled:
             known = self.plans.get(key)
         except (Unusual, TypeError) as unusual:
             return self._run_eagerly(f"an argument holds {unusual}", args, kwargs, parts=self.parts)
+        except RecursionError:
+            return self._run_eagerly("an argument holds itself", args, kwargs, parts=self.parts)
         if shared is not None:  # the key says which are one: each is one input
             tensors = list({id(t): t for t in tensors}.values())
         if mode.observer is not None and not mode.observer.passive:

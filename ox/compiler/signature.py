@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
+from collections import OrderedDict
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -17,6 +19,7 @@ from ox.tensors.tensor import Tensor
 
 PLAIN = frozenset((Tensor, Parameter, Buffer))
 BY_VALUE = frozenset((type(None), bool, int, str, bytes, complex, np.dtype, type, slice, range))
+PLAIN_METHODS = ("__new__", "__init__", "__setitem__", "update")
 
 
 class Unusual(Exception):
@@ -73,6 +76,14 @@ def sharing(tensors: list[Tensor]) -> tuple[int, ...] | None:
     return tuple([first.setdefault(id(t), i) for i, t in enumerate(tensors)])
 
 
+def _is_plain(result: dict[Any, Any]) -> bool:
+    """Whether its class made of a dict gives the same again: a `defaultdict` wants something else, a class with an
+    ``__init__`` of its own may do anything."""
+    own = [getattr(type(result), name) for name in PLAIN_METHODS]
+    known = ([getattr(each, name) for each in (dict, OrderedDict)] for name in PLAIN_METHODS)
+    return not getattr(result, "__dict__", None) and all(map(operator.contains, known, own))
+
+
 Rebuild = Callable[[list[Any]], Any]
 
 
@@ -99,12 +110,12 @@ def take_apart(result: Any, leaves: list[Any]) -> Rebuild:
             return lambda made: tuple([part(made) for part in parts])
         if hasattr(kind, "_fields"):
             return lambda made: kind(*[part(made) for part in parts])
-    if isinstance(result, dict):
+    if isinstance(result, dict) and _is_plain(result):
         held = {key: take_apart(each, leaves) for key, each in result.items()}
         if kind is dict:
             return lambda made: {key: part(made) for key, part in held.items()}
         return lambda made: kind({key: part(made) for key, part in held.items()})
-    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+    if dataclasses.is_dataclass(result) and not isinstance(result, (type, dict)):
         fields = {f.name: take_apart(getattr(result, f.name), leaves) for f in dataclasses.fields(result) if f.init}
         if len(fields) == len(dataclasses.fields(result)):
             return lambda made: kind(**{name: part(made) for name, part in fields.items()})

@@ -174,6 +174,9 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
     except Unusual as unusual:
         capture.give_up(f"the result holds {unusual}", "")
         return None
+    except RecursionError:
+        capture.give_up("the result holds itself", "")
+        return None
     forward = capture.count()
     fresh = fresh_results(capture, state, leaves, result, start)
     differentiable = _differentiable(capture, leaves, start)
