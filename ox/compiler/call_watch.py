@@ -45,7 +45,8 @@ CHANGES = {  # of a deque or bytearray: the comparison of its contents would not
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "remove", "rotate", "reverse"),
     "clear",
 }
-RUNTIMES = {"onnx", "onnxruntime", "openvino", "google"}  # whose sessions operators make when they first run
+# what operators call: sessions that they make when they first run, and NumPy
+RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "numpy"}
 LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
 
 
@@ -149,7 +150,6 @@ class CallWatch:
             if first:
                 self._codes.add(code)
                 self.names.update(code.co_names, code.co_freevars)
-                self.catches = self.catches or (not is_ox(code.co_filename) and catches_errors(code))
             if code is ERROR and self._error is None:
                 self._error = "an error is caught, which another call may not raise", users_line()
             if code is GRAD:
@@ -157,6 +157,8 @@ class CallWatch:
                 if number not in self.capture.grads:
                     self.gradients_read.add(number)
             if is_users_file(code.co_filename):
+                if first and not self.catches and _package(frame) not in RUNTIMES:
+                    self.catches = catches_errors(code)
                 library = "site-packages" in code.co_filename
                 self.state.visit_self(frame, library)
                 if first:
