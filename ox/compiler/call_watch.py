@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from datetime import date
 from functools import cache
 from itertools import pairwise
@@ -39,6 +40,7 @@ EFFECTS = {
 }
 GRAD = Tensor.grad.fget.__code__  # type: ignore[attr-defined]
 ERROR = OxError.__init__.__code__
+SUPPRESSING = (suppress.__exit__.__code__, ExitStack.__exit__.__code__)
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
 CHANGES = {  # of a deque or bytearray: the comparison of its contents would not know the line
@@ -150,6 +152,8 @@ class CallWatch:
             if first:
                 self._codes.add(code)
                 self.names.update(code.co_names, code.co_freevars)
+            if code in SUPPRESSING and frame.f_back and is_users_file(frame.f_back.f_code.co_filename):
+                self.catches = True
             if code is ERROR and self._error is None:
                 self._error = "an error is caught, which another call may not raise", users_line()
             if code is GRAD:
