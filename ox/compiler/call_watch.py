@@ -35,12 +35,15 @@ EFFECTS = {
         *("time", "perf_counter", "monotonic", "process_time", "thread_time", "time_ns", "perf_counter_ns"),
         *("monotonic_ns", "process_time_ns", "clock_gettime", "localtime", "gmtime", "ctime", "strftime", "sleep"),
     },
-    "posix": {"urandom", "getrandom", "write", "system", "mkdir", "remove", "unlink", "rename", "putenv", "unsetenv"},
+    "posix": {
+        *("urandom", "getrandom", "write", "system", "mkdir", "remove", "unlink", "rename", "putenv", "unsetenv"),
+    },
     "_posixsubprocess": {"fork_exec"},
 }
 GRAD = Tensor.grad.fget.__code__  # type: ignore[attr-defined]
 ERROR = OxError.__init__.__code__
 SUPPRESSING = (suppress.__exit__.__code__, ExitStack.__exit__.__code__)
+SETTINGS = {"set_default_dtype", "set_default_device", "set_float32_matmul_precision", "set_printoptions"}  # of ox
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
 CHANGES = {  # of a deque or bytearray: the comparison of its contents would not know the line
@@ -172,6 +175,8 @@ class CallWatch:
                     self.state.visit_function(frame, globals_of(code))
                     if reads_arrays(code):
                         self._note(frame, "`.array` is read, which a recording does not see")
+            elif code.co_name in SETTINGS and is_ox(code.co_filename):
+                self._note(frame.f_back, f"{code.co_name}() is called")
             elif code.co_name == "__getitem__" and frame.f_globals.get("__name__") == "os":
                 caller = frame.f_back
                 while caller is not None and caller.f_globals.get("__name__") in ("os", "collections.abc"):

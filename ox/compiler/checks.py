@@ -34,7 +34,10 @@ def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors
         now = place.now() if state.is_read(place) else place.value
         if now is not place.value and not capture.is_made(now):  # what was made is found by `_check_leftovers`
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
-        if not same(state.attributes[id(place.value)], attributes_of(place.value)):
+        attributes, facts = state.attributes[id(place.value)]
+        if facts[-1] is not (place.value.node is None) and not capture.is_written(place.value):
+            capture.give_up(f"requires_grad of {place.path} is changed by the call", "", again=True)
+        if not same(attributes, attributes_of(place.value)):
             capture.give_up(f"an attribute of {place.path} is changed by the call", "", again=True)
     # a computed name stands in no code
     for place in state.places if not watch.own_names.isdisjoint(SETTERS) else state.relevant():

@@ -34,6 +34,7 @@ from ox.compiler.place import (
     context_value,
     count,
     entries_of,
+    facts_of,
     getter,
     has,
     hooks_of,
@@ -66,7 +67,7 @@ class PythonState:
         self.tensors: dict[int, list[Place]] = {}
         self.arrays: dict[int, Place] = {}
         self.grads: dict[int, Any] = {}  # of tensors, by id, when they were first seen
-        self.attributes: dict[int, dict[str, Any]] = {}  # set on them, likewise
+        self.attributes: dict[int, tuple[dict[str, Any], Any]] = {}  # set on them, likewise, and what they are
         self.modules: dict[int, Module] = {}
         self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
         self.hooked: list[str] = []  # modules with hooks
@@ -116,7 +117,7 @@ class PythonState:
                 self.tensors.setdefault(id(value), []).append(Place(*place, value, owner))
                 if id(value) not in self._seen:
                     self._seen[id(value)], self.grads[id(value)] = value, value._grad
-                    held = self.attributes[id(value)] = attributes_of(value)
+                    held, _ = self.attributes[id(value)] = attributes_of(value), facts_of(value)
                     for name in held:
                         self.visit(held[name], (getter(value), name, f"{path}.{name}", name, False), depth + 1)
             return

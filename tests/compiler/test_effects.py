@@ -1,0 +1,79 @@
+"""Effects on settings and tensors from outside, and questions to the file system: such calls stay eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beside_eager import reasons, recordings
+
+import ox
+from ox import nn
+
+ONE = ox.ones(1)
+
+
+def test_requires_grad_of_a_tensor_from_outside_is_turned() -> None:
+    t = ox.ones(1)
+
+    def call(x: Any) -> Any:
+        t.requires_grad_(not t.requires_grad)
+        return x + 1
+
+    compiled = ox.compile(call)
+    found = []
+    for _ in range(5):
+        compiled(ONE)
+        found.append(t.requires_grad)
+    assert found == [True, False, True, False, True]
+    assert "requires_grad of t is changed by the call" in reasons(compiled)
+
+
+def test_a_parameter_that_is_frozen_inside() -> None:
+    def run(compiled: bool) -> list[Any]:
+        m = nn.Linear(2, 1)
+
+        def call(x: Any) -> Any:
+            m.weight.requires_grad_(not m.weight.requires_grad)
+            return m(x)
+
+        step, found = ox.compile(call) if compiled else call, []
+        for _ in range(6):
+            m.zero_grad()
+            step(ox.ones(1, 2)).sum().backward()
+            found.append((m.weight.requires_grad, m.weight.grad is None))
+        return found
+
+    assert run(True) == run(False)
+
+
+def test_a_model_that_is_frozen_for_a_while_is_recorded() -> None:
+    m, other = nn.Linear(2, 1), nn.Linear(2, 2)
+
+    def call(x: Any) -> Any:
+        m.requires_grad_(False)
+        y = m(other(x)).sum()
+        m.requires_grad_(True)
+        return y
+
+    compiled = ox.compile(call)
+    for _ in range(4):
+        m.zero_grad()
+        compiled(ox.ones(1, 2)).backward()
+        assert m.weight.grad is None and m.weight.requires_grad
+    assert recordings(compiled), reasons(compiled)
+
+
+def test_the_default_dtype_is_set_inside() -> None:
+    def call(x: Any) -> Any:
+        ox.set_default_dtype(ox.float64)
+        return x + 1
+
+    compiled = ox.compile(call)
+    try:
+        for _ in range(3):
+            ox.set_default_dtype(ox.float32)
+            compiled(ONE)
+            assert ox.get_default_dtype() == ox.float64
+    finally:
+        ox.set_default_dtype(ox.float32)
+    assert "set_default_dtype() is called (test_effects.py" in reasons(compiled)
