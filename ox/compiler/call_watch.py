@@ -37,6 +37,8 @@ EFFECTS = {
     },
     "posix": {
         *("urandom", "getrandom", "write", "system", "mkdir", "remove", "unlink", "rename", "putenv", "unsetenv"),
+        *("stat", "lstat", "fstat", "statvfs", "access", "listdir", "scandir", "getcwd", "getcwdb", "readlink"),
+        *("chdir", "rmdir", "replace", "link", "symlink", "chmod", "utime", "truncate"),
     },
     "_posixsubprocess": {"fork_exec"},
 }

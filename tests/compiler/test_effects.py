@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 from beside_eager import reasons, recordings
 
 import ox
@@ -77,3 +81,29 @@ def test_the_default_dtype_is_set_inside() -> None:
     finally:
         ox.set_default_dtype(ox.float32)
     assert "set_default_dtype() is called (test_effects.py" in reasons(compiled)
+
+
+ASKING: dict[str, Callable[[Path], Any]] = {
+    "exists": os.path.exists,
+    "isfile": os.path.isfile,
+    "isdir": lambda file: os.path.isdir(file.parent / "new"),
+    "listdir": lambda file: len(os.listdir(file.parent)),
+    "scandir": lambda file: len([*os.scandir(file.parent)]),
+    "stat": lambda file: os.stat(file.parent).st_nlink,
+    "Path.exists": Path.exists,
+    "Path.glob": lambda file: len([*file.parent.glob("*")]),
+    "getcwd": lambda file: len(os.getcwd()),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_question_to_the_file_system(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, file = ASKING[name], tmp_path / "file"
+    compiled = ox.compile(lambda x: x + int(ask(file)))
+    for i in range(4):
+        assert compiled(ONE).item() == 1 + int(ask(file))
+        if i == 1:
+            file.touch()
+            (tmp_path / "new").mkdir()
+            monkeypatch.chdir(tmp_path / "new")
+    assert not recordings(compiled) and "() is called (test_effects.py" in reasons(compiled)
