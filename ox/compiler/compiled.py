@@ -99,6 +99,7 @@ class Compiled:
         self.sizes: dict[Any, Sizes] = {}  # by signatures without the sizes that may change
         self.last: Any = None  # what was recorded last: its signature, and that without the sizes that may change
         self.history: list[str] = []
+        self.tries = 0  # those in the history that gave no recording
         self.eager: dict[str, int] = {}  # how many calls stayed eager, by reason
         # What is recorded must be undone where it is to be repeatable, and an eager call cannot be.
         root = function.module if isinstance(function, ModuleCall) else None
@@ -226,6 +227,7 @@ class Compiled:
                     trace = Reason(f"{self.engine.name} cannot run it: {error.what}", error.where or "")
                     if self.fullgraph:
                         raise CompileError(trace.text, where=trace.where) from error
+            self.tries += 1
             self._note_eager(known, again, trace)
             return result
 
@@ -288,11 +290,12 @@ class Compiled:
     def explain(self) -> Explanation:
         """What was recorded, for which calls, and what stayed eager and why; printed, it is text."""
         inside = () if self.parts is None else [*self.parts.made.values()]
-        return Explanation(self.name, self.plans, self.history, self.eager, inside)
+        return Explanation(self.name, self.plans, self.history, self.eager, inside, self.tries)
 
     def reset(self) -> None:
         """Forget all recordings."""
         self.plans.clear()
+        self.tries = 0
         self.history, self.recordings, self._warned = [], 0, self._level == logging.INFO
         self.sizes, self.last = {}, None
         self.eager, self._objects = {}, []

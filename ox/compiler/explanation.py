@@ -16,7 +16,9 @@ class Explanation:
     """Lines for people; printed, it is a page of text.
 
     Args:
+        history: why each call was recorded, or tried.
         parts: what runs modules inside calls that stay eager.
+        tries: how many of these gave no recording.
     """
 
     def __init__(
@@ -26,10 +28,13 @@ class Explanation:
         history: Sequence[str],
         eager: Mapping[str, int],
         parts: Sequence[Any] = (),
+        tries: int = 0,
     ) -> None:
         self.name = name
         self.drawings: list[Drawing] = []
-        self.lines = [f"{name}: recorded {len(history)} times"]
+        self.lines = [f"{name}: recorded {len(history) - tries} times"]
+        if tries:
+            self.lines.append(f"tried, and not recorded: {_calls(tries)}")
         for number, (kind, plan) in enumerate(_recorded(plans), 1):
             self.lines.append(f"recording {number}: {kind}")
             self.lines += [f"    {line}" for line in plan.explain()]

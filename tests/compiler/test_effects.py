@@ -107,3 +107,15 @@ def test_a_question_to_the_file_system(name: str, tmp_path: Path, monkeypatch: p
             (tmp_path / "new").mkdir()
             monkeypatch.chdir(tmp_path / "new")
     assert not recordings(compiled) and "() is called (test_effects.py" in reasons(compiled)
+
+
+def test_what_was_only_tried_is_not_counted_as_recorded(tmp_path: Path) -> None:
+    compiled = ox.compile(lambda x: x + os.path.exists(tmp_path) if x.ndim == 1 else x)
+    for _ in range(3):
+        compiled(ONE)
+    lines = ox.compiler.explain(compiled).lines
+    assert lines[0].endswith("recorded 0 times") and lines[1] == "tried, and not recorded: 1 call"
+    compiled(ox.ones(2, 2))
+    assert ox.compiler.explain(compiled).lines[0].endswith("recorded 1 times")
+    compiled.reset()
+    assert len(ox.compiler.explain(compiled).lines) == 1
