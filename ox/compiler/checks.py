@@ -25,22 +25,27 @@ def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors
         capture.give_up(f"{path} has hooks", "")
     if watch.effect is not None:
         capture.give_up(watch.effect[0], watch.effect[1])
+    if "globals" in watch.own_names:  # which entries are meant stands in no code
+        capture.give_up("globals() is called, whose entries are not compared at each call", "")
     paths = {id(group): path for group, path in state.settings}
     for group, name, value in capture.read_settings.values():
         path = f"{paths.get(id(group), 'a parameter group')}[{name!r}]"
         state.places.append(Place(partial(dict.get, group), name, path, "", False, value))
     state.settle(watch.names)
+    every = not watch.own_names.isdisjoint(SETTERS)  # a computed name stands in no code
     for place in (place for places in state.tensors.values() for place in places):
-        now = place.now() if state.is_read(place) else place.value
-        if now is not place.value and not capture.is_made(now):  # what was made is found by `_check_leftovers`
+        now = place.now() if every or state.is_read(place) else place.value
+        # Found here, and not only by `_check_leftovers`: a result, a gradient and what a backward needs may live on.
+        if now is not place.value and capture.is_made(now):
+            capture.give_up(f"a tensor that the call made is kept by {place.holder()}", "")
+        elif now is not place.value:
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
         attributes, facts = state.attributes[id(place.value)]
         if facts[-1] is not (place.value.node is None) and not capture.is_written(place.value):
             capture.give_up(f"requires_grad of {place.path} is changed by the call", "", again=True)
         if not same(attributes, attributes_of(place.value)):
             capture.give_up(f"an attribute of {place.path} is changed by the call", "", again=True)
-    # a computed name stands in no code
-    for place in state.places if not watch.own_names.isdisjoint(SETTERS) else state.relevant():
+    for place in state.places if every else state.relevant():
         if place.changed():
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
     for place in state.iterators:

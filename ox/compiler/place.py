@@ -40,6 +40,11 @@ class Place:
         except (LookupError, AttributeError, ValueError):
             return MISSING
 
+    def holder(self) -> str:
+        """Who holds the value, in words."""
+        owner, _, name = self.path.rpartition(".")
+        return f"attribute '{name}' of {owner}" if owner and name == self.name else f"'{self.path}'"
+
     def changed(self) -> bool:
         """Whether there is another value by now."""
         return not same(self.value, self.now())
@@ -103,13 +108,14 @@ def is_defined_by_the_call(frame: Any, function: FunctionType) -> bool:
         if code in around.f_code.co_consts:
             known = around.f_locals
             own = [(n, c) for n, c in zip(code.co_freevars, cells, strict=True) if n in around.f_code.co_cellvars]
-            if own and all(known.get(name, MISSING) is _contents(cell) for name, cell in own):
+            if own and all(known.get(name, MISSING) is contents_or_missing(cell) for name, cell in own):
                 return True
         around = around.f_back
     return False
 
 
-def _contents(cell: Any) -> Any:
+def contents_or_missing(cell: Any) -> Any:
+    """What a closure's cell holds, MISSING when it is empty."""
     try:
         return cell_contents(cell)
     except ValueError:  # nothing is in it yet

@@ -30,7 +30,7 @@ from ox.compiler.place import (
     SIMPLE,
     Place,
     attributes_of,
-    cell_contents,
+    contents_or_missing,
     context_value,
     count,
     entries_of,
@@ -222,11 +222,11 @@ class PythonState:
             place = held.__getitem__, name, f"{function.__name__}.{name}", name, False
             self.visit(held[name], place, depth)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:  # nothing is in it yet
+            value = contents_or_missing(cell)
+            if value is MISSING:  # perhaps the call sets it
+                self._add(Place(contents_or_missing, cell, name, name, False, MISSING))
                 continue
-            self.visit(value, (cell_contents, cell, name, name, False), depth)
+            self.visit(value, (contents_or_missing, cell, name, name, False), depth)
             self._visit_names(value, name, function.__code__.co_names)
 
     def _visit_names(self, module: Any, path: str, names: Sequence[str], depth: int = 0) -> None:
