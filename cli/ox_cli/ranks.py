@@ -11,11 +11,10 @@ import typer
 
 
 def is_rank() -> bool:
-    """Whether MPI started this process as one of several."""
-    from ox.distributed.init import launch
+    """Whether a launcher started this process as one of several."""
+    from ox.distributed import init
 
-    here = launch()
-    return here.by == "mpi" and here.size > 1
+    return init.is_rank()
 
 
 def process_count(nproc: int | None, resume: Path | None) -> int:

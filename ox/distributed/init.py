@@ -1,8 +1,9 @@
 """Detects the launcher of this process (mpiexec, srun, torchrun), its rank and the world size, and starts the backend.
 
 `MPI_Init` waits for all ranks without a limit and cannot be interrupted. So the ranks first wait for each other with a
-timeout (a *rendezvous*): each writes a file into a folder and waits for the files of the others. These are the ranks of
-one machine, or with `ox launch` all ranks.
+timeout (a *rendezvous*). Ranks that no mpiexec started meet at a store (`ox.distributed.rendezvous`). Those of mpiexec
+meet in a folder: each writes a file into it and waits for the files of the others. These are the ranks of one machine,
+or with `ox launch` all ranks.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ox.temporary_files import ABANDONED
 
 FOLDER = "OX_LAUNCH_FOLDER"  # the folder for the rendezvous under `ox launch`
 TIMEOUT = "OX_LAUNCH_TIMEOUT"  # seconds, of `ox launch --timeout`
+STORE = ("torchrun", "srun")  # launchers whose ranks meet at a store
 START_TIMEOUT = 120.0  # seconds in which all ranks must have started
 
 
@@ -36,6 +38,13 @@ class Launch:
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
+
+
+def is_rank() -> bool:
+    """Whether a launcher started this process as one of several. The batch script of a Slurm job is none of them."""
+    here = launch()
+    step = here.by != "srun" or "SLURM_STEP_NODELIST" in os.environ
+    return here.size > 1 and here.by in ("mpi", *STORE) and step
 
 
 def launch() -> Launch:
@@ -108,9 +117,11 @@ def default_timeout(otherwise: timedelta) -> float:
     return float(os.environ.get(TIMEOUT) or otherwise.total_seconds())
 
 
-def create_backend(name: str | None, timeout: float | None, device: Any) -> Any:
-    """The backend of all ranks of the program."""
+def create_backend(name: str | None, timeout: float | None, device: Any, rank: int = -1, world_size: int = -1) -> Any:
+    """The backend of all ranks of the program. `rank` and `world_size` count where no launcher tells them."""
     here = launch()
+    if here.by == "nobody" and rank >= 0 and world_size > 1:
+        here = Launch("torchrun", rank, world_size, rank, world_size)
     name = _backend_name(name, here)
     if name == "nccl":
         from ox.distributed import nccl
@@ -125,12 +136,8 @@ def create_backend(name: str | None, timeout: float | None, device: Any) -> Any:
         return nccl.start(here, timeout or START_TIMEOUT, device)
     from ox.distributed import mpi
 
-    if here.by in ("torchrun", "srun") and here.size > 1:
-        raise _not_started_by_mpi(here)
     mpi.library()  # raises the error of a missing mpi4py before any rank waits
-    if here.by == "mpi" and here.size > 1 and not mpi.started():
-        wait_for_ranks(here, timeout or default_timeout(timedelta(seconds=START_TIMEOUT)))
-    backend = mpi.start()
+    backend = _start_mpi(here, timeout or default_timeout(timedelta(seconds=START_TIMEOUT)))
     remove_own_folder(here)
     if backend.size != here.size and here.by != "nobody":
         raise DistributedError(
@@ -138,6 +145,25 @@ def create_backend(name: str | None, timeout: float | None, device: Any) -> Any:
             hint=f"the mpiexec of the MPI that mpi4py uses: {command(here.size)}",
         )
     return backend
+
+
+def _start_mpi(here: Launch, limit: float) -> Any:
+    """Waits for all ranks for at most `limit` seconds, unless MPI has started already, and starts it."""
+    from ox.distributed import mpi
+
+    if here.size == 1 or mpi.started() or here.by not in ("mpi", *STORE):
+        return mpi.start()
+    if here.by == "mpi":
+        wait_for_ranks(here, limit)
+        return mpi.start()
+    from ox.distributed import rendezvous
+
+    mpi.check_pmi()
+    try:
+        with rendezvous.met(here.rank, here.size, limit, monotonic() - _attempt_began[0]):
+            return mpi.start()
+    finally:
+        _attempt_began[0] = monotonic()
 
 
 def _backend_name(backend: str | None, here: Launch) -> str:
@@ -156,18 +182,6 @@ def command(size: int) -> str:
     mpiexec = Path(sys.executable).parent / "mpiexec"
     parts = sys.orig_argv[1:] or ["script.py"]
     return f"{mpiexec if mpiexec.exists() else 'mpiexec'} -n {size} {Path(sys.executable).name} {' '.join(parts)}"
-
-
-def _not_started_by_mpi(here: Launch) -> DistributedError:
-    if here.by == "srun":
-        return DistributedError(
-            f"srun started {here.size} processes, but gave them no way to find each other",
-            hint="srun --mpi=pmi2 ... (or --mpi=pmix; srun --mpi=list shows what there is)",
-        )
-    return DistributedError(
-        f"WORLD_SIZE={here.size} is torchrun's, which starts ranks for NCCL on GPUs; on CPUs MPI starts them",
-        hint=f"{command(here.size)}\nor: ox launch --nproc {here.size} -- {' '.join(sys.orig_argv[1:])}",
-    )
 
 
 def save_run(run: str) -> None:
@@ -230,6 +244,7 @@ def _record_exit(folder: Path, rank: int) -> None:
 
 GAVE_UP = "gave up waiting"
 _all_started: list[bool] = []
+_attempt_began = [monotonic()]  # the start of this process, or the end of its last attempt to meet the others
 
 
 def _rendezvous(here: Launch) -> tuple[Path, int, int] | None:

@@ -40,6 +40,13 @@ def library() -> Any:
     return MPI
 
 
+def check_pmi() -> None:
+    """Raises DeviceError for an MPI that does not speak PMI, with which ranks start without mpiexec."""
+    vendor = library().get_vendor()[0]
+    if vendor == "Open MPI":
+        raise DeviceError(f"{vendor} starts ranks only with its own mpiexec", expected="MPICH", hint=INSTALL)
+
+
 def start() -> MPIBackend:
     """Initializes MPI, unless it is initialized, and returns the backend of all ranks."""
     mpi = library()

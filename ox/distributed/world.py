@@ -50,15 +50,17 @@ def init_process_group(
     Args:
         backend: ``"mpi"`` on CPUs, ``"nccl"`` on GPUs; by default what fits the machine. ``"gloo"``, PyTorch's for
             CPUs, is taken as ``"mpi"``.
-        init_method: ``"env://"`` or None: rank and world size always come from the launcher.
+        init_method: ``"env://"`` or None: rank and world size come from the launcher. Ranks that mpiexec did not start
+            meet at MASTER_ADDR and MASTER_PORT.
         timeout: the longest wait of any operation, a timedelta or seconds; default 30 minutes. The default for the
             start of all ranks is 2 minutes.
-        world_size, rank: if given, they must be those of the launcher.
+        world_size, rank: if given, they must be those of the launcher; needed where no launcher tells them.
         store, group_name, pg_options, device_id: as in PyTorch's signature; `device_id` selects the GPU for NCCL.
 
     Raises:
-        DistributedError: a rank did not come in time or ended, the processes were not started by MPI.
-        ArgumentError: called twice, or an unknown backend.
+        DistributedError: a rank did not come in time or ended; ranks differ in their number, script or version of ox,
+            or two have one number; the port at rank 0 is in use; another token.
+        ArgumentError: called twice, an unknown backend, or no MASTER_ADDR and MASTER_PORT where they are needed.
         DeviceError: mpi4py or NCCL is missing.
     """
     if _groups:
@@ -69,7 +71,7 @@ def init_process_group(
             "ranks find each other by their launcher", expected="init_method None or 'env://'",
             got=repr(init_method if store is None else store), hint="ox launch, mpiexec or srun",
         )  # fmt: skip
-    world = init.create_backend(backend, None if timeout is None else seconds(timeout), device_id)
+    world = init.create_backend(backend, None if timeout is None else seconds(timeout), device_id, rank, world_size)
     for name, argument, actual in (("world_size", world_size, world.size), ("rank", rank, world.rank)):
         if argument not in (-1, actual):
             raise ArgumentError(f"{name} is not what the launcher says", expected=str(actual),

@@ -1,0 +1,340 @@
+"""How ranks meet that torchrun, srun, Kubernetes or a shell loop has started: at a store, whose address all know.
+
+`MASTER_ADDR` and `MASTER_PORT` say where rank 0 is. It starts the store there (`ox.distributed.store`). All ranks
+connect and wait for each other; then each gets a second connection, which it hands to MPI as its process manager
+(`PMI_FD`). So MPI starts as under mpiexec, without mpiexec, ssh or a shared folder. The first connection stays: by it
+the others learn when this rank ends, and this rank when another has ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import select
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+from zlib import crc32
+
+from ox._version import __version__
+from ox.distributed import store
+from ox.errors import ArgumentError, DistributedError
+
+PORT = "OX_RENDEZVOUS_PORT"  # the environment variable with the port of the store, if it is not MASTER_PORT
+BIND_TIMEOUT = store.LINGER + 3.0  # seconds in which the store of an earlier attempt may give up the port
+REPLY_TIMEOUT = 10.0  # seconds in which a store answers
+GRACE = 1.0  # seconds in which a launcher sees which rank ended first, and this rank prints an error of its own
+PMI = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
+HASHED_PORTS = range(20000, 30000)  # below those that systems give to outgoing connections
+
+
+class NoStore(Exception):
+    """Nobody listens at an address, or something that is no store."""
+
+
+@contextmanager
+def met(rank: int, size: int, limit: float, age: float) -> Iterator[None]:
+    """Waits for all ranks. Inside the block MPI can start; after it, this rank ends when another one has ended.
+
+    `age`: seconds for which this rank has belonged to the attempt to start all. By it a store that has failed tells a
+    rank that is late from one of the next attempt.
+
+    Raises:
+        DistributedError: a rank is missing after `limit` seconds or ended, ranks do not fit together, or the port of
+            the store is in use. ArgumentError: no address.
+    """
+    until = monotonic() + limit
+    host, port = address(os.environ)
+    hello = _hello(rank, size, limit, age)
+    if rank == 0:
+        _start_store(host, port, hello)
+        host = "127.0.0.1" if not _is_loopback(host) else host
+    connection = _join(hello, host, port, limit, until)
+    _wait_for_all(connection, rank, host, port, until)
+    try:
+        manager = _connect(host, port, {**hello, "kind": "mpi"}, until)
+    except (OSError, NoStore) as error:
+        raise DistributedError(f"the store at {host}:{port} has gone", where=f"rank {rank}", got=str(error)) from error
+    manager.settimeout(None)
+    os.environ.update(zip(PMI, (str(manager.detach()), str(rank), str(size)), strict=True))
+    try:
+        with _ended_by_news(connection, rank):
+            yield
+    finally:
+        for name in PMI:  # programs that this rank starts are no ranks
+            os.environ.pop(name, None)
+    os.register_at_fork(after_in_child=connection.close)  # or a worker would keep the connection of a killed rank
+    threading.Thread(target=_watch, args=(connection, rank), name="ox-rendezvous", daemon=True).start()
+
+
+# -- the address -------------------------------------------------------------------------------------------------
+
+
+def address(env: Mapping[str, str]) -> tuple[str, int]:
+    """Host and port of the store, from the variables of the launcher.
+
+    The port is MASTER_PORT. torchrun's own store occupies that port, and srun names no port: then the port is computed
+    from what all ranks of the job know.
+
+    Raises:
+        ArgumentError: there is no address, or a port that is no port.
+    """
+    host, port = env.get("MASTER_ADDR") or _first_host(env.get("SLURM_STEP_NODELIST", "")), env.get("MASTER_PORT", "")
+    of_torchrun = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    step = [env[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in env]
+    if PORT in env:
+        port = env[PORT]
+    elif of_torchrun:
+        run = (env.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"))
+        port = _hashed_port(host, port, *run)
+    elif not port and step:
+        port = _hashed_port(*step)
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ArgumentError(
+            "ranks without mpiexec meet at the machine of rank 0", expected="MASTER_ADDR and MASTER_PORT", where="",
+            got=f"{host or 'no address'}:{port or 'no port'}", hint="ox launch, mpiexec or torchrun sets them",
+        )  # fmt: skip
+    return host, int(port)
+
+
+def _hashed_port(*words: str) -> str:
+    return str(HASHED_PORTS[crc32("/".join(words).encode()) % len(HASHED_PORTS)])
+
+
+def _first_host(nodes: str) -> str:
+    """The first host of Slurm's ``node[003-006,009],other``."""
+    found = re.match(r"([^\[,]*)(?:\[(\d+)[^\]]*\])?([^\[,]*)", nodes)
+    return "" if found is None else "".join(part or "" for part in found.groups())
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether all ranks are meant to be on this machine. A host name counts as no, for many systems give their own
+    name an address of the loopback."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# -- rank 0 ------------------------------------------------------------------------------------------------------
+
+
+def _start_store(host: str, port: int, hello: dict[str, Any]) -> None:
+    """Opens the port and starts the store there. On a loopback address only this machine can reach it."""
+    with _listener(host, port, hello) as listener:
+        listener.set_inheritable(True)
+        # No subprocess.Popen, which warns of a process that nobody waits for: the store ends after this rank.
+        command = [sys.executable, "-IS", store.__file__, str(listener.fileno()), str(hello["size"])]
+        os.posix_spawn(
+            sys.executable, command, os.environ,
+            file_actions=[(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)],
+        )  # fmt: skip
+
+
+def _listener(host: str, port: int, hello: dict[str, Any]) -> socket.socket:
+    until = monotonic() + min(BIND_TIMEOUT, hello["limit"])
+    backlog = min(hello["size"] + store.SPARE, socket.SOMAXCONN)
+    while True:
+        try:
+            if _is_loopback(host):
+                family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+                return socket.create_server((host, port), family=family, backlog=backlog)
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+            return socket.create_server(("", port), backlog=backlog)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                problem = _occupant(host, port, hello)
+            else:
+                problem, until = DistributedError(f"rank 0 cannot open port {port}", got=str(error), where="rank 0"), 0
+            if monotonic() > until:
+                raise problem from error
+            sleep(0.1)
+
+
+def _occupant(host: str, port: int, hello: dict[str, Any]) -> DistributedError:
+    """The error for a port in use. If ranks of this job meet there, raises what they raise: rank 0 came twice."""
+    used = f"port {port} is in use"
+    extra: dict[str, str] = {}
+    try:
+        here = host if _is_loopback(host) else "127.0.0.1"
+        connection = _connect(here, port, hello, monotonic() + REPLY_TIMEOUT)
+    except NoStore as error:
+        extra = {"there": str(error)}
+    except OSError as error:
+        extra = {"there": f"something that is no store of ox ({error})"}
+    else:
+        _wait_for_all(connection, 0, here, port, monotonic() + hello["limit"])
+    return DistributedError(
+        used, where="rank 0", extra=extra, hint=f"another MASTER_PORT, or {PORT}, the same on all ranks"
+    )  # fmt: skip
+
+
+# -- all ranks ---------------------------------------------------------------------------------------------------
+
+
+def _hello(rank: int, size: int, limit: float, age: float) -> dict[str, Any]:
+    """What a rank says of itself. The items of `same` must be equal on all ranks."""
+    return {
+        "kind": "rank", "rank": rank, "size": size, "limit": limit, "age": age, "machine": _machine(),
+        "place": f"process {os.getpid()} on {socket.gethostname()}",
+        "same": {"WORLD_SIZE": str(size), "the version of ox": __version__, "their script": _script()},
+    }  # fmt: skip
+
+
+def _machine() -> str:
+    """The same text for ranks that can share memory: on one machine, in containers with one /dev/shm."""
+    words = [socket.gethostname()]
+    with suppress(OSError):
+        words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    with suppress(OSError):
+        words.append(str(os.stat("/dev/shm").st_dev))
+    return " ".join(words)
+
+
+def _script() -> str:
+    """Name and hash of the program's main file. The first line of a command differs where its Python lies elsewhere."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        code = Path(path).read_bytes() if path else b""
+    except OSError:
+        return "unreadable"
+    code = code.partition(b"\n")[2] if code.startswith(b"#!") else code
+    return f"{Path(path).name}, SHA-256 {hashlib.sha256(code).hexdigest()[:16]}" if path else "none"
+
+
+def _join(hello: dict[str, Any], host: str, port: int, limit: float, until: float) -> socket.socket:
+    """Connects to the store, which rank 0 may yet have to start."""
+    rank, pause = hello["rank"], 0.02
+    while True:
+        try:
+            return _connect(host, port, hello, until)
+        except (OSError, NoStore) as error:
+            if monotonic() + pause > until:
+                raise DistributedError(
+                    f"rank 0 did not come to init_process_group within {limit:g} s: no store of ox at {host}:{port}",
+                    where=f"rank {rank}", got=str(error), hint="MASTER_ADDR is the machine of rank 0, and MASTER_PORT "
+                    "the same on all ranks; init_process_group(timeout=...)",
+                ) from error  # fmt: skip
+        sleep(pause)
+        pause = min(2 * pause, 0.5)
+
+
+def _connect(host: str, port: int, hello: dict[str, Any], until: float) -> socket.socket:
+    """A connection that both sides have found genuine. Raises NoStore, OSError or DistributedError."""
+    patience = max(0.1, min(REPLY_TIMEOUT, until - monotonic()))
+    connection = socket.create_connection((host, port), timeout=patience)
+    store.keep_alive(connection)
+    try:
+        greeting = _receive(connection)
+        if greeting.get("store") != "ox" or "nonce" not in greeting:
+            raise NoStore("something that is no store of ox")
+        if greeting.get("protocol") != store.PROTOCOL:
+            raise DistributedError(f"the store at {host}:{port} is of another version of ox",
+                                   where=f"rank {hello['rank']}", expected=f"ox {__version__}")  # fmt: skip
+        nonce, secret = secrets.token_hex(16), store.token()
+        words = {**hello, "nonce": nonce, "remaining": max(0.0, until - monotonic())}
+        connection.sendall(store.frame(words, secret, b"hello", str(greeting["nonce"])))
+        reply = _receive(connection, secret, nonce)
+        if reply is None and greeting.get("failed"):
+            raise NoStore("a store of an earlier attempt")
+        if reply is None:
+            raise DistributedError(
+                f"the store at {host}:{port} has another token", where=f"rank {hello['rank']}",
+                hint=f"the environment variable {store.TOKEN} must be the same on all ranks",
+            )  # fmt: skip
+        if "refused" in reply:
+            raise NoStore(f"a store of ox, but {reply['refused']}")
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, ValueError):
+            raise NoStore("something that is no store of ox") from error
+        raise
+    return connection
+
+
+def _receive(connection: socket.socket, secret: bytes | None = None, nonce: str = "") -> Any:
+    """The next frame; None if it should prove that the store knows the `secret`, and does not."""
+    body = _read(connection, int.from_bytes(_read(connection, 4), "big"))
+    if secret is None:
+        return store.content(body)
+    proof, body = body[: store.MAC], body[store.MAC :]
+    return store.content(body) if hmac.compare_digest(proof, store.mac(secret, b"reply", nonce, body)) else None
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    if count > store.FRAME:
+        raise ValueError("a frame of this length is none of ours")
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise ConnectionResetError("the connection has ended")
+        data += part
+    return data
+
+
+def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, until: float) -> None:
+    """Waits until the store says that all ranks have come. Raises the DistributedError that it says otherwise."""
+    connection.settimeout(
+        min(max(0.0, until - monotonic()), store.LONGEST) + REPLY_TIMEOUT
+    )  # the store watches the time limit
+    try:
+        news = _receive(connection)
+    except (OSError, ValueError) as error:
+        connection.close()
+        raise DistributedError(
+            f"the store at {host}:{port} has gone, and with it rank 0", where=f"rank {rank}", got=str(error),
+            hint="the output of rank 0 says why",
+        ) from error  # fmt: skip
+    connection.settimeout(None)
+    if "error" in news:
+        connection.close()
+        failure = news["error"]
+        raise DistributedError(
+            str(failure["what"]), where=f"rank {rank}", expected=failure.get("expected"), hint=failure.get("hint"),
+            extra={str(label): str(text) for label, text in failure.get("extra", {}).items()},
+        )  # fmt: skip
+
+
+# -- the end -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
+    """A context in which the system ends this process when the store has news: `MPI_Init` holds Python's lock and
+    would wait for a rank that has ended for ever."""
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(connection, fcntl.F_GETFL)
+    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)  # news become SIGIO
+    try:
+        if select.select([connection], [], [], 0)[0]:  # news from before
+            _watch(connection, rank)
+        yield
+    finally:
+        fcntl.fcntl(connection, fcntl.F_SETFL, flags)
+
+
+def _watch(connection: socket.socket, rank: int) -> None:
+    """Ends this rank when the store says that another has ended, or when the store has gone."""
+    try:
+        news = _receive(connection)
+        how, code = f"rank {news['ended']} {news['how']}", int(news["code"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        how, code = f"the store of the ranks, at rank 0, has gone ({error})", 1
+    sleep(GRACE)
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        print(f"ox: {how}; rank {rank} ends, too", file=sys.stderr, flush=True)
+    os._exit(code)
