@@ -169,7 +169,7 @@ def _occupant(host: str, port: int, hello: dict[str, Any]) -> DistributedError:
     extra: dict[str, str] = {}
     try:
         here = host if _is_loopback(host) else "127.0.0.1"
-        connection = _connect(here, port, hello, monotonic() + REPLY_TIMEOUT)
+        connection = _connect(here, port, hello, monotonic() + min(REPLY_TIMEOUT, hello["limit"]))
     except NoStore as error:
         extra = {"there": str(error)}
     except OSError as error:

@@ -106,6 +106,7 @@ class Store:
     strangers: set[str] = field(default_factory=set)  # addresses from which another token came
     complete: bool = False  # all ranks have come
     connections: int = 0
+    present: int = 0  # ranks that have come and not ended
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -134,7 +135,7 @@ class Store:
         finally:
             writer.close()
             self.connections -= 1
-            if self.connections == 0 and (self.complete or self.told >= set(range(self.size))):
+            if self.told >= set(range(self.size)) or (self.complete and self.present == 0):
                 self.ended.set()
 
     async def _conversation(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,11 +181,14 @@ class Store:
         )
         if len(self.members) == self.size:
             self.complete = True
+            _release_output()
             for member in self.members.values():
                 member.writer.write(frame({"ready": True}))
+        self.present += 1
         with suppress(OSError):
             while await reader.read(FRAME):
                 pass  # a rank has nothing more to say
+        self.present -= 1
         self._end(rank)
 
     def _problem(self, rank: int, hello: dict[str, Any]) -> dict[str, Any] | None:
@@ -222,8 +226,7 @@ class Store:
             self.told.add(rank)
             member.writer.write(frame({"error": failure}))
             member.writer.close()
-        with suppress(OSError):  # who reads rank 0's output need not wait for the store
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        _release_output()
         asyncio.get_running_loop().call_later(LINGER, self.ended.set)
 
     def _end(self, rank: int, code: int | None = None) -> None:
@@ -319,6 +322,12 @@ async def _read_frame(reader: asyncio.StreamReader) -> bytes:
     if not MAC < length <= FRAME:
         raise ValueError("a frame of this length is none of ours")
     return await reader.readexactly(length)
+
+
+def _release_output() -> None:
+    """Closes rank 0's stderr, so that who reads it until its end need not wait for the store."""
+    with suppress(OSError):
+        os.dup2(0, 2)  # /dev/null
 
 
 def _shown(value: Any, hello: dict[str, Any]) -> str:
