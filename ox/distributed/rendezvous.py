@@ -103,7 +103,8 @@ def address(env: Mapping[str, str]) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ArgumentError(
             "ranks without mpiexec meet at the machine of rank 0", expected="MASTER_ADDR and MASTER_PORT", where="",
-            got=f"{host or 'no address'}:{port or 'no port'}", hint="ox launch, mpiexec or torchrun sets them",
+            got=f"{host or 'no address'}:{port or 'no port'}",
+            hint="set them on all ranks, or start the ranks with ox launch, mpiexec, torchrun or srun",
         )  # fmt: skip
     return host, int(port)
 
