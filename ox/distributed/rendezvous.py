@@ -8,6 +8,7 @@ the others learn when this rank ends, and this rank when another has ended.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import hashlib
@@ -35,6 +36,7 @@ PORT = "OX_RENDEZVOUS_PORT"  # the environment variable with the port of the sto
 BIND_TIMEOUT = store.LINGER + 3.0  # seconds in which the store of an earlier attempt may give up the port
 REPLY_TIMEOUT = 10.0  # seconds in which a store answers
 GRACE = 1.0  # seconds in which a launcher sees which rank ended first, and this rank prints an error of its own
+LEAVE_TIMEOUT = 10.0  # seconds for which rank 0 waits for the others at its end: with a container ends its store
 PMI = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
 HASHED_PORTS = range(20000, 30000)  # below those that systems give to outgoing connections
 
@@ -75,7 +77,10 @@ def met(rank: int, size: int, limit: float, age: float) -> Iterator[None]:
         for name in PMI:  # programs that this rank starts are no ranks
             os.environ.pop(name, None)
     os.register_at_fork(after_in_child=connection.close)  # or a worker would keep the connection of a killed rank
-    threading.Thread(target=_watch, args=(connection, rank), name="ox-rendezvous", daemon=True).start()
+    watch = threading.Thread(target=_watch, args=(connection, rank), name="ox-rendezvous", daemon=True)
+    watch.start()
+    if rank == 0:  # MPI's own end is registered later, so it comes before
+        atexit.register(watch.join, LEAVE_TIMEOUT)
 
 
 # -- the address -------------------------------------------------------------------------------------------------
@@ -195,12 +200,14 @@ def _hello(rank: int, size: int, limit: float, age: float) -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """The same text for ranks that can share memory: on one machine, in containers with one /dev/shm."""
+    """The same text for ranks that can share memory: on one machine, and not in containers of their own."""
     words = [socket.gethostname()]
     with suppress(OSError):
         words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     with suppress(OSError):
         words.append(str(os.stat("/dev/shm").st_dev))
+    with suppress(OSError):
+        words.append(os.readlink("/proc/self/ns/pid"))
     return " ".join(words)
 
 
@@ -328,9 +335,13 @@ def _ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
 
 
 def _watch(connection: socket.socket, rank: int) -> None:
-    """Ends this rank when the store says that another has ended, or when the store has gone."""
+    """Ends this rank when the store says that another has ended, or when the store has gone. Returns when all others
+    have ended well."""
     try:
         news = _receive(connection)
+        if "alone" in news:
+            connection.detach()  # it ends with the process: MPI talks to the store until then
+            return
         how, code = f"rank {news['ended']} {news['how']}", int(news["code"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         how, code = f"the store of the ranks, at rank 0, has gone ({error})", 1

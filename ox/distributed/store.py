@@ -7,8 +7,8 @@ last connection.
 A connection begins with three frames: the store's greeting with a random number, the rank's hello, the reply. Hello and
 reply carry an HMAC over that number, with the token as key. Then a connection is one of two kinds:
 
-- *rank*: the store sends one frame when all ranks have come, or an error, and one when a rank has ended. The end of
-  this connection is the end of the rank.
+- *rank*: the store sends one frame when all ranks have come, or an error, and one when a rank has failed. The end
+  of this connection is the end of the rank. Rank 0 is told when only it is left.
 - *mpi*: the lines of MPICH's process manager interface (PMI-1), with which `MPI_Init` exchanges addresses.
 
 A frame is a length of four bytes and a JSON object. Lengths and numbers of connections are limited, and nothing that is
@@ -99,7 +99,6 @@ class Store:
     members: dict[int, Member] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     in_barrier: list[asyncio.StreamWriter] = field(default_factory=list)
-    pmi: list[asyncio.StreamWriter] = field(default_factory=list)
     failure: dict[str, Any] | None = None
     failed_at: float = 0.0
     told: set[int] = field(default_factory=set)  # the ranks that know of the failure
@@ -190,6 +189,8 @@ class Store:
                 pass  # a rank has nothing more to say
         self.present -= 1
         self._end(rank)
+        if self.complete and self.failure is None and self.present == 1:
+            self.members[0].writer.write(frame({"alone": True}))
 
     def _problem(self, rank: int, hello: dict[str, Any]) -> dict[str, Any] | None:
         """Why a rank cannot be one of these; None if it can."""
@@ -242,8 +243,6 @@ class Store:
         for other, member in self.members.items():
             if other != rank:
                 member.writer.write(frame({"ended": rank, "how": how, "code": 1 if code is None else code}))
-        for writer in self.pmi:  # a rank inside MPI_Init does not see the frame
-            writer.close()
 
     def _note_stranger(self, address: str) -> None:
         if len(self.strangers) < SPARE:
@@ -258,7 +257,6 @@ class Store:
         if not self.complete or rank not in self.members:
             return
         writer.write(frame({"joined": True}, self.secret, b"reply", hello["nonce"]))
-        self.pmi.append(writer)
         while (line := await reader.readline()) and len(line) <= LINE:
             words = dict(word.split("=", 1) for word in line.decode("ascii").split() if "=" in word)
             if words.get("cmd") == "barrier_in":

@@ -1,4 +1,6 @@
-"""Ranks on two hosts: two network namespaces of Linux, with names, shared memory and addresses of their own."""
+"""Ranks on two hosts: two network namespaces of Linux, with names, processes, shared memory and addresses of their own.
+
+As in a container, a rank is process 1 there: with rank 0 ends the store."""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ for host in a b; do
     while ip -n $host addr show dev wire-$host | grep -Eq "tentative|state DOWN"; do sleep 0.1; done
 done
 host() {
-    RANK=$2 ip netns exec $1 unshare --uts --ipc --mount sh -c \
+    RANK=$2 ip netns exec $1 unshare --uts --ipc --mount --pid --fork --mount-proc sh -c \
         "hostname host-$1; mount -t tmpfs none /dev/shm; exec $PYTHON script.py" >out.$2 2>&1
 }
 host a 0 & one=$!
@@ -79,6 +81,18 @@ def on_two_hosts(folder: Path, after: str = "", cut: str = "") -> tuple[int, lis
 @pytest.mark.slow
 def test_two_hosts(tmp_path: Path) -> None:
     code, outs = on_two_hosts(tmp_path)
+    assert code == 0, "\n".join(outs)
+    assert outs == ["sum 3.0 on host-a\n", "sum 3.0 on host-b\n"]
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_rank_0_waits_with_its_container_for_the_others(tmp_path: Path) -> None:
+    after = (
+        "from ox.distributed import mpi\nend = mpi.end\n"
+        "if dist.get_rank() == 1: mpi.end = lambda: [end(), time.sleep(3)]"
+    )
+    code, outs = on_two_hosts(tmp_path, after)
     assert code == 0, "\n".join(outs)
     assert outs == ["sum 3.0 on host-a\n", "sum 3.0 on host-b\n"]
 
