@@ -73,6 +73,21 @@ def content(body: bytes) -> dict[str, Any]:
     return found
 
 
+def check_hello(hello: dict[str, Any]) -> dict[str, Any]:
+    """A rank's hello as it came. Raises ValueError if something in it is missing or of another type."""
+    texts = ("kind", "nonce", "machine", "place")
+    numbers = ("age", "limit", "remaining")
+    good = (
+        all(isinstance(hello.get(name), str) for name in texts)
+        and all(isinstance(hello.get(name), int | float) and hello[name] >= 0 for name in numbers)
+        and type(hello.get("rank")) is int
+        and isinstance(hello.get("same"), dict)
+    )
+    if not good:
+        raise ValueError("a hello that no rank sends")
+    return hello
+
+
 def keep_alive(connection: socket.socket) -> None:
     """Asks the system to end a connection whose other machine does not answer for about 30 seconds."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -129,7 +144,7 @@ class Store:
             keep_alive(writer.get_extra_info("socket"))
             if self.connections <= 2 * self.size + SPARE:
                 await self._conversation(reader, writer)
-        except (OSError, ValueError, KeyError, TypeError, EOFError, TimeoutError):
+        except (OSError, ValueError, KeyError, EOFError, TimeoutError):
             pass  # no rank of ours, or one that has gone
         finally:
             writer.close()
@@ -141,24 +156,24 @@ class Store:
         nonce = secrets.token_hex(16)
         writer.write(frame({"store": "ox", "protocol": PROTOCOL, "nonce": nonce, "failed": self.failure is not None}))
         body = await asyncio.wait_for(_read_frame(reader), HANDSHAKE)
-        hello = content(body[MAC:])
+        hello = check_hello(content(body[MAC:]))
         known = hmac.compare_digest(body[:MAC], mac(self.secret, b"hello", nonce, body[MAC:]))
         if not known:
             self._note_stranger(str(writer.get_extra_info("peername")[0]))
         refused = None if known else "another token"
         if known and hello["kind"] == "mpi":
-            await self._serve_mpi(int(hello["rank"]), hello, reader, writer)
+            await self._serve_mpi(hello["rank"], hello, reader, writer)
             return
         if refused is None and self.complete:
             refused = "its ranks have already met"
-        if refused is None and self.failure is not None and float(hello["age"]) < monotonic() - self.failed_at:
+        if refused is None and self.failure is not None and hello["age"] < monotonic() - self.failed_at:
             refused = "its ranks did not meet"  # a rank of the next attempt, which waits for the next store
             if hello["rank"] == 0:
                 self.ended.set()  # rank 0 would start it here
         reply = {"refused": refused} if refused else {"joined": True}
         writer.write(frame(reply, self.secret, b"reply", hello["nonce"]))
         if refused is None:
-            await self._serve_rank(int(hello["rank"]), hello, reader, writer)
+            await self._serve_rank(hello["rank"], hello, reader, writer)
         await writer.drain()
 
     # -- the meeting ---------------------------------------------------------------------------------------------
@@ -175,9 +190,7 @@ class Store:
             writer.write(frame({"error": self.failure}))
             return
         self.members[rank] = Member(hello, writer)
-        asyncio.get_running_loop().call_later(
-            min(float(hello["remaining"]), LONGEST), self._expire, float(hello["limit"])
-        )
+        asyncio.get_running_loop().call_later(min(hello["remaining"], LONGEST), self._expire, hello["limit"])
         if len(self.members) == self.size:
             self.complete = True
             _release_output()

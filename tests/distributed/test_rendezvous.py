@@ -386,3 +386,12 @@ def test_a_frame_that_is_none() -> None:
     for body in (b"", b"[]", b"1", b"[" * 100_000, b"\xff"):
         with pytest.raises(ValueError):
             store.content(body)
+
+
+def test_a_hello_that_is_none() -> None:
+    hello = rendezvous._hello(1, 2, 60.0, 1.0) | {"nonce": "x", "remaining": 5}
+    assert store.check_hello(hello) is hello
+    for name in ("kind", "nonce", "machine", "place", "age", "limit", "remaining", "rank", "same"):
+        for bad in (None, [], True if name == "rank" else float("nan"), b""):
+            with pytest.raises(ValueError, match="no rank sends"):
+                store.check_hello(hello | {name: bad})
