@@ -18,6 +18,13 @@ def serve(
             metavar="MODEL...",
         ),
     ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the only model. The models of a folder with several keep their names.",
+            show_default="its file or folder",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0: all IPv4 addresses, :: also IPv6.")
     ] = "127.0.0.1",
@@ -113,6 +120,7 @@ def serve(
 
         run(
             models,
+            name=name,
             host=host,
             port=8000 if port is None and uds is None else port,
             uds=uds,

@@ -66,8 +66,8 @@ class Server:
     ) -> None:
         if not paths:
             raise ArgumentError("no model to serve", hint="ox serve model.onnx")
-        layout = Layout(paths)
         self.settings = ServerConfig(**settings)
+        layout = Layout(paths, self.settings.name)
         self.host, self.port = self.settings.host, self.settings.port
         self.inherited: socket.socket | None = None  # a Unix domain socket created by another process
         self._unix: UnixSocket | None = None

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, ServeError
+from ox.serve.repository.model_name import check_name
 from ox.serve.telemetry.logs import FORMS, LEVELS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """Network, access and log settings. `ModelConfig` has the settings of models, `RequestLimits` those of requests.
+    """Network, access and log settings, and the name of a single model. `ModelConfig` has the settings of models,
+    `RequestLimits` those of requests.
 
     Args:
         host, port: address to listen on; an IPv6 address may be in brackets; port 0: a free port, None: no port.
@@ -27,6 +29,7 @@ class ServerConfig:
         keys: file of API keys; None: no key is needed.
         rate: requests per second of one client address, unless its key has a rate; None: no limit.
         manage: allow management calls without a key.
+        name: the name of the only model; None: that of its file or folder.
         watch: watch the model files for added, changed and removed models.
         log: format of the log, "json" or "text"; None: Python's logging configuration applies.
         log_level: lowest log level: debug, info, warning, error or off.
@@ -50,6 +53,7 @@ class ServerConfig:
     keys: str | Path | None = None
     rate: float | None = None
     manage: bool = False
+    name: str | None = None
     watch: bool = True
     log: str | None = None
     log_level: str = "info"
@@ -61,6 +65,8 @@ class ServerConfig:
         for name in ("tls_cert", "tls_key", "tls_client_ca", "keys", "uds"):
             if getattr(self, name) is not None:  # as text, which can be sent to a worker
                 object.__setattr__(self, name, str(getattr(self, name)))
+        if self.name is not None:
+            _check_model_name(self.name)
         host = self.host.strip()
         if host.startswith("[") and host.endswith("]"):  # as in a URL
             host = host[1:-1]
@@ -124,6 +130,13 @@ class ServerConfig:
         if self.manage:
             what += ", and load and unload them"
         return f"warning: {what}; --keys FILE requires API keys"
+
+
+def _check_model_name(name: str) -> None:
+    try:
+        check_name(name)
+    except ServeError as error:
+        raise ArgumentError(error.what, expected=error.expected, got=f"--name {error.got}") from None
 
 
 def _loopback(host: str) -> bool:

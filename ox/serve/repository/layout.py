@@ -1,7 +1,8 @@
 """Which models lie on disk, and in which state: found by looking at names and stamps, without opening a file.
 
 A folder holds `<name>/<version>/model.onnx`, as Triton's repositories do, or `<name>.onnx`, which is version 1. What a
-symbolic link leads to must lie in the folder, too.
+symbolic link leads to must lie in the folder, too. A layout with a name takes a folder that is one model as well:
+`<version>/model.onnx` in it.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ class Version:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model on disk: its folder or file, and its versions. `problem` is why they cannot be listed."""
+    """A model on disk: its folder or file, and its versions. `problem` is why they cannot be listed; `renamed`, whether
+    its name is another than that of its folder or file."""
 
     name: str
     path: Path
     versions: Mapping[int, Version] = field(default_factory=dict)
     config: Version | None = None
     problem: LoadError | None = None
+    renamed: bool = False
 
     @property
     def stamps(self) -> tuple[object, ...]:
@@ -88,12 +91,18 @@ class Layout:
 
     Args:
         paths: ONNX files, each served under its stem, and folders of models.
+        name: of the only model. The models of a folder with several keep their names.
 
     Raises:
-        ArgumentError: two files have one name.
+        ArgumentError: two files have one name, or there is one name for several paths.
     """
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
+    def __init__(self, paths: Sequence[str | Path], name: str | None = None) -> None:
+        if name is not None and len(paths) != 1:
+            raise ArgumentError("one name for several models", expected="one file or folder with --name",
+                                got=f"--name {name}, and {len(paths)} paths")  # fmt: skip
+        self._name = name
+        self._named: Path | None = None  # the model that has been given the name
         # What was a folder once is not taken for a file when it is gone for a while.
         folders = [path for path in map(Path, paths) if os.path.isdir(path)]
         self.folders, self.files = folders, [path for path in map(Path, paths) if path not in folders]
@@ -102,6 +111,11 @@ class Layout:
         if twice is not None:
             raise ArgumentError("two models with the same name", got=twice, hint="another file name for one of them")
 
+    @property
+    def file_names(self) -> set[str]:
+        """The names of the models that are named files."""
+        return {self._name or path.stem for path in self.files}
+
     def scan(self) -> Scan:
         """The models there now. A named file is always listed, even if it does not exist yet.
 
@@ -109,7 +123,7 @@ class Layout:
             LoadError: a folder cannot be listed.
         """
         models: dict[str, ModelFiles] = {}
-        for found in (*(_bare(path) for path in self.files), *chain(*map(_folder, self.folders))):
+        for found in self._rename(list(chain(map(_bare, self.files), *map(self._models, self.folders)))):
             first = models.setdefault(found.name, found)
             if first is not found:
                 problem = LoadError(
@@ -122,6 +136,44 @@ class Layout:
         beside = dict.fromkeys((*self.folders, *(path.parent for path in self.files)))
         settings = [folder / SETTINGS for folder in beside if _there(folder / SETTINGS)]
         return Scan(models, {path: (_state(str(path)),) for path in settings})
+
+    def _models(self, root: Path) -> Iterator[ModelFiles]:
+        """A folder's models, or the one that the folder is."""
+        if self._name is not None and _is_model(root):
+            return _model(root, _resolved(root), linked=False)
+        return _folder(root)
+
+    def _rename(self, found: list[ModelFiles]) -> list[ModelFiles]:
+        """The same models, the only one under the layout's name.
+
+        Raises:
+            LoadError: another one appears beside a model that has the name: it could not keep it after a restart.
+        """
+        if self._name is None or (self._named is None and len(found) != 1):
+            return found
+        if len(found) > 1:
+            raise LoadError(
+                f"{self._name} is the name of one model, but there are several",
+                expected=f"{self._named} alone",
+                got=", ".join(model.path.name for model in found)[:200],
+                hint="a folder for each, or no --name",
+            )
+        self._named = found[0].path if found else self._named
+        return [replace(model, name=self._name, renamed=True) for model in found]
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether a folder holds the versions or the configuration of one model. A folder with a number that holds numbers
+    itself is a model, not a version."""
+    try:
+        return (folder / CONFIG).exists() or not all(map(_numbered, _numbered(folder)))
+    except OSError:  # named where it is listed
+        return False
+
+
+def _numbered(folder: Path) -> list[Path]:
+    """The folders in it whose names are numbers of versions."""
+    return [path for name in os.listdir(folder) if NUMBER.fullmatch(name) and (path := folder / name).is_dir()]
 
 
 def _folder(root: Path) -> Iterator[ModelFiles]:

@@ -95,7 +95,7 @@ class ModelManager:
         """
         scan = self.layout.scan()
         self._setups.read(scan.settings)
-        self._first = FirstLoads(self.repository, {path.stem for path in self.layout.files}, scan.models)
+        self._first = FirstLoads(self.repository, self.layout.file_names, scan.models)
         for name, found in scan.models.items():
             entry = self.repository.entry(name)
             self._steps.prepare(entry, found)

@@ -66,6 +66,8 @@ class Setups:
         if config is None and found.config is not None:
             where = str(found.config.path)
             config, unknown = from_text(found.config.path)
+            if found.renamed:
+                config.ClearField("name")
         if config is not None:
             setup = merged(setup, config, found.name, where, unknown)
         source = setup.running.max_rows_source
