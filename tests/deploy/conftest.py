@@ -52,11 +52,17 @@ def options() -> Callable[[list[str]], dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that runs."""
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file whose output is `-x`."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:])
     path = tmp_path_factory.mktemp("models") / "negative.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
-    with Server([path], options=ModelConfig(device="cpu", instances=1)) as running:
+    return path
+
+
+@pytest.fixture(scope="session")
+def server(model: Path) -> Iterator[Server]:
+    """One that runs."""
+    with Server([model], options=ModelConfig(device="cpu", instances=1)) as running:
         yield running

@@ -36,7 +36,7 @@ BROKEN: list[tuple[str, tuple[Any, ...], Any]] = [
     ("Service", ("spec", "ports", 0, "name"), "A name"),
     ("PodDisruptionBudget", ("apiVersion",), "policy/v1beta1"),
     ("ServiceMonitor", ("spec", "endpoints", 0, "interval"), "15"),
-    ("ServingRuntime", ("spec", "protocolVersions", 0), "v3"),
+    ("ClusterServingRuntime", ("spec", "protocolVersions", 0), "v3"),
     ("InferenceService", ("spec", "predictor", "model", "storageUri"), "/models"),
 ]
 
@@ -66,7 +66,7 @@ def test_kubernetes_own_schemas_agree(kind: str) -> None:
 def containers() -> list[tuple[str, Any]]:
     return [
         ("Deployment", KINDS["Deployment"]["spec"]["template"]["spec"]["containers"][0]),
-        ("ServingRuntime", KINDS["ServingRuntime"]["spec"]["containers"][0]),
+        ("ClusterServingRuntime", KINDS["ClusterServingRuntime"]["spec"]["containers"][0]),
     ]
 
 
@@ -101,7 +101,7 @@ def test_the_parts_know_each_other() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes
     assert (
         KINDS["InferenceService"]["spec"]["predictor"]["model"]["runtime"]
-        == KINDS["ServingRuntime"]["metadata"]["name"]
+        == KINDS["ClusterServingRuntime"]["metadata"]["name"]
     )
 
 
