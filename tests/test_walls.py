@@ -69,9 +69,10 @@ FLOORS = {
     "ox.core": 3,
     "ox.devices": 2,
     "ox.kernels": 1,
+    "ox.remote": 1,
     "ox.ground": 0,
 }
-GROUND = {"errors", "dtypes", "tolerance", "call_site", "temporary_files", "_version"}
+GROUND = {"errors", "cache_folder", "dtypes", "tolerance", "call_site", "temporary_files", "_version"}
 # Imports that go up, each inside a function, by module, and why.
 UPWARD = {
     ("ox.nn.base.module_tree", "ox.compiler.compiled"): "`Module.compile` compiles a module in place",
@@ -112,6 +113,7 @@ FOREIGN = {
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},
     "tokenizers": {"ox.data.datasets"},
+    "fsspec": {"ox.remote"},
     "openvino": {"ox.engines.openvino"},  # one of the runtimes that compiled steps go to
     **dict.fromkeys(("torch", "pickle", "cloudpickle", "joblib", "marshal", "shelve", "dill"), NOWHERE),
 }
@@ -292,7 +294,7 @@ def test_modules_are_imported_by_name_in_few_files() -> None:
 
 def test_serve_starts_small() -> None:
     """serve needs no tensor, no module, no optimizer: only what reads a file and runs it."""
-    allowed = {"ox.serve", "ox.ground", "ox.devices"}
+    allowed = {"ox.serve", "ox.ground", "ox.devices", "ox.remote"}
     wrong = []
     for path, each in all_imports():
         there = room(each.module)

@@ -12,9 +12,10 @@ from ox_cli.early_stop import early_stop
 
 def serve(
     models: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            help="ONNX files (model name: the file name without .onnx), or folders with NAME/1/model.onnx.",
+            help="ONNX files (model name: the file name without .onnx), folders with NAME/1/model.onnx, or addresses "
+            "of either: s3://, gs://, hf://, mlflow:.",
             metavar="MODEL...",
         ),
     ],

@@ -1,5 +1,5 @@
-"""Compiled kernels: one source in CUDA C++ with a few macros for CPUs (`library`, from the wheel by
-`prebuilt_library` or made by `compiler`) and GPUs. Imports ox.call_site only; nothing depends on it being there:
+"""Compiled kernels: one source in CUDA C++ with a few macros for CPUs (`library`, from the wheel by `prebuilt_library`
+or made by `compiler`) and GPUs. Imports ox.cache_folder and ox.call_site only; nothing depends on it being there:
 `kernels()` is None without a library and a compiler.
 """
 

@@ -160,21 +160,10 @@ def generated_library(text: str, cache: Path | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """``$OX_CACHE/kernels``, else ``~/.cache/ox/kernels``, else a folder of the user in that for temporary files."""
-    named = os.environ.get("OX_CACHE")
-    if named:
-        return Path(named) / "kernels"
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if os.path.isabs(home) and _writable(Path(home)):
-        return Path(home) / "ox" / "kernels"
-    return Path(tempfile.gettempdir()) / f"ox-kernels-{os.getuid()}"
+    """``kernels`` in the cache of ox."""
+    from ox.cache_folder import cache_folder as folder_of  # here: what builds a wheel has no ox
 
-
-def _writable(folder: Path) -> bool:
-    """Whether the folder, or the nearest one above it that exists, can be written."""
-    while not folder.exists() and folder.parent != folder:
-        folder = folder.parent
-    return os.access(folder, os.W_OK)
+    return folder_of("kernels")
 
 
 def sources_digest() -> str:

@@ -26,6 +26,7 @@ from ox.nn.base.module import Module
 from ox.nn.functional import dropout
 from ox.nn.parameter import Buffer, Parameter
 from ox.onnx_module.merged_weights import separate_merged_weights
+from ox.remote import is_address, local_copy
 from ox.tensors.tensor import Tensor
 
 OLDEST = 7  # opset; before it operators broadcast by an attribute
@@ -147,6 +148,9 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     with the same names and the same interface. It comes in eval mode: a call computes what the file computes, and
     moves no statistics; `.train()` revives BatchNormalization and Dropout.
 
+    Args:
+        path: a file, or the address of one, which is downloaded: ``s3://``, ``gs://``, ``hf://``, ``mlflow:``.
+
     Raises:
         ArgumentError: `path` is no path.
         LoadError: missing, damaged or hostile files, external data outside the file's folder, and operators,
@@ -154,6 +158,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError("the path is none", got=type(path).__name__, hint="ox.export.load('model.onnx')")
+    if isinstance(path, str) and is_address(path):
+        path = local_copy(path)
     try:
         model = read_model(path)
     except LoadError as error:

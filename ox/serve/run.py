@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from ox.remote import local_copies
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.config.server_config import ServerConfig
@@ -56,6 +57,7 @@ def serve(
         ServeError: the server cannot listen on the address.
     """
     server_config = ServerConfig(port=port, **settings)
+    paths = local_copies(paths, show)
     server: RunnableServer
     if server_config.workers > 1:
         from ox.serve.workers.supervisor import Supervisor

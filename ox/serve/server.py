@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError
+from ox.remote import local_copies
 from ox.serve.access import Guard
 from ox.serve.allocator import HeapTrimmer
 from ox.serve.config.model_config import ModelConfig
@@ -40,7 +41,8 @@ class Server:
     """A server for ONNX models. `start` and `stop` run on an event loop; `with server:` runs both in a thread.
 
     Args:
-        paths: ONNX files (model name: file name without .onnx), and folders of models.
+        paths: ONNX files (model name: file name without .onnx), folders of models, and addresses of either, which are
+            downloaded: ``s3://``, ``gs://``, ``hf://``, ``mlflow:``.
         options: settings of the models.
         limits: limits on requests and clients.
         service: creates the handler of all calls except inference; worker processes use their own.
@@ -67,7 +69,7 @@ class Server:
         if not paths:
             raise ArgumentError("no model to serve", hint="ox serve model.onnx")
         self.settings = ServerConfig(**settings)
-        layout = Layout(paths, self.settings.name)
+        layout = Layout(local_copies(paths, show), self.settings.name)
         self.host, self.port = self.settings.host, self.settings.port
         self.inherited: socket.socket | None = None  # a Unix domain socket created by another process
         self._unix: UnixSocket | None = None

@@ -1,4 +1,4 @@
 """The configuration of the server and of its models, with every limit.
 
-Imports ox.graph.contract, ox.serve.access and ox.serve.telemetry only.
+Imports ox.graph.contract, ox.serve.access, ox.serve.repository and ox.serve.telemetry only.
 """
