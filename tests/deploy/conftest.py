@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from ox_cli.serve import serve
 
 HERE = Path(__file__).parent
 DEFINITIONS = yaml.safe_load((HERE / "schemas.yaml").read_text())
+VENDORED: dict[str, Any] = {"$defs": {}}  # the projects' own schemas, see scripts/vendor_schemas.py
+for path in sorted((HERE / "vendored").glob("*.json")):
+    VENDORED["$defs"] |= json.loads(path.read_text())["$defs"]
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +34,14 @@ def check() -> Callable[[str, Any], list[str]]:
     """What is wrong with a document of a kind."""
 
     def errors(kind: str, document: Any) -> list[str]:
-        validator = Draft202012Validator({**DEFINITIONS, "$ref": f"#/$defs/{kind}"})
-        return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+        known = [schemas for schemas in (VENDORED, DEFINITIONS) if kind in schemas["$defs"]]
+        assert known, f"no schema of {kind}"
+        validators = [Draft202012Validator({**schemas, "$ref": f"#/$defs/{kind}"}) for schemas in known]
+        found = [error for validator in validators for error in validator.iter_errors(document)]
+        return [f"{error.json_path}: {error.message}" for error in found]
 
     Draft202012Validator.check_schema(DEFINITIONS)
+    Draft202012Validator.check_schema(VENDORED)
     return errors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from ox.serve import RequestLimits, Server
 
 Check = Callable[[str, Any], list[str]]
-FILES = ("kubernetes.yaml", "servicemonitor.yaml", "kserve.yaml")
+FILES = (
+    "base/kubernetes.yaml", "servicemonitor.yaml", "kserve.yaml", "keda.yaml", "mpijob.yaml", "overlays/cpu/hpa.yaml",
+)  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     document for name in FILES for document in yaml.safe_load_all((ROOT / "deploy" / name).read_text())
@@ -37,6 +41,13 @@ BROKEN: list[tuple[str, tuple[Any, ...], Any]] = [
     ("PodDisruptionBudget", ("apiVersion",), "policy/v1beta1"),
     ("ServiceMonitor", ("spec", "endpoints", 0, "interval"), "15"),
     ("ClusterServingRuntime", ("spec", "protocolVersions", 0), "v3"),
+    ("ClusterServingRuntime", ("spec", "containers", 0, "argv"), []),
+    ("HorizontalPodAutoscaler", ("spec", "maxReplicas"), "10"),
+    ("HorizontalPodAutoscaler", ("spec", "metrics", 0, "pods", "target", "averageUtilisation"), 8),
+    ("ScaledObject", ("spec", "triggers", 0, "metadata", "threshold"), 8),  # KEDA takes strings
+    ("ScaledObject", ("spec", "maxReplicas"), 8),
+    ("MPIJob", ("spec", "mpiImplementation"), "mpich"),
+    ("MPIJob", ("spec", "mpiReplicaSpecs", "Master"), {}),
     ("InferenceService", ("spec", "predictor", "model", "storageUri"), "/models"),
 ]
 
@@ -55,12 +66,10 @@ def test_a_mistake_is_found(kind: str, path: tuple[Any, ...], value: Any, check:
     assert check(kind, changed(KINDS[kind], path, value))
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget"])
-def test_kubernetes_own_schemas_agree(kind: str) -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="Kubernetes' schemas are not installed")
-    validate.validate(KINDS[kind], validate.latest_version(), strict=True)
-    with pytest.raises(validate.ValidationError):
-        validate.validate({**KINDS[kind], "nonsense": 1}, validate.latest_version(), strict=True)
+@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"])
+def test_a_field_that_kubernetes_lacks_is_found(kind: str, check: Check) -> None:
+    assert check(kind, {**KINDS[kind], "nonsense": 1})
+    assert check(kind, changed(KINDS[kind], ("spec", "nonsense"), 1))
 
 
 def containers() -> list[tuple[str, Any]]:
@@ -109,3 +118,24 @@ def test_a_pod_has_time_to_drain() -> None:
     pod = KINDS["Deployment"]["spec"]["template"]["spec"]
     before = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pod["terminationGracePeriodSeconds"] > before + RequestLimits().drain_s
+
+
+def test_autoscalers_follow_a_metric_that_exists(server: Server) -> None:
+    families = {family.name: family for family in text_string_to_metric_families(metrics(server))}
+    assert families["ox_queue_depth"].type == "gauge"
+    scaled, keda = KINDS["HorizontalPodAutoscaler"]["spec"], KINDS["ScaledObject"]["spec"]
+    (metric,) = scaled["metrics"]
+    (trigger,) = keda["triggers"]
+    assert metric["pods"]["metric"]["name"] == "ox_queue_depth"
+    assert re.findall(r"[a-z_]+(?=\{)", trigger["metadata"]["query"]) == ["ox_queue_depth"]
+    job = re.search(r'job="(\w+)"', trigger["metadata"]["query"])
+    assert job and job[1] == KINDS["Service"]["metadata"]["name"]  # Prometheus' operator names the job by the Service
+    for target in (scaled["scaleTargetRef"], keda["scaleTargetRef"]):
+        assert target["name"] == KINDS["Deployment"]["metadata"]["name"]
+    assert scaled["minReplicas"] > KINDS["PodDisruptionBudget"]["spec"]["minAvailable"]
+    assert metric["pods"]["target"]["averageValue"] == trigger["metadata"]["threshold"]
+
+
+def metrics(server: Server) -> str:
+    with urllib.request.urlopen(f"{server.url}/metrics") as reply:
+        return str(reply.read().decode())
