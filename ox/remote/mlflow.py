@@ -1,4 +1,4 @@
-"""Models of an MLflow server, by its REST interface: the library `mlflow` would bring a hundred others."""
+"""Models of an MLflow server, by its REST interface: the library `mlflow` would bring dozens of others."""
 
 from __future__ import annotations
 
