@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ def open_address(address: Address) -> tuple[FileSystem, str]:
             return open_address(location)
         return MlflowArtifacts(), location
     provider = PROVIDERS[address.scheme]
+    if not (log := logging.getLogger(provider)).handlers:  # else what becomes an error of ox is printed as well
+        log.addHandler(logging.NullHandler())
     try:
         import fsspec
 

@@ -106,6 +106,43 @@ class S3(StandIn):
         self.send(f"{text}</ListBucketResult>".encode(), Content_Type="application/xml")
 
 
+class GCS(StandIn):
+    """The JSON interface of Google Cloud Storage; `files` has ``bucket/key``."""
+
+    def reply(self, path: str, query: dict[str, str]) -> None:
+        bucket, _, key = path.removeprefix("/download").removeprefix("/storage/v1/b/").partition("/o")
+        name = bucket + key
+        if not key:
+            self._list(bucket, query.get("prefix", ""), query.get("delimiter", ""))
+        elif (content := self.files.get(name)) is None:
+            self.send_json({"error": {"message": "No such object"}}, 404)
+        elif query.get("alt") == "media":
+            self.send_file(content)
+        else:
+            self.send_json(self._row(name, content))
+
+    def _list(self, bucket: str, prefix: str, delimiter: str) -> None:
+        rows, folders = [], set()
+        for name, content in self.below(f"{bucket}/{prefix}"):
+            inner, cut, _ = name.removeprefix(f"{bucket}/{prefix}").partition("/")
+            if delimiter and cut:
+                folders.add(f"{prefix}{inner}/")
+            else:
+                rows.append(self._row(name, content))
+        self.send_json({"items": rows, "prefixes": sorted(folders)})
+
+    def _row(self, name: str, content: bytes) -> dict[str, str]:
+        bucket, _, key = name.partition("/")
+        times = dict.fromkeys(("updated", "timeCreated"), "2026-11-02T12:00:00.000Z")
+        return {
+            "name": key,
+            "bucket": bucket,
+            "size": str(len(content)),
+            "etag": hashlib.md5(content).hexdigest(),
+            **times,
+        }
+
+
 class HuggingFace(StandIn):
     """One model, `owner/model`; `files` has its files."""
 

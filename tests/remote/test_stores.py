@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fsspec.config import conf
-from stand_ins import S3, SECRET, HuggingFace, MLflow, StandIn, running
+from stand_ins import GCS, S3, SECRET, HuggingFace, MLflow, StandIn, running
 
 from ox import remote
 from ox.errors import LoadError
@@ -34,6 +34,9 @@ class Case:
 CASES = {
     "s3": Case(S3, "b/a/", "s3://b/a/model.onnx", "s3://b/a", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID"),
     "hf": Case(HuggingFace, "a/", "hf://owner/model/a/model.onnx", "hf://owner/model/a", "HF_ENDPOINT", "HF_TOKEN"),
+    "gs": Case(
+        GCS, "b/a/", "gs://b/a/model.onnx", "gs://b/a", "STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"
+    ),
     "mlflow": Case(
         MLflow, f"{ARTIFACTS}/", "mlflow:runs:/r1/model.onnx", "mlflow:models:/digits/3", "MLFLOW_TRACKING_URI",
         "MLFLOW_TRACKING_TOKEN",
@@ -48,8 +51,9 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def store(case: Case, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[StandIn]]:
-    if case.kind is S3:
-        pytest.importorskip("s3fs", reason="s3fs is not installed")
+    library = {S3: "s3fs", GCS: "gcsfs", HuggingFace: "huggingface_hub"}.get(case.kind)
+    if library is not None:
+        pytest.importorskip(library, reason=f"{library} is not installed")
     names = ("model.onnx", "model.onnx.data", "digits/1/model.onnx", "digits/2/model.onnx", ".hidden", "README.md")
     files = {f"{case.prefix}{name}": model if name.endswith(".onnx") else b"text" for name in names}
     files["1/r1/artifacts/model.onnx"], files["1/r1/artifacts/model.onnx.data"] = model, b"text"
@@ -62,6 +66,7 @@ def store(case: Case, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv(name, value)
         for variable in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setitem(conf, "gs", {"token": "anon"})
         monkeypatch.setitem(conf, "hf", {"endpoint": address})  # HF_ENDPOINT is read once in a process
         yield handler
 
@@ -110,6 +115,7 @@ def test_wrong_credentials(case: Case, store: type[StandIn], cache: Path, monkey
         remote.local_copy(case.file)
     assert case.secret in (caught.value.hint or "") and not cache.exists()
     monkeypatch.setenv(case.secret, SECRET)
+    store.locked = case.kind is not GCS  # there the client is anonymous
     assert remote.local_copy(case.file).is_file()
 
 
