@@ -239,14 +239,20 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
 def _differentiable(capture: Capture, leaves: list[Any], start: int) -> list[bool]:
     """Which results are differentiated through the recording: made inside, with a history that is not freed."""
     found = []
+    # the walk that records the gradient would add to what it retains, beside the user's own backward
+    if any(t is not None and t._retain and _is_own(t, start) for t in (made() for made in capture.made)):
+        capture.give_up("retain_grad() is called inside", "")
     for y in leaves:
-        own = isinstance(y.node, Node) and y.node.sequence >= start
-        if y._retain and own:
-            capture.give_up("retain_grad() is called inside", "")
+        own = _is_own(y, start)
         if capture.is_made(y) and isinstance(y.node, Leaf) and not _is_known(capture, y):
             capture.give_up("a leaf that requires a gradient is made inside", "")
         found.append(own and capture.is_made(y) and not _is_known(capture, y) and not is_freed(y, start))
     return found
+
+
+def _is_own(tensor: Any, start: int) -> bool:
+    """Whether the recorded call gave a tensor its history."""
+    return isinstance(tensor.node, Node) and tensor.node.sequence >= start
 
 
 def _is_known(capture: Capture, y: Any) -> bool:

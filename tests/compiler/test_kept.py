@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,3 +140,19 @@ def test_a_gradient() -> None:
     for i in range(5):
         step(ox.ones(1, 2) * i)
         assert BOX["gradient"] is net.weight.grad
+
+
+def test_a_retained_gradient_is_not_added_twice() -> None:
+    net: Any = nn.Linear(2, 2)
+    shelf: Any = Future()  # attributes of libraries are not compared
+
+    @ox.compile
+    def function(x: Any) -> Any:
+        hidden = net(x)
+        hidden.retain_grad()
+        shelf._result = hidden
+        return hidden.sigmoid() * 0 + hidden * 3
+
+    for _ in range(8):
+        function(ox.zeros(1, 2)).sum().backward()
+        assert shelf._result.grad[0, 0].item() == 3
