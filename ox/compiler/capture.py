@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ox.call_site import module_path, users_line
+from ox.compiler.branches import keep_branches
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE, MODULES
 from ox.core.node import Node
@@ -76,6 +77,7 @@ class Capture(Recording):
         self.externals: dict[int, External] = {}  # by array
         self.arguments: list[External] = []
         self.made: list[Any] = []  # weak references to what the call made
+        self.controls: list[Any] = []  # weak references to the autograd nodes of branches and loops
         self.followed: list[tuple[bool, ...]] = []  # for each node the inputs that a gradient follows
         self.random: dict[int, tuple[Generator, Tensor, Tensor]] = {}  # with key and counter at the beginning
         self.grads: dict[int, tuple[Tensor, Any]] = {}  # of tensors, by id, before the code first set or removed them
@@ -152,6 +154,9 @@ class Capture(Recording):
         generator = default_generator if generator is None else generator
         if id(generator) not in self.random:
             self.random[id(generator)] = generator, generator.key, generator.counter
+
+    def on_control(self, node: Any) -> None:
+        self.controls.append(weakref.ref(node))
 
     def on_copy(self, copy: Tensor) -> None:
         self.made.append(weakref.ref(copy))
@@ -304,9 +309,11 @@ class Capture(Recording):
         self.cleared, self._in_host_call = [], False
 
     def forget(self) -> None:
+        if keep_branches(self.controls, self._inside):
+            self._inside = []
         super().forget()
         for reference in self.made:
             tensor = reference()
             if self.is_made(tensor):
                 tensor._recorded = None
-        self._touched, self.made, self._constants = [], [], {}
+        self._touched, self.made, self.controls, self._constants = [], [], [], {}

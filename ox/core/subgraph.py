@@ -70,6 +70,7 @@ class Control(Operator):
             tracked |= (x is not None and x.node is not None) << i
         if tracked and mode.grad:
             node = self._add_node(given, attributes, made, tracked)
+            mode.recording.on_control(node)
             if mode.observer is not None:
                 mode.observer.on_node(node)
             for i in loose:

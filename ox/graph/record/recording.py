@@ -247,6 +247,9 @@ class Recording:
     def on_copy(self, copy: Tensor) -> None:
         """`copy` is another tensor of the same value: `detach`, or what an operator saves for backward."""
 
+    def on_control(self, node: Any) -> None:
+        """A branch or a loop has a history: this node."""
+
     def on_new_state(self) -> None:
         """An optimizer is about to create the state of a parameter."""
 
