@@ -52,8 +52,8 @@ CHANGES = {  # of a deque or bytearray: the comparison of its contents would not
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "remove", "rotate", "reverse"),
     "clear",
 }
-# what operators call: sessions that they make when they first run, and NumPy
-RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "numpy"}
+RUNTIMES = {"onnx", "onnxruntime", "openvino", "google"}  # whose sessions operators make when they first run
+BELOW = {*RUNTIMES, "numpy", "scipy", "cupy", "cupy_backends", "ml_dtypes"}  # what operators call
 LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
 
 
@@ -84,10 +84,14 @@ def reads_arrays(code: CodeType) -> bool:
 
 @cache
 def catches_errors(code: CodeType) -> bool:
-    """Whether a function may catch an error: by ``except`` or ``finally``, and not only by ``with``, whose context
-    would have to; its ``__exit__`` is such a function."""
+    """Whether a user's function may catch an error: by ``except`` or ``finally``, and not only by ``with``, whose
+    context would have to; its ``__exit__`` is such a function."""
+    if code.co_qualname == "suppress.__exit__":  # of contextlib
+        return True
+    if not is_users_file(code.co_filename):
+        return False
     if code.co_name == "__exit__":
-        return code.co_qualname != "_GeneratorContextManager.__exit__"  # the generator itself has handlers
+        return True
     names = [i.opname for i in dis.get_instructions(code)] if code.co_exceptiontable else []
     return any(one == "PUSH_EXC_INFO" and other != "WITH_EXCEPT_START" for one, other in pairwise(names))
 
@@ -157,8 +161,7 @@ class CallWatch:
             if first:
                 self._codes.add(code)
                 self.names.update(code.co_names, code.co_freevars)
-            if code in SUPPRESSING and frame.f_back and is_users_file(frame.f_back.f_code.co_filename):
-                self.catches = True
+                self.catches = self.catches or (_package(frame) not in BELOW and catches_errors(code))
             if code is ERROR and self._error is None:
                 self._error = "an error is caught, which another call may not raise", users_line()
             if code is GRAD:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ox.compiler.capture import Capture, External
 from ox.compiler.leftovers import places_of
-from ox.compiler.place import Place, attributes_of, facts_of, noted
+from ox.compiler.place import Place
 from ox.compiler.python_state import PythonState
 from ox.graph.ir import Value
 
@@ -126,31 +126,6 @@ def _reader(capture: Capture, state: PythonState, external: External) -> State |
     if place is not None:
         return State(value, place.now, None, [])
     return None
-
-
-def places_of_unread(state: PythonState, states: list[State], dynamic: bool) -> list[Place]:
-    """What later calls compare of tensors that the code can reach and no operator read: it may have asked for their
-    shape, type or gradient, or whether they are something else.
-
-    Args:
-        dynamic: whether the code asks by computed names, or whether there is an attribute.
-    """
-    read = {id(each.tensor) for each in states if each.tensor is not None}
-    found = []
-    for places in state.tensors.values():
-        reached = [place for place in places if state.is_read(place)]
-        tensor, path = places[0].value, places[0].path
-        if reached and dynamic:
-            get, names = noted(partial(_names_of_attributes, tensor))
-            found.append(Place(get, None, f"the list of attributes of {path}", "", False, names))
-        if reached and id(tensor) not in read:
-            found += [place for place in reached if place.now() is tensor]
-            found.append(Place(partial(facts_of, tensor), None, f"the kind of {path}", "", False, facts_of(tensor)))
-    return found
-
-
-def _names_of_attributes(tensor: Any) -> frozenset[str]:
-    return frozenset(attributes_of(tensor))
 
 
 def _keep_constant(capture: Capture, external: External, written: set[Value]) -> None:

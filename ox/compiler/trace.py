@@ -24,8 +24,9 @@ from ox.compiler.module_call import ForwardCall, ModuleCall
 from ox.compiler.place import Place, attributes_of, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
-from ox.compiler.states import State, places_of_unread, states_of, updates_of
+from ox.compiler.states import State, states_of, updates_of
 from ox.compiler.undo import restore_all, undo_all
+from ox.compiler.unread import places_of_unread
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode, while_recording
 from ox.core.node import Leaf, Node, sequence
