@@ -21,7 +21,7 @@ import numpy as np
 
 from ox.call_site import is_ox, is_users_file, line_at, users_line
 from ox.compiler.capture import Capture
-from ox.compiler.place import Place
+from ox.compiler.place import Place, is_own_code
 from ox.compiler.python_state import PythonState
 from ox.errors import OxError
 from ox.tensors.tensor import Tensor
@@ -53,7 +53,6 @@ CHANGES = {  # of a deque or bytearray: the comparison of its contents would not
     "clear",
 }
 RUNTIMES = {"onnx", "onnxruntime", "openvino", "google"}  # whose sessions operators make when they first run
-BELOW = {*RUNTIMES, "numpy", "scipy", "cupy", "cupy_backends", "ml_dtypes"}  # what operators call
 LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
 
 
@@ -88,7 +87,7 @@ def catches_errors(code: CodeType) -> bool:
     context would have to; its ``__exit__`` is such a function."""
     if code.co_qualname == "suppress.__exit__":  # of contextlib
         return True
-    if not is_users_file(code.co_filename):
+    if not is_own_code(code.co_filename):  # what operators call has handlers, too
         return False
     if code.co_name == "__exit__":
         return True
@@ -161,7 +160,7 @@ class CallWatch:
             if first:
                 self._codes.add(code)
                 self.names.update(code.co_names, code.co_freevars)
-                self.catches = self.catches or (_package(frame) not in BELOW and catches_errors(code))
+                self.catches = self.catches or catches_errors(code)
             if code is ERROR and self._error is None:
                 self._error = "an error is caught, which another call may not raise", users_line()
             if code is GRAD:
