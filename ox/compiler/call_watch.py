@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from datetime import date
 from functools import cache
 from itertools import pairwise
@@ -44,7 +43,6 @@ EFFECTS = {
 }
 GRAD = Tensor.grad.fget.__code__  # type: ignore[attr-defined]
 ERROR = OxError.__init__.__code__
-SUPPRESSING = (suppress.__exit__.__code__, ExitStack.__exit__.__code__)
 SETTINGS = {"set_default_dtype", "set_default_device", "set_float32_matmul_precision", "set_printoptions"}  # of ox
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
@@ -168,8 +166,6 @@ class CallWatch:
                 if number not in self.capture.grads:
                     self.gradients_read.add(number)
             if is_users_file(code.co_filename):
-                if first and not self.catches and _package(frame) not in RUNTIMES:
-                    self.catches = catches_errors(code)
                 library = "site-packages" in code.co_filename
                 self.state.visit_self(frame, library)
                 if first:
