@@ -244,6 +244,8 @@ def _differentiable(capture: Capture, leaves: list[Any], start: int) -> list[boo
     if any(t is not None and t._retain and _is_own(t, start) for t in (made() for made in capture.made)):
         capture.give_up("retain_grad() is called inside", "")
     for y in leaves:
+        if capture.is_made(y) and not _is_known(capture, y) and attributes_of(y):
+            capture.give_up(f"the attribute '{next(iter(attributes_of(y)))}' of a result is set", "")
         own = _is_own(y, start)
         if capture.is_made(y) and isinstance(y.node, Leaf) and not _is_known(capture, y):
             capture.give_up("a leaf that requires a gradient is made inside", "")

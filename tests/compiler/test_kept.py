@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from beside_eager import recordings
+from beside_eager import reasons, recordings
 
 import ox
 from ox import nn
@@ -156,3 +156,19 @@ def test_a_retained_gradient_is_not_added_twice() -> None:
     for _ in range(8):
         function(ox.zeros(1, 2)).sum().backward()
         assert shelf._result.grad[0, 0].item() == 3
+
+
+def test_an_attribute_of_a_result() -> None:
+    first, last = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def attended(x: Any) -> Any:
+        weights = first(x).softmax(-1)
+        y = last(weights)
+        y.weights = weights
+        return y
+
+    compiled = ox.compile(attended)
+    for i in range(4):
+        x = ox.full((3, 2), float(i))
+        assert ox.allclose(compiled(x).weights, first(x).softmax(-1))
+    assert "the attribute 'weights' of a result is set" in reasons(compiled)
