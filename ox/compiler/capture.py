@@ -306,7 +306,7 @@ class Capture(Recording):
     def release(self) -> None:
         """Let go of the tensors of the recorded call."""
         self.arguments, self.externals, self.grads, self.random = [], {}, {}, {}
-        self.cleared, self._in_host_call = [], False
+        self.cleared = []
 
     def forget(self) -> None:
         if keep_branches(self.controls, self._inside):

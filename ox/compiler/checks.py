@@ -40,8 +40,8 @@ def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors
             capture.give_up(f"a tensor that the call made is kept by {place.holder()}", "")
         elif now is not place.value:
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
-        attributes, facts = state.attributes[id(place.value)]
-        if facts[-1] is not (place.value.node is None) and not capture.is_written(place.value):
+        attributes, none = state.attributes[id(place.value)]
+        if none is not (place.value.node is None) and not capture.is_written(place.value):
             capture.give_up(f"requires_grad of {place.path} is changed by the call", "", again=True)
         if not same(attributes, attributes_of(place.value)):
             capture.give_up(f"an attribute of {place.path} is changed by the call", "", again=True)

@@ -76,11 +76,6 @@ def attributes_of(tensor: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(tensor).items() if name not in OWN}
 
 
-def facts_of(tensor: Any, _: Any = None) -> Any:
-    """What code can ask a tensor besides its values; with `partial`, the getter of a Place."""
-    return tensor.array.shape, tensor.array.dtype, tensor.node is None
-
-
 def context_value(variable: ContextVar[Any]) -> Any:
     """What a variable of the context holds, MISSING when nothing."""
     try:

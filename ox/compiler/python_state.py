@@ -34,7 +34,6 @@ from ox.compiler.place import (
     context_value,
     count,
     entries_of,
-    facts_of,
     getter,
     has,
     hooks_of,
@@ -67,7 +66,7 @@ class PythonState:
         self.tensors: dict[int, list[Place]] = {}
         self.arrays: dict[int, Place] = {}
         self.grads: dict[int, Any] = {}  # of tensors, by id, when they were first seen
-        self.attributes: dict[int, tuple[dict[str, Any], Any]] = {}  # set on them, likewise, and what they are
+        self.attributes: dict[int, tuple[dict[str, Any], bool]] = {}  # likewise; and whether no gradient follows
         self.modules: dict[int, Module] = {}
         self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
         self.hooked: list[str] = []  # modules with hooks
@@ -117,7 +116,7 @@ class PythonState:
                 self.tensors.setdefault(id(value), []).append(Place(*place, value, owner))
                 if id(value) not in self._seen:
                     self._seen[id(value)], self.grads[id(value)] = value, value._grad
-                    held, _ = self.attributes[id(value)] = attributes_of(value), facts_of(value)
+                    held, _ = self.attributes[id(value)] = attributes_of(value), value.node is None
                     for name in held:
                         self.visit(held[name], (getter(value), name, f"{path}.{name}", name, False), depth + 1)
             return

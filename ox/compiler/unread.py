@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ox.compiler.place import Place, attributes_of, facts_of
+from ox.compiler.place import Place, attributes_of
 from ox.compiler.python_state import PythonState
 from ox.compiler.states import State
 
@@ -48,7 +48,7 @@ class _Kinds:
             if (tensor.node is None) is not none:
                 return self._changed(f"requires_grad of {path}")
             if tensor.array is not array:
-                if (array.shape, array.dtype) != facts_of(tensor)[:2]:
+                if (array.shape, array.dtype) != (tensor.array.shape, tensor.array.dtype):
                     return self._changed(f"the kind of {path}")
                 entry[4] = tensor.array
         for entry in self._asked:

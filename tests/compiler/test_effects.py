@@ -119,3 +119,17 @@ def test_what_was_only_tried_is_not_counted_as_recorded(tmp_path: Path) -> None:
     assert ox.compiler.explain(compiled).lines[0].endswith("recorded 1 times")
     compiled.reset()
     assert len(ox.compiler.explain(compiled).lines) == 1
+
+
+def test_an_import_is_no_part_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code = "import os\nFACTOR = float(os.environ.get('A_TEST', '2'))\nprint(FACTOR)\n"
+    (tmp_path / "reads_environment.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def scaled(x: Any) -> Any:
+        import reads_environment  # type: ignore[import-not-found]
+
+        return x * reads_environment.FACTOR
+
+    compiled = ox.compile(scaled, fullgraph=True)
+    assert [compiled(ox.ones(2)).tolist() for _ in range(2)] == [[2, 2], [2, 2]]

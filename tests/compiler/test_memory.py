@@ -5,18 +5,15 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from beside_eager import reasons, recordings
 
 import ox
 from ox import nn
 from ox.engines.engine import Task
 from ox.engines.native import Native
-from ox.engines.native.memory import AddressSpace, Life, place
 
 
 def training(backend: Any = None, fullgraph: bool = True) -> tuple[nn.Module, Callable[[Any], Any], Any]:
@@ -108,35 +105,3 @@ def test_the_first_step_of_an_optimizer_runs_as_eager_code_does() -> None:
     eager(x)
     for name, t in other.state_dict().items():
         np.testing.assert_array_equal(t.numpy(), first[name])
-
-
-def test_an_import_is_no_part_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    code = "import os\nFACTOR = float(os.environ.get('A_TEST', '2'))\nprint(FACTOR)\n"
-    (tmp_path / "reads_environment.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def scaled(x: Any) -> Any:
-        import reads_environment  # type: ignore[import-not-found]
-
-        return x * reads_environment.FACTOR
-
-    compiled = ox.compile(scaled, fullgraph=True)
-    assert [compiled(ox.ones(2)).tolist() for _ in range(2)] == [[2, 2], [2, 2]]
-
-
-def test_address_space() -> None:
-    space = AddressSpace()
-    arrays = [space.array((3, 5), np.float32), space.array((), np.int64), space.array((1 << 25,), np.float32)]
-    assert [a.shape for a in arrays] == [(3, 5), (), (1 << 25,)]
-    assert not any(np.may_share_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
-
-
-def test_places_of_lives() -> None:
-    lives = [Life(100, 0, 2), Life(50, 1, 3), Life(100, 3, 4), Life(10, 0, 4), Life(64, 5, 5)]
-    offsets, total = place(lives)
-    for i, a in enumerate(lives):
-        for k, b in enumerate(lives[:i]):
-            if a.first <= b.last and b.first <= a.last:
-                assert offsets[i] + a.size <= offsets[k] or offsets[k] + b.size <= offsets[i]
-    assert total == 128 + 64 + 10  # the first and the third share a place
-    assert all(offset % 64 == 0 for offset in offsets)

@@ -45,18 +45,32 @@ def check() -> Callable[[str, Any], list[str]]:
     return errors
 
 
+Parse = Callable[[list[str]], dict[str, Any]]
+
+
 @pytest.fixture(scope="session")
-def options() -> Callable[[list[str]], dict[str, Any]]:
-    """What `ox serve` makes of arguments; it refuses those that it does not have."""
-    app = typer.Typer()
-    app.command()(serve)
-    command = typer.main.get_command(app)
+def parser_of() -> Callable[[Callable[..., Any]], Parse]:
+    """Makes of a function of the command line what its command makes of arguments; it refuses those that it does not
+    have."""
 
-    def parse(arguments: list[str]) -> dict[str, Any]:
-        with command.make_context("ox serve", list(arguments)) as context:
-            return dict(context.params)
+    def parser(function: Callable[..., Any]) -> Parse:
+        app = typer.Typer()
+        app.command()(function)
+        command = typer.main.get_command(app)
 
-    return parse
+        def parse(arguments: list[str]) -> dict[str, Any]:
+            with command.make_context(f"ox {function.__name__}", list(arguments)) as context:
+                return dict(context.params)
+
+        return parse
+
+    return parser
+
+
+@pytest.fixture(scope="session")
+def options(parser_of: Callable[[Callable[..., Any]], Parse]) -> Parse:
+    """What `ox serve` makes of arguments."""
+    return parser_of(serve)
 
 
 @pytest.fixture(scope="session")
