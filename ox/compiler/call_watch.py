@@ -50,7 +50,8 @@ CHANGES = {  # of a deque or bytearray: the comparison of its contents would not
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "remove", "rotate", "reverse"),
     "clear",
 }
-RUNTIMES = {"onnx", "onnxruntime", "openvino", "google"}  # whose sessions operators make when they first run
+# whose sessions and kernels operators make when they first run
+RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx"}
 LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
 
 

@@ -7,6 +7,8 @@ from itertools import count
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from ox.autograd.accumulate_grad import accumulate, accumulating, owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.capture import has_hooks
@@ -19,7 +21,8 @@ from ox.core.mode import switch_mode
 from ox.core.node import Leaf
 from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
-from ox.engines.engine import Engine
+from ox.devices.cuda import to_device
+from ox.engines.engine import Engine, ForGpu
 from ox.engines.reference import Reference
 from ox.engines.watched import run
 from ox.errors import DeviceError, OxError
@@ -66,6 +69,7 @@ class Plan:
         self._cleared = [_argument_or_tensor(trace, tensor) for tensor in trace.capture.cleared]
         self._grads_read = [(self._count + i, s.argument) for i, s in enumerate(states) if s.argument is not None]
         filled = {*[number for number, *_ in self._grads], *[s.argument for s in states]}
+        self._on_gpu = self._outputs_on_gpu()
         self._returned = {result[1] for result in trace.results if result[0] == "state"}
         self._walked = trace.capture.walked
         self._filled = [i for i in range(self._count) if i in filled]
@@ -185,6 +189,9 @@ class Plan:
                 if undo is not None:
                     undo()
                 raise
+        for number, device in self._on_gpu.items():
+            if isinstance(outputs[number], np.ndarray):  # made of sizes and constants alone
+                outputs[number] = to_device(outputs[number], device)
         for _, place in layout.updates:
             changed = tensors[place] if place < self._count else trace.states[place - self._count].of(tensors)
             if is_tensor(changed):
@@ -206,6 +213,13 @@ class Plan:
         for call in trace.capture.host_calls:
             call()
         return trace.rebuild(made)
+
+    def _outputs_on_gpu(self) -> dict[int, str]:
+        """The devices of those outputs that are results or gradients on a GPU, by number."""
+        trace, layout = self.trace, self.layout
+        results = zip(layout.results, trace.devices, strict=True)
+        grads = zip(layout.grads, [g.tensor.device for g in trace.grads], strict=True)
+        return {i: device for i, device in (*results, *grads) if i >= 0 and device.startswith("cuda")}
 
     def _undo(self, tensors: list[Tensor], arrays: list[Any]) -> Callable[[], None]:
         """What gives tensors back what they hold now, for code that catches an error has to run on that."""
@@ -282,8 +296,8 @@ def _for_device(trace: Trace, engine: Engine) -> Engine:
     """
     if trace.capture.is_on_host() or engine.name == Reference.name:
         return engine
-    if engine.name == "native":  # whose kernels are for CPUs: on a GPU operators run one by one
-        return Reference()
+    if isinstance(engine, ForGpu):
+        return engine.on_gpu
     raise DeviceError(
         f"the engine '{engine.name}' computes on CPUs", got="tensors on a GPU", hint="the engine 'native'"
     )

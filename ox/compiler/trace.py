@@ -65,6 +65,7 @@ class Trace:
     strides: bool  # whether the code asks how its tensors lie in memory
     grads_before: list[tuple[Tensor, Any]]
     catches: bool  # whether the code may catch an error for the values of tensors
+    devices: list[str]  # of the results
 
     def argument_of(self, tensor: Tensor) -> int | None:
         """The number of the argument that this tensor was."""
@@ -234,6 +235,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         not watch.own_names.isdisjoint(("is_contiguous", "stride")),
         gradients.before if capture.undo else [],
         watch.catches,
+        [y.device for y in leaves],
     )
 
 

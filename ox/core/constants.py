@@ -104,12 +104,19 @@ def full(value: float, size: int, dtype: DType) -> Any:
 
 def zeros(shape: Sequence[int], like: TensorBase) -> Any:
     """Zeros of a shape whose sizes may be `ox.Dim`, in the type and on the device of `like`."""
-    return on_device_of(OPS["ConstantOfShape"](size_tensor(shape), value=np.zeros(1, like.array.dtype)), like)
+    return _filled(OPS["ConstantOfShape"](size_tensor(shape), value=np.zeros(1, like.array.dtype)), 0, like)
 
 
 def ones(shape: Sequence[int], like: TensorType) -> TensorType:
     """Ones of a shape that may hold `ox.Dim`, of the type and on the device of `like`."""
-    return on_device_of(OPS["Expand"](constant(1, like), size_tensor(shape)), like)
+    return _filled(OPS["Expand"](constant(1, like), size_tensor(shape)), 1, like)
+
+
+def _filled(made: TensorType, value: int, like: TensorBase) -> TensorType:
+    """A tensor of one number just made in host memory, made again on the device of `like`."""
+    if not isinstance(like.array, np.ndarray) and isinstance(made.array, np.ndarray):
+        made.array = cuda.full(made.array.shape, value, made.array.dtype, like.device)
+    return made
 
 
 def on_device_of(made: TensorType, like: TensorBase) -> TensorType:

@@ -76,6 +76,16 @@ def to_device(array: Any, device: str = "cuda") -> Any:
     return made
 
 
+def full(shape: tuple[int, ...], value: int, dtype: Any, device: str = "cuda") -> Any:
+    """An array on the GPU that is filled there. Ordered on the current stream."""
+    xp = cupy()
+    with xp.cuda.Device(ordinal(device)):
+        made = xp.empty(shape, dtype)
+        made.fill(value)
+    cuda_state.in_use = True
+    return made
+
+
 def synchronize(device: str = "cuda") -> None:
     """Wait until the device has completed all queued work. `torch.cuda.synchronize`."""
     cupy().cuda.Device(ordinal(device)).synchronize()

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ox.devices import cuda_state
 from ox.devices.operator import Operator
 from ox.errors import DeviceError
 
@@ -65,4 +66,4 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
                     hint='x.to("cuda")',
                 )
             arrays[i] = cupy.asarray(a)  # type: ignore[union-attr]
-    return cupy if on_gpu else np
+    return cuda_state.module(cupy) if on_gpu else np

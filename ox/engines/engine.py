@@ -66,3 +66,10 @@ class Engine(Protocol):
             OxError: the engine lacks an operator or is not installed, and the graph stays eager.
         """
         ...
+
+
+@runtime_checkable
+class ForGpu(Protocol):
+    """An engine of CPUs that has another one for calls on a GPU."""
+
+    on_gpu: Engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ox.devices import compiled
 from ox.engines.engine import Task
 from ox.engines.native.aliases import Aliases
+from ox.engines.native.cuda.engine import NativeOnGpu
 from ox.engines.native.executable import NativeExecutable
 from ox.engines.native.fold import Folded, fold
 from ox.engines.native.kernel_source import source_of
@@ -17,12 +18,17 @@ from ox.kernels.compiler import CompilerError
 
 
 class Native:
-    """Runs graphs on ox's own kernels, on the CPU. Where no kernels can be compiled, every node runs by itself."""
+    """Runs graphs on ox's own kernels, on the CPU. Where no kernels can be compiled, every node runs by itself.
+
+    Attributes:
+        on_gpu: the engine for calls whose tensors lie on a GPU.
+    """
 
     name = "native"
 
     def __init__(self) -> None:
         self._memory = SharedBlock()
+        self.on_gpu = NativeOnGpu(self)
 
     def build(self, task: Task) -> NativeExecutable:
         """Prepare a task. The sizes of its inputs are those of the recorded call (`Value.shape`).

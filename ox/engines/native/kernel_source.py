@@ -20,9 +20,9 @@ from ox.engines.native.regions import Region
 from ox.engines.native.symbolic import Shape
 from ox.graph.ir import Value
 
-BLOCK = 16384  # elements of a block, as in blocks.h
+BLOCK, GPU_BLOCK = 16384, 1024  # elements of a block on a CPU and on a GPU, as in blocks.h
 EXACT = frozenset(("where", "negative", "absolute", "maximum", "minimum", "sign", "copysign", "positive"))
-HEAD = '#include "generated.h"\n'
+CPU_HEAD, GPU_HEAD = '#include "generated.h"\n', '#include "blocks.h"\n'
 ROW_REDUCTIONS = {"row_sum": "ox_sum", "row_mean": "ox_sum", "row_max": "ox_max"}
 CHEAP = frozenset((*NUMBERS, *BOOL, "input", "constant", "cast", "divide", "negative", "sqrt", "reciprocal", "isnan"))
 MOST_KEPT, LONGEST_KEPT = 4, 1024  # arrays of a row on a thread's stack, and elements of each
@@ -36,7 +36,7 @@ class Kernel:
     text: str
     line: list[Value]  # of which values the addresses are, in order
     count: int  # elements, or rows
-    block: int  # of these in a block
+    inner: int  # elements of a row; 1 where elements are counted
     finish: bool  # whether a second kernel, NAME_finish, adds up the sums of the blocks
 
 
@@ -45,9 +45,9 @@ def kernel_of(region: Region, folded: Folded) -> Kernel:
     return _Writer(region, folded).kernel()
 
 
-def source_of(kernels: dict[str, str]) -> str:
+def source_of(kernels: dict[str, str], head: str = CPU_HEAD) -> str:
     """The source of kernels by name: each text once."""
-    return HEAD + "".join(f"\n{text.replace('NAME', name)}" for text, name in kernels.items())
+    return head + "".join(f"\n{text.replace('NAME', name)}" for text, name in kernels.items())
 
 
 class _Writer:
@@ -117,13 +117,13 @@ class _Writer:
             )
         end = f"block_end(begin, line[{len(self.line)}])"
         text = f"{self._head(end)}{before}{_lines(uniform, 4)}{loop}}} END\n"
-        return self._kernel(text, f"line[{len(self.line)}]", size, BLOCK)
+        return self._kernel(text, f"line[{len(self.line)}]", size, 1)
 
     def _rows(self) -> Kernel:
-        inner, rows, per_block = self._rows_per_block()
+        inner, rows = self._rows_and_columns()
         offsets, loads, constant = self._loads_of_rows()
         uniform, varying = self._statements(loads, constant)
-        head = self._head(self._end_of_rows(per_block))
+        head = self._head(self._end_of_rows(inner))
         summed = self.total is not None
         text = (
             f"{head}{'    double total = 0.0;' if summed else ''}\n    for (long long r = begin; r < end; r++) {{\n"
@@ -131,17 +131,17 @@ class _Writer:
             f"{self._loop(str(inner), varying, 'at + c', 8)}    }}\n"
             f"{'    partials[b] = total;' if summed else ''}\n}} END\n"
         )
-        return self._kernel(text, f"line[{len(self.line)}] * {inner}", rows, per_block)
+        return self._kernel(text, f"line[{len(self.line)}] * {inner}", rows, inner)
 
-    def _rows_per_block(self) -> tuple[int, int, int]:
-        """The elements of a row, the number of rows, and how many rows are a block."""
+    def _rows_and_columns(self) -> tuple[int, int]:
+        """The elements of a row, and the number of rows."""
         *outer, (inner, _) = self.loops
-        return inner, prod(n for n, _ in outer), max(1, BLOCK // inner)
+        return inner, prod(n for n, _ in outer)
 
-    def _end_of_rows(self, per_block: int) -> str:
+    def _end_of_rows(self, inner: int) -> str:
         """The row behind the last one of a block. Their number stands in the table: kernels serve any batch."""
         rows = f"line[{len(self.line)}]"
-        return f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}"
+        return f"begin + block_rows({inner}) < {rows} ? begin + block_rows({inner}) : {rows}"
 
     def _loads_of_rows(self) -> tuple[str, dict[Value, str], set[Value]]:
         """Statements at the start of a row, the text that loads each input, and the inputs with one number a row."""
@@ -167,7 +167,7 @@ class _Writer:
     def _reduced_rows(self) -> Kernel:
         """A loop over the row for each of its sums and maxima, and one that stores. Each computes what it needs, save
         for expensive numbers of an earlier loop, which are kept."""
-        inner, rows, per_block = self._rows_per_block()
+        inner, rows = self._rows_and_columns()
         starts, loads, constant = self._loads_of_rows()
         statements, same = self._statements_by_place(loads, constant)
         whole = [v for v in self.region.outputs if self.output_shapes[v] == self.region.shape]
@@ -179,16 +179,16 @@ class _Writer:
             inside = ""
             for k in self._needed(places, same, kept):
                 kind = _type(self.body[k].dtype)
-                inside += f"            {f'const {kind} v{k} = t{k}[c];' if k in kept else statements[k]}\n"
+                inside += f"            {f'const {kind} v{k} = t{k}[KEPT_AT(c)];' if k in kept else statements[k]}\n"
                 if k in keep and k not in kept:
-                    inside += f"            t{k}[c] = v{k};\n"
+                    inside += f"            t{k}[KEPT_AT(c)] = v{k};\n"
                     kept.add(k)
             return f"        {head}{{\n{inside}{end}        }}"
 
-        text = self._head(self._end_of_rows(per_block))
+        text = self._head(self._end_of_rows(inner))
         for k in keep:
             kind = _type(self.body[k].dtype)
-            text += f"    {kind} kept{k}[{inner}];\n    {kind}* RESTRICT t{k} = kept{k};\n"
+            text += f"    KEPT({kind}, kept{k}, {inner});\n    {kind}* RESTRICT t{k} = kept{k};\n"
         text += f"    for (long long r = begin; r < end; r++) {{\n        const long long at = r * {inner};\n{starts}"
         for k in (k for k in self.live if k in same):
             each = self.body[k]
@@ -202,7 +202,7 @@ class _Writer:
         if whole:
             text += loop(f"COLUMNS(c, {inner}) ", stored, self._stores("at + c", 12, whole)) + "\n"
         text += self._stores("r", 8, [v for v in self.region.outputs if v not in whole])
-        return self._kernel(f"{text}    }}\n}} END\n", "", rows, per_block)
+        return self._kernel(f"{text}    }}\n}} END\n", "", rows, inner)
 
     def _worth_keeping(self, stored: list[int], same: set[int]) -> list[int]:
         """Expensive instructions that several loops over a row need."""
@@ -250,8 +250,7 @@ class _Writer:
                 "ROWS(NAME_finish, t, tensors, 1, const long long* RESTRICT table, const long long* RESTRICT plan) {\n"
                 f"    const long long* line = table + {self.width} * t;\n"
                 f"    const double* RESTRICT partials = (const double*)line[{n + 1}] + line[{n + 2}];\n"
-                f"    double total = 0.0;\n    for (long long k = 0; k < line[{n + 3}]; k++) total += partials[k];\n"
-                f"    *(float*)line[{n - 1}] = (float)(total{share});\n}} END\n"
+                f"    *(float*)line[{n - 1}] = (float)(ox_sum_of(partials, line[{n + 3}]){share});\n}} END\n"
             )
         return Kernel(text, self.line, count, block, self.total is not None)
 

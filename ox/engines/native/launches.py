@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ox.engines.native.aliases import Aliases
 from ox.engines.native.fold import Folded
-from ox.engines.native.kernel_source import Kernel, kernel_of
+from ox.engines.native.kernel_source import BLOCK, Kernel, kernel_of
 from ox.engines.native.order import Order
 from ox.engines.native.regions import Part, Region, Single
 from ox.graph.ir import Value
@@ -126,10 +126,14 @@ def _sorted(before: list[set[int]]) -> list[int]:
     return result
 
 
-def blocks_of(launch: Launch) -> list[tuple[int, int]]:
-    """The plan of a launch: for each block the number of its region, and its first element or row."""
+def blocks_of(launch: Launch, elements: int = BLOCK) -> list[tuple[int, int]]:
+    """The plan of a launch: for each block the number of its region, and its first element or row.
+
+    Args:
+        elements: of a block.
+    """
     return [
         (number, first)
         for number, kernel in enumerate(launch.kernels)
-        for first in range(0, kernel.count, kernel.block)
+        for first in range(0, kernel.count, max(1, elements // kernel.inner))
     ]

@@ -22,6 +22,8 @@
 #define COLUMNS(c, n) for (long long c = threadIdx.x & 31; c < (n); c += 32)
 #define SUM(c, n, expression) ox_sum(n, [&](long long c) { return expression; })
 #define MAX(c, n, expression) ox_max(n, [&](long long c) { return expression; })
+#define KEPT(type, name, n) type name[((n) + 31) / 32]
+#define KEPT_AT(c) ((c) >> 5)
 
 template <class F> FUNCTION float ox_sum(long long n, const F& f) {
     float sum = 0.0f;
@@ -41,4 +43,11 @@ template <class F> FUNCTION float ox_max(long long n, const F& f) {
         most = other > most || other != other ? other : most;
     }
     return most;
+}
+
+FUNCTION double ox_sum_of(const double* RESTRICT numbers, long long n) {
+    double sum = 0.0;
+    for (long long k = threadIdx.x & 31; k < n; k += 32) sum += numbers[k];
+    for (int distance = 16; distance; distance >>= 1) sum += __shfl_xor_sync(~0u, sum, distance);
+    return sum;
 }

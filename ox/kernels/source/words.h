@@ -31,6 +31,9 @@ inline long long rows_of_block(long long columns) { return columns >= ROW_WORK ?
 #define COLUMNS(c, n) _Pragma("omp simd") for (long long c = 0; c < (n); c++)
 #define SUM(c, n, expression) ox_sum(n, [=](long long c) { return expression; })
 #define MAX(c, n, expression) ox_max(n, [=](long long c) { return expression; })
+// An array of `n` numbers for the columns of a row, that its loops share; the number of column c is kept[KEPT_AT(c)].
+#define KEPT(type, name, n) type name[n]
+#define KEPT_AT(c) (c)
 
 namespace ox {
 constexpr long long SUM_PART = 4096;  // numbers that float32 adds up, one sum a lane; the sums of parts are added in double
@@ -58,4 +61,11 @@ template <class F> FUNCTION float ox_max(long long n, const F& f) {
         most = value > most ? value : most;
     }
     return nan ? NAN : most;
+}
+
+// In order: rounding does not depend on threads.
+FUNCTION double ox_sum_of(const double* RESTRICT numbers, long long n) {
+    double sum = 0.0;
+    for (long long k = 0; k < n; k++) sum += numbers[k];
+    return sum;
 }

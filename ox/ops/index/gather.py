@@ -209,10 +209,12 @@ def _grid(xp: XP, places: Array, axis: int) -> tuple[Array, ...]:
 
 
 def _checked(xp: XP, places: Array, n: int) -> Array:
+    if xp is not np:  # to look would be to wait for the device
+        return xp.where(places < 0, places + n, places)
     low, high = places.min(), places.max()
-    if xp is np and (low < -n or high >= n):
+    if low < -n or high >= n:
         raise IndexError(f"place {low if low < -n else high} is outside of an axis of size {n}")
-    return xp.where(places < 0, places + n, places) if xp is not np or low < 0 else places
+    return np.where(places < 0, places + n, places) if low < 0 else places
 
 
 def _add_rows(data: Array, places: Array, updates: Array, axis: int) -> Array:
@@ -248,7 +250,12 @@ def _add_elements(xp: XP, data: Array, places: Array, updates: Array, axis: int)
         for i, n in enumerate(places.shape):
             if i != axis:
                 flat += _as_column(xp.arange(n) * prod(data.shape[i + 1 :]), i, data.ndim)
-    sums = xp.bincount(flat.ravel(), weights=updates.ravel().astype(np.float64, copy=False), minlength=data.size)
+    terms = updates.ravel().astype(np.float64, copy=False)
+    if xp is np:
+        sums = np.bincount(flat.ravel(), weights=terms, minlength=data.size)
+    else:  # whose bincount waits for the device
+        sums = xp.zeros(data.size, np.float64)
+        xp.add.at(sums, flat.ravel(), terms)
     return (data + sums.reshape(data.shape)).astype(data.dtype, copy=False)
 
 

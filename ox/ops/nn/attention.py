@@ -73,7 +73,7 @@ def Attention(
     if times > 1:
         k, v = xp.repeat(k, times, axis=1), xp.repeat(v, times, axis=1)
     kind = q.dtype
-    scores = q * kind.type(Q.shape[-1] ** -0.5 if scale is None else scale) @ k.swapaxes(-1, -2)
+    scores = xp.matmul(q * kind.type(Q.shape[-1] ** -0.5 if scale is None else scale), k.swapaxes(-1, -2))
     seen = {SCORES: scores}
     if softcap:
         scores = xp.tanh(scores / kind.type(softcap)) * kind.type(softcap)
@@ -89,7 +89,7 @@ def Attention(
     if bias is not None:
         weights = xp.where(xp.isneginf(bias.max(axis=-1, keepdims=True)), weights.dtype.type(0), weights)
     seen[WEIGHTS] = weights
-    Y = (weights.astype(v.dtype, copy=False) @ v).astype(Q.dtype, copy=False)
+    Y = xp.matmul(weights.astype(v.dtype, copy=False), v).astype(Q.dtype, copy=False)
     if flat:
         Y = Y.transpose(0, 2, 1, 3).reshape(Y.shape[0], t, -1)
     return (Y, K, V, seen[qk_matmul_output_mode].astype(Q.dtype, copy=False))[:outputs]

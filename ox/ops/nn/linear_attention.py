@@ -60,9 +60,9 @@ def LinearAttention(
     for t in range(steps):
         if grown is not None:
             state = state * grown[:, t]
-        u = v[:, t] if rate is None else rate[:, t] * (v[:, t] - k[:, t] @ state)
+        u = v[:, t] if rate is None else rate[:, t] * (v[:, t] - xp.matmul(k[:, t], state))
         state = state + k[:, t].swapaxes(-1, -2) * u
-        out[:, t] = factor * (q[:, t] @ state)
+        out[:, t] = factor * xp.matmul(q[:, t], state)
     kind = query.dtype if past_state is None else past_state.dtype
     return (out.reshape(n, steps, -1).astype(query.dtype, copy=False), state.astype(kind, copy=False))[:outputs]
 

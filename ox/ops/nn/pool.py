@@ -99,10 +99,10 @@ def _positions(
     scale = prod(sizes)
     for i in order:
         scale //= max(1, sizes[i])
-        along = np.arange(places[i]) * window.strides[i] + (tap[i] * window.dilations[i] - around[i][0])
+        along = xp.arange(places[i]) * window.strides[i] + (tap[i] * window.dilations[i] - around[i][0])
         along = along.clip(0, sizes[i] - 1) * scale
         total = total + along.reshape([-1 if j == i else 1 for j in range(rank)])
-    return xp.asarray(total)
+    return total
 
 
 @MaxPool.gradient("X")
@@ -165,11 +165,11 @@ def AveragePool(
         return total
     counted = window.padding(sizes) if count_include_pad else [(0, 0)] * len(sizes)
     for i, n in enumerate(sizes):
-        stand = np.arange(places[i]) * window.strides[i] - around[i][0]
-        taps = stand[:, None] + np.arange(window.kernel[i]) * window.dilations[i]
+        stand = xp.arange(places[i]) * window.strides[i] - around[i][0]
+        taps = stand[:, None] + xp.arange(window.kernel[i]) * window.dilations[i]
         inside = ((taps >= -counted[i][0]) & (taps < n + counted[i][1])).sum(axis=1)
         shape = [-1 if j == i else 1 for j in range(len(sizes))]
-        total /= xp.asarray(np.maximum(inside, 1).astype(X.dtype).reshape(shape))
+        total /= xp.maximum(inside, 1).astype(X.dtype).reshape(shape)
     return total
 
 

@@ -25,7 +25,7 @@ def gru(
     turned = pair.reshape(len(h), 2, H).transpose(1, 0, 2)
     for t, total in projected(xp, X, W, outer, reverse):
         z, y = gates[t], Y[t]
-        product = h @ Rt
+        product = xp.matmul(h, Rt)
         if linear:
             product += inner
         xp.add(product[:, : 2 * H], total[:, : 2 * H], out=pair)
@@ -34,7 +34,7 @@ def gru(
         xp.copyto(z[3], product[:, 2 * H :] if linear else h)
         xp.multiply(z[1], z[3], out=z[2])
         if not linear:
-            z[2] = z[2] @ Rn
+            z[2] = xp.matmul(z[2], Rn)
         z[2] += total[:, 2 * H :]
         xp.tanh(z[2], out=z[2])
         xp.subtract(h, z[2], out=y)
@@ -72,14 +72,14 @@ def gru_backward(
             through = total * (1 - update) * (1 - new * new)
             d[:, :H] = total * (start - new) * update * (1 - update)
             d[:, 2 * H :] = through
-            product = through if linear else through @ R[2 * H :]
+            product = through if linear else xp.matmul(through, R[2 * H :])
             d[:, H : 2 * H] = product * q * reset * (1 - reset)
             e[...] = d
             if linear:
                 e[:, 2 * H :] *= reset
-                made = e @ R
+                made = xp.matmul(e, R)
             else:
-                made = d[:, : 2 * H] @ R[: 2 * H]
+                made = xp.matmul(d[:, : 2 * H], R[: 2 * H])
                 made += product * reset
                 xp.multiply(reset, start, out=resets[k])
             made += total * update
@@ -93,5 +93,5 @@ def gru_backward(
         if not linear:  # the last third multiplied reset times state
             n = len(piece)
             rows = to_states[:n].reshape(-1, 3 * H)[:, 2 * H :]
-            sums.dR[2 * H :] += rows.T @ (resets[:n] - before[:n]).reshape(-1, H)
+            sums.dR[2 * H :] += xp.matmul(rows.T, (resets[:n] - before[:n]).reshape(-1, H))
     return dh

@@ -104,21 +104,22 @@ class Sums:
     def add(self, piece: range, to_inputs: Array, to_states: Array, states: Array) -> None:
         """Cotangents [steps, N, k·H] of the products with X and with the states [steps, N, H]; what lies behind the
         piece's steps is left out."""
+        xp = self.xp
         low, high = bounds(piece)
         n, width = high - low, to_inputs.shape[-1]
         rows, others = to_inputs[:n].reshape(-1, width), to_states[:n].reshape(-1, width)
-        self.dW += rows.T @ self.X[low:high].reshape(len(rows), self.X.shape[2])
-        self.dR += others.T @ states[:n].reshape(len(rows), states.shape[2])
-        ones = self.xp.ones(len(rows), rows.dtype)
-        sums = ones @ rows
+        self.dW += xp.matmul(rows.T, self.X[low:high].reshape(len(rows), self.X.shape[2]))
+        self.dR += xp.matmul(others.T, states[:n].reshape(len(rows), states.shape[2]))
+        ones = xp.ones(len(rows), rows.dtype)
+        sums = xp.matmul(ones, rows)
         self.db[:width] += sums
-        self.db[width:] += sums if to_states is to_inputs else ones @ others
+        self.db[width:] += sums if to_states is to_inputs else xp.matmul(ones, others)
         if self.dX is not None:
             part = self.dX[low:high].reshape(len(rows), self.dX.shape[2])
             if self.more:
-                part += rows @ self.W
+                part += xp.matmul(rows, self.W)
             else:
-                self.xp.matmul(rows, self.W, out=part)
+                xp.matmul(rows, self.W, out=part)
 
 
 def rnn(
@@ -170,6 +171,7 @@ def rnn_backward(
             xp.multiply(total, slope, out=d)
             if alive is not None:
                 d *= alive[t]
-            dh = d @ R if alive is None else xp.where(alive[t], d @ R, dh)
+            made = xp.matmul(d, R)
+            dh = made if alive is None else xp.where(alive[t], made, dh)
         sums.add(piece, dZ, dZ, before)
     return dh

@@ -52,7 +52,7 @@ def _constant(xp: XP, data: Array, amounts: list[tuple[int, int]], value: Any) -
     kept = data[tuple(inside)]
     if list(kept.shape) == target:
         return kept
-    if value is None or value == 0:
+    if value is None or (xp is np and value == 0):  # on a GPU to look at it would be to wait
         out = xp.zeros(target, data.dtype)
     else:
         out = xp.full(target, value.reshape(()), data.dtype)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from nvrtc import compiled
 from recorded_step import MODELS, OPTIMIZERS, Training, task_of
 
 import ox
@@ -15,10 +15,11 @@ from ox import tolerance
 from ox.engines.native import Native, engine
 from ox.engines.native.aliases import Aliases
 from ox.engines.native.fold import fold
-from ox.engines.native.kernel_source import source_of
+from ox.engines.native.kernel_source import GPU_HEAD, source_of
 from ox.engines.native.launches import Launch, launches
 from ox.engines.native.regions import Single, fuse
 from ox.kernels import compiler, generated
+from ox.kernels.gpu_source import gpu_source
 
 RANDOM = np.random.default_rng(0)
 
@@ -165,11 +166,6 @@ def test_what_explain_says(library: Any) -> None:
 
 
 def test_text_compiles_for_gpus() -> None:
-    path = Path(__file__).parents[2] / "kernels" / "test_nvrtc.py"
-    spec = importlib.util.spec_from_file_location("nvrtc", path)
-    assert spec is not None and spec.loader is not None
-    nvrtc = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(nvrtc)
     rows = task_of(
         lambda a: (a - a.amax(-1, keepdim=True)).exp() / a.exp().mean(-1, keepdim=True), {"a": gates_inputs()["a"]}
     )
@@ -179,9 +175,8 @@ def test_text_compiles_for_gpus() -> None:
         aliases = Aliases(task, [part.node for part in parts if isinstance(part, Single)])
         work = launches(parts, folded, task.updates, aliases)
         texts = dict.fromkeys(part.text for part in work if isinstance(part, Launch))
-        source = source_of({text: f"region_{i}" for i, text in enumerate(texts)})
-        words = '#include "cuda.h"\n#include "blocks.h"\n'
-        code = nvrtc.compiled(nvrtc.written_out(source.replace('#include "generated.h"\n', words)), "compute_90")
+        source = source_of({text: f"region_{i}" for i, text in enumerate(texts)}, GPU_HEAD)
+        code = compiled(gpu_source(source), "compute_90")
         assert all(f".entry region_{i}(" in code for i in range(len(texts)))
 
 

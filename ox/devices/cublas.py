@@ -1,0 +1,117 @@
+"""Matrix products by cuBLAS, called without CuPy: CuPy's own products cannot be captured into a CUDA graph."""
+
+from __future__ import annotations
+
+import ctypes
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ox.devices.cuda import cupy
+from ox.errors import DeviceError, DTypeError
+
+# cudaDataType, cublasComputeType_t and the type of the factors, by element type
+KINDS: dict[str, tuple[int, int, Any]] = {
+    "float32": (0, 68, ctypes.c_float),
+    "float64": (1, 70, ctypes.c_double),
+    "float16": (2, 68, ctypes.c_float),
+    "bfloat16": (14, 68, ctypes.c_float),
+}
+WORKSPACE = 32 << 20  # bytes, as cuBLAS advises for Hopper
+DEFAULT_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
+
+
+class Cublas:
+    """A cuBLAS handle of its own, on the current device; products run on the current stream.
+
+    Raises:
+        DeviceError: the library does not load, or a call of it fails.
+    """
+
+    def __init__(self) -> None:
+        self._cupy = cupy()
+        self._cupy.cuda.device.get_cublas_handle()  # which loads the library
+        major = self._cupy.cuda.runtime.runtimeGetVersion() // 1000
+        try:
+            self._library = ctypes.CDLL(f"libcublas.so.{major}")
+        except OSError as error:
+            raise DeviceError("cuBLAS does not load", got=str(error)) from error
+        self._handle = ctypes.c_void_p()
+        self._do("cublasCreate_v2", ctypes.byref(self._handle))
+        self._workspace = self._cupy.empty(WORKSPACE, np.uint8)
+
+    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+        """The product of the last two dimensions, the others broadcast; a vector is a row or a column. `numpy.matmul`.
+
+        Sums of float16 and bfloat16 are those of float32, rounded once.
+
+        Raises:
+            DTypeError: an element type that cuBLAS does not multiply, or two.
+        """
+        kind = KINDS.get(str(a.dtype))
+        if kind is None or a.dtype != b.dtype:
+            raise DTypeError(
+                "cuBLAS does not multiply these", got=f"{a.dtype} and {b.dtype}", expected=", ".join(KINDS)
+            )
+        left, right = (a[None] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
+        rows, depth, columns = left.shape[-2], left.shape[-1], right.shape[-1]
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        made = self._cupy.empty((*batch, rows, columns), a.dtype)
+        if not depth:
+            made.fill(0)
+        elif made.size:
+            self._multiply(left, right, made, kind)
+        shape = (*batch, *made.shape[-2 if a.ndim > 1 else -1 :][: None if b.ndim > 1 else -1])
+        made = made.reshape(shape)
+        if out is None:
+            return made
+        out[...] = made
+        return out
+
+    def _multiply(self, a: Any, b: Any, made: Any, kind: tuple[int, int, Any]) -> None:
+        batch, (rows, columns) = made.shape[:-2], made.shape[-2:]
+        type_, compute, number = kind
+        (x, turned_a, stride_a, step_a), (y, turned_b, stride_b, step_b) = (
+            self._operand(each, batch) for each in (a, b)
+        )
+        one, zero = number(1), number(0)
+        stream, workspace = self._cupy.cuda.get_current_stream().ptr, self._workspace.data.ptr
+        self._do("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))  # which forgets the workspace
+        self._do("cublasSetWorkspace_v2", self._handle, ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE))
+        # to cuBLAS, which counts columns first, matrices lie transposed: it multiplies B' by A'
+        self._do(
+            "cublasGemmStridedBatchedEx", self._handle, turned_b, turned_a, columns, rows, a.shape[-1],
+            ctypes.byref(one), ctypes.c_void_p(y.data.ptr), type_, stride_b, ctypes.c_longlong(step_b),
+            ctypes.c_void_p(x.data.ptr), type_, stride_a, ctypes.c_longlong(step_a),
+            ctypes.byref(zero), ctypes.c_void_p(made.data.ptr), type_, columns, ctypes.c_longlong(rows * columns),
+            prod(batch), compute, DEFAULT_ALGORITHM,
+        )  # fmt: skip
+
+    def _operand(self, x: Any, batch: tuple[int, ...]) -> tuple[Any, int, int, int]:
+        """Memory that cuBLAS can read, whether it lies turned, and the elements between rows and between matrices."""
+        rows, columns = x.shape[-2:]
+        if prod(x.shape[:-2]) == 1:
+            x = x.reshape(rows, columns)
+        elif x.shape[:-2] != batch:
+            x = self._cupy.broadcast_to(x, (*batch, rows, columns))
+        size, outer = x.itemsize, x.shape[:-2]
+        step = x.strides[-3] if outer else 0
+        packed = all(x.strides[i] == step * prod(outer[i + 1 :]) for i in range(len(outer))) and step % size == 0
+        down, across = x.strides[-2:]
+        if packed and (across == size or columns == 1) and _is_stride(down, size, columns, rows):
+            return x, 0, max(down // size, columns) if rows > 1 else columns, step // size
+        if packed and (down == size or rows == 1) and _is_stride(across, size, rows, columns):
+            return x, 1, max(across // size, rows) if columns > 1 else rows, step // size
+        x = self._cupy.ascontiguousarray(x)
+        return x, 0, columns, rows * columns if outer else 0
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise DeviceError(f"{name} failed", got=f"status {status}")
+
+
+def _is_stride(stride: int, size: int, least: int, count: int) -> bool:
+    """Whether lines lie a whole number of elements apart, at least their own length."""
+    return count == 1 or (stride % size == 0 and stride >= least * size)

@@ -1,0 +1,114 @@
+"""Work of a GPU that is captured once into a CUDA graph, and launched again as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ox.devices.cublas import KINDS, Cublas
+from ox.devices.cuda import cupy
+from ox.errors import DeviceError
+
+_capturing = threading.local()
+
+
+class CaptureError(DeviceError):
+    """What is done does not go into a CUDA graph."""
+
+
+class CuPyInGraphs:
+    """The module `cupy` with products that can be captured."""
+
+    def __init__(self, module: Any, cublas: Cublas) -> None:
+        self._module, self._cublas = module, cublas
+
+    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+        """`cupy.matmul`; other element types than cuBLAS has are not captured."""
+        multiply = self._cublas.matmul if str(a.dtype) in KINDS and a.dtype == b.dtype else self._module.matmul
+        return multiply(a, b, out=out)
+
+    def concatenate(self, arrays: Sequence[Any], axis: int = 0) -> Any:
+        """`cupy.concatenate` of arrays of one type, one after the other: CuPy's own copies addresses from the host."""
+        first = arrays[0]
+        axis %= first.ndim
+        sizes = [a.shape[axis] for a in arrays]
+        made = self._module.empty((*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :]), first.dtype)
+        start = 0
+        for array, size in zip(arrays, sizes, strict=True):
+            made[(slice(None),) * axis + (slice(start, start + size),)] = array
+            start += size
+        return made
+
+    def stack(self, arrays: Sequence[Any], axis: int = 0) -> Any:
+        """`cupy.stack`."""
+        return self.concatenate([self._module.expand_dims(a, axis) for a in arrays], axis % (arrays[0].ndim + 1))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class GraphMemory:
+    """The stream that graphs are captured on, and the memory of what lives inside of them, on one device.
+
+    Graphs of one memory share it: they have to be launched one after the other on one stream. What a graph was captured
+    with stays where it is, for as long as this object lives.
+    """
+
+    def __init__(self) -> None:
+        self._cupy = module = cupy()
+        self.stream = module.cuda.Stream(non_blocking=True)
+        self._chunks: list[Any] = []  # pieces of device memory; the pool below gives them back when memory is short
+        allocator = module.cuda.PythonFunctionAllocator(self._more, lambda pointer, device: None)
+        self._pool = module.cuda.MemoryPool(allocator.malloc)
+        self.namespace = CuPyInGraphs(module, Cublas())
+        _refuse_host_copies(module)
+
+    def _more(self, size: int, device: int) -> int:
+        chunk = self._cupy.cuda.memory.Memory(size)
+        self._chunks.append(chunk)
+        return int(chunk.ptr)
+
+    def capture(self, work: Callable[[Any], None]) -> Any:
+        """The graph of the work, which does not run now: a `cupy.cuda.Graph`, to be launched.
+
+        Args:
+            work: is called with the namespace that stands for CuPy. What it makes lies in this memory.
+
+        Raises:
+            CaptureError: it waits for the device, or copies memory of the host.
+        """
+        module, stream = self._cupy, self.stream
+        try:
+            with stream, module.cuda.using_allocator(self._pool.malloc):
+                stream.begin_capture()
+                _capturing.now = True
+                try:
+                    work(self.namespace)
+                finally:
+                    _capturing.now = False
+                    try:
+                        graph = stream.end_capture()
+                    except Exception:  # work that cannot be captured ends the capture
+                        graph = None
+        except Exception as error:
+            raise CaptureError("this cannot be captured into a CUDA graph", got=str(error)) from error
+        if graph is None:
+            raise CaptureError("the capture of a CUDA graph was ended")
+        return graph
+
+
+def _refuse_host_copies(module: Any) -> None:
+    """Let copies from the host raise errors in captures: a graph would read that memory again, when it is long gone.
+    CuPy makes them by pinned memory."""
+    if getattr(_refuse_host_copies, "done", False):
+        return
+    pool = module.get_default_pinned_memory_pool()
+
+    def allocate(size: int) -> Any:
+        if getattr(_capturing, "now", False):
+            raise RuntimeError("an array of the host is copied to the device")
+        return pool.malloc(size)
+
+    module.cuda.set_pinned_memory_allocator(allocate)
+    _refuse_host_copies.done = True  # type: ignore[attr-defined]

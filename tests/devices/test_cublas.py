@@ -1,0 +1,66 @@
+"""Products by cuBLAS equal NumPy's, for all the ways in which matrices lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ox.devices.cuda import cupy
+from ox.dtypes import bfloat16
+from ox.errors import DTypeError
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [
+    ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (6, 4, 5)), ((2, 3, 4), (4,)), ((1, 1), (1, 1)), ((3, 1), (1, 5)), ((0, 4), (4, 5)),
+    ((3, 0), (0, 5)), ((1, 4), (4, 5)), ((3, 4), (4, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_shapes(shapes: tuple[tuple[int, ...], tuple[int, ...]], kind: str) -> None:
+    from ox.devices.cublas import Cublas
+
+    xp, rng = cupy(), np.random.default_rng(0)
+    dtype = bfloat16 if kind == "bfloat16" else np.dtype(kind)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in shapes)
+    made = Cublas().matmul(xp.asarray(a), xp.asarray(b))
+    wanted = np.matmul(a.astype(np.float32), b.astype(np.float32))
+    assert made.dtype == dtype and made.shape == wanted.shape
+    assert np.array_equal(made.get().astype(np.float32), wanted)
+
+
+@pytest.mark.parametrize("turned", ["a", "b", "both", "parts", "broadcast", "reversed"])
+def test_strides(turned: str) -> None:
+    from ox.devices.cublas import Cublas
+
+    xp, rng = cupy(), np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((2, 3, 4), (2, 4, 5)))
+    x, y = xp.asarray(a), xp.asarray(b)
+    if turned in ("a", "both"):
+        x, a = x.transpose(0, 2, 1)[:, :, ::1], a.transpose(0, 2, 1)
+        x, a = x.transpose(0, 2, 1), a.transpose(0, 2, 1)
+        x = xp.ascontiguousarray(x.transpose(0, 2, 1)).transpose(0, 2, 1)
+    if turned in ("b", "both"):
+        y = xp.ascontiguousarray(y.transpose(0, 2, 1)).transpose(0, 2, 1)
+    if turned == "parts":
+        wide, deep = xp.zeros((2, 3, 9), np.float32), xp.zeros((2, 8, 5), np.float32)
+        wide[:, :, 1:5], deep[:, ::2] = x, y
+        x, y = wide[:, :, 1:5], deep[:, ::2]
+    if turned == "broadcast":
+        x, a = xp.broadcast_to(x[:1], x.shape), np.broadcast_to(a[:1], a.shape)
+    if turned == "reversed":
+        x, a = x[:, ::-1], a[:, ::-1]
+    out = xp.empty((2, 3, 5), np.float32)
+    made = Cublas().matmul(x, y, out=out)
+    assert made is out and np.array_equal(out.get(), np.matmul(a, b))
+
+
+def test_other_types() -> None:
+    from ox.devices.cublas import Cublas
+
+    x = cupy().ones((2, 2), np.int64)
+    with pytest.raises(DTypeError, match="int64"):
+        Cublas().matmul(x, x)
