@@ -10,9 +10,10 @@ import numpy as np
 from ox.core.mode import Watch
 from ox.engines.engine import Array, Task
 from ox.engines.native.explain import explain, groups
+from ox.engines.native.input_check import check_inputs
 from ox.engines.native.launches import Work
 from ox.engines.native.schedule import Schedule
-from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.errors import ArgumentError
 from ox.graph.ir import Node
 
 
@@ -92,31 +93,15 @@ class NativeExecutable:
         return groups(self._work)
 
     def _check(self, arrays: Sequence[Array]) -> None:
-        if len(arrays) != len(self._inputs):
-            raise ArgumentError(
-                "another number of arrays than the graph has inputs",
-                expected=str(len(self._inputs)),
-                got=str(len(arrays)),
-            )
-        for i, (value, array) in enumerate(zip(self._inputs, arrays, strict=True)):
+        for value, array in zip(self._inputs, arrays, strict=False):
             if not isinstance(array, np.ndarray):
                 raise ArgumentError(
                     f"input '{value.name}' is no array", expected="numpy.ndarray", got=type(array).__name__
                 )
-            if value.dtype is not None and array.dtype != value.dtype:
-                raise DTypeError(
-                    f"input '{value.name}' has another element type than was recorded",
-                    expected=str(value.dtype),
-                    got=str(array.dtype),
-                )
-            if value.shape is not None and array.shape != value.shape:
-                raise ShapeError(
-                    f"input '{value.name}' has another shape than was recorded",
-                    expected=str(list(value.shape)),
-                    got=str(list(array.shape)),
-                )
-            if i in self._states and not array.flags.writeable:
-                raise ArgumentError(f"the state '{value.name}' cannot be written: its array is read-only")
+        check_inputs(self._inputs, arrays)
+        for i in self._states:
+            if not arrays[i].flags.writeable:
+                raise ArgumentError(f"the state '{self._inputs[i].name}' cannot be written: its array is read-only")
 
 
 def _is_dense(array: Array) -> bool:

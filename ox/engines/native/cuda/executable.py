@@ -16,8 +16,8 @@ from ox.engines.engine import Array, Engine, Task
 from ox.engines.native.cuda.captured import Captured
 from ox.engines.native.cuda.program import Program, Values
 from ox.engines.native.explain import groups
+from ox.engines.native.input_check import check_inputs
 from ox.engines.native.launches import Launch
-from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.graph.ir import Node, Value
 
 MOST_MOVES = 8  # of a task's states, each of which takes another capture
@@ -71,7 +71,7 @@ class GpuExecutable:
             return self._run(self._prepared(arrays), arrays, watch)
 
     def _prepared(self, arrays: Sequence[Array]) -> Program:
-        self._check(arrays)
+        check_inputs(self._inputs, arrays)
         on_device = [not isinstance(array, np.ndarray) for array in arrays]
         if self._program is None or on_device != self._on_device:
             self._program, self._on_device = Program(self._task, on_device, self._host), on_device
@@ -154,27 +154,6 @@ class GpuExecutable:
     def groups(self) -> list[tuple[str, list[Node]]]:
         """The nodes after the passes; those of a generated kernel together."""
         return groups(self._program.work) if self._program is not None else [("", [n]) for n in self._task.graph.nodes]
-
-    def _check(self, arrays: Sequence[Array]) -> None:
-        if len(arrays) != len(self._inputs):
-            raise ArgumentError(
-                "another number of arrays than the graph has inputs",
-                expected=str(len(self._inputs)),
-                got=str(len(arrays)),
-            )
-        for value, array in zip(self._inputs, arrays, strict=True):
-            if value.dtype is not None and array.dtype != value.dtype:
-                raise DTypeError(
-                    f"input '{value.name}' has another element type than was recorded",
-                    expected=str(value.dtype),
-                    got=str(array.dtype),
-                )
-            if value.shape is not None and array.shape != value.shape:
-                raise ShapeError(
-                    f"input '{value.name}' has another shape than was recorded",
-                    expected=str(list(value.shape)),
-                    got=str(list(array.shape)),
-                )
 
 
 def _addresses(arrays: Sequence[Array]) -> list[int]:
