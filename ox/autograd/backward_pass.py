@@ -17,6 +17,7 @@ from ox.core.node import AFTER, BEFORE, Leaf, Node
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.tensor import TensorBase, is_tensor
+from ox.devices import cuda_state
 from ox.errors import ArgumentError, GradientError, RecordError, ShapeError
 
 if TYPE_CHECKING:
@@ -178,7 +179,11 @@ def walk(
     watch, recording = mode.observer, mode.recording
     direct = wanted is None and watch is None
     # each gradient in the type of its forward; an infinite one is for the user to judge
-    with switch_mode(grad=create_graph, autocast=None), np.errstate(all="ignore"):
+    with (
+        switch_mode(grad=create_graph, autocast=None),
+        np.errstate(all="ignore"),
+        cuda_state.taking_host_arrays_along(),
+    ):
         for t, g in zip(tensors, cotangents, strict=True):
             if t.node is None:
                 raise GradientError(

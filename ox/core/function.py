@@ -23,6 +23,7 @@ from ox.core import operator
 from ox.core.gradient import with_name
 from ox.core.mode import switch_mode
 from ox.core.operator import OPS, Amp, Batching, Operator
+from ox.devices import cuda_state
 from ox.dtypes import DType
 
 
@@ -67,7 +68,7 @@ def _as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
     """The body as a kernel: arrays in, arrays out, unrecorded."""
 
     def kernel(xp: Any, *arrays: Any, **attributes: Any) -> Any:
-        with switch_mode(recording=None, grad=False, autocast=None):
+        with switch_mode(recording=None, grad=False, autocast=None), cuda_state.taking_host_arrays_along():
             result = body(*(a if a is None else operator.make_tensor(a) for a in arrays), **attributes)
         return tuple(t.array for t in result) if isinstance(result, tuple) else result.array
 

@@ -29,6 +29,7 @@ from ox.core.gradient import OUTPUT, Rule, SavePlan, make_rule, with_name
 from ox.core.mode import MODE, Mode, switch_mode
 from ox.core.node import Node, sequence
 from ox.core.tensor import TensorBase, TensorType
+from ox.devices import cuda_state
 from ox.devices.executors import dispatch, on_numpy
 from ox.dtypes import FLOATING, DType, is_floating
 from ox.errors import OxError
@@ -231,7 +232,8 @@ class Operator:
         return mode.executor is not None and mode.recording is None and mode.executor is not on_numpy
 
     def _run_body(self, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: int) -> Any:
-        result = self.body(*inputs, **attributes)
+        with cuda_state.taking_host_arrays_along():
+            result = self.body(*inputs, **attributes)
         if isinstance(result, tuple):
             return result[0] if outputs == 1 else result[:outputs]
         return result

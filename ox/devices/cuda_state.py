@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
 in_use = False  # set by ox.devices.cuda when the first array is made there
 
+_moves: ContextVar[bool] = ContextVar("whether arrays of the host are taken along", default=False)
+_nothing = nullcontext()
 _module: ContextVar[Any] = ContextVar("module for arrays on a GPU", default=None)
 
 
@@ -25,3 +27,23 @@ def standing_in(other: Any) -> Iterator[None]:
         yield
     finally:
         _module.reset(token)
+
+
+def taking_host_arrays_along() -> AbstractContextManager[None]:
+    """Within ox's own code (gradient rules, bodies of functions), which makes iotas, masks and constants on the host:
+    operators on a GPU copy what meets them there. Elsewhere that is an error of the user."""
+    return _taking_along() if in_use else _nothing
+
+
+@contextmanager
+def _taking_along() -> Iterator[None]:
+    token = _moves.set(True)
+    try:
+        yield
+    finally:
+        _moves.reset(token)
+
+
+def takes_host_arrays_along() -> bool:
+    """Whether this is such code."""
+    return _moves.get()

@@ -58,7 +58,7 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
         if schema.input_at(i).host:
             arrays[i] = cpu(a)
         elif on_gpu and isinstance(a, np.ndarray):
-            if a.size != 1:
+            if a.size != 1 and not cuda_state.takes_host_arrays_along():
                 raise DeviceError(
                     f"{op.name} got tensors on different devices",
                     expected="all inputs on cuda",

@@ -35,6 +35,8 @@ def test_cupy(name: str) -> None:
 
     bad = []
     for case in cases(name)[0]:
+        if case.name in known.NUMPY:
+            continue
         schema = OPS[name].schema
         moved = [x if x is None or schema.input_at(i).host else cuda.to_device(x) for i, x in enumerate(case.inputs)]
         got = tuple(devices.cpu(y.array) for y in case.call(moved))

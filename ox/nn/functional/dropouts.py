@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops, random
-from ox.core.constants import scalar_like
+from ox.core.constants import on_device_of, scalar_like
 from ox.core.generator import default_generator, words_of
 from ox.core.mt19937 import Words, tensors
 from ox.core.operator import as_input
@@ -31,7 +31,7 @@ def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any) -> Tens
         words, like = _words(input, shape, generator)
         return as_input(tensors.bernoulli(words, like, 1 - p, like.dtype)).to(input.device)
     keep = ops.GreaterOrEqual(drawn := random.uniform(shape, generator=generator), scalar_like(p, drawn))
-    return ops.Cast(keep, to=onnx_type(input.array.dtype))
+    return on_device_of(ops.Cast(keep, to=onnx_type(input.array.dtype)), input)
 
 
 def _words(input: Tensor, shape: Sequence[int], generator: Any) -> tuple[Words, Any]:

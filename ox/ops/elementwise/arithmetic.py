@@ -2,6 +2,8 @@
 
 from functools import reduce
 
+import numpy as np
+
 from ox.core.broadcast import sum_to
 from ox.core.constants import constant
 from ox.core.operator import OPS, operator
@@ -289,7 +291,15 @@ def _(g: TensorBase, input: TensorBase, min: TensorBase | None, max: TensorBase 
 @operator("C", T=NUMERIC, ignore_fp_warnings=True, amp="widest", batching="pointwise")
 def Mod(xp: XP, A: T, B: T, *, fmod: int = 0) -> T:
     """Remainder: with the sign of B, or with `fmod` that of A. ONNX Mod."""
-    return xp.fmod(A, B) if fmod else xp.remainder(A, B)
+    if fmod:
+        return xp.fmod(A, B)
+    found = xp.remainder(A, B)
+    if xp is np or A.dtype.kind in "iu":
+        return found
+    # CuPy gives NaN for an infinite B: the remainder is A where the signs agree, else B
+    agree = (A == 0) | ((A < 0) == (B < 0))
+    whole = xp.isinf(B) & xp.isfinite(A)
+    return xp.where(whole, xp.where(agree, A, B), found).astype(A.dtype, copy=False)
 
 
 @Mod.gradient("A")

@@ -1,6 +1,8 @@
 """Comparison, logic, choice, bits: Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf Not And Or Xor Where
 BitwiseNot BitwiseAnd BitwiseOr BitwiseXor BitShift."""
 
+import numpy as np
+
 from ox.core.broadcast import sum_to
 from ox.core.constants import constant, number
 from ox.core.operator import operator
@@ -138,4 +140,10 @@ def BitwiseXor(xp: XP, A: T, B: T) -> T:
 @operator("Z", T=INTEGERS, batching="pointwise")
 def BitShift(xp: XP, X: T, Y: T, *, direction: str) -> T:
     """X shifted by Y bits to "LEFT" or "RIGHT", with NumPy broadcasting. ONNX BitShift."""
-    return xp.left_shift(X, Y) if direction == "LEFT" else xp.right_shift(X, Y)
+    shift = xp.left_shift if direction == "LEFT" else xp.right_shift
+    if xp is np:
+        return shift(X, Y)
+    # as NumPy: beyond the width no bit stays but the sign, where C says nothing
+    whole = (8 * X.dtype.itemsize > Y) & (Y >= 0)
+    over = X >> (8 * X.dtype.itemsize - 1) if direction == "RIGHT" else xp.zeros_like(X)
+    return xp.where(whole, shift(X, xp.where(whole, Y, 0).astype(Y.dtype)), over).astype(X.dtype, copy=False)

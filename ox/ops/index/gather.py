@@ -179,10 +179,22 @@ def ScatterElements(xp: XP, data: T, indices: Tind, updates: T, *, axis: int = 0
         return _add_elements(xp, data, places, updates, axis)
     half = data.dtype in HALF_TYPES
     out = data.astype(np.float32) if half else data.copy()
-    ufunc = {"add": xp.add, "mul": xp.multiply, "max": xp.maximum, "min": xp.minimum}[reduction]
     places = places if row is None else xp.broadcast_to(_as_column(places, axis, data.ndim), indices.shape)
-    ufunc.at(out, _grid(xp, places, axis), updates.astype(out.dtype, copy=False))
+    update_at(xp, reduction, out, _grid(xp, places, axis), updates.astype(out.dtype, copy=False))
     return out.astype(data.dtype, copy=False)
+
+
+UFUNCS = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}  # by the name of a reduction
+
+
+def update_at(xp: XP, reduction: str, out: Array, places: tuple[Array, ...], updates: Array) -> None:
+    """Add, multiply, ... updates to places of an array, which may repeat."""
+    if xp is np or reduction != "mul":
+        getattr(xp, UFUNCS[reduction]).at(out, places, updates)
+        return
+    host = out.get()  # CuPy has no multiply.at
+    np.multiply.at(host, tuple([each.get() for each in places]), updates.get())
+    out.set(host)
 
 
 def _one_row(indices: Array, axis: int) -> Any:

@@ -10,7 +10,16 @@ from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Int64, T, Tind
 from ox.dtypes import ALL, HALF_TYPES, bfloat16, float32, int64
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.index.gather import INDEX, GatherElements, ScatterElements, add_along, product_of, reduced_shares
+from ox.ops.index.gather import (
+    INDEX,
+    UFUNCS,
+    GatherElements,
+    ScatterElements,
+    add_along,
+    product_of,
+    reduced_shares,
+    update_at,
+)
 
 __all__ = ["GatherND", "Scatter", "ScatterND", "TensorScatter"]
 
@@ -72,11 +81,10 @@ def ScatterND(xp: XP, data: T, indices: Int64, updates: T, *, reduction: str = "
         out = data.copy()
         out[places] = updates
         return out
-    ufuncs = {"add": xp.add, "mul": xp.multiply, "max": xp.maximum, "min": xp.minimum}
-    if reduction not in ufuncs:
+    if reduction not in UFUNCS:
         raise ArgumentError(f"ScatterND has no reduction {reduction!r}", expected="none, add, mul, max or min")
     out = data.astype(float32) if data.dtype in HALF_TYPES else data.copy()
-    ufuncs[reduction].at(out, places, updates.astype(out.dtype, copy=False))
+    update_at(xp, reduction, out, places, updates.astype(out.dtype, copy=False))
     return out.astype(data.dtype, copy=False)
 
 

@@ -58,4 +58,4 @@ def OneHot(xp: XP, indices: T1, depth: HostT2, values: T3, *, axis: int = -1) ->
     places = xp.where(places < 0, places + size, places)
     along = axis % places.ndim
     every = xp.arange(size).reshape([-1 if i == along else 1 for i in range(places.ndim)])
-    return xp.where(places == every, values[1], values[0])
+    return xp.where(places == every, values[1], values[0]).astype(values.dtype, copy=False)

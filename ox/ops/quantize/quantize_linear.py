@@ -116,8 +116,9 @@ def DequantizeLinear(
 def DynamicQuantizeLinear(xp: XP, x: T1) -> tuple[T2, Float32, T2]:
     """x in 256 steps from its smallest value (or 0) to its largest (or 0), with the scale and the zero point.
     ONNX DynamicQuantizeLinear."""
-    low, high = float32.type(min(0, x.min(initial=0))), float32.type(max(0, x.max(initial=0)))
-    scale = float32.type(1 if high == low else high - low) / float32.type(255)
-    zero = np.rint(np.clip(-low / scale, 0, 255))
+    none = xp.zeros((), float32)
+    low, high = (xp.minimum(x.min(), none), xp.maximum(x.max(), none)) if x.size else (none, none)
+    scale = xp.where(high == low, float32.type(1), high - low) / float32.type(255)
+    zero = xp.rint(xp.clip(-low / scale, 0, 255))
     y = cut(xp, xp.rint(x / scale) + zero, uint8)
-    return y, xp.asarray(scale), xp.asarray(zero.astype(uint8))
+    return y, xp.asarray(scale), xp.asarray(zero).astype(uint8)

@@ -8,6 +8,7 @@ from ox.core.mode import MODE, switch_mode
 from ox.core.operator import OPS, Operator, operator
 from ox.core.types import T1, XP, T
 from ox.core.upcast import downcast
+from ox.devices import cuda_state
 from ox.dtypes import FLOATS, HALF_TYPES, float32, int32
 from ox.ops.recurrent import array_call
 from ox.ops.recurrent.arguments import call, check
@@ -47,7 +48,7 @@ def _run(xp: XP, kind: str, arrays: dict[str, Any], hidden: int | None, attribut
     if this.usual and arrays.get("P") is None:
         return array_call.forward(xp, this, *(a for name, a in arrays.items() if name != "P"))
     wide = {k: a.astype(float32) if a is not None and a.dtype in HALF_TYPES else a for k, a in arrays.items()}
-    with switch_mode(recording=None, grad=False, autocast=None):
+    with switch_mode(recording=None, grad=False, autocast=None), cuda_state.taking_host_arrays_along():
         made = forward(this, {k: None if a is None else choke.make_tensor(a) for k, a in wide.items()})
     return tuple(downcast(y.array, arrays["X"].dtype) for y in made)
 

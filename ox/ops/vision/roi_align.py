@@ -93,7 +93,7 @@ def _bins(xp: XP, image: Array, lines: list[Any], bins: tuple[int, int], mode: s
     ]
     shape = (len(image), bins[0], high, bins[1], wide)
     if mode == "max":  # of the four weighted corners, as the standard has it
-        return xp.maximum.reduce(corners).reshape(shape).max(axis=(2, 4))
+        return xp.stack(corners).max(axis=0).reshape(shape).max(axis=(2, 4))
     return sum(corners[1:], corners[0]).reshape(shape).mean(axis=(2, 4))
 
 
