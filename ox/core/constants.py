@@ -95,11 +95,13 @@ def positions(n: int) -> Any:
 
 
 @lru_cache(maxsize=256)
-def full(value: float, size: int, dtype: DType) -> Any:
+def full(value: float, size: int, dtype: DType, device: str = "cpu") -> Any:
     """[size] of one value, where an operator wants a tensor that the caller left out. Shared, so read-only."""
-    made = operator.as_input(np.full(size, value, dtype))
-    made.array.flags.writeable = False
-    return made
+    array = np.full(size, value, dtype)
+    if device != "cpu":
+        return operator.as_input(cuda.to_device(array, device))
+    array.flags.writeable = False
+    return operator.as_input(array)
 
 
 def zeros(shape: Sequence[int], like: TensorBase) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
-from ox.core.constants import axes_tensor, scalar
+from ox.core.constants import axes_tensor, on_device_of, scalar
 from ox.core.promotion import cast, promote_operands
 from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, float32, float64, int32, int64, is_floating
@@ -97,7 +97,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     size = least
     if input.array.size:
         size = ops.Max(ops.Add(cast(ops.ReduceMax(input, keepdims=0), int64), scalar(1, int64)), least)
-    start = ops.ConstantOfShape(reshape(size, 1), value=np.zeros(1, weights.array.dtype))
+    start = on_device_of(ops.ConstantOfShape(reshape(size, 1), value=np.zeros(1, weights.array.dtype)), input)
     return ops.ScatterElements(start, input, weights, axis=0, reduction="add")
 
 

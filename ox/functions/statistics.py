@@ -8,7 +8,7 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.core.constants import scalar
+from ox.core.constants import on_device_of, scalar
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
 from ox.core.tensor import is_tensor
@@ -136,7 +136,7 @@ def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:
         here = count_nonzero(logical_not(isnan(x)), dim)
         place = unsqueeze(ops.Div(maximum(here - 1, 0), scalar(2, int64)), dim)
     else:
-        place = broadcast_to(scalar((x.shape[dim] - 1) // 2, int64), nans.shape)
+        place = on_device_of(broadcast_to(scalar((x.shape[dim] - 1) // 2, int64), nans.shape), x)
     indices = gather(ordered.indices, dim, place)
     if floats and not skip_nan:
         indices = ops.Where(nans, argmax(cast(isnan(x), int64), dim, True), indices)

@@ -10,6 +10,7 @@ import numpy as np
 from ox import ops
 from ox.amp.policy import by_policy
 from ox.core import operator
+from ox.core.constants import on_device_of
 from ox.core.mode import MODE
 from ox.core.tensor import is_tensor
 from ox.dtypes import DType, float32, int32
@@ -74,7 +75,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
 
 
 def _identity(A: Any) -> Tensor:
-    return ops.Expand(solve_operators.identity_like(A), ops.Shape(A))
+    return on_device_of(ops.Expand(solve_operators.identity_like(A), ops.Shape(A)), A)
 
 
 def inv(A: Any) -> Tensor:

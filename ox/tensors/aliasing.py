@@ -13,6 +13,7 @@ from ox.core.memory_format import layout
 from ox.core.mode import MODE, cannot_record
 from ox.core.node import Leaf, Node
 from ox.core.tensor import TensorBase
+from ox.devices import cpu, cuda
 from ox.errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
@@ -127,7 +128,10 @@ class Aliases(TensorBase):
         if mode.recording is not None and (self._base is not None or views.living_views(self)):
             root = self if self._base is None else self._base
             fresh = result if root is self else self._recorded_write(root, result)  # None: it cannot be recorded
-        self.array[...] = result.array
+        array = result.array
+        if isinstance(array, ndarray) is not isinstance(self.array, ndarray):  # from one device to the other
+            array = cpu(array) if isinstance(self.array, ndarray) else cuda.to_device(array, self.device)
+        self.array[...] = array
         self.count_write(operation)
         if fresh is not None:
             views.update_recording(root, fresh, mode.recording, followed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ox import ops
 from ox.core import views
 from ox.core.constants import axes_tensor
@@ -11,6 +13,7 @@ from ox.core.memory_format import part_of, same_place
 from ox.core.mode import MODE, cannot_record
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
+from ox.devices import cpu, cuda
 from ox.errors import ShapeError
 from ox.functions import broadcast_to, like, reshape
 from ox.functions.indexing import as_parts, check_bounds, check_index_shapes, check_inside, get, index_arrays, is_mask
@@ -66,12 +69,13 @@ def _write(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
         key[d] = array.array
     key = tuple(key) or ...
     try:
-        part[key] = value.array
+        part[key] = value.array if isinstance(part, np.ndarray) else cuda.to_device(value.array, x.device)
     except (ValueError, IndexError):
         raise _does_not_fit(part[key].shape, value) from None
     x.count_write(_OPERATION)
     if followed:
-        places = _places(x)[basic][key]
+        on_host = key if key is ... else tuple([k if isinstance(k, slice) else cpu(k) for k in key])
+        places = _places(x)[basic][on_host]
         views.update_history(x, broadcast_to(_trimmed(value, places.ndim), places.shape), places)
 
 

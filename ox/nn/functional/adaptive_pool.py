@@ -7,7 +7,7 @@ from typing import Any
 
 from ox import ops, random
 from ox.core.broadcast import expand_to
-from ox.core.constants import ints, positions, scalar_like
+from ox.core.constants import ints, on_device_of, positions, scalar_like
 from ox.core.symbolic import Dim, size_tensor
 from ox.dtypes import float32, int64, onnx_type
 from ox.errors import ArgumentError, ShapeError
@@ -68,7 +68,7 @@ def _averaging_matrix(n: int, out: int, like: Tensor) -> Tensor:
     first, last = (ops.Unsqueeze(edge, ints(1)) for edge in edges(n, out))
     at, kind = positions(n), onnx_type(like.array.dtype)
     inside = ops.And(ops.GreaterOrEqual(at, first), ops.Less(at, last))
-    return ops.Div(ops.Cast(inside, to=kind), ops.Cast(ops.Sub(last, first), to=kind))
+    return on_device_of(ops.Div(ops.Cast(inside, to=kind), ops.Cast(ops.Sub(last, first), to=kind)), like)
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: OutputSize) -> Tensor:
@@ -209,7 +209,7 @@ def _fractional(
     order = range(rank) if rank == 3 else range(rank - 1, -1, -1)  # PyTorch's 2-D windows draw the width first
     for i, n, w, k in zip(order, sizes, wanted, kernel, strict=True):
         u = ops.Gather(samples, ints(i), axis=2)  # [N, C, 1]
-        lines.append(ops.Add(ops.Unsqueeze(_starts(u, n, w, k), ints(3)), positions(k)))
+        lines.append(on_device_of(ops.Add(ops.Unsqueeze(_starts(u, n, w, k), ints(3)), positions(k)), x))
     y, at = _largest(x, _flat_places(lines, sizes), wanted)
     if one is not None:
         y, at = ops.Squeeze(y, ints(0)), ops.Squeeze(at, ints(0))

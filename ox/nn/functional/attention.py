@@ -10,13 +10,14 @@ import numpy as np
 from ox import ops, random
 from ox.amp.policy import by_policy
 from ox.core.broadcast import expand_to
-from ox.core.constants import ints, scalar, scalar_like
+from ox.core.constants import ints, on_device_of, scalar, scalar_like
 from ox.core.generator import words_of
 from ox.core.mode import MODE, switch_mode
 from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
+from ox.devices import cuda
 from ox.dtypes import HALF_TYPES, DType, bool_, float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.compiled_call import runs_compiled
@@ -185,10 +186,10 @@ def attend(
     """Attention of tensors with the same leading dimensions; also returns the weights [..., T, S]."""
     kept = None
     if is_causal:
-        lower = causal_mask(query.shape[-2], key.shape[-2], query.array.dtype)
+        lower = causal_mask(query.shape[-2], key.shape[-2], query.array.dtype, query.device)
         bias = lower if bias is None else ops.Add(bias, lower)
     if dropout_p:
-        kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype)
+        kept = on_device_of(_dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype), query)
     result, weights = ScaledAttention(query, key, value, bias, allowed, kept, scale=_factor(query, scale))
     return result, weights if kept is None else ops.Mul(weights, kept)
 
@@ -204,10 +205,10 @@ def _dropout_factors(shape: list[Any], p: float, dtype: DType) -> Tensor:
     return ops.Mul(kept, scalar_like(1 / (1 - p) if p < 1 else 0.0, kept))
 
 
-def causal_mask(rows: Any, columns: Any, dtype: DType) -> Tensor:
+def causal_mask(rows: Any, columns: Any, dtype: DType, device: str = "cpu") -> Tensor:
     """[rows, columns] to add to scores: 0 where column <= row, -inf elsewhere; sizes may be `ox.Dim`."""
     if not isinstance(rows, Dim) and not isinstance(columns, Dim):
-        return _causal_constant(rows, columns, dtype)
+        return _causal_constant(rows, columns, dtype, device)
     zero, one = scalar(0, np.dtype(np.int64)), scalar(1, np.dtype(np.int64))
     row = ops.Unsqueeze(ops.Range(zero, scalar(rows, np.dtype(np.int64)), one), ints(1))
     column = ops.Range(zero, scalar(columns, np.dtype(np.int64)), one)
@@ -215,7 +216,9 @@ def causal_mask(rows: Any, columns: Any, dtype: DType) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _causal_constant(rows: int, columns: int, dtype: DType) -> Tensor:
-    made: Tensor = as_input(np.triu(np.full((rows, columns), -np.inf, np.float32), 1).astype(dtype))
-    made.array.flags.writeable = False
-    return made
+def _causal_constant(rows: int, columns: int, dtype: DType, device: str) -> Tensor:
+    array = np.triu(np.full((rows, columns), -np.inf, np.float32), 1).astype(dtype)
+    if device != "cpu":
+        return as_input(cuda.to_device(array, device))
+    array.flags.writeable = False
+    return as_input(array)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.core.constants import ints, scalar, scalar_like
+from ox.core.constants import ints, on_device_of, scalar, scalar_like
 from ox.core.mode import MODE
 from ox.core.operator import as_input
 from ox.dtypes import onnx_type
@@ -59,10 +59,12 @@ def ctc_loss(
     steps, batch, count = logp.static_shape
     if not 0 <= blank < count:
         raise ArgumentError("blank is one of the classes", expected=f"0 to {count - 1}", got=str(blank))
-    lengths = _lengths("input_lengths", input_lengths, batch)
-    sizes = _lengths("target_lengths", target_lengths, batch)
-    labels = _padded(ops.Cast(targets, to=onnx_type(INT64)), sizes, batch, single)
+    # they are looked at, so that on a GPU they come to the host
+    lengths = _lengths("input_lengths", input_lengths, batch).to("cpu")
+    sizes = _lengths("target_lengths", target_lengths, batch).to("cpu")
+    labels = _padded(ops.Cast(targets, to=onnx_type(INT64)).to("cpu"), sizes, batch, single)
     _check(labels, lengths, sizes, steps, count, blank)
+    labels, lengths, sizes = (each.to(logp.device) for each in (labels, lengths, sizes))
     losses = _forward(logp, labels, lengths, sizes, blank)
 
     zero = scalar_like(0.0, losses)
@@ -138,11 +140,11 @@ def _forward(logp: Tensor, labels: Tensor, lengths: Tensor, sizes: Tensor, blank
         return ops.Cast(ops.Clip(wide, None, scalar(3e38, wide.array.dtype)), to=onnx_type(kind))
     never, zero = scalar(NEVER, kind), scalar(0.0, kind)
     # blank, label, blank, label, ..., blank
-    blanks = ops.Expand(scalar(blank, INT64), ops.Shape(ops.Unsqueeze(labels, ints(2))))
+    blanks = on_device_of(ops.Expand(scalar(blank, INT64), ops.Shape(ops.Unsqueeze(labels, ints(2)))), labels)
     pairs = ops.Concat(blanks, ops.Unsqueeze(labels, ints(2)), axis=2)
-    last = ops.Slice(ops.Expand(scalar(blank, INT64), _rows(labels)), ints(0), ints(1), ints(1))
+    last = on_device_of(ops.Slice(ops.Expand(scalar(blank, INT64), _rows(labels)), ints(0), ints(1), ints(1)), labels)
     spelled = ops.Concat(ops.Reshape(pairs, ints(0, 2 * places), allowzero=0) if places else _none(sizes), last, axis=1)
-    number_of = as_input(np.arange(states, dtype=np.int64))
+    number_of = on_device_of(as_input(np.arange(states, dtype=np.int64)), logp)
     ends = ops.Unsqueeze(ops.Add(sizes, sizes), ints(1))  # the last state of each sequence
     inside = ops.LessOrEqual(number_of, ends)
     known = ops.Where(inside, spelled, scalar(blank, INT64))

@@ -9,7 +9,7 @@ import numpy as np
 from ox import ops
 from ox.autograd.grad_mode import no_grad
 from ox.core.argument_errors import check_tensor_arguments
-from ox.core.constants import ints, on_device_of, positions, scalar, scalar_like
+from ox.core.constants import axes_tensor, ints, on_device_of, positions, scalar, scalar_like
 from ox.core.mode import values_are_checked
 from ox.core.promotion import cast
 from ox.dtypes import int64
@@ -223,7 +223,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         depth = ops.Add(ops.ReduceMax(input, keepdims=0), scalar(1, int64))
     else:
         depth = scalar(num_classes, int64)
-    return ops.OneHot(input, depth, ints(0, 1))
+    return ops.OneHot(input, depth, on_device_of(axes_tensor([0, 1]), input))
 
 
 __all__ = ["embedding", "embedding_bag", "one_hot"]

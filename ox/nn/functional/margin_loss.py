@@ -9,7 +9,7 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.core.constants import ints, scalar, scalar_like
+from ox.core.constants import ints, on_device_of, scalar, scalar_like
 from ox.core.mode import values_are_checked
 from ox.core.promotion import promote_operands
 from ox.dtypes import onnx_type
@@ -228,7 +228,8 @@ def multi_margin_loss(
 def _numbers(count: int, like: Tensor) -> Tensor:
     """0, 1, ... count - 1 in the type of `like`."""
     made: Any = ops.Range(*(scalar(n, np.dtype(np.int64)) for n in (0, count, 1)))
-    return made if like.array.dtype == np.int64 else ops.Cast(made, to=onnx_type(like.array.dtype))
+    made = made if like.array.dtype == np.int64 else ops.Cast(made, to=onnx_type(like.array.dtype))
+    return on_device_of(made, like)
 
 
 @by_policy

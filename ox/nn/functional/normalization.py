@@ -72,8 +72,8 @@ def batch_norm(
             got=f"input {x.dtype}",
             hint=f"x.to(ox.{given.array.dtype})",
         )
-    scale = full(1.0, channels, x.dtype) if weight is None else weight
-    shift = full(0.0, channels, x.dtype) if bias is None else bias
+    scale = full(1.0, channels, x.dtype, input.device) if weight is None else weight
+    shift = full(0.0, channels, x.dtype, input.device) if bias is None else bias
     if not training and running_mean is not None and running_var is not None:
         return ops.BatchNormalization(input, scale, shift, running_mean, running_var, epsilon=eps)
     # With ONNX's momentum 0 the "running" outputs are the batch's own mean and (biased) variance
@@ -81,8 +81,8 @@ def batch_norm(
         input,
         scale,
         shift,
-        full(0.0, channels, x.dtype) if running_mean is None else running_mean,
-        full(1.0, channels, x.dtype) if running_var is None else running_var,
+        full(0.0, channels, x.dtype, input.device) if running_mean is None else running_mean,
+        full(1.0, channels, x.dtype, input.device) if running_var is None else running_var,
         epsilon=eps,
         momentum=0.0,
         training_mode=1,
@@ -132,7 +132,7 @@ def layer_norm(
     x, shape = input.array, tuple(normalized_shape)
     _check_tail("LayerNormalization", x, shape)
     if weight is None:
-        weight = _ones(shape, x.dtype)
+        weight = _ones(shape, x.dtype, input.device)
     return ops.LayerNormalization(input, weight, bias, axis=-len(shape), epsilon=eps)
 
 
@@ -151,7 +151,7 @@ def rms_norm(
     if weight is not None and weight.static_shape != shape:
         raise ShapeError("a weight does not fit", expected=f"{list(shape)}", got=str(list(weight.static_shape)))
     if weight is None:
-        weight = _ones(shape, x.dtype)
+        weight = _ones(shape, x.dtype, input.device)
     step = float(finfo(computed_type(x.dtype)).eps) if eps is None else eps
     return ops.RMSNormalization(input, weight, axis=-len(shape), epsilon=step)
 
@@ -166,10 +166,10 @@ def _check_tail(name: str, x: Any, shape: tuple[int, ...]) -> None:
         )
 
 
-def _ones(shape: tuple[int, ...], dtype: DType) -> Tensor:
+def _ones(shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:
     if any(isinstance(size, Dim) for size in shape):
         return ops.ConstantOfShape(size_tensor(shape), value=np.ones(1, dtype))
-    ones = full(1.0, int(product(shape)), dtype)
+    ones = full(1.0, int(product(shape)), dtype, device)
     return ops.Reshape(ones, ints(*shape)) if len(shape) > 1 else ones
 
 
@@ -205,8 +205,8 @@ def _check_channels(name: str, input: Tensor, *given: Tensor | None) -> None:
 def _scale_and_shift(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     channels, dtype = input.static_shape[1], input.array.dtype
     return (
-        full(1.0, channels, dtype) if weight is None else weight,
-        full(0.0, channels, dtype) if bias is None else bias,
+        full(1.0, channels, dtype, input.device) if weight is None else weight,
+        full(0.0, channels, dtype, input.device) if bias is None else bias,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops, random
-from ox.core.constants import scalar_like
+from ox.core.constants import on_device_of, scalar_like
 from ox.core.generator import words_of
 from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
@@ -124,7 +124,7 @@ def rrelu(
     if random.is_torch_compatible():
         slope = _torch_slopes(input, lower, upper, generator)
         return result_or_inplace(input, ops.Mul(input, slope), inplace, "rrelu_")
-    drawn = cast(random.uniform(input.shape, generator=generator), input.array.dtype)
+    drawn = on_device_of(cast(random.uniform(input.shape, generator=generator), input.array.dtype), input)
     slope = ops.Add(ops.Mul(drawn, scalar_like(upper - lower, input)), scalar_like(lower, input))
     result = ops.Where(ops.Greater(input, scalar_like(0, input)), input, ops.Mul(input, slope))
     return result_or_inplace(input, result, inplace, "rrelu_")

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from ox import functions, ops, random
-from ox.core.constants import scalar_like
+from ox.core.constants import on_device_of, scalar_like
 from ox.core.promotion import cast
 from ox.dtypes import DType, float32
 from ox.functions.creation import empty
@@ -59,7 +59,7 @@ def gumbel_softmax(
     else:
         drawn = random.uniform(logits.shape, float32, generator)
         drawn = ops.Max(drawn, scalar_like(2.0**-25, drawn))  # a logarithm follows
-        noise = cast(ops.Neg(ops.Log(ops.Neg(ops.Log(drawn)))), logits.array.dtype)
+        noise = on_device_of(cast(ops.Neg(ops.Log(ops.Neg(ops.Log(drawn)))), logits.array.dtype), logits)
     soft = ops.Softmax(ops.Div(ops.Add(logits, noise), scalar_like(tau, logits)), axis=dim)
     if not hard:
         return soft

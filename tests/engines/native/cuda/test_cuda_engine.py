@@ -48,6 +48,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
         lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 5)),
         lambda: ox.randn(4, 8),
     ),
+    "dropout": (
+        lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 5)),
+        lambda: ox.randn(4, 8),
+    ),
     "cnn": (cnn, lambda: ox.randn(4, 3, 8, 8)),
     "attention": (Attention, lambda: ox.randint(0, 11, (4, 6))),
     "lstm": (lambda: Recurrent(nn.LSTM), lambda: ox.randn(4, 6, 8)),
