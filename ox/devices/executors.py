@@ -15,6 +15,7 @@ from ox.devices import cuda_state, node_session
 from ox.devices.dispatch import namespace
 from ox.devices.node_session import NoKernelError as NoKernelError
 from ox.devices.operator import Operator
+from ox.dtypes import bfloat16
 from ox.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
@@ -30,10 +31,26 @@ def dispatch(op: Operator, arrays: list[Any], attributes: dict[str, Any], accele
     Executors have one form: operator, arrays, attributes, and what `ox.devices.accelerated` offers for these types.
     """
     if cuda_state.in_use and (xp := namespace(op, arrays)) is not np:
-        return op.kernel(xp, *arrays, **attributes)
+        return _in_bfloat16(op, arrays, op.kernel(xp, *arrays, **attributes))
     if accelerated is not None and accelerated.worthwhile(arrays):
         return accelerated.run(op, arrays, attributes)
     return op.kernel(np, *arrays, **attributes)
+
+
+def _in_bfloat16(op: Operator, arrays: list[Any], made: Any) -> Any:
+    """Results in the type of the inputs that they share a type with: CuPy's `where` and `clip` make float32 of
+    bfloat16."""
+    if not any(a is not None and a.dtype == bfloat16 for a in arrays):
+        return made
+    schema = op.schema
+    halves = {schema.input_at(i).type for i, a in enumerate(arrays) if a is not None and a.dtype == bfloat16}
+    results = made if isinstance(made, tuple) else (made,)
+    types = schema.output_types * len(results) if schema.variadic_output else schema.output_types
+    cast = tuple(
+        y.astype(bfloat16) if y is not None and kind in halves and y.dtype == np.float32 else y
+        for y, kind in zip(results, types, strict=False)
+    )
+    return cast if isinstance(made, tuple) else cast[0]
 
 
 def on_numpy(op: Operator, arrays: list[Any], attributes: dict[str, Any], accelerated: Accelerated | None) -> Any:

@@ -87,6 +87,8 @@ class GpuExecutable:
         values |= {v: a for v, a in from_host.items() if v not in values}  # shapes and axes
         # with the products of graphs, each call gives the same numbers
         program.run(values, xp if self._step_by_step else self._memory().namespace, None, 0, watch)
+        for new, state in program.brought_back.items():
+            np.copyto(arrays[self._inputs.index(state)], values[new].get(), casting="no")
         return self._results(program, arrays, values, from_host)
 
     def _results(self, program: Program, arrays: Sequence[Array], values: Values, from_host: Values) -> list[Array]:

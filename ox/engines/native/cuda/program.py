@@ -66,7 +66,7 @@ class Program:
         self.written = {
             new: state for new, state in task.updates.items() if state in halves.on_device and new not in self.in_place
         }
-        self.brought_back = {
+        self.brought_back = {  # states of the host that the device computes: `run` leaves them to the caller
             new: state
             for new, state in task.updates.items()
             if new in halves.on_device and state not in halves.on_device
@@ -280,8 +280,6 @@ class Program:
         for new, state in self.written.items():
             if values[new] is not values[state]:
                 values[state][...] = values[new]
-        for new, state in self.brought_back.items():
-            np.copyto(values[state], values[new].get(), casting="no")
 
 
 def _at(place: str) -> str:

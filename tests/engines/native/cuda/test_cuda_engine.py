@@ -108,6 +108,36 @@ def test_a_step_is_one_graph_and_equals_the_eager_one(model: str, optimizer: str
             same(one, other)
 
 
+@pytest.mark.parametrize("dtype", [ox.bfloat16, ox.float16], ids=str)
+def test_mixed_precision(dtype: Any) -> None:
+    """The scaler's numbers are states of the host that the device computes: such a step is no graph."""
+
+    def losses(compiled: bool) -> tuple[list[float], float, str]:
+        ox.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5)).to("cuda")
+        optimizer = ox.optim.AdamW(model.parameters(), lr=0.01)
+        scaler = ox.amp.GradScaler(enabled=dtype == ox.float16, growth_interval=2)
+        target = ox.tensor([0, 1, 2, 4]).to("cuda")
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            with ox.autocast("cuda", dtype=dtype):
+                loss = nn.functional.cross_entropy(model(x), target)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+
+        run = ox.compile(step) if compiled else step
+        found = [run(ox.randn(4, 8).to("cuda")).item() for _ in range(7)]
+        return found, scaler.get_scale(), explained(run) if compiled else ""
+
+    wanted, scale, _ = losses(False)
+    got, own, said = losses(True)
+    np.testing.assert_allclose(got, wanted, rtol=1e-3)
+    assert own == scale and ("one CUDA graph" in said) == (dtype == ox.bfloat16), said
+
+
 def explained(function: Any) -> str:
     return str(function.explain())
 
