@@ -18,12 +18,14 @@ accumulating = Lock()  # threads that run backward into one leaf take turns at i
 def accumulate(tensor: TensorBase, g: TensorBase, taken: set[int]) -> None:
     before = tensor._grad
     if before is not None:
-        if _in_place(before, g):
+        if not _in_place(before, g):
+            tensor._grad = added(before, g)
+        elif MODE.get().recording is not None:
+            before.assign(added(before, g), "backward")
+        else:
             with np.errstate(all="ignore"):
                 before.array += g.array  # as in PyTorch, other references to the gradient see the sum
             before.count_write("backward")
-        else:
-            tensor._grad = added(before, g)
         return
     if g.is_sparse:
         tensor._grad = g
@@ -38,7 +40,8 @@ def accumulate(tensor: TensorBase, g: TensorBase, taken: set[int]) -> None:
 
 def _in_place(before: TensorBase, g: TensorBase) -> bool:
     mode = MODE.get()
-    if mode.grad or mode.recording is not None or before.is_sparse or g.is_sparse:
+    recording = mode.recording
+    if mode.grad or (recording is not None and not recording.guarded) or before.is_sparse or g.is_sparse:
         return False
     return before.node is None and _writable(before.array)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox.core import operator
-from ox.core.constants import scalar
+from ox.core.constants import axes_tensor, scalar
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
@@ -31,7 +31,24 @@ def as_array(data: Any, dtype: DType | None) -> Any:
     Raises:
         DTypeError: no numbers, or of an element type that ox does not have.
         ShapeError: rows of different lengths.
+        RecordError: tensors of a recording, whose values it does not have.
     """
+    if MODE.get().recording is not None:
+        for each in _tensors_in(data):
+            each._refuse_under_recording("a tensor made of tensors")
+    return _as_array(data, dtype)
+
+
+def _tensors_in(data: Any) -> Iterator[Any]:
+    """The tensors in lists of lists."""
+    if is_tensor(data):
+        yield data
+    elif isinstance(data, (list, tuple)):
+        for each in data:
+            yield from _tensors_in(each)
+
+
+def _as_array(data: Any, dtype: DType | None) -> Any:
     if is_tensor(data):
         data = data.array
     elif type(data) is not np.ndarray and not hasattr(data, "__cuda_array_interface__"):
@@ -95,7 +112,7 @@ def _contains_sizes(data: Any) -> bool:
 
 def _of_sizes(data: Any, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
     """A number, or lists of them, of which some are sizes of a recording: in operators."""
-    plain = as_array(data, dtype)
+    plain = _as_array(data, dtype)
     leaves = [data]
     while isinstance(leaves[0], (list, tuple)):
         leaves = [leaf for each in leaves for leaf in each]
@@ -106,11 +123,30 @@ def _of_sizes(data: Any, dtype: DType | None, device: str | None, requires_grad:
     return reshape(flat, plain.shape).to(device or "cpu").requires_grad_(requires_grad)
 
 
+def _of_tensors(data: Any, dtype: DType | None, device: str | None) -> Tensor:
+    """A tensor, or lists of tensors and numbers: in operators, without the history."""
+    wanted = _as_array(data, dtype).dtype
+
+    def made(part: Any) -> Any:
+        if is_tensor(part):
+            return cast(part.detach(), wanted)
+        if not isinstance(part, (list, tuple)):
+            return scalar(part, wanted)
+        return OPS["Concat"](*[OPS["Unsqueeze"](made(each), axes_tensor([0])) for each in part], axis=0)
+
+    first: Any = next(_tensors_in(data))
+    result: Tensor = made(data).to(device or (first.device if is_tensor(data) else "cpu"))
+    return result
+
+
 @factory_without_out
 def tensor(data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A copy of `data` as a tensor. `torch.tensor`."""
-    if MODE.get().recording is not None and _contains_sizes(data):
-        return _of_sizes(data, dtype, device, requires_grad)
+    if MODE.get().recording is not None:
+        if _contains_sizes(data):
+            return _of_sizes(data, dtype, device, requires_grad)
+        if next(_tensors_in(data), None) is not None:
+            return _of_tensors(data, dtype, device).clone().requires_grad_(requires_grad)
     return _finish(as_array(data, dtype).copy(), device, requires_grad)
 
 
@@ -118,6 +154,8 @@ def as_tensor(data: Any, dtype: DType | None = None, device: str | None = None) 
     """`data` itself if it is such a tensor, else a tensor that shares memory where it can. `torch.as_tensor`."""
     if is_tensor(data) and (dtype is None or data.dtype == dtype) and device in (None, data.device):
         return data
+    if MODE.get().recording is not None and next(_tensors_in(data), None) is not None:
+        return _of_tensors(data, dtype, device)
     if MODE.get().recording is not None and _contains_sizes(data):
         return _of_sizes(data, dtype, device, False)
     return _finish(as_array(data, dtype), device, False)

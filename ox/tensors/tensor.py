@@ -315,6 +315,9 @@ class Tensor(Methods, Aliases, TensorBase):
     def __repr__(self) -> str:
         from ox.tensors.printing import format_tensor
 
+        recording = MODE.get().recording
+        if recording is not None and recording.guarded:  # one for a file may print what it records
+            self._refuse_under_recording("the text of a tensor")
         return format_tensor(self)
 
     __hash__ = object.__hash__
