@@ -340,7 +340,7 @@ def test_a_step_whose_scaled_gradients_overflow_changes_nothing() -> None:
 EVERYTHING = '"lr": 0.05, "accumulate": 2, "clip": 0.5, "ema": 0.9, "patience": 3, "amp": "fp16"'
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("every", [1e-9, 1e9], ids=["each step", "each epoch"])
 def test_everything_together_resumes_bit_for_bit(variant, tmp_path: Path, every: float, compiled: bool) -> None:

@@ -147,7 +147,7 @@ def line(count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {"a": a, "b": b}, a.sum(1)
 
 
-@pytest.mark.slow_after(12)
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("case", [c for c in [*CASES, *OWN, *MUON] if "dampening" not in c[1]], ids=ids)
 def test_every_optimizer(tmp_path: Path, case: Case) -> None:
     """The proof takes four steps at falling rates, from a state that the optimizer has not made yet."""
