@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from ox.data import DataLoader, TensorDataset
-from ox.data.dataset import root_indices
+from ox.data.dataset import NoCountError, root_indices
+from ox.data.distributed import DistributedSampler
 from ox.data.loading.worker_seeds import mix
+from ox.data.sampler import RandomSampler
 from ox.errors import RecipeError
 from ox.random import Generator
 from ox.train import rng_state
 from ox.train.batch import map_tensors
+from ox.train.global_batch import DividedSampler, Share, convert_loader, used
 from ox.train.ranks import Ranks
 from ox.train.recipe.datasets import Strided, is_stream
 from ox.train.run.train_config import TrainConfig
@@ -33,6 +36,8 @@ class TrainBatches:
         device: the device for the batches: "cpu" or "cuda".
         ranks: the ranks that share the data; each rank gets its own batches.
         collate: combines a list of samples into a batch; None: `ox.data.default_collate`.
+        share: the batches of each rank in a step.
+        begun: on how many ranks the run began: its order of samples stays.
         order: the `sampler` or `batch_sampler` of the recipe; None: all samples, in a new order each epoch.
     """
 
@@ -43,19 +48,26 @@ class TrainBatches:
         augment: Callable[..., Any] | None,
         device: str,
         ranks: Ranks,
+        share: Share,
+        begun: int,
         collate: Callable[[list[Any]], Any] | None = None,
         order: ReplayedSampler | None = None,
     ) -> None:
         self.options, self.augment, self.device, self.custom_order = options, augment, device, order
+        self.share = share
         # one generator per purpose: more augmentation must not change the order of the samples
         self.order = Generator(options.seed + 1)
         self.augmentation = Generator(ranks.rank_seed(options.seed + 2))
         self.stream = is_stream(dataset)
         if self.stream and ranks.size > 1:
             dataset = Strided(dataset, ranks.rank, ranks.size, whole=True)
-        self.sampler = None if self.stream or order is not None else ranks.sampler(dataset, options.seed + 1)
+        self.sampler: Any = None
+        if not self.stream and order is None:
+            self.sampler = self._sampler(dataset, ranks, begun)
         shuffled = not self.stream and self.sampler is None and order is None
-        sizes: dict[str, Any] = {"batch_size": options.batch_size, "drop_last": options.drop_last}
+        # in another number of ranks, the sampler leaves out what the last batches of the first ranks left out
+        drop_last = options.drop_last and (begun == ranks.size or self.stream)
+        sizes: dict[str, Any] = {"batch_size": share.batch_size, "drop_last": drop_last}
         self.loader = DataLoader(
             dataset,
             **({"batch_sampler": order} if order is not None and order.batched else sizes),
@@ -69,11 +81,23 @@ class TrainBatches:
         self._current_pass: collections.abc.Generator[Batch] | None = None
         self._stream_rng: dict[str, Any] | None = None  # the random states of a stream
 
+    def _sampler(self, dataset: Any, ranks: Ranks, begun: int) -> Any:
+        """The sampler of the training data; None for one process, in which the loader shuffles."""
+        seed = self.options.seed + 1
+        if begun == ranks.size:
+            return ranks.sampler(dataset, seed)
+        everything = (
+            RandomSampler(dataset, generator=self.order)
+            if begun == 1
+            else DistributedSampler(dataset, num_replicas=1, rank=0, seed=seed)
+        )
+        return DividedSampler(everything, ranks.rank, ranks.size, used(self.options, begun, len(dataset)))
+
     def __len__(self) -> int:
         """Steps per epoch. Raises TypeError if unknown."""
         if self.options.steps_per_epoch is not None:
             return self.options.steps_per_epoch
-        return -(-len(self.loader) // self.options.accumulate)
+        return -(-len(self.loader) // self.share.accumulate)
 
     @property
     def steps(self) -> int | None:
@@ -97,7 +121,7 @@ class TrainBatches:
         """
         batches = self.batches()
         count = self.options.steps_per_epoch
-        while (count is None or done < count) and (group := list(islice(batches, self.options.accumulate))):
+        while (count is None or done < count) and (group := list(islice(batches, self.share.accumulate))):
             done += 1
             yield group
 
@@ -174,20 +198,25 @@ class TrainBatches:
         number = state["position"] - back
         if number < 0:
             return 0, []
-        size = self.options.batch_size
+        size = self.share.batch_size
         if self.stream:
             return number + 1, []
         if self.custom_order is not None:
             return number + 1, root_indices(self.loader.dataset, self.custom_order.batch(number, size))
         if self.sampler is not None:
-            return number + 1, root_indices(
-                self.loader.dataset, self.sampler.order()[number * size : (number + 1) * size]
-            )
+            order = self.sampler.drawn if isinstance(self.sampler, DividedSampler) else self.sampler.order()
+            return number + 1, root_indices(self.loader.dataset, order[number * size : (number + 1) * size])
         everything = TensorDataset(np.arange(len(self.loader.dataset)))
         again = DataLoader(everything, batch_size=size, shuffle=True, generator=Generator(0))
         again.load_state_dict(state | {"position": number})
         (indices,) = next(iter(again))
         return number + 1, root_indices(self.loader.dataset, indices.tolist())
+
+    def _batches_per_pass(self) -> int | None:
+        try:
+            return len(self.loader)
+        except (NoCountError, TypeError):
+            return None
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the loader, and of the generators."""
@@ -198,8 +227,12 @@ class TrainBatches:
             "stream": self._stream_rng,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.loader.load_state_dict(state["loader"])
+    def load_state_dict(self, state: dict[str, Any], unit: int) -> None:
+        """Restores a `state_dict`; `unit` is that of the share with which it was saved."""
+        position = state["loader"]
+        if unit != self.share.unit or isinstance(self.sampler, DividedSampler):
+            position = convert_loader(position, unit, self.share, self._batches_per_pass())
+        self.loader.load_state_dict(position)
         self.order.set_state(state["order"])
         self.augmentation.set_state(state["augmentation"])
         self._stream_rng, self._current_pass = state.get("stream"), None

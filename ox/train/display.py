@@ -90,7 +90,7 @@ class Terminal(Silent):
         options, progress = trainer.options, trainer.progress
         place = f"{trainer.device} ({threads} thread{'s' * (threads != 1)})"
         if (size := trainer.ranks.size) > 1:
-            place = f"{size} processes · {place} each · batch size {size} × {options.batch_size}"
+            place = f"{size} processes · {place} each · batch size {size} × {trainer.train_batches.share.batch_size}"
         self.print(
             f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold")
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ox import distributed as dist
-from ox.errors import LoadError, TrainError
+from ox.errors import TrainError
 from ox.train.evaluation import Result, value_of
 from ox.train.metrics import Metric
 
@@ -76,21 +76,18 @@ class Ranks:
         """The states of all ranks, for a checkpoint; None for one process."""
         return None
 
-    def own_state(self, state: Mapping[str, Any]) -> Any:
-        """The state of this rank in a checkpoint; None for one process.
+    def own_state(self, states: Sequence[Any]) -> dict[str, Any]:
+        """The state of this rank, from those of all ranks of a checkpoint.
 
-        Raises:
-            LoadError: the checkpoint is of another number of ranks.
-        """
-        ranks = state.get("ranks")
-        count = 1 if ranks is None else len(ranks)
-        if count != self.size:
-            raise LoadError(
-                f"the checkpoint is of {count} process{'es' * (count > 1)}, and this is one of {self.size}",
-                expected=f"{count}: each process has its share of an epoch's samples and its own random numbers",
-                hint=f"ox train --resume RUN --nproc {count}; or a new run",
-            )
-        return None if ranks is None else ranks[self.rank]
+        Of another number of ranks, the sums over the current epoch are shared out, and a rank that was not there
+        before has no random states."""
+        if len(states) == self.size:
+            return dict(states[self.rank])
+        own = dict(states[self.rank]) if self.rank < len(states) else {"random": None, "augmentation": None}
+        running = Result()
+        for other in states[self.rank :: self.size]:
+            running.join(Result(**other["running"]))
+        return own | {"running": asdict(running)}
 
     def broadcast(self, value: Any) -> Any:
         """The value of rank 0."""

@@ -9,7 +9,9 @@ from typing import Any
 from ox.data.sampler import Sampler
 from ox.errors import RecipeError
 from ox.train import rng_state
+from ox.train.global_batch import divide, used
 from ox.train.ranks import Ranks
+from ox.train.run.train_config import TrainConfig
 
 
 class ReplayedSampler(Sampler):
@@ -40,6 +42,7 @@ class ReplayedSampler(Sampler):
                 hint="def __len__(self) in it, or steps_per_epoch in defaults",
             )  # fmt: skip
         self.user_sampler, self.ranks, self.batched, self.count = user_sampler, ranks, batched, count
+        self.used: int | None = None  # how many entries of a pass are used, if not all
         self.passes = 0
         self.drawn: list[Any] = []
         self._resume: dict[str, Any] | None = None
@@ -47,9 +50,20 @@ class ReplayedSampler(Sampler):
             self.sampler = self  # a loader reads the state of its `sampler`
 
     def __len__(self) -> int:
+        return -(-(self.entries if self.used is None else self.used) // self.ranks.size)
+
+    def continue_run_of(self, begun: int, options: TrainConfig) -> None:
+        """Draws what ranks of this number would: the run to resume began with them."""
+        if self.count is not None:
+            self.count = self.count // self.ranks.size * begun
+        self.used = used(options, begun, self.entries, self.batched)
+
+    @property
+    def entries(self) -> int:
+        """The entries of a pass, of all ranks."""
         whole = len(self.user_sampler) if hasattr(self.user_sampler, "__len__") else self.count
         assert whole is not None
-        return -(-int(whole) // self.ranks.size)
+        return int(whole)
 
     def __iter__(self) -> Iterator[Any]:
         state, self._resume = self._resume, None
@@ -60,9 +74,10 @@ class ReplayedSampler(Sampler):
                 self._rewind(state)
                 rng_state.set_state(state["random"])
                 drawn = self._draw_pass()
+        if self.used is not None:
+            drawn = [*drawn, *drawn[: self.used - len(drawn)]][: self.used]
         if self.ranks.size > 1:
-            drawn = self.ranks.broadcast(drawn)
-            drawn = [*drawn, *drawn[: -len(drawn) % self.ranks.size]][self.ranks.rank :: self.ranks.size]
+            drawn = divide(self.ranks.broadcast(drawn), self.ranks.rank, self.ranks.size)
         self.drawn = drawn
         return iter(drawn)
 

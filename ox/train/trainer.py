@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from ox.data.loading.worker_seeds import mix
 from ox.tensors.settings import set_num_threads
-from ox.train import rng_state
+from ox.train import global_batch, rng_state
 from ox.train.batches import Batch, TrainBatches
 from ox.train.evaluation import Result
 from ox.train.loss import training_loss, validation_loss
@@ -27,7 +28,7 @@ from ox.train.run.fingerprint import facts
 from ox.train.run.progress import Criterion, Progress
 from ox.train.run.train_config import TrainConfig
 from ox.train.step import Step
-from ox.train.update import Update
+from ox.train.update import Update, as_list
 from ox.train.validation import validate
 from ox.train.weights import load_model
 
@@ -116,14 +117,13 @@ class Trainer:
         self.collate = recipe.function("collate")
         setup.check(recipe, options, self.data)
         setup.shape_lazy(recipe, self.model, self.data, self.device)
-        sampler = setup.sampler(recipe, options, self.data.train, self.ranks)
-        self.train_batches = TrainBatches(
-            self.data.train, options, setup.augment(recipe), self.device, self.ranks, self.collate, sampler
-        )
+        self._sampler = setup.sampler(recipe, options, self.data.train, self.ranks)
+        self.begun = self.ranks.size  # on how many ranks the run began
+        self.train_batches = self._make_batches()
         self.steps = setup.steps(self.train_batches, options)
         self.optimizer = setup.optimizer(recipe, self.model, options.lr)
-        self.scheduler = setup.scheduler(recipe, self.optimizer, options.lr, self.steps)
-        self.update = Update(self.model, self.optimizer, self.scheduler, options, self.device)
+        self._groups = [[dict(group) for group in one.param_groups] for one in as_list(self.optimizer)]
+        self.update = self._make_update()
         # the model that a step calls
         self.network = self.ranks.wrap_model(self.model, recipe.optional("step") is not None)
         if recipe.updates:
@@ -132,6 +132,41 @@ class Trainer:
         if not self.ranks.is_first:
             rng_state.seed(self.ranks.rank_seed(options.seed))  # different dropout masks on each rank
         self.progress = Progress()
+        self.facts = facts(self)
+
+    def _make_batches(self) -> TrainBatches:
+        recipe, options, ranks = self.recipe, self.options, self.ranks
+        sampler = self._sampler
+        batched = sampler is not None and sampler.batched
+        share = global_batch.share(options, self.begun, ranks.size, batched, recipe.updates)
+        augment, begun = setup.augment(recipe), self.begun
+        return TrainBatches(
+            self.data.train, options, augment, self.device, ranks, share, begun, self.collate, sampler
+        )  # fmt: skip
+
+    def _make_update(self) -> Update:
+        self.scheduler = setup.scheduler(self.recipe, self.optimizer, self.options.lr, self.steps)
+        return Update(self.model, self.optimizer, self.scheduler, self.options, self.device)
+
+    def continue_run_of(self, begun: int) -> None:
+        """Before the first step: the run to resume began on this number of ranks. Each step keeps its samples, so the
+        ranks get other batches, and the scheduler the steps of that run.
+
+        Raises:
+            TrainError: the ranks cannot share the samples of a step evenly.
+        """
+        if begun == self.begun:
+            return
+        self.begun = begun
+        if self._sampler is not None:
+            self._sampler.continue_run_of(begun, self.options)
+        self.train_batches = self._make_batches()
+        self.steps = setup.steps(self.train_batches, self.options)
+        for one, settings in zip(as_list(self.optimizer), self._groups, strict=True):
+            for group, before in zip(one.param_groups, settings, strict=True):
+                group.clear()
+                group.update(before)
+        self.update = self._make_update()
         self.facts = facts(self)
 
     def _must_be_equal(self) -> dict[str, Any]:
@@ -311,30 +346,39 @@ class Trainer:
             "loader": feed["loader"],
             "progress": self.progress.state_dict(),
             "ranks": self.ranks.all_gather(own),
+            "unit": self.train_batches.share.unit,
             "options": self.options.to_table(),
             "facts": self.facts,
             "page": self.recipe.text,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a `state_dict`. If it had another number of epochs, the scheduler is moved to the same step of the
-        new schedule.
+        """Restores a `state_dict`, also one of another number of ranks. If it had another number of epochs, the
+        scheduler is moved to the same step of the new schedule.
 
         Raises:
             LoadError: the model has another architecture; lists the keys that differ.
         """
-        own = self.ranks.own_state(state)
+        running = state["progress"]["running"]
+        alone = {"random": state["random"], "augmentation": state["random"]["augmentation"], "running": running}
+        states = state.get("ranks") or [alone]
+        own = self.ranks.own_state(states)
         load_model(self.model, state["model"])
         epochs = state.get("options", {}).get("epochs", self.options.epochs)
         # with another number of epochs, the learning rates from here on are those of the new schedule
         self.update.load_state_dict(state, state["progress"]["step"] if epochs != self.options.epochs else None)
         rng_state.set_state(state["random"])
-        self.train_batches.load_state_dict({**state["random"], "loader": state["loader"]})
-        self.progress = Progress.of(state["progress"])
-        if own is not None:
+        share = self.train_batches.share
+        unit = state.get("unit", len(states) * (1 if share.batched else self.options.batch_size))
+        self.train_batches.load_state_dict({**state["random"], "loader": state["loader"]}, unit)
+        self.progress = Progress.of(state["progress"] | {"running": own["running"]})
+        if own["random"] is None:  # this rank is new
+            seed = mix(self.options.seed, self.progress.step)
+            rng_state.seed(self.ranks.rank_seed(seed))
+            self.train_batches.augmentation.manual_seed(self.ranks.rank_seed(seed + 2))
+        else:
             rng_state.set_state(own["random"])
             self.train_batches.augmentation.set_state(own["augmentation"])
-            self.progress.running = Result(**own["running"])
 
 
 def _device(name: str) -> str:

@@ -207,5 +207,13 @@ def apply(model: Any, optimizers: list[Any], scaler: Any, norm: float | None) ->
 
 def _states(own: list[Any]) -> Any:
     """The states of all objects: a list for several, one state for one, None for none."""
-    states = [one.state_dict() for one in own]
+    states = [_state(one) for one in own]
     return states if len(states) > 1 else states[0] if states else None
+
+
+def _state(one: Any) -> Any:
+    """The state of an optimizer or scheduler. One that is sharded comes together on rank 0, which writes it."""
+    if hasattr(one, "consolidate_state_dict"):
+        one.consolidate_state_dict(to=0)
+        return one.state_dict() if one.rank == 0 else None
+    return one.state_dict()

@@ -158,7 +158,7 @@ def test_stopped_and_resumed(number: signal.Signals, tmp_path: Path) -> None:
     assert process.returncode == 128 + number and rest.count("next: ox train --resume") == 1, rest
     folder = tmp_path / "runs" / "clouds-0001"
     alone = trained(tmp_path, "--resume", folder, "--nproc", 3)
-    assert alone.returncode == 1 and "the checkpoint is of 2 processes, and this is one of 3" in alone.stderr
+    assert alone.returncode == 1 and "3 processes cannot share the 40 samples of each step" in alone.stderr
     resumed = trained(tmp_path, "--resume", folder)  # with as many as it began with
     assert resumed.returncode == 0 and "resumed after step" in resumed.stdout, resumed.stderr
     assert_same(folder, tmp_path / "whole" / "clouds-0001")
@@ -332,9 +332,20 @@ def test_alone_is_nobody_else() -> None:
         and ranks.agree([15], True) == (15, True)
         and ranks.agree([], False)[0] == 0
     )
-    assert ranks.all_gather({"a": 1}) is None and ranks.own_state({}) is None and ranks.broadcast("x") == "x"
-    with pytest.raises(ox.errors.LoadError, match="of 2 processes, and this is one of 1"):
-        ranks.own_state({"ranks": [1, 2]})
+    assert ranks.all_gather({"a": 1}) is None and ranks.broadcast("x") == "x"
+
+
+def test_the_sums_of_other_ranks_are_not_lost() -> None:
+    states = [{"random": i, "augmentation": i, "running": {"count": i, "loss_sum": 2.0 * i}} for i in range(1, 5)]
+    ranks = Ranks()
+    assert ranks.own_state(states[:1]) == states[0]
+    own = ranks.own_state(states)
+    assert own["random"] == 1 and own["running"]["count"] == 10 and own["running"]["loss_sum"] == 20.0
+    ranks.rank, ranks.size = 1, 3
+    assert ranks.own_state(states)["running"]["count"] == 2 and ranks.own_state(states)["random"] == 2
+    ranks.rank, ranks.size = 5, 6
+    own = ranks.own_state(states)
+    assert own["random"] is None and own["running"]["count"] == 0
 
 
 MORE = {

@@ -136,6 +136,7 @@ def fit_in(
             return _start(trainer, run, show, loggers)
     run = runs.find(folder)
     _check_options(run.options, trainer.options, f"the run in {folder} has other options")
+    trainer.continue_run_of(_processes(run))
     with _locked(run, trainer.ranks):
         if run.result is not None and not _has_more_steps(run, run.result, trainer.options):
             best = checkpoint.load(run.best)
@@ -160,7 +161,13 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
 def _prepare(run: Run, options: TrainConfig) -> tuple[Trainer, Run, ResumePoint | None]:
     check_recipe_file(run)
     trainer = Trainer(run.recipe(), options)
+    trainer.continue_run_of(_processes(run))
     return trainer, run, _load_newest(trainer, run)
+
+
+def _processes(run: Run) -> int:
+    """On how many processes the run began."""
+    return int(run.config["machine"].get("processes", 1))
 
 
 def _load_newest(trainer: Trainer, run: Run) -> ResumePoint | None:
@@ -254,6 +261,9 @@ def _changed_settings(found: ResumePoint, trainer: Trainer) -> list[str]:
     if then.epochs != now.epochs and trainer.update.each_step:
         names = " and ".join(type(scheduler).__name__ for scheduler in trainer.update.each_step)
         lines.append(f"{names} uses {now.epochs} epochs from here on")
+    before, share = len(found.state.get("ranks") or [None]), trainer.train_batches.share
+    if before != share.processes:
+        lines.append(f"processes: {before} before, {share.processes} now; a step stays {share}")
     changed = differences_of_facts(found.state.get("facts", {}), trainer.facts)
     return lines + [f"{name}: {was} before, {now} now" for name, was, now in changed]
 
