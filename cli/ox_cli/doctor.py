@@ -110,9 +110,8 @@ def _mpi() -> str:
     from ox.errors import DeviceError
 
     try:
-        program = launcher.mpiexec()
         name = str(mpi.library().Get_library_version()).splitlines()[0].replace("Version:", "").split()
     except DeviceError as error:
         return f"{error.what}{f': {error.got}' if error.got else ''} · {error.hint}"
-    state = launcher.check_connection(program)
+    state = launcher.check_connection()
     return f"mpi4py {metadata.version('mpi4py')} · {' '.join(name[:2])} · {state}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
 import traceback
@@ -87,9 +86,11 @@ def _print(error: OxError) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from ox.distributed.environment import is_rank, launch
+
     name = type(error).__name__
-    if int(os.environ.get("PMI_SIZE") or 1) > 1:  # set by mpiexec
-        name = f"rank {os.environ.get('PMI_RANK')}: {name}"
+    if is_rank():
+        name = f"rank {launch().rank}: {name}"
     Console(stderr=True, highlight=False).print(
         Text.assemble((f"{name}:", "bold red"), " ", str(error)), soft_wrap=True, emoji=False
     )

@@ -12,9 +12,9 @@ import typer
 
 def is_rank() -> bool:
     """Whether a launcher started this process as one of several."""
-    from ox.distributed import init
+    from ox.distributed import environment
 
-    return init.is_rank()
+    return environment.is_rank()
 
 
 def process_count(nproc: int | None, resume: Path | None) -> int:

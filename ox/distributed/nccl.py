@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ox.devices import cuda
-from ox.distributed.init import Launch
+from ox.distributed.environment import Launch
 from ox.distributed.reduce_op import ReduceOp
 from ox.errors import ArgumentError, DeviceError, DTypeError
 
@@ -64,12 +64,9 @@ def start(launch: Launch, timeout: float, device: Any) -> NCCLBackend:
     if launch.by == "torchrun":
         exchange = StoreExchange(launch)
     else:
-        from ox.distributed import mpi
-        from ox.distributed.init import wait_for_ranks
+        from ox.distributed.init import start_mpi
 
-        if launch.by == "mpi" and launch.size > 1 and not mpi.started():
-            wait_for_ranks(launch, timeout)
-        exchange = MPIExchange(mpi.start())
+        exchange = MPIExchange(start_mpi(launch, timeout))
     return NCCLBackend(exchange, exchange.rank, exchange.size)
 
 

@@ -1,40 +1,51 @@
 """``python -m ox.distributed.rank script.py ...``: one rank of `ox launch`.
 
-Runs a script, or ``-m module``, as Python would, and records its start and its exit in the folder of the launch. So the
-other ranks learn immediately of a rank that died before the rendezvous, and the launch knows every exit code. If the
-process is killed, `ox.distributed.exit_recorder` writes the record.
+Runs a script, or ``-m module``, as Python would, and tells the launch of an error when it is raised: the other ranks
+may fail because of it.
 """
 
 from __future__ import annotations
 
-import atexit
+import ctypes
 import os
 import runpy
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ox.distributed import init
 
+PIPE = "OX_LAUNCH_PIPE"  # "descriptor PID" of the launch: where it reads notes, and its process
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+
+
+def die_with_parent(parent: int) -> None:
+    """Asks Linux to kill this process when its parent dies, and ends it if that has happened. Does nothing on other
+    systems."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
 
 def main(arguments: list[str]) -> None:
-    # Line buffering, also with `python -u`: mpiexec labels and interleaves each piece of output that it gets.
+    # Line buffering, also with `python -u`: ranks write to the same terminal.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
-    folder = Path(os.environ[init.FOLDER])
-    here = init.launch()
-    number = here.rank
-    os.environ.update(init.as_torchrun(here))
-    init.write_once(folder, f"pid.{number}", f"{os.getpid()} {os.uname().nodename}")
-    # Registered first, so it runs last: after the final barrier of the ranks. os._exit() skips it.
-    atexit.register(init.write_once, folder, f"ended.{number}", "exit code 0")
+    descriptor, parent = map(int, os.environ.pop(PIPE).split())
+    die_with_parent(parent)
+    os.set_inheritable(descriptor, False)
+    init.pipe.append(descriptor)
     try:
         _run(arguments)
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if code:
-            init.write_once(folder, f"ended.{number}", f"exit code {code}")
+            init.tell_launcher(ended=code, text=f"exit code {code}")
         raise
     except BaseException as error:
-        init.write_once(folder, f"ended.{number}", f"exit code 1: {type(error).__name__}: {error}".splitlines()[0])
+        text = f"exit code 1: {type(error).__name__}: {error}".splitlines()[0]
+        init.tell_launcher(ended=1, text=text[:1000])
         raise
 
 

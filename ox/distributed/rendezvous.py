@@ -1,9 +1,9 @@
-"""How ranks meet that torchrun, srun, Kubernetes or a shell loop has started: at a store, whose address all know.
+"""How ranks meet: at a store (`ox.distributed.store`), whose address all know.
 
-`MASTER_ADDR` and `MASTER_PORT` say where rank 0 is. It starts the store there (`ox.distributed.store`). All ranks
+`ox launch` serves the store. For other launchers, rank 0 starts it at `MASTER_ADDR` and `MASTER_PORT`. All ranks
 connect and wait for each other; then each gets a second connection, which it hands to MPI as its process manager
-(`PMI_FD`). So MPI starts as under mpiexec, without mpiexec, ssh or a shared folder. The first connection stays: by it
-the others learn when this rank ends, and this rank when another has ended.
+(`PMI_FD`), unless mpiexec or srun is one. So MPI starts without mpiexec and ssh. The first connection stays: by it the
+others learn when this rank ends or hangs, and this rank when another does.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import atexit
 import errno
 import fcntl
 import hashlib
-import hmac
 import os
 import re
-import secrets
 import select
 import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
@@ -29,24 +27,28 @@ from typing import Any
 from zlib import crc32
 
 from ox._version import __version__
-from ox.distributed import store
+from ox.distributed import frames, store
+from ox.distributed.client import REPLY_TIMEOUT, NoStore, connect, receive
+from ox.distributed.environment import ATTEMPT, Launch
+from ox.distributed.heartbeat import Heartbeat
 from ox.errors import ArgumentError, DistributedError
 
+STORE_PROCESS = str(Path(store.__file__).with_name("store_process.py"))
 PORT = "OX_RENDEZVOUS_PORT"  # the environment variable with the port of the store, if it is not MASTER_PORT
+STORE = "OX_LAUNCH_STORE"  # the environment variable with the address of the store of `ox launch`
 BIND_TIMEOUT = store.LINGER + 3.0  # seconds in which the store of an earlier attempt may give up the port
-REPLY_TIMEOUT = 10.0  # seconds in which a store answers
 GRACE = 1.0  # seconds in which a launcher sees which rank ended first, and this rank prints an error of its own
 LEAVE_TIMEOUT = 10.0  # seconds for which rank 0 waits for the others at its end: with a container ends its store
+EARLY_TIMEOUT = (0.5, 5.0)  # seconds in which a rank that ends before the meeting tells the store; after an error
 PMI = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
 HASHED_PORTS = range(20000, 30000)  # below those that systems give to outgoing connections
 
-
-class NoStore(Exception):
-    """Nobody listens at an address, or something that is no store."""
+places: list[str] = []  # of each rank, once all have met: "process 12 on host"
+_connection: list[socket.socket] = []  # to the store, from the meeting on
 
 
 @contextmanager
-def met(rank: int, size: int, limit: float, age: float) -> Iterator[None]:
+def met(here: Launch, limit: float, age: float) -> Iterator[None]:
     """Waits for all ranks. Inside the block MPI can start; after it, this rank ends when another one has ended.
 
     `age`: seconds for which this rank has belonged to the attempt to start all. By it a store that has failed tells a
@@ -56,45 +58,84 @@ def met(rank: int, size: int, limit: float, age: float) -> Iterator[None]:
         DistributedError: a rank is missing after `limit` seconds or ended, ranks do not fit together, or the port of
             the store is in use. ArgumentError: no address.
     """
-    until = monotonic() + limit
-    host, port = address(os.environ)
-    hello = _hello(rank, size, limit, age)
-    if rank == 0:
+    rank, until = here.rank, monotonic() + limit
+    host, port = address(os.environ, here)
+    hello = _hello(rank, here.size, limit, age)
+    if rank == 0 and here.by != "ox":
         _start_store(host, port, hello)
         host = "127.0.0.1" if not _is_loopback(host) else host
     connection = _join(hello, host, port, limit, until)
     _wait_for_all(connection, rank, host, port, until)
-    try:
-        manager = _connect(host, port, {**hello, "kind": "mpi"}, until)
-    except (OSError, NoStore) as error:
-        raise DistributedError(f"the store at {host}:{port} has gone", where=f"rank {rank}", got=str(error)) from error
-    manager.settimeout(None)
-    os.environ.update(zip(PMI, (str(manager.detach()), str(rank), str(size)), strict=True))
-    try:
-        with _ended_by_news(connection, rank):
-            yield
-    finally:
-        for name in PMI:  # programs that this rank starts are no ranks
-            os.environ.pop(name, None)
+    _connection[:] = [connection]
+    with (
+        _ended_by_news(connection, rank),
+        nullcontext() if here.by == "mpi" else _manager(here, hello, host, port, until),
+    ):
+        yield
     os.register_at_fork(after_in_child=connection.close)  # or a worker would keep the connection of a killed rank
     watch = threading.Thread(target=_watch, args=(connection, rank), name="ox-rendezvous", daemon=True)
     watch.start()
-    if rank == 0:  # MPI's own end is registered later, so it comes before
+    Heartbeat(connection)
+    if rank == 0 and here.by != "ox":  # MPI's own end is registered later, so it comes before
         atexit.register(watch.join, LEAVE_TIMEOUT)
+
+
+@contextmanager
+def _manager(here: Launch, hello: dict[str, Any], host: str, port: int, until: float) -> Iterator[None]:
+    """A context in which MPI finds the store as its process manager."""
+    try:
+        manager = connect(host, port, {**hello, "kind": "mpi"}, until, f"rank {here.rank}")
+    except (OSError, NoStore) as error:
+        raise DistributedError(
+            f"the store at {host}:{port} has gone", where=f"rank {here.rank}", got=str(error)
+        ) from error
+    manager.settimeout(None)
+    os.environ.update(zip(PMI, (str(manager.detach()), str(here.rank), str(here.size)), strict=True))
+    try:
+        yield
+    finally:
+        for name in PMI:  # programs that this rank starts are no ranks
+            os.environ.pop(name, None)
+
+
+def leave() -> None:
+    """Tells the store that the end of this rank is no failure."""
+    for connection in _connection:
+        with suppress(OSError):
+            connection.sendall(frames.frame({"left": True}))
+
+
+def tell_early_exit(here: Launch) -> None:
+    """Tells the others that this rank ends without a meeting, if the store can be reached."""
+    failed = hasattr(sys, "last_value")
+    until = monotonic() + EARLY_TIMEOUT[failed]
+    with suppress(DistributedError, ArgumentError, OSError):
+        host, port = address(os.environ, here)
+        hello = _hello(here.rank, here.size, EARLY_TIMEOUT[failed], 0.0) | {"ended": "ended without a call of it"}
+        if here.rank == 0:
+            _start_store(host, port, hello)
+            host = "127.0.0.1" if not _is_loopback(host) else host
+        _join(hello, host, port, EARLY_TIMEOUT[failed], until).close()
+        sleep(GRACE if failed else 0.0)  # mpiexec ends the others when it sees the end of this rank
 
 
 # -- the address -------------------------------------------------------------------------------------------------
 
 
-def address(env: Mapping[str, str]) -> tuple[str, int]:
+def address(env: Mapping[str, str], here: Launch) -> tuple[str, int]:
     """Host and port of the store, from the variables of the launcher.
 
-    The port is MASTER_PORT. torchrun's own store occupies that port, and srun names no port: then the port is computed
-    from what all ranks of the job know.
+    The port is MASTER_PORT. torchrun's own store occupies that port; srun, and mpiexec on one machine, name no port:
+    then the port is computed from what all ranks of the job know.
 
     Raises:
         ArgumentError: there is no address, or a port that is no port.
     """
+    if here.by == "ox":
+        host, _, port = env[STORE].rpartition(":")
+        return host, int(port)
+    if here.by == "mpi" and here.local_size == here.size and not (env.get("MASTER_ADDR") and env.get("MASTER_PORT")):
+        return "127.0.0.1", int(_hashed_port(*_mpiexec()))
     host, port = env.get("MASTER_ADDR") or _first_host(env.get("SLURM_STEP_NODELIST", "")), env.get("MASTER_PORT", "")
     of_torchrun = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     step = [env[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in env]
@@ -107,15 +148,31 @@ def address(env: Mapping[str, str]) -> tuple[str, int]:
         port = _hashed_port(*step)
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ArgumentError(
-            "ranks without mpiexec meet at the machine of rank 0", expected="MASTER_ADDR and MASTER_PORT", where="",
+            "ranks meet at the machine of rank 0", expected="MASTER_ADDR and MASTER_PORT", where="",
             got=f"{host or 'no address'}:{port or 'no port'}",
-            hint="set them on all ranks, or start the ranks with ox launch, mpiexec, torchrun or srun",
+            hint="set them on all ranks, or start the ranks with ox launch, torchrun or srun",
         )  # fmt: skip
     return host, int(port)
 
 
 def _hashed_port(*words: str) -> str:
     return str(HASHED_PORTS[crc32("/".join(words).encode()) % len(HASHED_PORTS)])
+
+
+def _mpiexec() -> tuple[str, ...]:
+    """What distinguishes the mpiexec of this rank on its machine: number and start of its proxy, which started all
+    ranks. A shell may stand between."""
+    number = os.getppid()
+    try:
+        while number > 1:
+            name = Path(f"/proc/{number}/comm").read_text()
+            fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+            if "pmi_proxy" in name:
+                return str(number), fields[19]
+            number = int(fields[1])
+    except OSError:  # a system without /proc
+        pass
+    return (str(os.getppid()),)
 
 
 def _first_host(nodes: str) -> str:
@@ -141,7 +198,7 @@ def _start_store(host: str, port: int, hello: dict[str, Any]) -> None:
     with _listener(host, port, hello) as listener:
         listener.set_inheritable(True)
         # No subprocess.Popen, which warns of a process that nobody waits for: the store ends after this rank.
-        command = [sys.executable, "-IS", store.__file__, str(listener.fileno()), str(hello["size"])]
+        command = [sys.executable, "-IS", STORE_PROCESS, str(listener.fileno()), str(hello["size"])]
         os.posix_spawn(
             sys.executable, command, os.environ,
             file_actions=[(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)],
@@ -175,7 +232,8 @@ def _occupant(host: str, port: int, hello: dict[str, Any]) -> DistributedError:
     extra: dict[str, str] = {}
     try:
         here = host if _is_loopback(host) else "127.0.0.1"
-        connection = _connect(here, port, hello, monotonic() + min(REPLY_TIMEOUT, hello["limit"]))
+        until = monotonic() + min(REPLY_TIMEOUT, hello["limit"])
+        connection = connect(here, port, hello, until, f"rank {hello['rank']}")
     except NoStore as error:
         extra = {"there": str(error)}
     except OSError as error:
@@ -194,6 +252,7 @@ def _hello(rank: int, size: int, limit: float, age: float) -> dict[str, Any]:
     """What a rank says of itself. The items of `same` must be equal on all ranks."""
     return {
         "kind": "rank", "rank": rank, "size": size, "limit": limit, "age": age, "machine": _machine(),
+        "attempt": os.environ.get(ATTEMPT, ""),
         "place": f"process {os.getpid()} on {socket.gethostname()}",
         "same": {"WORLD_SIZE": str(size), "the version of ox": __version__, "their script": _script()},
     }  # fmt: skip
@@ -227,7 +286,7 @@ def _join(hello: dict[str, Any], host: str, port: int, limit: float, until: floa
     rank, pause = hello["rank"], 0.02
     while True:
         try:
-            return _connect(host, port, hello, until)
+            return connect(host, port, hello, until, f"rank {rank}")
         except (OSError, NoStore) as error:
             if monotonic() + pause > until:
                 raise DistributedError(
@@ -239,67 +298,13 @@ def _join(hello: dict[str, Any], host: str, port: int, limit: float, until: floa
         pause = min(2 * pause, 0.5)
 
 
-def _connect(host: str, port: int, hello: dict[str, Any], until: float) -> socket.socket:
-    """A connection that both sides have found genuine. Raises NoStore, OSError or DistributedError."""
-    patience = max(0.1, min(REPLY_TIMEOUT, until - monotonic()))
-    connection = socket.create_connection((host, port), timeout=patience)
-    store.keep_alive(connection)
-    try:
-        greeting = _receive(connection)
-        if greeting.get("store") != "ox" or "nonce" not in greeting:
-            raise NoStore("something that is no store of ox")
-        if greeting.get("protocol") != store.PROTOCOL:
-            raise DistributedError(f"the store at {host}:{port} is of another version of ox",
-                                   where=f"rank {hello['rank']}", expected=f"ox {__version__}")  # fmt: skip
-        nonce, secret = secrets.token_hex(16), store.token()
-        words = {**hello, "nonce": nonce, "remaining": max(0.0, until - monotonic())}
-        connection.sendall(store.frame(words, secret, b"hello", str(greeting["nonce"])))
-        reply = _receive(connection, secret, nonce)
-        if reply is None and greeting.get("failed"):
-            raise NoStore("a store of an earlier attempt")
-        if reply is None:
-            raise DistributedError(
-                f"the store at {host}:{port} has another token", where=f"rank {hello['rank']}",
-                hint=f"the environment variable {store.TOKEN} must be the same on all ranks",
-            )  # fmt: skip
-        if "refused" in reply:
-            raise NoStore(f"a store of ox, but {reply['refused']}")
-    except BaseException as error:
-        connection.close()
-        if isinstance(error, ValueError):
-            raise NoStore("something that is no store of ox") from error
-        raise
-    return connection
-
-
-def _receive(connection: socket.socket, secret: bytes | None = None, nonce: str = "") -> Any:
-    """The next frame; None if it should prove that the store knows the `secret`, and does not."""
-    body = _read(connection, int.from_bytes(_read(connection, 4), "big"))
-    if secret is None:
-        return store.content(body)
-    proof, body = body[: store.MAC], body[store.MAC :]
-    return store.content(body) if hmac.compare_digest(proof, store.mac(secret, b"reply", nonce, body)) else None
-
-
-def _read(connection: socket.socket, count: int) -> bytes:
-    if count > store.FRAME:
-        raise ValueError("a frame of this length is none of ours")
-    data = b""
-    while len(data) < count:
-        part = connection.recv(count - len(data))
-        if not part:
-            raise ConnectionResetError("the connection has ended")
-        data += part
-    return data
-
-
 def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, until: float) -> None:
     """Waits until the store says that all ranks have come. Raises the DistributedError that it says otherwise."""
     connection.settimeout(
         min(max(0.0, until - monotonic()), store.LONGEST) + REPLY_TIMEOUT
     )  # the store watches the time limit
     try:
-        news = _receive(connection)
+        news = receive(connection)
     except (OSError, ValueError) as error:
         connection.close()
         raise DistributedError(
@@ -307,6 +312,7 @@ def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, un
             hint="the output of rank 0 says why",
         ) from error  # fmt: skip
     connection.settimeout(None)
+    places[:] = news.get("places", [])
     if "error" in news:
         connection.close()
         failure = news["error"]
@@ -338,9 +344,8 @@ def _watch(connection: socket.socket, rank: int) -> None:
     """Ends this rank when the store says that another has ended, or when the store has gone. Returns when all others
     have ended well."""
     try:
-        news = _receive(connection)
+        news = receive(connection)
         if "alone" in news:
-            connection.detach()  # it ends with the process: MPI talks to the store until then
             return
         how, code = f"rank {news['ended']} {news['how']}", int(news["code"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -10,9 +10,10 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from time import perf_counter, sleep
+from time import perf_counter, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
+from ox.distributed import heartbeat
 from ox.errors import DistributedError
 
 if TYPE_CHECKING:
@@ -51,15 +52,20 @@ class Work:
         """
         limit = seconds(timeout) if timeout is not None else self._group.timeout
         began, tries = perf_counter(), 0
-        while not self.advance():
-            tries += 1
-            if tries < SPINS:
-                OFFER()
-                continue
-            waited = perf_counter() - began
-            if self.check_ranks(waited, limit):
-                break
-            sleep(min(max(waited / 10, PAUSES[0]), PAUSES[1]))
+        try:
+            while not self.advance():
+                tries += 1
+                if tries < SPINS:
+                    OFFER()
+                    continue
+                waited = perf_counter() - began
+                if self.check_ranks(waited, limit):
+                    break
+                if waited > SLOW:
+                    heartbeat.begin_wait(id(self), began, self._text)
+                sleep(min(max(waited / 10, PAUSES[0]), PAUSES[1]))
+        finally:
+            heartbeat.end_wait(id(self))
         if self._error is not None:
             raise self._error
         if self._notified and self._group.monitor is not None:
@@ -147,6 +153,7 @@ class ProgressThread:
         self._lock = threading.Lock()
         self._works: list[Work] = []
         self._thread: threading.Thread | None = None
+        self._polled = 0.0  # seconds of processor time of the earlier threads
 
     def add(self, work: Work) -> None:
         """Polls `work` until it is complete; holds a reference to its memory until then."""
@@ -160,11 +167,12 @@ class ProgressThread:
 
     def _run(self) -> None:
         while True:
+            heartbeat.note_polling(self._polled + thread_time())
             over = {id(work) for work in list(self._works) if work.advance()}
             with self._lock:
                 self._works = [work for work in self._works if id(work) not in over]
                 if not self._works:
-                    self._thread = None
+                    self._thread, self._polled = None, self._polled + thread_time()
                     return
                 first = self._works[0]
             waited = perf_counter() - first._began

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -180,8 +179,7 @@ def abort(code: int = 1) -> None:
 
     sys.stdout.flush()
     sys.stderr.flush()
-    if init.FOLDER in os.environ:  # MPI ends this process before the launcher could ask it
-        init.write_once(Path(os.environ[init.FOLDER]), f"ended.{init.launch().rank}", f"exit code {code}")
+    init.tell_launcher(ended=code, text=f"exit code {code}")  # MPI may end this process with another code
     if mpi.started():
         mpi.abort(code)
     os._exit(code)  # torchrun ends the others
@@ -222,7 +220,7 @@ def _notify_exit(text: str) -> None:
 
 
 def _at_exit() -> None:
-    from ox.distributed import mpi
+    from ox.distributed import mpi, rendezvous
 
     if not mpi.started():
         return
@@ -239,6 +237,7 @@ def _at_exit() -> None:
         if monotonic() > until:
             abort(1)
         sleep(0.002)
+    rendezvous.leave()
     mpi.end()
 
 

@@ -148,6 +148,6 @@ def test_mpi_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "two processes connected" in lines_of(doctor.report())["mpi"]
     assert "exit code 1" in launcher.check_connection("false")
-    assert "FileNotFoundError" in launcher.check_connection("/nowhere/mpiexec")
+    assert "FileNotFoundError" in launcher.check_connection("/nowhere/python")
     monkeypatch.setattr(doctor.util, "find_spec", lambda name: None)
     assert 'pip install "ox-onnx[mpi]"' in doctor._mpi()

@@ -38,13 +38,16 @@ def trains(parser_of: Callable[..., Any]) -> Callable[[list[str]], dict[str, Any
 
 
 def test_an_mpi_job_has_a_rank_for_each_slot(deploy: Path, trains: Callable[[list[str]], dict[str, Any]]) -> None:
-    spec = yaml.safe_load((deploy / "mpijob.yaml").read_text())["spec"]
+    job = yaml.safe_load((deploy / "mpijob.yaml").read_text())
+    spec, name = job["spec"], job["metadata"]["name"]
     assert spec["mpiImplementation"] == "MPICH"  # the one of the extra `mpi`
     parts = {name: part["template"]["spec"]["containers"][0] for name, part in spec["mpiReplicaSpecs"].items()}
     program, flag, ranks, ox, command, *arguments = parts["Launcher"]["command"]
     assert (program, flag, ox, command) == ("mpiexec", "-n", "ox", "train")
     assert int(ranks) == spec["mpiReplicaSpecs"]["Worker"]["replicas"] * spec["slotsPerWorker"]
     assert trains(arguments)["out"] == Path(parts["Launcher"]["volumeMounts"][0]["mountPath"])
+    meeting = {item["name"]: item["value"] for item in parts["Launcher"]["env"]}
+    assert meeting["MASTER_ADDR"] == f"{name}-worker-0.{name}" and meeting["MASTER_PORT"].isdigit()
     assert parts["Launcher"]["image"] == parts["Worker"]["image"]
     assert parts["Launcher"]["volumeMounts"] == parts["Worker"]["volumeMounts"]
 

@@ -11,7 +11,7 @@ import pytest
 from ranks import HEAD, needs_mpi, run
 
 import ox.distributed as dist
-from ox.distributed import init
+from ox.distributed import environment
 from ox.distributed.objects import decode, encode
 from ox.errors import ArgumentError, DistributedError, LoadError
 
@@ -211,15 +211,15 @@ def test_without_a_group_every_call_says_so() -> None:
 
 
 def test_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in init._NUMBERS:
+    for name in environment._NUMBERS:
         monkeypatch.delenv(name, raising=False)
-    assert init.launch() == init.Launch("nobody")
+    assert environment.launch() == environment.Launch("nobody")
     for name, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    assert init.launch() == init.Launch("torchrun", 3, 8, 1, 2)
+    assert environment.launch() == environment.Launch("torchrun", 3, 8, 1, 2)
     for name, value in {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert init.launch() == init.Launch("mpi", 1, 2, 0, 1)
+    assert environment.launch() == environment.Launch("mpi", 1, 2, 0, 1)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x02", encode([1, 2])[:-1], encode({"a": b"xyz"})[:-1], b"\x04" + b"\0" * 7

@@ -13,15 +13,15 @@ import pytest
 from ranks import THREADS, needs_mpi
 
 from ox.devices import machine
+from ox.distributed import hosts, launcher, mpi, node
 from ox.distributed import init as distributed_init
-from ox.distributed import launcher, mpi
 from ox.distributed.launcher import Plan
 from ox.errors import ArgumentError, DeviceError
 
 PAGE = """
 import os, signal, sys, time
 import ox, ox.distributed as dist
-rank = int(os.environ["PMI_RANK"])
+rank = int(os.environ["RANK"])
 {before}
 dist.init_process_group()
 {after}
@@ -51,6 +51,14 @@ def finished(process: subprocess.Popen[str], limit: float = 600) -> tuple[int, s
     return process.returncode, out
 
 
+def is_running(pid: int) -> bool:
+    """A zombie does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def launched(folder: Path, *words: str) -> tuple[int, str]:
     return finished(begin(folder, *words))
 
@@ -60,9 +68,8 @@ def test_a_page_with_its_arguments(tmp_path: Path) -> None:
     page(tmp_path, after="print('threads', ox.get_num_threads(), os.environ['OMP_NUM_THREADS'])")
     code, out = launched(tmp_path, "--nproc", "2", "--label", "--", "page.py", "--lr", "0.1")
     assert code == 0, out
-    # mpiexec lets lines of several ranks run into each other
     assert "[0] " in out and "[1] " in out and out.count(" of 2 is done") == 2 and "--lr 0.1" in out, out
-    assert not list(tmp_path.glob(".ox-launch-*"))
+    assert {path.name for path in tmp_path.iterdir()} == {"page.py"}
 
 
 @pytest.mark.slow
@@ -114,8 +121,8 @@ def test_how_a_rank_ends_is_how_all_end(before: str, after: str, code: int, said
 def test_a_rank_that_has_nothing_to_do_may_end_early(tmp_path: Path) -> None:
     """However long the others take: longer than what a death leaves them."""
     (tmp_path / "page.py").write_text(
-        "import os, sys, time\nif os.environ['PMI_RANK'] == '1': sys.exit()\n"
-        f"time.sleep({launcher.FAILURE_TIMEOUT + 2})\nprint('rank 0 is done')"
+        "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit()\n"
+        f"time.sleep({node.FAILURE_TIMEOUT + 2})\nprint('rank 0 is done')"
     )
     code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
     assert code == 0 and out == "rank 0 is done\n", (code, out)
@@ -142,9 +149,9 @@ def test_the_ranks_do_not_outlive_a_killed_launch(tmp_path: Path) -> None:
     process.kill()
     finished(process)
     until = time.monotonic() + 120
-    while any(launcher._is_running(pid) for pid in pids) and time.monotonic() < until:
+    while any(is_running(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not [pid for pid in pids if launcher._is_running(pid)]
+    assert not [pid for pid in pids if is_running(pid)]
 
 
 @needs_mpi
@@ -206,6 +213,10 @@ def test_a_wrong_command_line_starts_nothing(tmp_path: Path) -> None:
     for words, expected, said in (
         (("--nproc", "2", "--", "nowhere.py"), 1, "there is no script nowhere.py"),
         (("--nproc", "0", "--", "-m", "x"), 2, "expected at least 1"),
+        (("--nnodes", "4:1", "--", "-m", "x"), 1, "--nnodes is at least 1"),
+        (("--nnodes", "two", "--", "-m", "x"), 1, "--nnodes is a number or a range"),
+        (("--nnodes", "2", "--", "-m", "x"), 1, "expected --rdzv-endpoint HOST:PORT"),
+        (("--rdzv-endpoint", "a:b", "--", "-m", "x"), 1, "expected HOST:PORT"),
         (("--hostfile", "hosts", "--", "-m", "x"), 1, "there is no host file hosts"),
     ):
         code, out = launched(tmp_path, *words)
@@ -232,14 +243,7 @@ def test_without_mpi_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_plan_that_cannot_be() -> None:
     with pytest.raises(ArgumentError, match="nothing to launch"):
-        launcher._check(Plan([]))
-
-
-def test_the_first_word_of_a_rank_counts(tmp_path: Path) -> None:
-    distributed_init.write_once(tmp_path, "ended.0", "exit code 3")
-    distributed_init.write_once(tmp_path, "ended.0", "killed")
-    assert (tmp_path / "ended.0").read_text() == "exit code 3" and len(list(tmp_path.iterdir())) == 1
-    distributed_init.write_once(tmp_path / "gone", "ended.0", "killed")
+        launcher.check(Plan([]))
 
 
 TORCHRUN = """
@@ -290,53 +294,6 @@ def test_nccl_without_a_gpu_says_what_to_write(tmp_path: Path) -> None:
     assert 'dist.init_process_group("nccl")' in out, "the line of the script"
 
 
-def test_the_master_is_the_first_host(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("# ours\n\nnode7:8  # eight\nnode8:8\n")
-    found = launcher._master(tmp_path / "hosts")
-    assert found["MASTER_ADDR"] == "node7" and found["MASTER_PORT"].isdigit()
-
-
-@pytest.mark.slow
-@needs_mpi
-def test_a_killed_launch_leaves_nothing_for_ever(tmp_path: Path) -> None:
-    """The next launch removes its folder, and not that of one that goes on."""
-    page(tmp_path, after="import time; print('ready', flush=True); time.sleep(60)")
-    processes = [begin(tmp_path, "--nproc", "2", "--", "page.py") for _ in range(2)]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            while "ready" not in process.stdout.readline():
-                assert process.poll() is None
-        assert len(list(tmp_path.glob(".ox-launch-*"))) == 2
-        processes[0].kill()
-        processes[0].wait()
-        page(tmp_path)
-        code, out = launched(tmp_path, "--nproc", "1", "--", "page.py")
-        assert code == 0, out
-        assert len(list(tmp_path.glob(".ox-launch-*"))) == 1
-        processes[1].terminate()
-        finished(processes[1])
-        assert not list(tmp_path.glob(".ox-launch-*"))
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-def test_folders_of_killed_mpiexecs(tmp_path: Path) -> None:
-    here = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19]
-    names = {
-        f"ox-7-{os.getpid()}-{here}": True, f"ox-7-{os.getpid()}-{int(here) + 1}": False,  # a number used again
-        "ox-7-4194305-1": False, "ox-7-x-1": True, "ox-8-4194305-1": True, "ox-7-4194305-2": True,
-    }  # fmt: skip
-    for name in names:
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (1e9, 1e9))
-    os.utime(tmp_path / "ox-7-4194305-2")  # new: perhaps of another container
-    distributed_init._remove_abandoned(tmp_path / "ox-7-1-1")
-    assert {name: (tmp_path / name).is_dir() for name in names} == names
-
-
 @pytest.mark.slow_after(1)
 @needs_mpi
 @pytest.mark.parametrize(
@@ -352,7 +309,6 @@ def test_host_files_that_name_none(tmp_path: Path, text: str, said: str) -> None
     code, out = launched(tmp_path, "--hostfile", "hosts", "--", "page.py")
     assert (code, "signal" in out) == (1, False), out
     assert said in out
-    assert not list(tmp_path.glob(".ox-launch-*"))
 
 
 @needs_mpi
@@ -363,3 +319,19 @@ def test_a_killed_rank_without_a_banner(tmp_path: Path) -> None:
     assert "rank 1: killed by signal 9" in out
     assert "BAD TERMINATION" not in out
     assert "====" not in out
+
+
+def test_hosts_with_their_ranks(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("# ours\n\nnode7:8  # eight\nnode8\n10.0.0.1:2 ifname=eth1\n")
+    found = hosts.read(tmp_path / "hosts")
+    assert found == [("node7", 8), ("node8", 1), ("10.0.0.1", 2)]
+    assert hosts.divide(found, None) == found
+    assert hosts.divide(found, 9) == found[:2] and hosts.divide(found, 3) == [("node7", 3)]
+    with pytest.raises(ArgumentError, match="the host file has 11 slots"):
+        hosts.divide(found, 12)
+
+
+def test_endpoints() -> None:
+    assert launcher.parse_endpoint("node1:31") == ("node1", 31) and launcher.parse_endpoint("node1") == ("node1", 29400)
+    assert launcher.parse_endpoint("[::1]:31") == ("::1", 31)
+    assert launcher.parse_nodes("1:4") == (1, 4) and launcher.parse_nodes("2") == (2, 2)
