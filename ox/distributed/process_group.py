@@ -84,7 +84,9 @@ class ProcessGroup:
             raise self.backend_error(text, place, error) from error
 
     def close(self) -> None:
-        """Frees the communicators. All ranks of the group call it together."""
+        """Frees the communicators. All ranks of the group call it together, after their last operation."""
+        if self.monitor is not None:
+            self.monitor.receive()  # or MPI warns of messages that nobody took
         for backend in (self._control, self.backend):
             if backend is not None:
                 backend.close()

@@ -1,0 +1,301 @@
+"""`ox launch` on several nodes, which come and go, and ranks that hang."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import THREADS, needs_mpi
+from test_rendezvous import LAUNCHERS, free_port
+
+import ox
+from ox import tolerance
+from ox.distributed import frames
+
+pytestmark = needs_mpi
+LIMIT = 120
+
+TRAINS = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+import ox, ox.distributed as dist
+from ox import nn
+from ox.train import Interrupted, Trainer
+
+dist.init_process_group()
+rank, world = dist.get_rank(), dist.get_world_size()
+ox.manual_seed(0)
+r = np.random.default_rng(0)
+x = r.standard_normal((120, 6)).astype(np.float32)
+model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 2))
+
+def step(model, batch):
+    while trainer.progress.step >= 12 and not Path("go." + os.environ["OX_LAUNCH_ATTEMPT"]).exists():
+        time.sleep(0.02)  # a test lets this attempt go on
+    out = model(batch[0])
+    return nn.functional.cross_entropy(out, batch[1]), out
+
+trainer = Trainer(model, None, None, (x, (x.sum(1) > 0).astype(np.int64)), None, step=step, epochs=3, batch_size=10,
+                  checkpoint_every=0.001)
+Path(f"{os.environ['OX_LAUNCH_ATTEMPT']}.{rank}.{world}.{os.getpid()}.pid").touch()
+try:
+    trainer.fit("run", resume=True)
+except Interrupted as stop:
+    sys.exit(stop.exit_code)
+print("trained on", world, flush=True)
+dist.destroy_process_group()
+"""
+
+
+class Launch:
+    """An `ox launch`, and what it prints."""
+
+    def __init__(self, folder: Path, *words: object, env: dict[str, str] | None = None) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+        self.log = folder / f"log.{len(list(folder.glob('log.*')))}"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ox_cli", "launch", *map(str, words)], cwd=folder, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, env={**clean, **THREADS, **(env or {})},
+            )  # fmt: skip
+
+    @property
+    def out(self) -> str:
+        return self.log.read_text()
+
+    def code(self) -> int:
+        try:
+            return self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"hung for {LIMIT} s:\n{self.out[-4000:]}")
+
+
+@pytest.fixture
+def launches() -> Iterator[list[Launch]]:
+    """Launches that are killed at the end; their ranks end with them."""
+    begun: list[Launch] = []
+    yield begun
+    for launch in begun:
+        launch.process.kill()
+        launch.process.wait()
+
+
+def waited(folder: Path, pattern: str, count: int, launch: Launch) -> list[Path]:
+    """The files that are there as soon as there are so many."""
+    until = time.monotonic() + LIMIT
+    while len(found := sorted(folder.glob(pattern))) < count:
+        assert launch.process.poll() is None and time.monotonic() < until, launch.out[-4000:]
+        time.sleep(0.02)
+    return found
+
+
+def said(launch: Launch, text: str) -> None:
+    """Waits until a launch has printed it."""
+    until = time.monotonic() + LIMIT
+    while text not in launch.out:
+        assert time.monotonic() < until, launch.out[-4000:]
+        time.sleep(0.02)
+
+
+def with_store(folder: Path, *words: object) -> Launch:
+    """The launch that holds the store, once it does."""
+    launch = Launch(folder, *words)
+    host, port = str(words[words.index("--rdzv-endpoint") + 1]).split(":")
+    until = time.monotonic() + LIMIT
+    while True:
+        try:
+            socket.create_connection((host, int(port))).close()
+            return launch
+        except OSError:
+            assert time.monotonic() < until and launch.process.poll() is None, launch.out
+            time.sleep(0.05)
+
+
+def nodes(nnodes: str = "1:3", restarts: int = 2) -> tuple[object, ...]:
+    endpoint = f"127.0.0.1:{free_port()}"
+    return ("--nnodes", nnodes, "--nproc-per-node", 1, "--rdzv-endpoint", endpoint, "--max-restarts", restarts)
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    state = ox.load(folder / "run/checkpoints/last.safetensors")
+    assert state["progress"]["step"] == 18, "120 samples by 20, three times"
+    return {name: value.array for name, value in state["model"].items()}
+
+
+def undisturbed(folder: Path, launches: list[Launch]) -> dict[str, np.ndarray]:
+    """The weights of a run of two ranks."""
+    (folder / "alone").mkdir()
+    (folder / "alone" / "train.py").write_text(TRAINS)
+    (folder / "alone" / "go.1").touch()
+    launches.append(Launch(folder / "alone", "--nproc", 2, "--", "train.py"))
+    assert launches[-1].code() == 0, launches[-1].out
+    return weights(folder / "alone")
+
+
+@pytest.mark.slow
+def test_a_node_is_lost_and_another_comes(tmp_path: Path, launches: list[Launch]) -> None:
+    """The job shrinks, goes on from the checkpoint, grows again, and ends with the weights of an undisturbed run."""
+    expected = undisturbed(tmp_path, launches)
+    (tmp_path / "train.py").write_text(TRAINS)
+    words = (*nodes("1:2"), "--", "train.py")
+    store = with_store(tmp_path, *words)
+    launches.append(store)
+    lost = Launch(tmp_path, *words)
+    launches.append(lost)
+    waited(tmp_path, "1.*.2.*.pid", 2, store)
+    lost.process.kill()
+    waited(tmp_path, "2.0.1.*.pid", 1, store)
+    text = r"process \d+ on \S+ with rank 1 is lost: its connection has ended · restarting all ranks"
+    assert re.search(text, store.out) and "(1 of 2)" in store.out, store.out
+    new = Launch(tmp_path, *words)
+    launches.append(new)
+    said(store, "joins · continuing on more nodes")
+    time.sleep(0.5)  # now rank 0 has the signal, and stops after its step
+    (tmp_path / "go.3").touch()
+    (tmp_path / "go.2").touch()
+    assert store.code() == new.code() == 0, store.out + new.out
+    assert store.out.count("trained on 2") == new.out.count("trained on 2") == 1
+    for name, value in weights(tmp_path).items():
+        assert tolerance.compare(value, expected[name]).ok, name
+
+
+@pytest.mark.slow
+def test_a_node_that_is_asked_to_stop_leaves_the_job_to_the_others(tmp_path: Path, launches: list[Launch]) -> None:
+    (tmp_path / "train.py").write_text(TRAINS)
+    words = (*nodes("1:2", restarts=0), "--", "train.py")
+    store = with_store(tmp_path, *words)
+    launches.append(store)
+    other = Launch(tmp_path, *words)
+    launches.append(other)
+    waited(tmp_path, "1.*.2.*.pid", 2, store)
+    other.process.terminate()
+    time.sleep(0.3)
+    (tmp_path / "go.2").touch()
+    (tmp_path / "go.1").touch()
+    assert other.code() == 143 and store.code() == 0, store.out + other.out
+    assert "trained on 1" in store.out and "restarting" not in store.out
+
+
+@pytest.mark.slow
+def test_the_node_with_the_store_is_lost(tmp_path: Path, launches: list[Launch]) -> None:
+    """The other one ends its ranks and waits; the job goes on when the node comes back."""
+    (tmp_path / "train.py").write_text(TRAINS)
+    words = (*nodes("2", restarts=0), "--timeout", 60, "--", "train.py")
+    store = with_store(tmp_path, *words)
+    launches.append(store)
+    other = Launch(tmp_path, *words)
+    launches.append(other)
+    begun = waited(tmp_path, "1.*.2.*.pid", 2, store)
+    store.process.kill()
+    said(other, "has gone · waiting for it")
+    for path in begun:
+        path.unlink()
+    launches.append(Launch(tmp_path, *words))
+    waited(tmp_path, "1.*.2.*.pid", 2, other)
+    (tmp_path / "go.1").touch()
+    assert other.code() == 0 and launches[-1].code() == 0, other.out + launches[-1].out
+
+
+@pytest.mark.slow
+def test_the_node_with_the_store_does_not_come_back(tmp_path: Path, launches: list[Launch]) -> None:
+    (tmp_path / "train.py").write_text("import os, time; open(f'here.{os.getpid()}', 'w').close(); time.sleep(600)")
+    words = (*nodes("1:2", restarts=9), "--timeout", 3, "--", "train.py")
+    store = with_store(tmp_path, *words)
+    launches.append(store)
+    other = Launch(tmp_path, *words)
+    launches.append(other)
+    waited(tmp_path, "here.*", 2, store)
+    store.process.kill()
+    assert other.code() == 1 and "no coordinator of ox launch at 127.0.0.1" in other.out, other.out
+
+
+HANGS = """
+import os, signal, sys, threading, time
+import ox, ox.distributed as dist
+dist.init_process_group()
+rank, first = dist.get_rank(), os.environ["OX_LAUNCH_ATTEMPT"] == "1"
+x = ox.ones(3)
+dist.all_reduce(x)
+if rank == 1 and first:
+    {hangs}
+dist.all_reduce(x)
+print("done", flush=True)
+dist.destroy_process_group()
+"""
+STOPS = "os.kill(os.getpid(), signal.SIGSTOP)"
+DEADLOCK = "lock = threading.Lock(); lock.acquire(); lock.acquire()"
+BUSY = "until = time.monotonic() + 6\n    while time.monotonic() < until: pass"
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("hangs", "how"),
+    [(STOPS, r"no heartbeat for \d+ s"),
+     (DEADLOCK, r"no processor time used for \d+ s, while rank 0 waits in all_reduce float32 \[3\] sum")],
+    ids=["stopped", "deadlock"],
+)  # fmt: skip
+def test_a_rank_that_hangs_is_named_and_all_are_restarted(
+    hangs: str, how: str, tmp_path: Path, launches: list[Launch]
+) -> None:
+    (tmp_path / "script.py").write_text(HANGS.format(hangs=hangs))
+    words = ("--nproc", 2, "--max-restarts", 1, "--heartbeat-timeout", 3, "--", "script.py")
+    launch = Launch(tmp_path, *words)
+    launches.append(launch)
+    assert launch.code() == 0 and launch.out.count("done") == 2, launch.out
+    text = rf"rank 1 \(process \d+ on \S+\) hangs: {how} · restarting all ranks \(1 of 1\)"
+    assert re.search(text, launch.out), launch.out
+
+
+@pytest.mark.slow
+def test_without_restarts_a_rank_that_hangs_ends_all(tmp_path: Path, launches: list[Launch]) -> None:
+    (tmp_path / "script.py").write_text(HANGS.format(hangs=STOPS))
+    launch = Launch(tmp_path, "--nproc", 2, "--heartbeat-timeout", 3, "--", "script.py")
+    launches.append(launch)
+    assert launch.code() == 1 and "done" not in launch.out, launch.out
+    assert re.search(r"rank 1 \(process \d+ on \S+\) hangs: no heartbeat for \d+ s$", launch.out.strip()), launch.out
+
+
+@pytest.mark.slow
+def test_a_rank_that_computes_does_not_hang(tmp_path: Path, launches: list[Launch]) -> None:
+    (tmp_path / "script.py").write_text(HANGS.format(hangs=BUSY))
+    launch = Launch(tmp_path, "--nproc", 2, "--heartbeat-timeout", 3, "--", "script.py")
+    launches.append(launch)
+    assert launch.code() == 0 and launch.out.count("done") == 2, launch.out
+
+
+def test_nodes_that_do_not_belong_to_a_job(tmp_path: Path, launches: list[Launch]) -> None:
+    for name in ("train.py", "other.py"):
+        (tmp_path / name).write_text(f"import time; {name!r}; open('here', 'w').close(); time.sleep(600)")
+    where = nodes("1:2")
+    store = with_store(tmp_path, *where, "--", "train.py")
+    launches.append(store)
+    waited(tmp_path, "here", 1, store)
+    attempts = {
+        "another script": Launch(tmp_path, *where, "--", "other.py"),
+        "another --rdzv-id": Launch(tmp_path, *where, "--rdzv-id", "x", "--", "train.py"),
+        "another --nnodes": Launch(tmp_path, *where, "--nnodes", "1:3", "--", "train.py"),
+        "another token": Launch(tmp_path, *where, "--", "train.py", env={frames.TOKEN: "x"}),
+    }
+    launches += attempts.values()
+    for text, launch in attempts.items():
+        assert launch.code() == 1 and text in launch.out, launch.out
+    assert store.process.poll() is None
+    store.process.send_signal(signal.SIGINT)
+    assert store.code() == 130
+
+
+def test_too_few_nodes(tmp_path: Path, launches: list[Launch]) -> None:
+    (tmp_path / "train.py").touch()
+    launch = Launch(tmp_path, *nodes("2:3"), "--timeout", 1, "--", "train.py")
+    launches.append(launch)
+    assert launch.code() == 1 and "1 of at least 2 nodes are there after 1 s" in launch.out, launch.out
