@@ -10,6 +10,7 @@ import numpy as np
 from ox.call_site import line_at, users_place
 from ox.core.mode import MODE, cannot_record
 from ox.distributed.monitor import Monitor
+from ox.distributed.rendezvous import place_of
 from ox.distributed.work import PROGRESS_THREAD, SLOW, Work
 from ox.errors import DistributedError, RecordError
 
@@ -135,6 +136,9 @@ class ProcessGroup:
                 "batches or with model.join() around the loop",
             )  # fmt: skip
         missing = self.monitor.missing(number) if number else []
+        for name, where in ((f"rank {self.ranks[rank]}", place_of(self.ranks[rank])) for rank in missing):
+            if where:
+                said[name] = f"{where}; {said[name]}" if name in said else where
         gave_up = [] if missing else self.monitor.failed()
         if gave_up and waited < SLOW:  # this rank arrived after the others had given up
             what = f"{text}: {self.names(gave_up)} gave up before, in an operation that failed there"

@@ -43,7 +43,7 @@ EARLY_TIMEOUT = (0.5, 5.0)  # seconds in which a rank that ends before the meeti
 PMI = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
 HASHED_PORTS = range(20000, 30000)  # below those that systems give to outgoing connections
 
-places: list[str] = []  # of each rank, once all have met: "process 12 on host"
+_places: list[str] = []  # of each rank, once all have met
 _connection: list[socket.socket] = []  # to the store, from the meeting on
 
 
@@ -98,6 +98,11 @@ def _manager(here: Launch, hello: dict[str, Any], host: str, port: int, until: f
             os.environ.pop(name, None)
 
 
+def place_of(rank: int) -> str:
+    """Where a rank is: ``process 12 on node7``; empty if it is not known."""
+    return _places[rank] if rank < len(_places) else ""
+
+
 def leave() -> None:
     """Tells the store that the end of this rank is no failure."""
     for connection in _connection:
@@ -134,8 +139,9 @@ def address(env: Mapping[str, str], here: Launch) -> tuple[str, int]:
     if here.by == "ox":
         host, _, port = env[STORE].rpartition(":")
         return host, int(port)
-    if here.by == "mpi" and here.local_size == here.size and not (env.get("MASTER_ADDR") and env.get("MASTER_PORT")):
-        return "127.0.0.1", int(_hashed_port(*_mpiexec()))
+    named = env.get("MASTER_ADDR") and env.get("MASTER_PORT")
+    if here.by == "mpi" and here.local_size == here.size and not named and (mpiexec := _mpiexec()):
+        return "127.0.0.1", int(_hashed_port(*mpiexec))
     host, port = env.get("MASTER_ADDR") or _first_host(env.get("SLURM_STEP_NODELIST", "")), env.get("MASTER_PORT", "")
     of_torchrun = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     step = [env[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in env]
@@ -161,7 +167,7 @@ def _hashed_port(*words: str) -> str:
 
 def _mpiexec() -> tuple[str, ...]:
     """What distinguishes the mpiexec of this rank on its machine: number and start of its proxy, which started all
-    ranks. A shell may stand between."""
+    ranks; a shell may stand between. Empty if there is none: srun is the process manager of MPI, too."""
     number = os.getppid()
     try:
         while number > 1:
@@ -171,8 +177,8 @@ def _mpiexec() -> tuple[str, ...]:
                 return str(number), fields[19]
             number = int(fields[1])
     except OSError:  # a system without /proc
-        pass
-    return (str(os.getppid()),)
+        return (str(os.getppid()),)
+    return ()
 
 
 def _first_host(nodes: str) -> str:
@@ -312,7 +318,7 @@ def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, un
             hint="the output of rank 0 says why",
         ) from error  # fmt: skip
     connection.settimeout(None)
-    places[:] = news.get("places", [])
+    _places[:] = news.get("places", [])
     if "error" in news:
         connection.close()
         failure = news["error"]

@@ -290,7 +290,7 @@ class Store:
             hung = self.hung(now)
             if hung is not None and self.failure is None:
                 rank, how = hung
-                self._tell(rank, f"({self.members[rank].hello['place'][:TEXT]}) hangs: {how}", 1)
+                self._tell(rank, f"({self.members[rank].hello['place'][:TEXT]}) {how}", 1)
                 if self.on_hang is not None:
                     self.on_hang(rank, self.failure["what"])  # type: ignore[index]
 
@@ -301,12 +301,12 @@ class Store:
         there = {rank: member for rank, member in self.members.items() if not member.finalized}
         for rank, member in there.items():
             if now - member.beat > self.heartbeat:
-                return rank, f"no heartbeat for {now - member.beat:.0f} s"
+                return rank, f"hangs or is cut off: no heartbeat for {now - member.beat:.0f} s"
         waiting = {rank: member for rank, member in there.items() if member.waits > self.heartbeat}
         for other, its in waiting.items():
             for rank, member in there.items():
                 if not member.waits and member.idle > self.heartbeat:
-                    idle = f"no processor time used for {member.idle:.0f} s"
+                    idle = f"hangs: no processor time used for {member.idle:.0f} s"
                     return rank, f"{idle}, while rank {other} waits in {its.operation}"
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,7 @@ def test_a_rank_that_does_not_come_is_named_by_all_others(tmp_path: Path) -> Non
     assert [said.split(" within")[0] for said in errors(out)] == [
         "all_reduce float32 [3] sum: rank 2 did not arrive"
     ] * 3, out
+    assert len(re.findall(r"rank 2 +process \d+ on ", out)) == 3, out
     assert "waits in all_reduce float32 [3] sum" in out
 
 
@@ -151,15 +153,11 @@ def test_a_rank_that_ends_before_the_meeting_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_rank_that_never_meets_the_others_is_named(tmp_path: Path) -> None:
     code = (
-        "import os, time\nimport ox.distributed as dist\nif os.environ['PMI_RANK'] == '1':\n    time.sleep(8)\n"
+        "import os, time\nimport ox.distributed as dist\nif os.environ['PMI_RANK'] == '1':\n    time.sleep(5)\n"
         "dist.init_process_group(timeout=3)"
     )
     out = run(code, 3, tmp_path, bare=True, check=False, limit=300)
-    assert errors(out) == [
-        "rank 1 did not come to init_process_group within 3 s",
-        "rank 1 did not come to init_process_group within 3 s",
-        "ranks 0, 2 gave up waiting for rank 1 in init_process_group",
-    ], out
+    assert errors(out) == ["rank 1 did not come to init_process_group within 3 s"] * 3, out
 
 
 def alone(code: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -304,11 +304,16 @@ def test_addresses() -> None:
         rendezvous.address({}, rank)
 
 
-def test_addresses_of_mpiexec_and_of_ox_launch() -> None:
+def test_addresses_of_mpiexec_and_of_ox_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """mpiexec needs no address on one machine; on several, rank 0's is not known."""
     plain = {"MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
     here, spread = Launch("mpi", 1, 4, 1, 4), Launch("mpi", 1, 4, 1, 2)
-    host, port = rendezvous.address({}, here)
+    with pytest.raises(ArgumentError, match="meet at the machine of rank 0"):  # no mpiexec started this process
+        rendezvous.address({}, here)
+    step = {"SLURM_STEP_NODELIST": "a1", "SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0"}
+    assert rendezvous.address(step, here)[0] == "a1"
+    monkeypatch.setattr(rendezvous, "_mpiexec", lambda: ("7", "300"))
+    host, port = rendezvous.address(step, here)
     assert host == "127.0.0.1" and port in rendezvous.HASHED_PORTS and rendezvous.address({}, here)[1] == port
     assert rendezvous.address(plain, here) == rendezvous.address(plain, spread) == ("node7", 29500)
     with pytest.raises(ArgumentError, match="meet at the machine of rank 0"):

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from ranks import THREADS, needs_mpi
 
+from ox.distributed import frames
+
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 # Two hosts with a cable between them. All of it ends with the last process inside.
 HOSTS = """
@@ -62,7 +64,7 @@ def no_namespaces() -> str | None:
     return f"no network namespaces here: {done.stderr.strip()}" if done.returncode else None
 
 
-def on_two_hosts(folder: Path, after: str = "", cut: str = "") -> tuple[int, list[str]]:
+def on_two_hosts(folder: Path, after: str = "", cut: str = "", heartbeat: int = 60) -> tuple[int, list[str]]:
     """The exit code of the first rank that failed, and the output of each."""
     if (reason := no_namespaces()) is not None:
         pytest.skip(reason)
@@ -70,6 +72,7 @@ def on_two_hosts(folder: Path, after: str = "", cut: str = "") -> tuple[int, lis
     names = ("PMI", "MPI", "SLURM", "OMPI", "TORCHELASTIC")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(names)}
     meeting = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "PYTHON": sys.executable}
+    meeting[frames.HEARTBEAT] = str(heartbeat)
     done = subprocess.run(
         [*NAMESPACE, "sh", "-c", HOSTS.replace("CUT", cut)], cwd=folder, env={**clean, **THREADS, **meeting},
         timeout=300, check=False,
@@ -103,7 +106,9 @@ def test_a_cut_cable(tmp_path: Path) -> None:
     """Both sides end, long before the time limit of the group."""
     cut = "until test -e ready; do sleep 0.1; done; ip -n b link set wire-b down"
     began = time.monotonic()
-    code, outs = on_two_hosts(tmp_path, "dist.barrier(); open('ready', 'w').close(); time.sleep(100)", cut)
+    code, outs = on_two_hosts(
+        tmp_path, "dist.barrier(); open('ready', 'w').close(); time.sleep(100)", cut, heartbeat=10
+    )
     assert code == 1 and time.monotonic() - began < 80, outs
-    assert "ox: rank 1 ended without the end of the program; rank 0 ends, too" in outs[0]
+    assert "ox: rank 1 (process 1 on host-b) hangs or is cut off: no heartbeat for" in outs[0]
     assert "ox: the store of the ranks, at rank 0, has gone" in outs[1]
