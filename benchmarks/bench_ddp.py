@@ -53,7 +53,7 @@ def models(nn: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
         "mlp 784-512-512-10, batch 64": (mlp, (64, 784)),
         "mlp 784-2048-2048-10, batch 64": (wide, (64, 784)),
         "cnn 32-64, batch 32": (cnn, (32, 3, 32, 32)),
-        "transformer 4 x 256, batch 4 x 128": (Tokens, (4, 128, 256)),
+        "transformer 4 x 256, batch 8 x 128": (Tokens, (8, 128, 256)),
     }
 
 

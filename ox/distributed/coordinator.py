@@ -24,6 +24,9 @@ from ox.distributed.store import Store
 
 FINAL = (0, 2, 130, 143)  # exit codes without a restart: success, wrong usage, Ctrl-C, SIGTERM
 LAST_CALL = 5.0  # seconds for which the first attempt waits for more nodes than the least number
+FAILURE_TIMEOUT = 5.0  # seconds from the failure of a rank to SIGKILL of the others
+HUNG_TIMEOUT = 1.5  # the same for a rank that hangs: the others end by themselves after a second
+STOP_TIMEOUT = 60.0  # seconds between the signal to stop and SIGKILL
 GOODBYE = 10.0  # seconds in which the nodes leave at the end
 OS_EXIT = "exit code 1: ended by os._exit(0), without the end of the program"
 
@@ -206,11 +209,11 @@ class Coordinator:
         if code:
             self._fail(Cause(code, f"rank {rank}: {text}", is_printed=code < 128 and text != OS_EXIT))
 
-    def _fail(self, cause: Cause) -> None:
+    def _fail(self, cause: Cause, within: float = FAILURE_TIMEOUT) -> None:
         """The attempt has failed: the ranks that still run are killed after a while."""
         if self.cause is None and not self.change and self.stopped is None:
             self.cause = cause
-            self._send(self.members, stop=0)
+            self._send(self.members, stop=0, within=within)
 
     def _lost(self, node: Node, why: str) -> None:
         if node not in self.nodes:
@@ -235,7 +238,7 @@ class Coordinator:
                 self._dismiss()
             elif self.cause is None:
                 self.change = True
-                self._send([other for other in self.members if other is not node], stop=number)
+                self._send([other for other in self.members if other is not node], stop=number, within=STOP_TIMEOUT)
             return
         self._stop_job(number, node)
 
@@ -243,7 +246,7 @@ class Coordinator:
         """Stops all ranks by a signal, those of the `sender` excepted, which has done it."""
         if self.stopped is None:
             self.stopped = number
-            self._send([node for node in self.members if node is not sender], stop=number)
+            self._send([node for node in self.members if node is not sender], stop=number, within=STOP_TIMEOUT)
         if self.store is None:
             self._finish(Outcome(128 + number))
 
@@ -280,7 +283,7 @@ class Coordinator:
             if spare and len(self.members) < most and self.cause is None and not self.change and self.stopped is None:
                 self.change = True
                 self._send(self.nodes, say=f"{spare[0].hello['place']} joins · continuing on more nodes")
-                self._send(self.members, stop=int(signal.SIGTERM))
+                self._send(self.members, stop=int(signal.SIGTERM), within=STOP_TIMEOUT)
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -300,7 +303,7 @@ class Coordinator:
             first += node.size
         self.store = Store(
             first, frames.token(), str(self.attempt), self.job.heartbeat,
-            lambda rank, text: self._fail(Cause(1, text)),
+            lambda rank, text: self._fail(Cause(1, text), HUNG_TIMEOUT),
         )  # fmt: skip
         head = self.members[0].hello
         for number, node in enumerate(self.members):

@@ -16,11 +16,10 @@ from typing import Any
 
 from ox.distributed import frames
 from ox.distributed.client import NoStore, connect
+from ox.distributed.coordinator import STOP_TIMEOUT
 from ox.distributed.node_ranks import NodeRanks
 from ox.errors import DistributedError
 
-STOP_TIMEOUT = 60.0  # seconds between the signal to stop and SIGKILL
-FAILURE_TIMEOUT = 5.0  # seconds from the failure of a rank to SIGKILL of the others
 POLL = 0.05  # seconds between two looks at the ranks
 
 
@@ -134,7 +133,7 @@ class Node:
             number = int(message["stop"])
             if number and self._stopped is None:
                 self._ranks.signal(number)
-            self._deadline = monotonic() + (STOP_TIMEOUT if number else FAILURE_TIMEOUT)
+            self._deadline = monotonic() + float(message["within"])
 
     def _handle_signals(self, coordinator: Connection) -> None:
         """Forwards the first signal to the ranks and tells the coordinator; the second kills the ranks."""

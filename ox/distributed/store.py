@@ -68,7 +68,8 @@ class Member:
     hello: dict[str, Any]
     writer: asyncio.StreamWriter
     finalized: bool = False  # it has left MPI, so its end is no failure
-    beat: float = 0.0  # when its last heartbeat came
+    beat: float = 0.0  # when its last heartbeat came, or when all ranks had come
+    starts: bool = True  # it has sent no heartbeat yet: MPI starts
     idle: float = 0.0  # for how many seconds it had used no processor time then
     waits: float = 0.0  # for how many seconds it had waited in an operation
     operation: str = ""
@@ -274,7 +275,7 @@ class Store:
         if "left" in beat:
             member.finalized = True
             return
-        member.beat = monotonic()
+        member.beat, member.starts = monotonic(), False
         member.idle, member.waits = float(beat["idle"]), float(beat["waits"])
         member.operation = str(beat["operation"])[:TEXT]
 
@@ -300,7 +301,7 @@ class Store:
         Either it has sent no heartbeat, or it uses no processor time while another rank waits for it."""
         there = {rank: member for rank, member in self.members.items() if not member.finalized}
         for rank, member in there.items():
-            if now - member.beat > self.heartbeat:
+            if now - member.beat > (max(self.heartbeat, member.hello["limit"]) if member.starts else self.heartbeat):
                 return rank, f"hangs or is cut off: no heartbeat for {now - member.beat:.0f} s"
         waiting = {rank: member for rank, member in there.items() if member.waits > self.heartbeat}
         for other, its in waiting.items():

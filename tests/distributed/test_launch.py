@@ -13,7 +13,7 @@ import pytest
 from ranks import THREADS, needs_mpi
 
 from ox.devices import machine
-from ox.distributed import hosts, launcher, mpi, node
+from ox.distributed import coordinator, hosts, launcher, mpi
 from ox.distributed import init as distributed_init
 from ox.distributed.launcher import Plan
 from ox.errors import ArgumentError, DeviceError
@@ -122,7 +122,7 @@ def test_a_rank_that_has_nothing_to_do_may_end_early(tmp_path: Path) -> None:
     """However long the others take: longer than what a death leaves them."""
     (tmp_path / "page.py").write_text(
         "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit()\n"
-        f"time.sleep({node.FAILURE_TIMEOUT + 2})\nprint('rank 0 is done')"
+        f"time.sleep({coordinator.FAILURE_TIMEOUT + 2})\nprint('rank 0 is done')"
     )
     code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
     assert code == 0 and out == "rank 0 is done\n", (code, out)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from ranks import THREADS, needs_mpi
 
-from ox.distributed import environment, frames, pmi, rendezvous, store
+from ox.distributed import environment, frames, heartbeat, pmi, rendezvous, store
 from ox.distributed.environment import Launch
 from ox.errors import ArgumentError
 
@@ -413,3 +413,44 @@ def test_a_hello_that_is_none() -> None:
         for bad in (None, [], True if name == "rank" else float("nan"), b""):
             with pytest.raises(ValueError, match="no rank sends"):
                 store.check_hello(hello | {name: bad})
+
+
+def test_who_hangs() -> None:
+    hello = rendezvous._hello(1, 2, 60.0, 1.0)
+    made = store.Store(3, b"", heartbeat=10.0)
+    zero, one, two = (store.Member(hello, None, beat=100.0, starts=False) for _ in range(3))  # type: ignore[arg-type]
+    made.members = {0: zero, 1: one, 2: two}
+    assert made.hung(109.0) is None
+    assert made.hung(111.0) == (0, "hangs or is cut off: no heartbeat for 11 s")
+    zero.beat = two.beat = 111.0
+    one.finalized = True  # it has left
+    assert made.hung(112.0) is None
+    one.finalized, one.starts = False, True  # MPI starts, which has the time limit of the meeting
+    zero.beat = two.beat = 155.0
+    assert made.hung(159.0) is None and made.hung(161.0) == (1, "hangs or is cut off: no heartbeat for 61 s")
+    for member in (zero, one, two):
+        member.beat, member.starts = 200.0, False
+    one.idle = 30.0
+    assert made.hung(201.0) is None  # nobody waits for it
+    zero.waits, zero.operation = 20.0, "barrier"
+    assert made.hung(201.0) == (1, "hangs: no processor time used for 30 s, while rank 0 waits in barrier")
+    one.waits = 5.0  # it waits, too
+    assert made.hung(201.0) is None
+
+
+def test_what_a_heartbeat_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        monkeypatch.setenv(frames.HEARTBEAT, "0")  # no thread
+        beat = heartbeat.Heartbeat(near)
+    beat._pause, beat._since, used = 0.001, time.perf_counter() - 5, beat._used
+    monkeypatch.setattr(beat, "_processor_time", lambda: used)
+    assert 5 <= beat.state()["idle"] < 65 and beat.state()["waits"] == 0
+    heartbeat.begin_wait(1, time.perf_counter() - 3, "barrier")
+    heartbeat.begin_wait(2, time.perf_counter() - 1, "send")
+    state = beat.state()
+    heartbeat.end_wait(1)
+    heartbeat.end_wait(2)
+    assert 3 <= state["waits"] < 63 and state["operation"] == "barrier"
+    monkeypatch.setattr(beat, "_processor_time", lambda: used + 1)
+    assert beat.state()["idle"] == 0
