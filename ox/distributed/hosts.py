@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from time import sleep
 
-from ox.distributed import frames, launcher, mpi
+from ox.distributed import frames, launcher, mpi, ports
 from ox.distributed.coordinator import GOODBYE, Coordinator
 from ox.distributed.node import Node, NodePlan, collect_signals
 from ox.errors import ArgumentError, DeviceError
@@ -81,7 +81,7 @@ def run(plan: launcher.Plan, path: Path, report: Callable[[str], None]) -> int:
     os.environ.setdefault(frames.TOKEN, secrets.token_hex(16))
     alone = all(host in LOCAL for host, _ in shares)
     address = "127.0.0.1" if alone else socket.gethostname()
-    coordinator = launcher.serve(plan, launcher.local_listener() if alone else launcher.open_port(address, 0))
+    coordinator = launcher.serve(plan, ports.listen(address, 0))
     coordinator.report = report
     line = [mpiexec()]
     for host, ranks in shares:

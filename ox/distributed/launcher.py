@@ -11,13 +11,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
 
 from ox._version import __version__
 from ox.devices import machine
-from ox.distributed import frames, mpi
+from ox.distributed import frames, mpi, ports
 from ox.distributed.client import receive
 from ox.distributed.coordinator import GOODBYE, Coordinator, Job
 from ox.distributed.init import START_TIMEOUT
@@ -83,7 +82,7 @@ def run(plan: Plan, report: Callable[[str], None]) -> int:
         report(f"{ranks} processes on {cores} core{'s' * (cores != 1)}: they share the cores")
     if plan.endpoint is None:
         os.environ.setdefault(frames.TOKEN, secrets.token_hex(16))  # other users of this machine do not know it
-    listener = local_listener() if plan.endpoint is None else endpoint_listener(*plan.endpoint)
+    listener = ports.listen("127.0.0.1", 0) if plan.endpoint is None else endpoint_listener(*plan.endpoint)
     coordinator = None if listener is None else serve(plan, listener)
     address = plan.endpoint or ("127.0.0.1", coordinator.port)  # type: ignore[union-attr]
     node = NodePlan(
@@ -110,11 +109,6 @@ def serve(plan: Plan, listener: socket.socket) -> Coordinator:
     return coordinator
 
 
-def local_listener() -> socket.socket:
-    """A port that only this machine can reach."""
-    return socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
-
-
 def endpoint_listener(host: str, port: int) -> socket.socket | None:
     """The open port of an endpoint; None if it is on another machine, or a node on this machine has opened it.
 
@@ -122,9 +116,9 @@ def endpoint_listener(host: str, port: int) -> socket.socket | None:
         DistributedError: something else uses the port.
     """
     until = monotonic() + GOODBYE + 1.0  # the store of an earlier job may give up the port
-    while _is_local(host):
+    while ports.is_local(host):
         try:
-            return open_port(host, port)
+            return ports.listen(host, port)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise DistributedError(f"the port {port} of --rdzv-endpoint cannot be opened", where="ox launch",
@@ -137,40 +131,6 @@ def endpoint_listener(host: str, port: int) -> socket.socket | None:
                                        hint="another port, the same on all nodes") from error  # fmt: skip
         sleep(0.2)
     return None
-
-
-def open_port(host: str, port: int) -> socket.socket:
-    """Listens on a loopback address, or else on all addresses of this machine."""
-    backlog = socket.SOMAXCONN
-    if _is_loopback(host):
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=backlog)
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=backlog)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_local(host: str) -> bool:
-    """Whether a host is this machine: its address can be bound."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:  # a name that is not known yet, perhaps
-        return False
-    for family, kind, _, _, address in found:
-        try:
-            with socket.socket(family, kind) as probe:
-                probe.bind((address[0], 0))
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def _greeting(host: str, port: int) -> dict[str, object]:

@@ -20,14 +20,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
 
 from ox._version import __version__
-from ox.distributed import frames, store
+from ox.distributed import frames, ports, store
 from ox.distributed.client import REPLY_TIMEOUT, NoStore, connect, receive
 from ox.distributed.environment import ATTEMPT, Launch
 from ox.distributed.heartbeat import Heartbeat
@@ -63,7 +62,7 @@ def met(here: Launch, limit: float, age: float) -> Iterator[None]:
     hello = _hello(rank, here.size, limit, age)
     if rank == 0 and here.by != "ox":
         _start_store(host, port, hello)
-        host = "127.0.0.1" if not _is_loopback(host) else host
+        host = "127.0.0.1" if not ports.is_loopback(host) else host
     connection = _join(hello, host, port, limit, until)
     _wait_for_all(connection, rank, host, port, until)
     _connection[:] = [connection]
@@ -119,7 +118,7 @@ def tell_early_exit(here: Launch) -> None:
         hello = _hello(here.rank, here.size, EARLY_TIMEOUT[failed], 0.0) | {"ended": "ended without a call of it"}
         if here.rank == 0:
             _start_store(host, port, hello)
-            host = "127.0.0.1" if not _is_loopback(host) else host
+            host = "127.0.0.1" if not ports.is_loopback(host) else host
         _join(hello, host, port, EARLY_TIMEOUT[failed], until).close()
         sleep(GRACE if failed else 0.0)  # mpiexec ends the others when it sees the end of this rank
 
@@ -187,15 +186,6 @@ def _first_host(nodes: str) -> str:
     return "" if found is None else "".join(part or "" for part in found.groups())
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether all ranks are meant to be on this machine. A host name counts as no, for many systems give their own
-    name an address of the loopback."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 # -- rank 0 ------------------------------------------------------------------------------------------------------
 
 
@@ -216,12 +206,7 @@ def _listener(host: str, port: int, hello: dict[str, Any]) -> socket.socket:
     backlog = min(hello["size"] + store.SPARE, socket.SOMAXCONN)
     while True:
         try:
-            if _is_loopback(host):
-                family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-                return socket.create_server((host, port), family=family, backlog=backlog)
-            if socket.has_dualstack_ipv6():
-                return socket.create_server(("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
-            return socket.create_server(("", port), backlog=backlog)
+            return ports.listen(host, port, backlog)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 problem = _occupant(host, port, hello)
@@ -237,7 +222,7 @@ def _occupant(host: str, port: int, hello: dict[str, Any]) -> DistributedError:
     used = f"port {port} is in use"
     extra: dict[str, str] = {}
     try:
-        here = host if _is_loopback(host) else "127.0.0.1"
+        here = host if ports.is_loopback(host) else "127.0.0.1"
         until = monotonic() + min(REPLY_TIMEOUT, hello["limit"])
         connection = connect(here, port, hello, until, f"rank {hello['rank']}")
     except NoStore as error:

@@ -32,7 +32,8 @@ class Share:
     def __str__(self) -> str:
         parts = "" if self.batched else f" × batch size {self.batch_size}"
         total = f"{self.unit * self.accumulate} {'batches' if self.batched else 'samples'}"
-        return f"{total}: {self.processes} processes{parts} × accumulate {self.accumulate}"
+        count = f"{self.processes} process{'es' * (self.processes > 1)}"
+        return f"{total}: {count}{parts} × accumulate {self.accumulate}"
 
 
 def share(options: TrainConfig, begun: int, now: int, batched: bool = False, one_batch: bool = False) -> Share:

@@ -150,7 +150,7 @@ def test_another_number_of_processes(begun: int, now: int, tmp_path: Path) -> No
     trained(tmp_path, "clouds.py", "--nproc", begun, STOP="8", code=143)
     folder = tmp_path / "runs" / "clouds-0001"
     out = trained(tmp_path, "--resume", folder, "--nproc", now)
-    each = {(2, 1): "40 samples: 1 processes × batch size 20 × accumulate 2",
+    each = {(2, 1): "40 samples: 1 process × batch size 20 × accumulate 2",
             (1, 2): "20 samples: 2 processes × batch size 10 × accumulate 1"}[begun, now]  # fmt: skip
     assert f"processes: {begun} before, {now} now; a step stays {each}" in out, out
     assert_close(folder, tmp_path / "whole" / "clouds-0001")
