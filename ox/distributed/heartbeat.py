@@ -53,8 +53,8 @@ class Heartbeat:
     def _run(self) -> None:
         with suppress(OSError):  # the store has gone, which another thread reports
             while True:
-                time.sleep(self._pause)
                 self._connection.sendall(frames.frame(self.state()))
+                time.sleep(self._pause)
 
     def state(self) -> dict[str, Any]:
         """What is sent: seconds without use of a processor, and the longest wait in an operation."""

@@ -156,7 +156,7 @@ class Node:
             coordinator.send(
                 attempt=ranks.attempt, ended=end.rank, code=end.code, text=end.text[: frames.TEXT], exited=end.exited
             )
-        if ranks.run != self._told_run:
+        if ranks.run is not None and ranks.run != self._told_run:
             self._told_run = ranks.run
             coordinator.send(run=ranks.run)
         if not ranks.running:

@@ -284,9 +284,9 @@ class Store:
         while self.failure is None:
             await asyncio.sleep(CHECKS)
             now = monotonic()
-            if now - checked > 3 * CHECKS:  # this process itself was stopped: heartbeats may wait to be read
+            if (late := now - checked - CHECKS) > CHECKS:  # this process was stopped: heartbeats may wait to be read
                 for member in self.members.values():
-                    member.beat = now
+                    member.beat += late
             checked = now
             hung = self.hung(now)
             if hung is not None and self.failure is None:

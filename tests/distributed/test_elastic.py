@@ -234,10 +234,10 @@ dist.destroy_process_group()
 """
 STOPS = "os.kill(os.getpid(), signal.SIGSTOP)"
 DEADLOCK = "lock = threading.Lock(); lock.acquire(); lock.acquire()"
-BUSY = "until = time.monotonic() + 6\n    while time.monotonic() < until: pass"
+BUSY = "until = time.monotonic() + 8\n    while time.monotonic() < until: pass"
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hangs", "how"),
     [(STOPS, r"hangs or is cut off: no heartbeat for \d+ s"),
@@ -248,7 +248,7 @@ def test_a_rank_that_hangs_is_named_and_all_are_restarted(
     hangs: str, how: str, tmp_path: Path, launches: list[Launch]
 ) -> None:
     (tmp_path / "script.py").write_text(HANGS.format(hangs=hangs))
-    words = ("--nproc", 2, "--max-restarts", 1, "--heartbeat-timeout", 3, "--", "script.py")
+    words = ("--nproc", 2, "--max-restarts", 1, "--heartbeat-timeout", 5, "--", "script.py")
     launch = Launch(tmp_path, *words)
     launches.append(launch)
     assert launch.code() == 0 and launch.out.count("done") == 2, launch.out
@@ -259,7 +259,7 @@ def test_a_rank_that_hangs_is_named_and_all_are_restarted(
 @pytest.mark.slow
 def test_without_restarts_a_rank_that_hangs_ends_all(tmp_path: Path, launches: list[Launch]) -> None:
     (tmp_path / "script.py").write_text(HANGS.format(hangs=STOPS))
-    launch = Launch(tmp_path, "--nproc", 2, "--heartbeat-timeout", 3, "--", "script.py")
+    launch = Launch(tmp_path, "--nproc", 2, "--heartbeat-timeout", 5, "--", "script.py")
     launches.append(launch)
     assert launch.code() == 1 and "done" not in launch.out, launch.out
     assert re.search(
@@ -270,11 +270,12 @@ def test_without_restarts_a_rank_that_hangs_ends_all(tmp_path: Path, launches: l
 @pytest.mark.slow
 def test_a_rank_that_computes_does_not_hang(tmp_path: Path, launches: list[Launch]) -> None:
     (tmp_path / "script.py").write_text(HANGS.format(hangs=BUSY))
-    launch = Launch(tmp_path, "--nproc", 2, "--heartbeat-timeout", 3, "--", "script.py")
+    launch = Launch(tmp_path, "--nproc", 2, "--heartbeat-timeout", 5, "--", "script.py")
     launches.append(launch)
     assert launch.code() == 0 and launch.out.count("done") == 2, launch.out
 
 
+@pytest.mark.slow
 def test_nodes_that_do_not_belong_to_a_job(tmp_path: Path, launches: list[Launch]) -> None:
     for name in ("train.py", "other.py"):
         (tmp_path / name).write_text(f"import time; {name!r}; open('here', 'w').close(); time.sleep(600)")

@@ -1,8 +1,9 @@
-"""`ox launch` on three hosts, network namespaces of Linux, one of which is cut off from the others for 20 seconds."""
+"""`ox launch` on three hosts, network namespaces of Linux, one of which is cut off from the others for a while."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,6 @@ from test_two_hosts import NAMESPACE, no_namespaces
 import ox
 from ox import tolerance
 
-CUT = 20  # seconds
 # Three hosts at a switch. All of it ends with the last process inside.
 HOSTS = """
 set -e
@@ -93,8 +93,8 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
 
 @needs_mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("heartbeat", [60, 5])
-def test_one_of_three_hosts_is_cut_off(heartbeat: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cut_for", "heartbeat"), [(20, 60), (10, 5)])
+def test_one_of_three_hosts_is_cut_off(cut_for: int, heartbeat: int, tmp_path: Path) -> None:
     """Within the time limit of the heartbeat, nothing happens: the ranks wait, and go on. Beyond it, the others go on
     without that host, until it is back."""
     if (reason := no_namespaces()) is not None:
@@ -109,20 +109,18 @@ def test_one_of_three_hosts_is_cut_off(heartbeat: int, tmp_path: Path) -> None:
     alone = subprocess.run([*ox_launch, "--nproc", "3", "--", "train.py"], cwd=whole, env={**clean, **THREADS},
                            capture_output=True, text=True, timeout=120)  # fmt: skip
     assert alone.returncode == 0, alone.stderr
-    words = ["--nnodes", "2:3", "--nproc", "1", "--rdzv-endpoint", "10.77.0.1:29400", "--max-restarts", "1"]
+    words = ["--nnodes", "2:3", "--nproc", "1", "--rdzv-endpoint", "10.77.0.1:29400", "--max-restarts", "3"]
     launch = " ".join([*ox_launch, *words, "--heartbeat-timeout", str(heartbeat), "--", "train.py"])
-    env = {**clean, **THREADS, "LAUNCH": launch, "CUT": str(CUT)}
+    env = {**clean, **THREADS, "LAUNCH": launch, "CUT": str(cut_for)}
     done = subprocess.run([*NAMESPACE, "sh", "-c", HOSTS], cwd=cut, env=env, timeout=180, check=False)
     outs = {host: (cut / f"out.{host}").read_text() for host in "abc"}
     assert done.returncode == 0 and all("trained on 3" in out for out in outs.values()), outs
     one, other = weights(cut), weights(whole)
-    if heartbeat > CUT:
+    if heartbeat > cut_for:
         assert not any("restarting" in out for out in outs.values()), outs
         assert all(np.array_equal(value, other[name]) for name, value in one.items())
     else:
-        assert (
-            "on host-c) hangs or is cut off: no heartbeat for" in outs["a"]
-            and "restarting all ranks (1 of 1)" in outs["b"]
-        ), outs
+        noticed = r"on host-c(\) hangs or is cut off| with rank \d is lost): no heartbeat for \d+ s"
+        assert re.search(noticed, outs["a"]) and "restarting all ranks (1 of 3)" in outs["b"], outs
         assert "has gone · waiting for it" in outs["c"] and "on host-c joins" in outs["a"], outs
         assert all(tolerance.compare(value, other[name]).ok for name, value in one.items())
