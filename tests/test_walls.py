@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "ox_cli": 16,
     "ox.onnx": 15,
+    "ox.ray": 15,
     "ox.export": 14,
     "ox.train": 14,
     "ox.serve": 14,
@@ -114,6 +115,7 @@ FOREIGN = {
     "pyarrow": {"ox.data.datasets"},
     "tokenizers": {"ox.data.datasets"},
     "fsspec": {"ox.remote"},
+    "ray": {"ox.ray"},
     "openvino": {"ox.engines.openvino"},  # one of the runtimes that compiled steps go to
     **dict.fromkeys(("torch", "pickle", "cloudpickle", "joblib", "marshal", "shelve", "dill"), NOWHERE),
 }

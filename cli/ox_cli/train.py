@@ -94,8 +94,16 @@ def train(
     ] = None,
     nproc: Annotated[int | None, typer.Option(help="Processes for distributed training.", show_default="1")] = None,
     max_restarts: Annotated[
-        int, typer.Option(help="With --nproc: how many times to restart from the checkpoint after a process dies.")
+        int, typer.Option(help="With --nproc or --ray: how often to restart from the checkpoint after a process dies.")
     ] = 0,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Train on a Ray cluster: its address, auto or local; --nproc is the number of workers.",
+            metavar="ADDRESS",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder in which to create the run's folder.", show_default="runs")
     ] = None,
@@ -140,6 +148,9 @@ def train(
     ranks.check(nproc)
     if resume is not None:
         _refuse(recipe, out, flags | source)
+    if ray is not None:
+        _train_on_ray(ray, recipe, source, flags, out, resume, nproc, max_restarts)
+        return
     if not ranks.is_rank() and (count := ranks.process_count(nproc, resume)) > 1:
         ranks.launch_ranks({"": recipe, **source, **flags, "out": out, "resume": resume}, count, max_restarts)
         return
@@ -185,6 +196,28 @@ def _train(
         raise typer.Exit(stop.exit_code) from None
     if is_main:
         _next(terminal, run)
+
+
+def _train_on_ray(
+    address: str, recipe: str | None, source: dict[str, Any], flags: dict[str, Any], out: Path | None,
+    resume: Path | None, nproc: int | None, restarts: int,
+) -> None:  # fmt: skip
+    """`train` on the workers of a Ray cluster."""
+    from ox.ray import recipe_run
+    from ox.train.display import Terminal
+
+    given = [f"--{name.replace('_', '-')}" for name, value in (source | flags).items() if value is not None]
+    if resume is not None and given:
+        raise _usage(f"--resume with --ray does not take {', '.join(given)}")
+    if any(value is not None for value in source.values()):
+        raise _usage("--ray trains a recipe, not an ONNX file", hint="ox train digits --ray auto")
+    if resume is not None:
+        run = recipe_run.resume(resume, address, nproc=nproc, restarts=restarts)
+    elif recipe is None:
+        raise _usage("ox train needs a recipe", hint="ox train digits --ray auto")
+    else:
+        run = recipe_run.train(recipe, address, out=out or Path("runs"), nproc=nproc or 1, restarts=restarts, **flags)
+    _next(Terminal(), run)
 
 
 def _next(terminal: Terminal, run: Run) -> None:

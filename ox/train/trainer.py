@@ -129,6 +129,8 @@ class Trainer:
         if recipe.updates:
             self.ranks.average_before_step(self.model, self.update.optimizers)
         self._step = Step(self)
+        # called on all ranks after each checkpoint: it takes the run folder of rank 0 elsewhere (`ox.ray.fit`)
+        self.on_checkpoint: Callable[[], None] | None = None
         if not self.ranks.is_first:
             rng_state.seed(self.ranks.rank_seed(options.seed))  # different dropout masks on each rank
         self.progress = Progress()

@@ -1,4 +1,4 @@
 """Recipes: what a recipe file defines, and recipes without a file.
 
-Imported by ox.train and ox_cli only.
+Imported by ox.train, ox.ray and ox_cli only.
 """

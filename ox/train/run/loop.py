@@ -62,7 +62,7 @@ def fit(
     ):
         # so that a run killed in its first epoch can be resumed
         if run is not None and ranks.broadcast(not run.last.is_file()):
-            writer.save(trainer.state_dict())
+            _save(trainer, writer)
         while not trainer.finished:
             _epoch(trainer, writer, log, show, signals)
             number, _ = ranks.agree(signals, False)
@@ -97,7 +97,7 @@ def _epoch(trainer: Trainer, writer: CheckpointWriter, log: Logger, show: Silent
         # after the last step, the checkpoint of the epoch follows immediately
         if progress.step != last_step and (number or due):
             log.flush()
-            if writer.save(trainer.state_dict(), wait=bool(number)):
+            if _save(trainer, writer, wait=bool(number)):
                 saved = time.monotonic()
             if number:
                 _stop(trainer, writer, number)
@@ -108,8 +108,17 @@ def _epoch(trainer: Trainer, writer: CheckpointWriter, log: Logger, show: Silent
     progress.seconds = before + time.perf_counter() - began
     log.epoch(row)
     log.flush()
-    writer.save(trainer.state_dict(), best=progress.best is row)
+    _save(trainer, writer, best=progress.best is row)
     show.row(trainer, row)
+
+
+def _save(trainer: Trainer, writer: CheckpointWriter, best: bool = False, wait: bool = True) -> bool:
+    """Saves a checkpoint, on all ranks at the same step. Returns whether it was saved."""
+    saved = writer.save(trainer.state_dict(), best=best, wait=wait)
+    if trainer.on_checkpoint is not None:
+        writer.wait()
+        trainer.on_checkpoint()
+    return saved
 
 
 def last_step_of_epoch(trainer: Trainer) -> int | None:

@@ -61,7 +61,10 @@ def _create_run(trainer: Trainer, make: Callable[[], Run]) -> Run:
     if run is not None:
         save_run(str(run.folder.resolve()))
     folder = trainer.ranks.broadcast(None if run is None else str(run.folder))
-    return runs.find(folder) if run is None else run
+    if run is not None:
+        return run
+    # a rank on another machine sees the folder only if the machines share it
+    return runs.find(folder) if trainer.on_checkpoint is None else Run(Path(folder), {})
 
 
 def _locked(run: Run, ranks: Ranks) -> AbstractContextManager[None]:

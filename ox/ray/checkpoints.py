@@ -1,0 +1,72 @@
+"""`Trainer.fit` in a worker of Ray Train: checkpoints go to Ray's storage, and the run goes on from there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import ray.train
+from ray.train import Checkpoint
+
+from ox.train.display import Silent
+from ox.train.trainer import Trainer
+
+# Ray's storage itself has the checkpoints before the last
+LEFT_OUT = shutil.ignore_patterns("last-*.safetensors", ".training")
+
+
+def fit(trainer: Trainer, *, show: Silent | None = None) -> dict[str, Any]:
+    """Trains all epochs in a worker of `OxTrainer`, or the rest of them after a restart. Every worker calls it.
+
+    Each checkpoint of the run (one after each epoch, and one every `checkpoint_every` seconds) is reported to Ray with
+    the metrics of the last epoch. A checkpoint is the whole run folder: what `ox train` writes. So the machines need
+    not share a folder; `result.checkpoint.to_directory("runs/mine")` is a run for `ox export`.
+
+    Args:
+        trainer: a trainer that has not begun.
+        show: prints the progress, on rank 0; None: no output.
+
+    Returns:
+        what `Trainer.fit` returns.
+
+    Raises:
+        what `Trainer.fit` raises.
+    """
+    name = ray.train.get_context().get_experiment_name()
+    with TemporaryDirectory(prefix="ox-ray-") as place:
+        folder = Path(place, name)
+        if (begun := ray.train.get_checkpoint()) is not None:
+            begun.to_directory(folder)
+
+        def report() -> None:
+            _report(trainer, folder, progress(trainer))
+
+        trainer.on_checkpoint = report
+        result = trainer.fit(folder, resume=True, show=show)
+        _report(trainer, folder, {**progress(trainer), **_test_set(result)})
+    return result
+
+
+def _report(trainer: Trainer, folder: Path, metrics: dict[str, Any]) -> None:
+    """Reports metrics and, from rank 0, the run folder. Ray waits here for all workers."""
+    if not trainer.ranks.is_first:
+        ray.train.report(metrics)
+        return
+    with TemporaryDirectory(prefix="ox-ray-", dir=folder.parent) as place:
+        copy = shutil.copytree(folder, Path(place, folder.name), copy_function=os.link, ignore=LEFT_OUT)
+        ray.train.report(metrics, checkpoint=Checkpoint.from_directory(copy))
+
+
+def progress(trainer: Trainer) -> dict[str, Any]:
+    """The metrics of the last epoch, as in metrics.jsonl, at the step that the trainer has reached."""
+    done, history = trainer.progress, trainer.progress.history
+    row = {**(history[-1] if history else {}), "epoch": done.epoch, "step": done.step}
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _test_set(result: dict[str, Any]) -> dict[str, Any]:
+    """The metrics on the test set, as ``test_accuracy``."""
+    return {f"test_{name}": value for name, value in (result["held_back"] or {}).items() if isinstance(value, float)}

@@ -1,0 +1,132 @@
+"""`ox train RECIPE --ray ADDRESS`: a recipe on the workers of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError
+
+from ox.errors import TrainError
+from ox.ray.checkpoints import fit
+from ox.ray.cluster import connect
+from ox.ray.trainer import OxTrainer
+from ox.train.display import Terminal
+from ox.train.recipe import recipe as recipes
+from ox.train.recipe.recipe import Recipe
+from ox.train.run import run as runs
+from ox.train.run.run import Run
+from ox.train.run.train_config import TrainConfig
+from ox.train.trainer import Trainer
+
+STORAGE = "ray"  # the folder with Ray's storage in the folder of a run that is not finished
+KEEP = 2  # checkpoints in Ray's storage
+
+
+def train(
+    recipe: Recipe | str | os.PathLike[str],
+    address: str,
+    *,
+    out: str | os.PathLike[str] = "runs",
+    nproc: int = 1,
+    restarts: int = 0,
+    **options: Any,
+) -> Run:
+    """Trains a recipe on workers of Ray, in a new run folder under `out`. As `ox.train.train`.
+
+    The workers load the recipe's data themselves. On several machines, `out` must be a folder that they share, as Ray
+    requires it of a path that is no cloud storage.
+
+    Args:
+        address: of the cluster, see `ox.ray.cluster.connect`.
+        nproc: the number of workers, each one process.
+        restarts: how often Ray starts them again from the newest checkpoint after one has failed.
+        options: fields of `TrainConfig`.
+
+    Raises:
+        RecipeError, ArgumentError: nothing was written. DistributedError: there is no cluster at `address`.
+        TrainError: the workers failed more than `restarts` times; `resume` continues the run.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe)
+    config = TrainConfig.from_defaults(recipe.defaults, **options)
+    connect(address)
+    return _run(runs.create(recipe, config, out), recipe, config, address, nproc, restarts)
+
+
+def resume(folder: str | os.PathLike[str], address: str, *, nproc: int | None = None, restarts: int = 0) -> Run:
+    """Continues a run of `train` that was stopped, from the newest checkpoint in Ray's storage.
+
+    Raises:
+        LoadError: no run. TrainError: the run was not begun on Ray, or what `train` raises.
+    """
+    run = runs.find(folder)
+    if not (run.folder / STORAGE).is_dir():
+        if run.result is not None:
+            return run
+        raise TrainError(f"{run.folder} was not begun with --ray", hint=f"ox train --resume {run.folder}")
+    connect(address)
+    count = nproc or run.config["machine"].get("processes", 1)
+    return _run(run, run.recipe(), run.options, address, count, restarts)
+
+
+def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: int, restarts: int) -> Run:
+    storage = run.folder.resolve() / STORAGE
+    trainer = OxTrainer(
+        _work,
+        train_loop_config={
+            "name": recipe.name, "text": recipe.text, "path": str(recipe.path.resolve()), "options": options.to_table()
+        },
+        scaling_config=ScalingConfig(num_workers=nproc, use_gpu=options.device == "cuda"),
+        run_config=RunConfig(
+            name=run.name,
+            storage_path=str(storage),
+            failure_config=FailureConfig(max_failures=restarts),
+            checkpoint_config=CheckpointConfig(num_to_keep=KEEP),
+        ),
+    )  # fmt: skip
+    try:
+        trainer.fit()
+    except TrainingFailedError as error:
+        raise TrainError(
+            "the workers failed", where="", got=_last_line(error),
+            hint=f"ox train --resume {run.folder} --ray {address}; --max-restarts N restarts them",
+        ) from error  # fmt: skip
+    finally:
+        _collect(run, storage)
+    shutil.rmtree(storage, ignore_errors=True)
+    return runs.find(run.folder)
+
+
+def _collect(run: Run, storage: Path) -> None:
+    """Copies the newest checkpoint, which is a run folder, to the folder of the run."""
+    try:
+        newest = Result.from_path(str(storage / run.name)).checkpoint
+    except RuntimeError:  # nothing was reported
+        return
+    if newest is not None:
+        newest.to_directory(run.folder)
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _work(config: dict[str, Any]) -> None:
+    """Trains on a worker."""
+    trainer = Trainer(_recipe(**config), TrainConfig(**config["options"]))
+    fit(trainer, show=Terminal())
+
+
+def _recipe(name: str, text: str, path: str, **_: Any) -> Recipe:
+    """The recipe of the driver: its file if it is the same on this machine, else a copy."""
+    original = Path(path)
+    if not original.is_file() or original.read_text(encoding="utf-8") != text:
+        copy = Path(ray.get_runtime_context().get_worker_id(), f"{name}.py")
+        copy.parent.mkdir(exist_ok=True)  # in the working directory, which Ray has made
+        copy.write_text(text, encoding="utf-8")
+        original = copy
+    return recipes.read(original, name, [Path(path).parent])
