@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ox_cli.early_stop import early_stop
+from ox_cli.errors import UsageError
 
 
 def serve(
@@ -19,6 +20,23 @@ def serve(
             metavar="MODEL...",
         ),
     ],
+    engine: Annotated[
+        str, typer.Option(help="own: this process; ray: replicas on a Ray cluster (needs the extra ray).")
+    ] = "own",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray: the address of the cluster, or auto.", metavar="ADDRESS", show_default="a new one"
+        ),
+    ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray: N replicas, or MIN:MAX, by the length of the queues.",
+            metavar="N|MIN:MAX",
+            show_default="1",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -119,28 +137,18 @@ def serve(
         def show(line: str) -> None:
             typer.echo(line)
 
-        run(
-            models,
-            name=name,
-            host=host,
-            port=8000 if port is None and uds is None else port,
-            uds=uds,
-            grpc=grpc,
-            grpc_port=grpc_port,
-            workers=workers,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            tls_client_ca=tls_client_ca,
-            keys=keys,
-            rate=rate,
-            manage=manage,
-            watch=watch,
-            log=log,
-            log_level=log_level,
-            access_log=access_log,
-            trace=trace,
-            json_nan=json_nan,
-            options=ModelConfig(
+        shared: dict[str, Any] = {
+            "name": name,
+            "host": host,
+            "keys": keys,
+            "manage": manage,
+            "watch": watch,
+            "log": log,
+            "log_level": log_level,
+            "access_log": access_log,
+            "trace": trace,
+            "json_nan": json_nan,
+            "options": ModelConfig(
                 device,
                 max_rows,
                 max_wait_ms,
@@ -151,6 +159,49 @@ def serve(
                 max_dims=parse_dims(max_dim or ()),
                 load_timeout_s=load_timeout_s,
             ),
-            limits=parse_limits(limit or (), body=max_body_mib << 20),
-            show=show,
-        )
+            "limits": parse_limits(limit or (), body=max_body_mib << 20),
+            "show": show,
+        }
+        own: dict[str, Any] = {
+            "uds": uds,
+            "grpc_port": grpc_port,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
+            "tls_client_ca": tls_client_ca,
+            "rate": rate,
+        }
+        if engine == "ray":
+            _refuse("--engine ray", own | {"workers": workers if workers > 1 else None})
+            _serve_on_ray(models, ray, replicas, port, threads, shared)
+        elif engine == "own":
+            _refuse("--engine own", {"ray": ray, "replicas": replicas})
+            port = 8000 if port is None and uds is None else port
+            run(models, port=port, grpc=grpc, workers=workers, **own, **shared)
+        else:
+            raise UsageError("there is no such engine", expected="own or ray", got=engine)
+
+
+def _refuse(engine: str, options: dict[str, Any]) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(f"{engine} does not take {', '.join(given)}")
+
+
+def _serve_on_ray(
+    models: list[str], address: str | None, replicas: str | None, port: int | None, threads: int | None,
+    shared: dict[str, Any],
+) -> None:  # fmt: skip
+    from ox.ray.serve_run import serve as run
+
+    low, colon, high = (replicas or "1").partition(":")
+    numbers = [int(part) if part.isascii() and part.isdigit() else 0 for part in (low, *([high] if colon else []))]
+    if not 1 <= numbers[0] <= numbers[-1]:
+        raise UsageError("--replicas is a number or a range", expected="4, or 1:8", got=str(replicas))
+    run(
+        models,
+        address or "local",
+        port=8000 if port is None else port,
+        replicas=(numbers[0], numbers[1]) if colon else numbers[0],
+        threads=threads or 1,
+        **{name: value for name, value in shared.items() if value is not None},
+    )

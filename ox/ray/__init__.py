@@ -20,6 +20,7 @@ _ELSEWHERE = {
     "OxConfig": "ox.ray.backend",
     "OxTrainer": "ox.ray.trainer",
     "dataset": "ox.ray.data",
+    "deployment": "ox.ray.serving",
     "fit": "ox.ray.checkpoints",
 }
 

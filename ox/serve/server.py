@@ -29,6 +29,7 @@ from ox.serve.runtime.memory import Trimmer, bytes_allocated, shrink
 from ox.serve.service import Service
 from ox.serve.transport.event_loop import new_loop
 from ox.serve.transport.http import ListenerState
+from ox.serve.transport.http.asgi import AsgiApplication
 from ox.serve.transport.listen import Listener, listen
 from ox.serve.transport.sockets import bind
 from ox.serve.transport.unix_socket import UnixSocket
@@ -171,6 +172,10 @@ class Server:
             raise
         self.model_manager.start()
         self._trimmer.start()
+
+    def asgi(self) -> AsgiApplication:
+        """The started server as an ASGI application, for this event loop."""
+        return AsgiApplication(self._listener_state)
 
     async def _listen(self) -> None:
         """Opens the TCP port and the Unix domain socket that the settings name."""

@@ -1,0 +1,146 @@
+"""The server as an ASGI application, for frameworks that own the ports themselves (ASGI 3.0, HTTP)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from time import perf_counter
+from typing import Any
+
+from ox.errors import OxError, ServeError
+from ox.serve.response_memory import Body, Buffers
+from ox.serve.transport.http.exchange import JSON, Exchange
+from ox.serve.transport.http.listener_state import ListenerState
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class AsgiConnection:
+    """What an exchange needs of a connection."""
+
+    def __init__(self, listener_state: ListenerState, peer: str) -> None:
+        self.listener_state, self.peer = listener_state, peer
+
+
+class AsgiExchange(Exchange):
+    """A request of an ASGI server. `replied` is set when the response is known."""
+
+    __slots__ = ("content", "fields", "replied", "status")
+
+    def __init__(self, connection: AsgiConnection, scope: Scope) -> None:
+        query = scope.get("query_string", b"")
+        path = scope.get("raw_path") or scope["path"].encode()
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            headers[name] = headers[name] + b"," + value if name in headers else value
+        target = path + b"?" + query if query else path
+        super().__init__(connection, scope["method"].encode(), target, headers, b"", True)  # type: ignore[arg-type]
+        self.replied = asyncio.Event()
+
+    def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+        """Keeps the response for `send`, see `Exchange.reply`."""
+        listener_state = self.connection.listener_state
+        listener_state.replies[status] += 1
+        if listener_state.access_log is not None:
+            extra += listener_state.access_log.http(self, status, len(body))
+        self.fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+        for line in extra.split(b"\r\n")[:-1]:
+            name, _, value = line.partition(b":")
+            self.fields.append((name.strip().lower(), value.strip()))
+        if self.method == b"HEAD":
+            body = b""
+        self.status, self.content = status, body.join() if isinstance(body, Buffers) else body
+        self.on_cancel = None
+        self.replied.set()
+
+    async def send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status, "headers": self.fields})
+        await send({"type": "http.response.body", "body": self.content})
+
+
+class AsgiApplication:
+    """Handles requests as the listener does whose state this is, on its event loop."""
+
+    def __init__(self, listener_state: ListenerState) -> None:
+        self.listener_state = listener_state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            raise ValueError(f"ox answers HTTP, and no {scope['type']}")
+        client = scope.get("client") or ("",)
+        exchange = AsgiExchange(AsgiConnection(self.listener_state, str(client[0])), scope)
+        try:
+            self._admit(exchange)
+            if not await self._read(exchange, receive):
+                return
+            self.listener_state.handle(exchange)
+        except OxError as error:
+            exchange.send_error(error)
+        except Exception:
+            exchange.send_internal_error()
+        finally:
+            self.listener_state.buffered -= len(exchange.body)
+        if not exchange.replied.is_set():
+            await _wait(exchange, receive)
+        if exchange.replied.is_set():
+            await exchange.send(send)
+
+    def _admit(self, exchange: AsgiExchange) -> None:
+        """Refuses a request by its head. Raises ServeError."""
+        state = self.listener_state
+        if len(exchange.target) > state.limits.url:
+            most = f"at most {state.limits.url} bytes (--limit url)"
+            raise ServeError("the URL is too long", status=414, expected=most)
+        if state.admit is not None:
+            state.admit(exchange.method, exchange.target, exchange.headers, exchange.connection.peer)
+
+    async def _read(self, exchange: AsgiExchange, receive: Receive) -> bool:
+        """Receives the body; False if the client has gone. Raises ServeError."""
+        state, more = self.listener_state, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            part, more = message.get("body", b""), message.get("more_body", False)
+            state.buffered += len(part)
+            if not exchange.body:
+                exchange.body = part
+            else:
+                joined = exchange.body if isinstance(exchange.body, bytearray) else bytearray(exchange.body)
+                joined += part
+                exchange.body = joined  # type: ignore[assignment]  # not modified from here on
+            if len(exchange.body) > state.limits.body:
+                most = f"at most {state.limits.body} bytes (--limit body)"
+                raise ServeError("the body is too large", status=413, expected=most)
+            if state.buffered > state.limits.buffered:
+                what = "the server's request buffers are full (--limit buffered)"
+                raise ServeError(what, status=503, hint="again in a moment")
+        exchange.received_at = perf_counter()
+        return True
+
+
+async def _wait(exchange: AsgiExchange, receive: Receive) -> None:
+    """Waits for the response, or until the client disconnects: then the request is abandoned."""
+    replied, gone = asyncio.ensure_future(exchange.replied.wait()), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((replied, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (replied, gone):
+            task.cancel()
+        if exchange.on_cancel is not None:
+            exchange.on_cancel()
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """The server starts and stops by itself."""
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return

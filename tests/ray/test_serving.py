@@ -1,0 +1,40 @@
+"""Serving on a Ray cluster of two nodes, one of which fails under load: every request is answered, some at a retry."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A file whose output is `-x`."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:])
+    path = tmp_path / "negative.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_a_node_fails_under_load(run_script: Callable[..., Any], model: Path, tmp_path: Path) -> None:
+    from ox.ray.serve_run import SETTINGS
+
+    (line,) = run_script("cluster_serving.py", tmp_path, str(model), str(free_port()), **SETTINGS)
+    before, after = line["replicas"]
+    assert before == 2 and after < 2
+    assert line["right"] > 400
+    assert not line.get("wrong") and not line.get("never answered"), line
