@@ -86,7 +86,7 @@ clean: ## remove all files that the targets made, with the virtual environment
 
 # The extras of each environment: `run` is that of a user; `dev` adds the tests; `parity` and `bench` add PyTorch and others.
 $(VENV)/.installed-run: EXTRAS := cpu
-$(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,photos,grpc,otel,ray,test,files,dev
+$(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,photos,grpc,otel,ray,sweep,test,files,dev
 $(VENV)/.installed-parity: EXTRAS := cpu,mpi,text,tables,photos,grpc,otel,test,dev,parity
 $(VENV)/.installed-bench: EXTRAS := cpu,mpi,text,tables,photos,test,dev,bench
 

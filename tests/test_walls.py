@@ -116,6 +116,7 @@ FOREIGN = {
     "tokenizers": {"ox.data.datasets"},
     "fsspec": {"ox.remote"},
     "ray": {"ox.ray"},
+    "optuna": {"ox.train.sweep"},
     "openvino": {"ox.engines.openvino"},  # one of the runtimes that compiled steps go to
     **dict.fromkeys(("torch", "pickle", "cloudpickle", "joblib", "marshal", "shelve", "dill"), NOWHERE),
 }

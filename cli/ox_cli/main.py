@@ -30,6 +30,7 @@ from typer.core import TyperGroup
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a model from a recipe: a built-in name such as digits, or a recipe file."),
     "launch": ("launch", "Run a training script on several processes (distributed training)."),
+    "sweep": ("sweep", "Train a recipe with different options, and find the best (hyperparameter search)."),
     "runs": ("runs", "List, compare and plot training runs, or write an HTML report."),
     "eval": ("evaluate", "Evaluate a run or an ONNX file on the test set."),
     "predict": ("predict", "Run a model, from a run or an ONNX file, on your own input."),

@@ -117,11 +117,11 @@ def _last_line(error: BaseException) -> str:
 
 def _work(config: dict[str, Any]) -> None:
     """Trains on a worker."""
-    trainer = Trainer(_recipe(**config), TrainConfig(**config["options"]))
+    trainer = Trainer(recipe_of(**config), TrainConfig(**config["options"]))
     fit(trainer, show=Terminal())
 
 
-def _recipe(name: str, text: str, path: str, **_: Any) -> Recipe:
+def recipe_of(name: str, text: str, path: str, **_: Any) -> Recipe:
     """The recipe of the driver: its file if it is the same on this machine, else a copy."""
     original = Path(path)
     if not original.is_file() or original.read_text(encoding="utf-8") != text:

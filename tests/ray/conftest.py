@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 # Ray's own waiting times, shorter for a cluster on one machine
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "10",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "5",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "OMP_NUM_THREADS": "1",
 }

@@ -1,0 +1,9 @@
+"""Hyperparameter search: search spaces, studies of Optuna, and their results as a table.
+
+Imported by ox.ray and ox_cli only.
+"""
+
+from ox.train.sweep.space import Space, read_space
+from ox.train.sweep.sweep import Sweep, Trial
+
+__all__ = ["Space", "Sweep", "Trial", "read_space"]
