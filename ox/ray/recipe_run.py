@@ -44,7 +44,7 @@ def train(
         address: of the cluster, see `ox.ray.cluster.connect`.
         nproc: the number of workers, each one process.
         restarts: how often Ray starts them again from the newest checkpoint after one has failed.
-        options: fields of `TrainConfig`.
+        options: fields of `TrainConfig`. Ray reserves `threads` CPUs for each worker; default: one.
 
     Raises:
         RecipeError, ArgumentError: nothing was written. DistributedError: there is no cluster at `address`.
@@ -79,7 +79,11 @@ def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: in
         train_loop_config={
             "name": recipe.name, "text": recipe.text, "path": str(recipe.path.resolve()), "options": options.to_table()
         },
-        scaling_config=ScalingConfig(num_workers=nproc, use_gpu=options.device == "cuda"),
+        scaling_config=ScalingConfig(
+            num_workers=nproc,
+            use_gpu=options.device == "cuda",
+            resources_per_worker=None if options.threads is None else {"CPU": options.threads},
+        ),
         run_config=RunConfig(
             name=run.name,
             storage_path=str(storage),

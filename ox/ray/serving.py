@@ -49,6 +49,14 @@ def replicas_for(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
     return max(context.capacity_adjusted_min_replicas, ceil(sum(depths.values()) / QUEUE_DEPTH)), {}
 
 
+def application(args: dict[str, Any]) -> serve.Application:
+    """`deployment` for a configuration file of Ray Serve: ``import_path: ox.ray.serving:application``. Its ``args``
+    are the arguments; a list of two numbers for `replicas` is a range."""
+    if isinstance(args.get("replicas"), list):
+        args = {**args, "replicas": tuple(args["replicas"])}
+    return deployment(**args)
+
+
 def deployment(
     model: str | Path | Sequence[str | Path],
     *,
