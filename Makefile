@@ -88,7 +88,7 @@ clean: ## remove all files that the targets made, with the virtual environment
 $(VENV)/.installed-run: EXTRAS := cpu
 $(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,photos,grpc,otel,ray,sweep,test,files,dev
 $(VENV)/.installed-parity: EXTRAS := cpu,mpi,text,tables,photos,grpc,otel,test,dev,parity
-$(VENV)/.installed-bench: EXTRAS := cpu,mpi,text,tables,photos,test,dev,bench
+$(VENV)/.installed-bench: EXTRAS := cpu,mpi,text,tables,photos,ray,test,dev,bench
 
 $(VENV)/.installed-%: pyproject.toml
 	@$(PYTHON) scripts/python_version.py

@@ -42,7 +42,8 @@ def fit(trainer: Trainer, *, show: Silent | None = None) -> dict[str, Any]:
             begun.to_directory(folder)
 
         def report() -> None:
-            _report(trainer, folder, progress(trainer))
+            if trainer.progress.step:  # a run without a step begins anew
+                _report(trainer, folder, progress(trainer))
 
         trainer.on_checkpoint = report
         result = trainer.fit(folder, resume=True, show=show)

@@ -88,6 +88,14 @@ def test_a_share_of_the_training_data_is_set_aside() -> None:
     assert not rows[0] & rows[1]
 
 
+def test_each_checkpoint_is_announced_when_it_is_written(tmp_path: Path) -> None:
+    trainer = train.Trainer(net(), nn.CrossEntropyLoss(), None, points(64), points(16, 1), epochs=2, batch_size=16)
+    last, steps = tmp_path / "mine" / "checkpoints" / "last.safetensors", []
+    trainer.on_checkpoint = lambda: steps.append(checkpoint.load(last)["progress"]["step"])
+    trainer.fit(tmp_path / "mine")
+    assert steps == [0, 4, 8]
+
+
 def test_functions_in_place_of_objects() -> None:
     made = []
 
