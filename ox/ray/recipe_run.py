@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: in
         trainer.fit()
     except TrainingFailedError as error:
         raise TrainError(
-            "the workers failed", where="", got=_last_line(error),
+            "the workers failed", where="", got=_reason(error),
             hint=f"ox train --resume {run.folder} --ray {address}; --max-restarts N restarts them",
         ) from error  # fmt: skip
     finally:
@@ -114,9 +115,10 @@ def _collect(run: Run, storage: Path) -> None:
         newest.to_directory(run.folder)
 
 
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+def _reason(error: TrainingFailedError) -> str:
+    """The first line of the last exception in the tracebacks of the workers."""
+    found = re.findall(r"^(?:[\w.]+\.)?(\w+: .+)$", str(error), re.MULTILINE)
+    return found[-1] if found else str(error).partition("\n")[0]
 
 
 def _work(config: dict[str, Any]) -> None:
