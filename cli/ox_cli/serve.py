@@ -164,7 +164,6 @@ def serve(
         }
         own: dict[str, Any] = {
             "uds": uds,
-            "grpc_port": grpc_port,
             "tls_cert": tls_cert,
             "tls_key": tls_key,
             "tls_client_ca": tls_client_ca,
@@ -172,11 +171,11 @@ def serve(
         }
         if engine == "ray":
             _refuse("--engine ray", own | {"workers": workers if workers > 1 else None})
-            _serve_on_ray(models, ray, replicas, port, threads, shared)
+            _serve_on_ray(models, ray, replicas, port, threads, shared | {"grpc_port": grpc_port})
         elif engine == "own":
             _refuse("--engine own", {"ray": ray, "replicas": replicas})
             port = 8000 if port is None and uds is None else port
-            run(models, port=port, grpc=grpc, workers=workers, **own, **shared)
+            run(models, port=port, grpc=grpc, grpc_port=grpc_port, workers=workers, **own, **shared)
         else:
             raise UsageError("there is no such engine", expected="own or ray", got=engine)
 

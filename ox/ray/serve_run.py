@@ -15,8 +15,12 @@ from ox.errors import ServeError
 from ox.ray.cluster import connect
 
 APPLICATION = "ox"
+SERVICER = "ox.ray.grpc.add_servicer"
 # Ray Serve reads them at its start: HAProxy sends requests straight to the replicas, which run ox in their main thread
 SETTINGS = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+
+# replicas of a cluster that ends with this process do not wait half a minute for proxies elsewhere
+QUICK_END = {"RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1"}
 
 
 def serve(
@@ -25,6 +29,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    grpc_port: int | None = None,
     show: Callable[[str], None] = print,
     **settings: Any,
 ) -> None:
@@ -38,6 +43,7 @@ def serve(
         models, settings: as for `ox.ray.deployment`.
         address: of the cluster, see `ox.ray.cluster.connect`.
         host, port: of the ingress; a Ray Serve that runs keeps its own.
+        grpc_port: the port of gRPC, the same; None: no gRPC.
 
     Raises:
         DistributedError: there is no cluster. ServeError: the replicas could not start.
@@ -47,14 +53,15 @@ def serve(
     if address == "local":
         proxy = "HAProxy" if _has_haproxy() else "Ray Serve's Python proxy, for HAProxy is not installed"
         if _has_haproxy():
-            for name, value in SETTINGS.items():
+            for name, value in (SETTINGS | QUICK_END).items():
                 os.environ.setdefault(name, value)
     connect(address)
     from ray import serve as ray_serve  # reads the settings above
 
     from ox.ray.serving import deployment
 
-    ray_serve.start(http_options={"host": host, "port": port})
+    grpc = {} if grpc_port is None else {"grpc_options": {"port": grpc_port, "grpc_servicer_functions": [SERVICER]}}
+    ray_serve.start(http_options={"host": host, "port": port}, **grpc)
     try:
         ray_serve.run(deployment([str(model) for model in models], **settings), name=APPLICATION)
     except RuntimeError as error:
@@ -64,7 +71,8 @@ def serve(
             "Ray Serve could not start the replicas", status=503, where="", got=reason,
             hint="every node must reach the models, and have the CPUs for a replica",
         ) from error  # fmt: skip
-    show(f"ready · http://{host}:{port} · V2 protocol · {proxy} · Ctrl-C stops the application")
+    protocols = "V2 protocol" if grpc_port is None else f"V2 protocol · gRPC on port {grpc_port}"
+    show(f"ready · http://{host}:{port} · {protocols} · {proxy} · Ctrl-C stops the application")
     _wait()
     show("draining")
     ray_serve.delete(APPLICATION)

@@ -11,7 +11,9 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
 from ox.devices import machine
+from ox.ray.grpc import METHODS, method_of
 from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.protocol.grpc.methods import MethodTable
 from ox.serve.transport.http.asgi import AsgiApplication
 
 QUEUE_DEPTH = 8  # waiting requests for which there should be a replica, as in deploy/keda.yaml
@@ -27,6 +29,7 @@ class Replica:
     ) -> None:
         machine.use(threads)
         self.server = Server(models, options=options, limits=limits, host="127.0.0.1", port=0, grpc="off", **settings)
+        self.methods = MethodTable(self.server.service, limits, self.server.guard).methods
         await self.server.start()
 
     def __serve_build_asgi_app__(self) -> AsgiApplication:
@@ -40,6 +43,10 @@ class Replica:
         """Raises if a replica should be replaced: Ray Serve asks regularly."""
         if not self.server.service.server_ready():
             raise RuntimeError("the server of ox is not ready")
+
+
+for _name in METHODS:  # Ray Serve looks for a method with the name of a call
+    setattr(Replica, _name, method_of(_name))
 
 
 def replicas_for(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:

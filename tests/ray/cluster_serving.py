@@ -13,25 +13,32 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import ray
+import tritonclient.grpc as triton
 from cluster_training import HEAD, NODE
 from ray import serve
 from ray.cluster_utils import Cluster
+from tritonclient.utils import InferenceServerException
 
 import ox.ray
+from ox.ray.serve_run import SERVICER
 
 CLIENTS, TRIES = 8, 200
 INPUT = {"name": "x", "shape": [1, 2], "datatype": "FP32"}
 
 
-def main(model: str, port: int) -> None:
+def main(model: str, port: int, grpc_port: int) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**HEAD, "num_cpus": 0})
     nodes = [cluster.add_node(**NODE), cluster.add_node(**NODE)]
     ray.init(address=cluster.address, log_to_driver=False)
     try:
-        serve.start(http_options={"host": "127.0.0.1", "port": port, "location": "HeadOnly"})
+        grpc = {"port": grpc_port, "grpc_servicer_functions": [SERVICER]}
+        http = {"host": "127.0.0.1", "port": port, "location": "HeadOnly"}
+        serve.start(http_options=http, grpc_options=grpc)
         serve.run(ox.ray.deployment(model, replicas=2))
         before, counts = running(), Counter[str]()
+        by_grpc = infer_by_grpc(grpc_port)
         stop = threading.Event()
         clients = [threading.Thread(target=client, args=(port, number, stop, counts)) for number in range(CLIENTS)]
         for each in clients:
@@ -44,7 +51,7 @@ def main(model: str, port: int) -> None:
         stop.set()
         for each in clients:
             each.join()
-        print(json.dumps({"replicas": [before, running()], **counts}), flush=True)
+        print(json.dumps({"replicas": [before, running()], "grpc": by_grpc, **counts}), flush=True)
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -81,6 +88,19 @@ def client(port: int, number: int, stop: threading.Event, counts: Counter[str]) 
         counts["answered at a later try"] += tries > 1
 
 
+def infer_by_grpc(port: int) -> list[object]:
+    """The answer of a request by Triton's client, and the error of one for a model that there is not."""
+    client = triton.InferenceServerClient(f"127.0.0.1:{port}")
+    x = triton.InferInput("x", [1, 2], "FP32")
+    x.set_data_from_numpy(np.array([[1, -2]], np.float32))
+    answer = client.infer("negative", [x]).as_numpy("y")
+    try:
+        client.infer("other", [x])
+    except InferenceServerException as error:
+        return [answer.tolist(), error.status(), error.message()]
+    return [answer.tolist()]
+
+
 def infer(port: int, data: list[float]) -> list[float]:
     """One request. Raises OSError or HTTPException where it is not answered with status 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -97,4 +117,4 @@ def infer(port: int, data: list[float]) -> list[float]:
 
 
 if __name__ == "__main__":
-    main(str(Path(sys.argv[1]).resolve()), int(sys.argv[2]))
+    main(str(Path(sys.argv[1]).resolve()), int(sys.argv[2]), int(sys.argv[3]))

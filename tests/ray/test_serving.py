@@ -33,7 +33,10 @@ def free_port() -> int:
 def test_a_node_fails_under_load(run_script: Callable[..., Any], model: Path, tmp_path: Path) -> None:
     from ox.ray.serve_run import SETTINGS
 
-    (line,) = run_script("cluster_serving.py", tmp_path, str(model), str(free_port()), **SETTINGS)
+    ports = str(free_port()), str(free_port())
+    (line,) = run_script("cluster_serving.py", tmp_path, str(model), *ports, **SETTINGS)
+    answer, status, message = line["grpc"]
+    assert answer == [[-1.0, 2.0]] and status == "StatusCode.NOT_FOUND" and "no model 'other'" in message
     before, after = line["replicas"]
     assert before == 2 and after < 2
     assert line["right"] > 400

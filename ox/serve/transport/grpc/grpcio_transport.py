@@ -112,11 +112,11 @@ class _Rpc:
 
     def __init__(self, context: Any, path: bytes, server: GrpcioTransport) -> None:
         self._path, self._server = path, server
-        self.metadata: Mapping[bytes, bytes] = _metadata(context)
+        self.metadata: Mapping[bytes, bytes] = metadata_of(context)
         self.received_at = perf_counter()
         left = context.time_remaining()
         self.deadline = None if left is None else self.received_at + left
-        self.peer = _client_address(context.peer())
+        self.peer = client_address(context.peer())
         self.on_cancel: Callable[[], None] | None = None
         self.on_half_close: Callable[[], None] | None = None
         self.state: object = None
@@ -230,7 +230,7 @@ async def _read_messages(method: Method, bodies: AsyncIterator[bytes], rpc: _Rpc
         rpc.on_half_close()
 
 
-def _metadata(context: Any) -> dict[bytes, bytes]:
+def metadata_of(context: Any) -> dict[bytes, bytes]:
     metadata: dict[bytes, bytes] = {}
     for name, value in context.invocation_metadata():
         key, text = name.encode(), value.encode("latin-1") if isinstance(value, str) else value
@@ -238,7 +238,7 @@ def _metadata(context: Any) -> dict[bytes, bytes]:
     return metadata
 
 
-def _client_address(peer: str) -> str:
+def client_address(peer: str) -> str:
     """The IP address in a peer name of grpc-core: "ipv4:127.0.0.1:50051" or "ipv6:%5B::1%5D:50051"."""
     _, _, rest = peer.partition(":")
     return unquote(rest).rpartition(":")[0].strip("[]")
