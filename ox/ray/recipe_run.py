@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError
 
-from ox.errors import TrainError
+from ox.errors import DistributedError, TrainError
 from ox.ray.checkpoints import fit
 from ox.ray.cluster import connect
 from ox.ray.trainer import OxTrainer
@@ -25,6 +25,15 @@ from ox.train.trainer import Trainer
 
 STORAGE = "ray"  # the folder with Ray's storage in the folder of a run that is not finished
 KEEP = 2  # checkpoints in Ray's storage
+
+
+class Stopped(TrainError):
+    """Ctrl-C: the run can be resumed from its newest checkpoint in Ray's storage."""
+
+    exit_code = 130
+
+    def __init__(self, run: Run, address: str) -> None:
+        super().__init__("stopped", where="", hint=f"ox train --resume {run.folder} --ray {address}")
 
 
 def train(
@@ -48,12 +57,14 @@ def train(
         options: fields of `TrainConfig`. Ray reserves `threads` CPUs for each worker; default: one.
 
     Raises:
-        RecipeError, ArgumentError: nothing was written. DistributedError: there is no cluster at `address`.
-        TrainError: the workers failed more than `restarts` times; `resume` continues the run.
+        RecipeError, ArgumentError, DistributedError: nothing was written. There is no cluster at `address`, or the one
+            in this machine's memory is too small.
+        TrainError: the workers failed more than `restarts` times, or Ctrl-C (`Stopped`); `resume` continues the run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe)
     config = TrainConfig.from_defaults(recipe.defaults, **options)
     connect(address)
+    _check_cpus(address, nproc * (config.threads or 1))
     return _run(runs.create(recipe, config, out), recipe, config, address, nproc, restarts)
 
 
@@ -99,10 +110,20 @@ def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: in
             "the workers failed", where="", got=_reason(error),
             hint=f"ox train --resume {run.folder} --ray {address}; --max-restarts N restarts them",
         ) from error  # fmt: skip
+    except (KeyboardInterrupt, SystemExit) as stop:  # Ray's handler of Ctrl-C ends the workers, and exits
+        raise Stopped(run, address) from stop
     finally:
         _collect(run, storage)
     shutil.rmtree(storage, ignore_errors=True)
     return runs.find(run.folder)
+
+
+def _check_cpus(address: str, needed: int) -> None:
+    """Raises DistributedError where a cluster in this machine's memory is too small: Ray would wait for machines."""
+    there = int(ray.cluster_resources().get("CPU", 0))
+    if address == "local" and there < needed:
+        raise DistributedError("this machine has too few CPUs for the workers", where="", got=f"{there} CPUs",
+                               expected=f"{needed}: those of --nproc, times --threads")  # fmt: skip
 
 
 def _collect(run: Run, storage: Path) -> None:
