@@ -53,6 +53,10 @@ def sweep(
     from ox.train import Interrupted
     from ox.train.sweep import Sweep
 
+    if ray is not None:  # before a folder is made
+        from ox.ray.cluster import connect
+
+        connect(ray)
     if resume is not None:
         if recipe is not None or metric is not None or seed is not None or out is not None:
             raise UsageError("--resume takes recipe, space, metric and seed from the sweep", hint="ox sweep --help")

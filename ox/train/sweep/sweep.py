@@ -68,7 +68,7 @@ class Sweep:
         loaded = load(recipe)
         read_space(words, loaded)
         higher_is_better(loaded, metric)
-        path = recipe if not loaded.path.is_file() or loaded.name == recipe else str(Path(recipe).resolve())
+        path = recipe if recipe == loaded.name else str(Path(recipe).resolve())
         number = 1
         while True:
             folder = out / f"{loaded.name}-{number:04d}"
