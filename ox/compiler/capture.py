@@ -17,7 +17,8 @@ from ox.core.node import Node
 from ox.core.operator import Operator
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Value
-from ox.graph.record.recording import Recorded, Recording, stale_view_error
+from ox.graph.record.recorded import Recorded
+from ox.graph.record.recording import Recording, stale_view_error
 from ox.nn.base.gradient_hooks import BackwardHookNode
 from ox.tensors.tensor import Tensor
 

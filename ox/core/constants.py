@@ -14,7 +14,7 @@ import numpy as np
 
 from ox.core import operator
 from ox.core.operator import OPS
-from ox.core.symbolic import Dim, Quotient, size_tensor
+from ox.core.symbolic import Dim, Quotient, Root, size_tensor
 from ox.core.symbolic import ints as ints
 from ox.core.tensor import TensorBase, TensorType
 from ox.devices import cuda
@@ -55,6 +55,11 @@ def scalar(value: Any, dtype: DType) -> Any:
         exact = dtype if dtype.itemsize >= 4 else float32
         divided = OPS["Div"](scalar(value.above, exact), scalar(value.below, exact))
         return divided if exact == dtype else OPS["Cast"](divided, to=onnx_type(dtype))
+    if isinstance(value, Root) and is_floating(dtype):
+        exact = dtype if dtype.itemsize >= 4 else float32
+        power = OPS["Pow"](scalar(value.size, exact), number(value.exponent, exact))
+        power = power if value.factor == 1 else OPS["Mul"](power, number(value.factor, exact))
+        return power if exact == dtype else OPS["Cast"](power, to=onnx_type(dtype))
     if value == 0 and is_floating(dtype) and copysign(1, value) < 0:
         return operator.make_tensor(np.asarray(-0.0, dtype))
     try:

@@ -1,7 +1,8 @@
-"""A size under a recording: an int with the operators that compute it."""
+"""A size under a recording: an int with the operators that compute it, and how it follows from the sizes of inputs."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import mul
@@ -9,27 +10,45 @@ from typing import Any
 
 import numpy as np
 
+from ox.call_site import is_ox
 from ox.core import operator
+from ox.core.declared_size import DeclaredSize
+from ox.core.mode import MODE
 from ox.core.operator import OPS
+from ox.core.size_expression import OPPOSITE, Expression, combined
 from ox.core.tensor import TensorBase
 
 
 class Dim(int):
-    """An `int` with the value of this run, which carries the tensor that computes it in every run.
+    """A size that may vary.
 
+    ``Dim("h", min=32, max=2048, multiple_of=32)`` declares one for `ox.export.save`: `DeclaredSize`.
+
+    In a recording it is an `int` with the value of this run, which carries the tensor that computes it in every run.
     `+ - * // %`, `divmod`, `abs` and small powers with ints and other Dims give Dims, `/` a `Quotient`, of
-    which `math.floor` and `math.ceil` give Dims again; Python's `int()` gives a plain number. Comparing or branching
-    uses the value of this run; export records at two batch sizes and compares, so a size that leaked into a constant
-    is found.
+    which `math.floor` and `math.ceil` give Dims again, and a fractional power a `Root`; Python's `int()` gives a plain
+    number. A comparison in the user's code uses the value of this run, and the recording takes note of it: what is
+    recorded holds at the sizes for which it turns out the same.
     """
 
     _make: Callable[[], TensorBase]
     _tensor: TensorBase | None
     natural: bool  # never below 0 in any run
+    expression: Expression  # None: not known
 
-    def __new__(cls, value: int, make: Callable[[], TensorBase], natural: bool = True) -> Dim:
+    def __new__(
+        cls,
+        value: Any,
+        make: Callable[[], TensorBase] | None = None,
+        natural: bool = True,
+        expression: Expression = None,
+        **limits: int | None,
+    ) -> Dim:
+        if isinstance(value, str):
+            return DeclaredSize(value, **limits)  # type: ignore[return-value,arg-type]
+        assert make is not None
         self = super().__new__(cls, value)
-        self._make, self._tensor, self.natural = make, None, natural
+        self._make, self._tensor, self.natural, self.expression = make, None, natural, expression
         return self
 
     @property
@@ -41,19 +60,19 @@ class Dim(int):
         return made
 
     def __add__(self, other: Any) -> Any:
-        return _combine(int.__add__, OPS["Add"], self, other)
+        return _combine("+", int.__add__, OPS["Add"], self, other)
 
     def __sub__(self, other: Any) -> Any:
-        return _combine(int.__sub__, OPS["Sub"], self, other, natural=False)
+        return _combine("-", int.__sub__, OPS["Sub"], self, other, natural=False)
 
     def __mul__(self, other: Any) -> Any:
-        return _combine(int.__mul__, OPS["Mul"], self, other)
+        return _combine("*", int.__mul__, OPS["Mul"], self, other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return _combine(int.__floordiv__, _divide(self, other), self, other)
+        return _combine("//", int.__floordiv__, _divide(self, other), self, other)
 
     def __mod__(self, other: Any) -> Any:
-        return _combine(int.__mod__, OPS["Mod"], self, other)
+        return _combine("%", int.__mod__, OPS["Mod"], self, other)
 
     def __divmod__(self, other: Any) -> Any:
         return (self // other, self % other) if _is_whole(other) else NotImplemented
@@ -62,14 +81,13 @@ class Dim(int):
         return _quotient(self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return _combine(lambda a, b: int.__sub__(b, a), lambda a, b: OPS["Sub"](b, a), self, other, natural=False)
+        return _combine("-", int.__sub__, OPS["Sub"], self, other, natural=False, turned=True)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        divide = _divide(other, self)
-        return _combine(lambda a, b: int.__floordiv__(b, a), lambda a, b: divide(b, a), self, other)
+        return _combine("//", int.__floordiv__, _divide(other, self), self, other, turned=True)
 
     def __rmod__(self, other: Any) -> Any:
-        return _combine(lambda a, b: int.__mod__(b, a), lambda a, b: OPS["Mod"](b, a), self, other)
+        return _combine("%", int.__mod__, OPS["Mod"], self, other, turned=True)
 
     def __rdivmod__(self, other: Any) -> Any:
         return (other // self, other % self) if _is_whole(other) else NotImplemented
@@ -80,6 +98,8 @@ class Dim(int):
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if type(other) is int and 1 <= other <= _LARGEST_POWER and modulus is None:
             return reduce(mul, [self] * other)
+        if isinstance(other, float) and modulus is None:
+            return Root(self, other)
         return int.__pow__(self, other, modulus)
 
     def __abs__(self) -> Any:
@@ -93,9 +113,55 @@ class Dim(int):
 
     __radd__, __rmul__ = __add__, __mul__
     __floor__ = __ceil__ = __trunc__ = __pos__
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return _compare("==", int.__eq__(self, other), self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _compare("!=", int.__ne__(self, other), self, other)
+
+    def __lt__(self, other: int) -> Any:
+        return _compare("<", int.__lt__(self, other), self, other)
+
+    def __le__(self, other: int) -> Any:
+        return _compare("<=", int.__le__(self, other), self, other)
+
+    def __gt__(self, other: int) -> Any:
+        return _compare(">", int.__gt__(self, other), self, other)
+
+    def __ge__(self, other: int) -> Any:
+        return _compare(">=", int.__ge__(self, other), self, other)
+
+    def __bool__(self) -> bool:
+        return bool(_compare("!=", int.__ne__(self, 0), self, 0))
 
 
-class Quotient(float):
+class Compared(float):
+    """A `float` computed from sizes, of whose comparisons the recording takes note, too."""
+
+    __hash__ = float.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return _compare("==", float.__eq__(self, other), self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _compare("!=", float.__ne__(self, other), self, other)
+
+    def __lt__(self, other: float) -> Any:
+        return _compare("<", float.__lt__(self, other), self, other)
+
+    def __le__(self, other: float) -> Any:
+        return _compare("<=", float.__le__(self, other), self, other)
+
+    def __gt__(self, other: float) -> Any:
+        return _compare(">", float.__gt__(self, other), self, other)
+
+    def __ge__(self, other: float) -> Any:
+        return _compare(">=", float.__ge__(self, other), self, other)
+
+
+class Quotient(Compared):
     """A size divided by another: a `float` with the value of this run, and the two sizes. `/` and `*` keep it, and
     `math.floor`, `math.ceil` and `math.trunc` give a Dim."""
 
@@ -126,9 +192,45 @@ class Quotient(float):
         return -(-self.above // self.below)
 
     def __trunc__(self) -> Any:
-        return self.__floor__() if self >= 0 else self.__ceil__()
+        return self.__floor__() if float(self) >= 0 else self.__ceil__()
 
 
+class Root(Compared):
+    """A size to a fractional power: a `float` with the value of this run. Times or divided by numbers it stays one."""
+
+    size: Dim
+    exponent: float
+    factor: float
+
+    def __new__(cls, size: Dim, exponent: float, factor: float = 1.0) -> Root:
+        self = super().__new__(cls, factor * int(size) ** exponent)
+        self.size, self.exponent, self.factor = size, exponent, factor
+        return self
+
+    @property
+    def expression(self) -> Expression:
+        power = combined("**", self.size.expression, self.exponent)
+        return power if self.factor == 1 else combined("*", self.factor, power)
+
+    def __mul__(self, other: Any) -> Any:
+        if _is_number(other):
+            return Root(self.size, self.exponent, self.factor * other)
+        return float(self) * float(other) if isinstance(other, (int, float)) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        if _is_number(other):
+            return Root(self.size, self.exponent, self.factor / other)
+        return float(self) / float(other) if isinstance(other, (int, float)) else NotImplemented
+
+    def __rtruediv__(self, other: Any) -> Any:
+        if _is_number(other):
+            return Root(self.size, -self.exponent, other / self.factor)
+        return float(other) / float(self) if isinstance(other, (int, float)) else NotImplemented
+
+
+COMPUTED = (Dim, Quotient, Root)  # numbers that a recording computes anew in every run
 _LARGEST_POWER = 4
 
 
@@ -153,6 +255,11 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+def _is_number(value: Any) -> bool:
+    """A number of the code, which no recording changes."""
+    return type(value) in (int, float) or isinstance(value, np.number)
+
+
 def _is_natural(value: Any) -> bool:
     return value.natural if isinstance(value, Dim) else bool(value >= 0)
 
@@ -165,13 +272,58 @@ def _divide(a: Any, b: Any) -> Callable[[Any, Any], TensorBase]:
 
 
 def _combine(
-    value: Callable[[int, int], Any], op: Callable[[Any, Any], TensorBase], a: Dim, b: Any, natural: bool = True
+    sign: str,
+    value: Callable[[int, int], Any],
+    op: Callable[[Any, Any], TensorBase],
+    a: Dim,
+    b: Any,
+    natural: bool = True,
+    turned: bool = False,
 ) -> Any:
+    """`a` and `b` combined; `turned`: the other way round."""
     if not _is_whole(b):
         return NotImplemented
     natural = natural and a.natural and _is_natural(b)
-    made = value(int(a), int(b))
-    return Dim(made, lambda: op(a.tensor, size_tensor([b if isinstance(b, Dim) else int(b)])), natural)
+    first, second = (b, a) if turned else (a, b)
+    return Dim(
+        value(int(first), int(second)),
+        lambda: op(_as_tensor(first), _as_tensor(second)),
+        natural,
+        combined(sign, expression_of(first), expression_of(second)),
+    )
+
+
+def _as_tensor(size: Any) -> Any:
+    return size.tensor if isinstance(size, Dim) else size_tensor([int(size)])
+
+
+def expression_of(size: Any) -> Expression:
+    """How a size, a quotient of sizes or a number is computed; None where that is not known."""
+    if isinstance(size, (Dim, Root)):
+        return size.expression
+    if isinstance(size, Quotient):
+        return combined("/", expression_of(size.above), expression_of(size.below))
+    return float(size) if isinstance(size, float) else int(size)
+
+
+def _compare(sign: str, outcome: Any, a: Any, b: Any) -> Any:
+    """The outcome of a comparison, of which the recording takes note where the user's code made it: ox's own code
+    compares sizes to find errors and shortcuts, which change nothing in the result."""
+    recording: Any = MODE.get().recording
+    if outcome is not NotImplemented and recording is not None and not is_ox(sys._getframe(2).f_code.co_filename):
+        test = combined(sign if outcome else OPPOSITE[sign], expression_of(a), expression_of(b))
+        recording.on_size_test(test)
+    return outcome
+
+
+def assume(size: int, other: int) -> bool:
+    """Whether two sizes are equal, for code of ox that does something else where they are, and fails where they are
+    not any more: the recording takes note that they are not."""
+    outcome = int(size) == int(other)
+    recording: Any = MODE.get().recording
+    if recording is not None and isinstance(size, Dim) and not outcome:
+        recording.on_size_test(combined("!=", size.expression, expression_of(other)))
+    return outcome
 
 
 FIXED: dict[tuple[int, ...], Any] = {}  # tensors of axes and fixed shapes, which calls share

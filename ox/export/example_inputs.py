@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ox.core.declared_size import DeclaredSize
 from ox.core.operator import make_tensor
-from ox.dtypes import ALL
+from ox.core.size_expression import Expression, evaluate
+from ox.dtypes import ALL, is_floating
 from ox.errors import ArgumentError
 from ox.functions.creation import tensor
 from ox.graph.contract import Contract
 from ox.graph.ir import Array
+from ox.graph.size_rules import SizeRange, SizeRules
 from ox.tensors.tensor import Tensor
 
 Dims = Mapping[str, Sequence[int | str]]
 Sizes = dict[str, int]
 BATCH = "batch"
+_MOST_SHRUNK = 64  # how many times larger than a size the one may be that it follows from
 
 
 @dataclass(frozen=True)
@@ -29,16 +33,39 @@ class Example:
     arrays: dict[str, Array]
     dims: dict[str, tuple[int | str, ...]]
     keywords: tuple[str, ...] | None  # the model's own argument names; None: by position
+    known: SizeRules = field(default_factory=SizeRules)  # what a loaded file says of its sizes
 
     @property
     def sizes(self) -> Sizes:
-        """The example's own value of every size that may vary."""
-        return {
-            dim: self.arrays[name].shape[axis]
-            for name, dims in self.dims.items()
-            for axis, dim in enumerate(dims)
-            if isinstance(dim, str)
+        """The example's own value of every size that may vary by itself."""
+        found: Sizes = {}
+        for name, dims in self.dims.items():
+            for dim, size in zip(dims, self.arrays[name].shape, strict=True):
+                if isinstance(dim, DeclaredSize) and dim.base is not dim:
+                    base = str(dim.base)
+                    own = next((n for n in range(_MOST_SHRUNK * (size + 1)) if _size_of(dim, {base: n}) == size), None)
+                    if own is not None:
+                        found.setdefault(base, own)
+                elif isinstance(dim, str):
+                    found[str(dim)] = size
+        return found
+
+    @property
+    def declared(self) -> dict[str, SizeRange]:
+        """The limits of sizes that `ox.Dim` declares."""
+        sizes = (dim.base for dims in self.dims.values() for dim in dims if isinstance(dim, DeclaredSize))
+        ranges = {
+            str(dim): SizeRange(-(-dim.min // dim.multiple_of) * dim.multiple_of, dim.max, dim.multiple_of)
+            for dim in sizes
         }
+        return {**self.known.ranges, **{name: each for name, each in ranges.items() if not each.open}}
+
+    @property
+    def conditions(self) -> tuple[Expression, ...]:
+        """What holds between the sizes of inputs: ``n + 1``, the name of one, is what it says."""
+        dims = {dim for each in self.dims.values() for dim in each if isinstance(dim, DeclaredSize)}
+        derived = ((str(dim), dim.expression) for dim in sorted(dims) if dim.base is not dim)
+        return (*self.known.conditions, *(("==", name, each) for name, each in derived))
 
     @property
     def batch(self) -> str | None:
@@ -47,16 +74,39 @@ class Example:
         name = first.pop() if len(first) == 1 else None
         return name if isinstance(name, str) else None
 
-    def cut(self, sizes: Sizes, start: int = 0) -> dict[str, Array]:
-        """Rows from `start` on, and other open dimensions from their beginning; too short arrays are repeated."""
-        return {name: self._cut(array, self.dims[name], sizes, start) for name, array in self.arrays.items()}
+    def cut(self, sizes: Sizes, start: int = 0, *, halved: bool = False) -> dict[str, Array]:
+        """Rows from `start` on, and other open dimensions from their beginning; too short arrays are repeated.
 
-    def _cut(self, array: Array, dims: tuple[int | str, ...], sizes: Sizes, start: int) -> Array:
-        for axis, dim in enumerate(dims):
+        Integers that no size of the example is below may be places in it, or lengths: as the size shrinks, so do they.
+
+        Args:
+            halved: other values: half of each number, of integers half of what they are above the smallest.
+        """
+        return {name: self._cut(name, sizes, start, halved) for name in self.arrays}
+
+    def _cut(self, name: str, sizes: Sizes, start: int, halved: bool) -> Array:
+        array = whole = self.arrays[name]
+        for axis, dim in enumerate(self.dims[name]):
             if isinstance(dim, str):
-                places = (np.arange(sizes[dim]) + (start if axis == 0 else 0)) % array.shape[axis]
+                places = (np.arange(_size_of(dim, sizes)) + (start if axis == 0 else 0)) % array.shape[axis]
                 array = np.take(array, places, axis)
-        return np.ascontiguousarray(array).reshape(array.shape)
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        counts = whole.dtype.kind in "iu" and whole.size > 0
+        if halved and is_floating(array.dtype):
+            array = array * array.dtype.type(0.5)
+        elif halved and counts:
+            array = whole.min() + (array - whole.min()) // array.dtype.type(2)
+        return np.minimum(array, self._limit(whole, sizes)) if counts else array
+
+    def _limit(self, whole: Array, sizes: Sizes) -> Any:
+        """The largest value of an integer input at these sizes: as far below a size as it is in the example."""
+        low, high = int(whole.min()), int(whole.max())
+        limit = high
+        for dim, own in self.sizes.items():
+            bounded = low >= 0 and own - high in ((0, 1) if dim == self.batch else range(own + 1))
+            if bounded:
+                limit = min(limit, high - max(0, own - sizes[dim]))
+        return whole.dtype.type(max(limit, low))
 
     def call(self, model: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
         """`model` on tensors in the order of the inputs."""
@@ -93,15 +143,17 @@ def read(
             "input_names do not fit the example", expected=f"{len(arrays)} different names", got=str(list(names))
         )
     named = dict(zip(names, arrays, strict=True))
+    rules = SizeRules()
     if dims is None and contract and [info.name for info in contract.inputs] == list(names):
         dims = {
             info.name: [d if d is not None else f"{info.name}_{i}" for i, d in enumerate(info.dims)]
             for info in contract.inputs
         }
+        rules = contract.rules
     unknown = [name for name in dims or {} if name not in named]
     if unknown:
         raise ArgumentError(f"dims name '{unknown[0]}', which is no input", expected=", ".join(named))
-    return _checked(Example(named, {name: _dims(name, x, dims) for name, x in named.items()}, keywords))
+    return _checked(Example(named, {name: _dims(name, x, dims) for name, x in named.items()}, keywords, rules))
 
 
 def _check_arguments(model: Any, count: int, keywords: tuple[str, ...] | None) -> None:
@@ -167,10 +219,13 @@ def _dims(name: str, array: Array, given: Dims | None) -> tuple[int | str, ...]:
 
 def _checked(example: Example) -> Example:
     seen: dict[str, tuple[int, str]] = {}
+    sizes, declared = example.sizes, example.declared
     for name, dims in example.dims.items():
         for dim, size in zip(dims, example.arrays[name].shape, strict=True):
             if not isinstance(dim, str):
                 continue
+            if isinstance(dim, DeclaredSize):
+                _check_declared(dim, size, name, sizes, declared)
             if size == 0:
                 raise ArgumentError(
                     f"the size '{dim}' of the example '{name}' is 0", got=str(list(example.arrays[name].shape))
@@ -185,12 +240,62 @@ def _checked(example: Example) -> Example:
     return example
 
 
+def _size_of(dim: str, sizes: Sizes) -> int:
+    return int(evaluate(dim.expression if isinstance(dim, DeclaredSize) else dim, sizes))
+
+
+def _check_declared(dim: DeclaredSize, size: int, name: str, sizes: Sizes, declared: Mapping[str, SizeRange]) -> None:
+    """The example has sizes that its declaration allows."""
+    base = str(dim.base)
+    if base not in sizes or _size_of(dim, sizes) != size:
+        raise ArgumentError(
+            f"the size '{dim}' of the example '{name}' does not follow from '{base}'",
+            expected=str(_size_of(dim, sizes)) if base in sizes else f"a size that {dim} can be",
+            got=str(size),
+        )
+    if base in declared and sizes[base] not in declared[base]:
+        raise ArgumentError(
+            f"the size '{base}' of the example '{name}' is none that was declared",
+            expected=f"{base} in {declared[base]}",
+            got=str(sizes[base]),
+        )
+
+
 def recording_sizes(example: Example) -> tuple[Sizes, Sizes]:
-    """Two values for every size that varies, no pair like another: 2 and 3 rows, other sizes as they are, then less."""
+    """Two values for every size that varies, no pair like another: 2 and 3 rows, other sizes as they are, then less,
+    or more where less was not declared."""
     first, second = Sizes(), Sizes()
     for dim, own in example.sizes.items():
-        a, b = (2, 3) if dim == example.batch else (own, own - 1) if own >= 3 else (4, 5)
-        while (a, b) in zip(first.values(), second.values(), strict=True):
-            a, b = a + 2, b + 2
-        first[dim], second[dim] = a, b
+        allowed = example.declared.get(dim, SizeRange())
+        for a, b in _pairs(own, dim == example.batch):
+            one, other = allowed.nearest(a) or own, allowed.nearest(b) or own
+            if one != other and (one, other) not in zip(first.values(), second.values(), strict=True):
+                break
+        else:
+            one = other = own  # no other size is allowed
+        first[dim], second[dim] = one, other
     return first, second
+
+
+def within(sizes: Sizes, ranges: Mapping[str, SizeRange], others: Sequence[Sizes] = ()) -> Sizes:
+    """The nearest sizes that the ranges allow, other ones than `others` has where that is possible."""
+    return {dim: _within(dim, size, ranges[dim], others) if dim in ranges else size for dim, size in sizes.items()}
+
+
+def _within(dim: str, size: int, allowed: SizeRange, others: Sequence[Sizes]) -> int:
+    used = {each[dim] for each in others}
+    step = allowed.multiple_of
+    near = allowed.nearest(size)
+    if near is None:
+        return size
+    tried = [near + k * step for k in (0, -1, 1, -2, 2)]
+    return next((n for n in tried if n in allowed and n not in used), near)
+
+
+def _pairs(own: int, rows: bool) -> Iterator[tuple[int, int]]:
+    a, b = (2, 3) if rows else (own, own - 1) if own >= 3 else (4, 5)
+    yield a, b
+    for more in range(1, 2049):  # far, where the steps are large
+        if b > more:
+            yield a, b - more
+        yield a, a + more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -23,12 +23,13 @@ from ox.graph.writer.write import to_model
 @dataclass(frozen=True)
 class Case:
     """One input and the outputs of the eager model. `rows` is the batch size, None where no size varies; `in_report`:
-    whether the report has a line for it."""
+    whether the report has a line for it; `sizes`: the other sizes that vary."""
 
     rows: int | None
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
     in_report: bool = True
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,13 @@ class Row:
     max_abs: float
     allowed: float
     runtime: str
+    sizes: Mapping[str, int] = field(default_factory=dict)  # the others that vary
+
+    @property
+    def at(self) -> str:
+        """``batch 2``, ``batch 2, length 17``, ``the example``."""
+        named = [f"batch {self.batch}"] if self.batch is not None else []
+        return ", ".join([*named, *(f"{dim} {size}" for dim, size in self.sizes.items())]) or "the example"
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case]) -> Proof
         if not difference.ok:
             raise _mismatch(graph, opset, case, difference, name, runtime)
         if case.in_report:
-            rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name))
+            rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name, case.sizes))
     return Proof(tuple(rows), runtime.name, runtime.note)
 
 
@@ -114,7 +122,8 @@ def _mismatch(
         known = values(graph, [make_tensor(case.inputs[v.name]) for v in graph.inputs])
     replayed, _ = _worst({v.name: known[v].array for v in graph.outputs}, case.outputs, narrowest(graph))
     if not replayed.ok:
-        hint = "the same outputs for the same inputs: no state that changes with a call, no randomness in eval mode"
+        hint = "the same outputs for the same inputs: no state that changes with a call, no randomness in eval mode, "
+        hint += "and no number that is read from an input (.array, NumPy)"
         return ExportError(what, expected=expected, got=f"{got}; the recorded graph gives another too", hint=hint)
     hint = "report it to the runtime: its fused operators part where its single ones do not"
     return ExportError(what, expected=expected, got=f"{got}; no single operator parts", hint=hint)

@@ -2,45 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from ox.errors import ExportError
 from ox.export import golden_samples as samples
-from ox.export.example_inputs import Example, Sizes, recording_sizes
+from ox.export.example_inputs import Example, Sizes, recording_sizes, within
 from ox.export.proof import Case
-from ox.export.two_sizes import arrays_of
+from ox.export.two_sizes import arrays_of, far_sizes
 from ox.graph.ir import Array
 from ox.graph.record.recording import named_outputs
+from ox.graph.size_rules import SizeRange, SizeRules
 
 PROOF_ROWS = (1, 2, 7)
+MOST_GROWTH = 4  # a border further above the example's size than this is not run
 
 
-def run_cases(model: Callable[..., Any], example: Example, names: Sequence[str], golden: Any) -> list[Case]:
-    """What is run eagerly, to be compared. `golden` as in `ox.export.save`."""
-    own, near, far = _variations(example)
-    varied = [own, near, far] if near else [own]  # without a batch and open sizes one run is enough
-    runs = zip(PROOF_ROWS, (own, near, far), strict=True) if example.batch else [(None, sizes) for sizes in varied]
-    cases: list[Case] = []
-    start = 0
-    for rows, sizes in runs:
+def run_cases(
+    model: Callable[..., Any], example: Example, names: Sequence[str], golden: Any, rules: SizeRules
+) -> tuple[list[Case], SizeRules]:
+    """What is run eagerly, to be compared, and the rules, of which a lower limit at which the model itself does not run
+    is raised to where it does. `golden` as in `ox.export.save`."""
+
+    def run(rows: int | None, sizes: Sizes, start: int = 0) -> Case:
         count = {example.batch: rows} if example.batch and rows else {}
         inputs = example.cut(example.sizes | sizes | count, start)
-        try:
-            outputs = _eager(model, example, inputs, names)
-        except Exception:  # of the model's own code, which may raise anything
-            if sizes is not far or not far:
-                raise
-            # too small for the model, and not given by the user
-            inputs = example.cut(example.sizes | near | count, start)
-            outputs = _eager(model, example, inputs, names)
-        cases.append(Case(rows, inputs, outputs))
+        return Case(rows, inputs, _eager(model, example, inputs, names), sizes=sizes)
+
+    cases, start = [], 0
+    for rows, tried in _runs(example, rules):
+        cases.append(_first_that_runs(run, rows, tried, start))
         start += rows or 0
-    for sample in samples.golden_inputs(example, golden):
+    further, rules = _at_borders(run, example, rules)
+    cases += further
+    batches = rules.ranges.get(example.batch or "", SizeRange())
+    for sample in samples.golden_inputs(example, golden) if 1 in batches else []:
         outputs = _eager(model, example, sample, names)
         if any(x.shape[:1] != (1,) for x in outputs.values()):
             break  # an output without one row per input row cannot be a golden output
         cases.append(Case(1, sample, outputs, in_report=False))
-    return cases
+    return cases, rules
+
+
+def _runs(example: Example, rules: SizeRules) -> Iterator[tuple[int | None, list[Sizes]]]:
+    """The batch of each run, and its other sizes: the example's own, those of the second recording, and far from them
+    on both sides, so that an output that varies with them is seen to vary, also behind a stride. Of several, the first
+    that the model takes."""
+    others = {dim: size for dim, size in example.sizes.items() if dim != example.batch}
+    rows = rules.ranges.get(example.batch or "")
+    counts = [n for n in PROOF_ROWS if rows is None or n in rows]
+    if rows is not None and not counts:
+        counts = [rows.min]
+    if not others:  # without a batch and open sizes one run is enough
+        for count in counts if example.batch else [None]:
+            yield count, [{}]
+        return
+    near = {dim: size for dim, size in recording_sizes(example)[1].items() if dim in others}
+    near = within(near, rules.ranges, [others])
+    far = far_sizes(example, rules)
+    sizes: list[list[Sizes]] = [[others], [near, others], *([each, near, others] for each in far)]
+    if not example.batch:
+        yield from ((None, each) for each in sizes)
+        return
+    for i, each in enumerate(sizes):
+        yield counts[min(i, len(counts) - 1)] if i < 3 else counts[0], each
+
+
+def _first_that_runs(run: Callable[..., Case], rows: int | None, tried: Sequence[Sizes], start: int) -> Case:
+    for sizes in tried[:-1]:
+        try:
+            return run(rows, sizes, start)
+        except Exception:  # of the model's own code: too small or too large for it, and not given by the user
+            continue
+    return run(rows, tried[-1], start)
+
+
+def _at_borders(run: Callable[..., Case], example: Example, rules: SizeRules) -> tuple[list[Case], SizeRules]:
+    """Runs at the smallest and the largest size of each range, where that is not far above the example's."""
+    cases, ranges = [], dict(rules.ranges)
+    others = {dim: size for dim, size in example.sizes.items() if dim != example.batch}
+    rows = ranges.get(example.batch or "")
+    count = None if example.batch is None else 2 if rows is None or 2 in rows else rows.min
+    for dim, own in others.items():
+        found = ranges.get(dim)
+        if found is None:
+            continue
+        if found.min > 1:
+            lowest = _lowest_that_runs(partial(run, count), example, dim, found)
+            cases.append(run(count, others | {dim: lowest}))
+            ranges[dim] = replace(found, min=lowest)
+        highest = None if found.max is None else found.nearest(found.max)
+        if highest is not None and highest != own and highest <= MOST_GROWTH * own:
+            cases.append(run(count, others | {dim: highest}))
+    # a condition with another size may exclude a border
+    return [case for case in cases if rules.broken(case.sizes) is None], replace(rules, ranges=ranges)
+
+
+def _lowest_that_runs(run: Callable[[Sizes], Case], example: Example, dim: str, found: SizeRange) -> int:
+    """The smallest size of a range that the model takes: the limit itself, else found by halves up to the example's.
+
+    Raises:
+        ExportError: the limit was declared, and the model does not take it.
+    """
+    sizes = {each: size for each, size in example.sizes.items() if each != example.batch}
+    tried = [n for n in range(found.min, sizes[dim] + 1) if n in found]
+    low, high, at = 0, len(tried) - 1, 0
+    while low < high:
+        try:
+            run(sizes | {dim: tried[at]})
+            high = at
+        except Exception as error:  # of the model's own code
+            if dim in example.declared and example.declared[dim].min == found.min:
+                raise ExportError(
+                    f"the model does not run at the smallest {dim} that was declared",
+                    expected=f"{dim} in {found}",
+                    got=f"{type(error).__name__}: {error}",
+                ) from error
+            low = at + 1
+        at = (low + high) // 2
+    return tried[high]
 
 
 def observed_sizes(example: Example, case: Case) -> tuple[Sizes, dict[str, tuple[int, ...]]]:
@@ -52,15 +134,6 @@ def observed_sizes(example: Example, case: Case) -> tuple[Sizes, dict[str, tuple
         if isinstance(dim, str)
     }
     return sizes, {name: array.shape for name, array in case.outputs.items()}
-
-
-def _variations(example: Example) -> tuple[Sizes, Sizes, Sizes]:
-    """The sizes besides the batch in the runs of the proof: the example's own, those of the second recording, and far
-    from them, so that an output that varies with them is seen to vary, also behind a stride."""
-    others = {dim: size for dim, size in example.sizes.items() if dim != example.batch}
-    near = {dim: size for dim, size in recording_sizes(example)[1].items() if dim in others}
-    far = {dim: size // 2 + 1 if size > 4 else 2 * size + 1 for dim, size in others.items()}
-    return {}, near, far
 
 
 def _eager(

@@ -22,7 +22,7 @@ from ox.export.example_inputs import Dims, read
 from ox.export.input_gradient import WithGradient
 from ox.export.proof import Proof, Row, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
-from ox.export.two_sizes import Subject, name_sizes, record_twice
+from ox.export.two_sizes import Subject, name_sizes, record_at_sizes
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.ir import Graph, Value
 from ox.graph.passes.inference import for_inference
@@ -50,14 +50,15 @@ class Report:
     size: int  # bytes, of the data file too
     data: Path | None = None  # external data
     metadata: dict[str, str] | None = None
+    unstated: tuple[str, ...] = ()  # lines that compare sizes in a way that the contract cannot say
 
     def __str__(self) -> str:
         """The file, its inputs and outputs, and how it was proven; all of it is in the fields."""
         nodes = f"{self.nodes} node" + "s" * (self.nodes != 1)
         lines = [f"{self.path}: {self.model}, {nodes}, opset {self.opset}, {self.size:,} bytes", f"  {self.dims}"]
+        lines += [f"  {line}" for line in self.limits]
         for row in self.rows:
-            at = "the example" if row.batch is None else f"batch {row.batch}"
-            lines.append(f"  {row.runtime}, {at}: max |Δ| {row.max_abs:.1e}, at most {row.allowed:.1e}")
+            lines.append(f"  {row.runtime}, {row.at}: max |Δ| {row.max_abs:.1e}, at most {row.allowed:.1e}")
         if self.proof.note:
             lines.append(f"  {self.proof.note}")
         return "\n".join(lines)
@@ -65,6 +66,12 @@ class Report:
     @property
     def rows(self) -> tuple[Row, ...]:
         return self.proof.rows
+
+    @property
+    def limits(self) -> list[str]:
+        """For which sizes the file is right, where that is not all of them."""
+        found = [f"for {self.contract.rules}"] if self.contract.rules else []
+        return found + [f"right only where this comes out as in the proof: {line}" for line in self.unstated]
 
     @property
     def dims(self) -> str:
@@ -157,7 +164,8 @@ def save(
             names = [gradient] if isinstance(gradient, str) else gradient
             called, output_names = WithGradient(model, given, names, output_names), None
         subject = Subject(called, given, weights_of(model), output_names)
-        graph = record_twice(subject)
+        recorded = record_at_sizes(subject)
+        graph = recorded.graph
         if isinstance(model, Loaded):
             graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
             graph.declared_inputs = model.graph.declared_inputs
@@ -165,7 +173,7 @@ def save(
         if mixed_bfloat16(graph):
             graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
-        cases = run_cases(called, given, names, golden)
+        cases, rules = run_cases(called, given, names, golden, recorded.rules)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
         if optimize is not None:
@@ -184,6 +192,7 @@ def save(
             tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.in_report),
             __version__,
             run if run is not None or known is None else known.run,
+            rules,
             None if (through := narrowest(graph)) is None else through.name,
         )
         kept = model.metadata if isinstance(model, Loaded) else {}
@@ -197,8 +206,10 @@ def save(
         )
         size = path.stat().st_size + (data.stat().st_size if data else 0)
         name = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", type(model).__name__)
-        recorded = (2, 3) if given.batch else None
-        return Report(path, name, recorded, len(graph.nodes), contract, proof, opset, size, data, entries)
+        batches = (2, 3) if given.batch else None
+        return Report(
+            path, name, batches, len(graph.nodes), contract, proof, opset, size, data, entries, recorded.unstated
+        )
 
 
 @contextmanager

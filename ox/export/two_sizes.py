@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ox.dtypes import is_floating
+from ox.core.size_expression import leaves
 from ox.errors import ExportError, OxError, RecordError
-from ox.export.example_inputs import BATCH, Example, Sizes, recording_sizes
+from ox.export.example_inputs import BATCH, Example, Sizes, recording_sizes, within
+from ox.export.size_tests import agreed, in_named_sizes, named, rules_of
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node
 from ox.graph.passes.inferred_reshape import infer_reshape_sizes
+from ox.graph.record.recorded import SizeTest
 from ox.graph.record.recording import Recording, record
+from ox.graph.size_rules import SizeRules
+from ox.onnx_module.loaded import Loaded
 from ox.tensors.tensor import Tensor
 
 
@@ -32,10 +36,8 @@ class Subject:
 
     def record(self, sizes: Sizes, *, other_values: bool = False, into: Recording | None = None) -> Graph:
         """One recording at these sizes."""
-        arrays = self.example.cut(sizes, start=2 if other_values else 0)
-        if other_values:
-            # half of everything: a number that was computed from the input by other means than operators shows
-            arrays = {k: x * x.dtype.type(0.5) if is_floating(x.dtype) else x for k, x in arrays.items()}
+        # half of everything: a number that was computed from the input by other means than operators shows
+        arrays = self.example.cut(sizes, start=2 if other_values else 0, halved=other_values)
         return record(
             lambda *tensors: self.example.call(self.model, tensors),
             self.example.tensors(arrays),
@@ -51,17 +53,106 @@ def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
     return list({id(t): t for t in tensors}.values())
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A graph, the sizes at which it is right as far as the code has compared them, and the lines of comparisons that
+    could not be stated so."""
+
+    graph: Graph
+    rules: SizeRules
+    unstated: tuple[str, ...] = ()
+
+
 def record_twice(subject: Subject) -> Graph:
-    """The graph that both recordings agree on.
+    """The graph that recordings at several sizes agree on; see `record_at_sizes`."""
+    return record_at_sizes(subject).graph
+
+
+def record_at_sizes(subject: Subject) -> Recorded:
+    """The graph that two recordings agree on, and where more sizes than the batch vary, two more far from them: a
+    number that a size became step by step (``int(math.log2(n))``) differs there.
 
     Raises:
         ExportError: the code cannot be recorded, or a size or a value of the example leaked into it.
     """
-    first, second = recording_sizes(subject.example)
+    example = subject.example
+    first, second = recording_sizes(example)
+    if type(subject.model) is Loaded:  # a graph holds no code that could take another path
+        graph, _ = _first(subject, first)
+        return Recorded(graph, SizeRules(example.declared, example.conditions))
+    a, tests = _first(subject, first)
+    tests = in_named_sizes(tests, a, example, first)
+    ranges = rules_of(tests, first, example.declared).ranges
+    # where only one size is left, the second recording tells a branch from a check of the size against itself
+    ranges = {dim: each for dim, each in ranges.items() if each.min != each.max and dim != example.batch}
+    second = second | within({dim: second[dim] for dim in ranges}, ranges, [first])
+    b = _second(subject, a, first, second)
+    tests = agreed(tests, b.tests, (first, second))
+    rules = rules_of(tests, first, example.declared)
+    rules = replace(rules, conditions=(*rules.conditions, *example.conditions))
+    _check_batch(tests, rules, example)
+    for far in far_sizes(example, rules):
+        _compare_far(subject, a, first, first | far)
+    stated = named(tests)
+    return Recorded(a, rules, tuple(dict.fromkeys(t.where for t in tests if t not in stated)))
+
+
+def _first(subject: Subject, sizes: Sizes) -> tuple[Graph, list[SizeTest]]:
+    """The first recording. Nothing else of it lives on: views of parameters that it made would change the second."""
+    recording = Recording()
     try:
-        a = subject.record(first)
+        return subject.record(sizes, into=recording), recording.size_tests
     except RecordError as error:
         raise as_export_error(error) from error
+
+
+def far_sizes(example: Example, rules: SizeRules) -> list[Sizes]:
+    """Sizes besides the batch that are far below and far above the example's, as far as they are allowed."""
+    others = {dim: size for dim, size in example.sizes.items() if dim != example.batch}
+    if not others:
+        return []
+    below = {dim: size // 2 + 1 if size > 4 else 2 * size + 1 for dim, size in others.items()}
+    above = {dim: 2 * size + 1 if size > 4 else 4 * size + 3 for dim, size in others.items()}
+    return [found for each in (below, above) if rules.broken(found := within(each, rules.ranges)) is None]
+
+
+def _compare_far(subject: Subject, a: Graph, first: Sizes, far: Sizes) -> None:
+    """One more recording, which must be the same graph if the model runs at these sizes at all."""
+    try:
+        c = subject.record(far)
+    except Exception:  # too small or too large for the model, and not given by the user
+        return
+    leak = _leak(a, c, subject)
+    if leak is not None:
+        raise _explain(subject, a, leak, first, far, c)
+
+
+def _check_batch(tests: Sequence[SizeTest], rules: SizeRules, example: Example) -> None:
+    """A file takes one sample and a few; code that needs another number of them says so by `ox.Dim`."""
+    found = rules.ranges.get(example.batch or "")
+    declared = example.declared.get(example.batch or "")
+    bad = [n for n in (1, 2, 3, 7) if found is not None and n not in found and (declared is None or n in declared)]
+    if bad:
+        rows = {str(example.batch): 2}
+        made = ((t.where, rules_of([t], rows, {})) for t in named(tests) if set(leaves(t.expression)) == set(rows))
+        where = next((place for place, rule in made if rule.broken({str(example.batch): bad[0]})), "")
+        raise ExportError(
+            "the model takes another path at another batch size",
+            where=where or None,
+            got=f"what was recorded is right for {example.batch} in {found}",
+            hint="the same operators at every size; ox.where(condition, a, b) chooses values; "
+            "or dims with ox.Dim('batch', min=...), if the file is for such batches only",
+        )
+
+
+@dataclass(frozen=True)
+class _Second:
+    graph: Graph
+    tests: Sequence[SizeTest]
+
+
+def _second(subject: Subject, a: Graph, first: Sizes, second: Sizes) -> _Second:
+    """The second recording, which must be the same graph as the first. Raises ExportError where it is not."""
     recording = Recording()
     try:
         b = subject.record(second, other_values=True, into=recording)
@@ -75,7 +166,7 @@ def record_twice(subject: Subject) -> Graph:
     leak = _leak(a, b, subject)
     if leak is not None:
         raise _explain(subject, a, leak, first, second, b)
-    return a
+    return _Second(b, recording.size_tests)
 
 
 def _leak(a: Graph, b: Graph, subject: Subject) -> Leak | None:

@@ -13,7 +13,7 @@ from ox.core.constants import axes_tensor, scalar
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
-from ox.core.symbolic import Dim, Quotient, size_tensor
+from ox.core.symbolic import COMPUTED, Dim, size_tensor
 from ox.core.tensor import is_tensor
 from ox.dtypes import ALL, DType, float64, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, CallError, DeviceError, DTypeError, ShapeError
@@ -107,7 +107,7 @@ def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:
 
 
 def _contains_sizes(data: Any) -> bool:
-    return any(map(_contains_sizes, data)) if isinstance(data, (list, tuple)) else isinstance(data, (Dim, Quotient))
+    return any(map(_contains_sizes, data)) if isinstance(data, (list, tuple)) else isinstance(data, COMPUTED)
 
 
 def _of_sizes(data: Any, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
@@ -213,7 +213,7 @@ def _full(shape: Sequence[Any], value: Any, dtype: DType | None, device: str | N
     if any(s < 0 for s in sizes):
         raise ShapeError("a tensor has no negative sizes", got=str(sizes))
     dtype = as_array(value, None).dtype if dtype is None else _element_type(dtype)
-    if isinstance(value, (Dim, Quotient)):
+    if isinstance(value, COMPUTED):
         return OPS["Expand"](scalar(value, dtype), size_tensor(sizes)).requires_grad_(requires_grad)
     number = as_array(value, dtype) if hasattr(value, "dtype") else scalar(value, dtype).array
     if any(isinstance(s, Dim) for s in sizes):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ox import ops
 from ox.core.constants import scalar
-from ox.core.symbolic import Dim, Quotient, size_tensor
+from ox.core.symbolic import COMPUTED, size_tensor
 from ox.dtypes import DType
 from ox.errors import ArgumentError
 from ox.functions.dimension_arguments import sizes_of
@@ -30,7 +30,7 @@ def full_like_shape(
     """A shape full of one number, but for `dtype` and `device` in the type and on the device of `x`; of complex numbers
     where `x` stands for them and no type is named."""
     one, sizes = scalar(value, np.dtype(dtype or x.array.dtype)), size_tensor(sizes_of(shape))
-    computed = isinstance(value, (Dim, Quotient))
+    computed = isinstance(value, COMPUTED)
     filled = ops.Expand(one, sizes) if computed else ops.ConstantOfShape(sizes, value=one.array.reshape(1))
     device = device or x.device
     if device != "cpu":

@@ -11,7 +11,7 @@ from ox import ops
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import axes_tensor
 from ox.core.promotion import cast, row_major
-from ox.core.symbolic import Dim, size_tensor
+from ox.core.symbolic import Dim, assume, size_tensor
 from ox.core.tensor import is_tensor
 from ox.core.views import in_own_memory
 from ox.dtypes import promote
@@ -121,8 +121,9 @@ def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
 
 def squeeze(input: Any, dim: Dims = None) -> Tensor:
     """Without dimensions of size 1: all of them, or those of `dim` that are 1. `torch.squeeze`."""
-    shape = input.static_shape
-    chosen = [d for d in some_dims(dim, len(shape)) if shape and shape[d] == 1] if dim != () else []
+    shape = input.shape
+    # a size that is 1 must be it in every run, which ONNX checks; one that is not is for the recording to note
+    chosen = [d for d in some_dims(dim, len(shape)) if shape and assume(shape[d], 1)] if dim != () else []
     return ops.Squeeze(input, axes_tensor(chosen)) if chosen else input
 
 

@@ -4,7 +4,8 @@ Export writes it into the `metadata_props` of the ONNX file, the server and `ox 
 
     ox.version   "0.1.0"
     ox.run       the run that trained it, may be absent
-    ox.contract  JSON {"inputs": [{"name", "dtype", "dims", "meaning"}], "outputs": [{..., "labels"}]}
+    ox.contract  JSON {"inputs": [{"name", "dtype", "dims", "meaning"}], "outputs": [{..., "labels"}],
+                       "sizes": {name: {"min", "max", "multiple_of", "remainder"}}, "conditions": [["==", "n", "m"]]}
     ox.golden    JSON {"samples": [{"inputs": {name: {"dtype", "shape", "data"}}, "outputs": {...}}]}
 
 Element types carry the names of the Open Inference Protocol (FP32, INT64, ...); `data` is base64 of little-endian
@@ -19,13 +20,14 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ox.errors import DTypeError, LoadError
+from ox.graph.size_rules import SizeRules as SizeRules
 
 Array = np.ndarray[Any, Any]
 Dim = int | str | None  # a size, the name of a size that varies, or a nameless one
@@ -170,6 +172,7 @@ class Contract:
     samples: tuple[Sample, ...] = ()
     version: str | None = None
     run: str | None = None
+    rules: SizeRules = field(default_factory=SizeRules)  # the sizes that the file is right for
     precision: str | None = None  # the narrowest type that the graph computes in, where it is mixed: "bfloat16"
 
     @property
@@ -187,21 +190,26 @@ class Contract:
         shape = _read(
             metadata,
             CONTRACT,
-            lambda value: [tuple(TensorInfo.from_json(item) for item in value[key]) for key in ("inputs", "outputs")],
+            lambda value: (
+                *(tuple(TensorInfo.from_json(item) for item in value[key]) for key in ("inputs", "outputs")),
+                SizeRules.from_json(value),
+            ),
         )
         samples = _read(
             metadata,
             GOLDEN,
             lambda value: tuple(Sample(_arrays(item["inputs"]), _arrays(item["outputs"])) for item in value["samples"]),
         )
-        inputs, outputs = shape or ((), ())
-        return cls(inputs, outputs, samples or (), metadata.get(VERSION), metadata.get(RUN), metadata.get(PRECISION))
+        inputs, outputs, rules = shape or ((), (), SizeRules())
+        version, run, precision = (metadata.get(key) for key in (VERSION, RUN, PRECISION))
+        return cls(inputs, outputs, samples or (), version, run, rules, precision)
 
     def to_metadata(self) -> dict[str, str]:
         """The entries for `metadata_props`; what is absent gets none."""
         entries = {
             CONTRACT: _dump(
                 {"inputs": [i.to_json() for i in self.inputs], "outputs": [o.to_json() for o in self.outputs]}
+                | self.rules.to_json()
             )
         }
         if self.samples:

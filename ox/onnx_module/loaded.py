@@ -21,6 +21,7 @@ from ox.graph.reader.read import from_model
 from ox.graph.reader.source import read_model
 from ox.graph.reader.weights import trainable_weights
 from ox.graph.replay import call, replay
+from ox.graph.size_rules import sizes_by_name
 from ox.graph.writer.opset import NEWEST
 from ox.nn.base.module import Module
 from ox.nn.functional import dropout
@@ -77,7 +78,7 @@ class Loaded(Module):
         Raises:
             ArgumentError: an input is missing or unknown.
             DTypeError: an input of another element type than the file declares.
-            ShapeError: an input of another shape.
+            ShapeError: an input of another shape, or sizes for which the file says that it is not.
         """
         state = self.state
         if self.overridable:
@@ -89,8 +90,21 @@ class Loaded(Module):
         tensors = self._arguments(inputs, named)
         for value, x in zip(self.graph.inputs, tensors, strict=True):
             _check(value, x)
+        if self.contract.rules:
+            self._check_sizes([x.static_shape for x in tensors])
         results = replay(self.graph, tensors, state, self.run)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _check_sizes(self, shapes: Sequence[Sequence[int]]) -> None:
+        sizes = sizes_by_name([info.dims for info in self.contract.inputs], shapes)
+        broken = self.contract.rules.broken(sizes)
+        if broken is not None:
+            raise ShapeError(
+                "the file is not for inputs of these sizes",
+                expected=broken,
+                got=", ".join(f"{name} {size}" for name, size in sizes.items()),
+                hint="an export whose example has such sizes",
+            )
 
     def _arguments(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Tensor]:
         names = [v.name for v in self.graph.inputs]

@@ -52,6 +52,8 @@ OPEN: dict[str, Callable[[Any], Any]] = {
     "math.prod": lambda x: x.reshape(math.prod(x.shape[:2]), 4),
     "padding to a multiple": lambda x: F.pad(x, (0, 0, 0, (8 - x.shape[1] % 8) % 8)),
     "padding by math.ceil": lambda x: F.pad(x, (0, 0, 0, math.ceil(x.shape[1] / 8) * 8 - x.shape[1])),
+    "a root": lambda x: x * x.shape[1] ** -0.5,
+    "a root, scaled": lambda x: x / (2 * x.shape[1] ** 0.5) + (x.shape[0] ** 0.5) * x / 3,
     "numel": lambda x: x.reshape(x.numel() // 4, 4) / x.numel(),
     "torch.Size": lambda x: x.reshape((*x.shape[:1], x.shape[1] * 4)),
     "comparison": lambda x: x * 2 if x.shape[1] == (x + 1).shape[1] else x,
@@ -86,7 +88,6 @@ LOST: dict[str, tuple[Callable[[Any], Any], str]] = {
     "int": (lambda x: ox.zeros(int(x.shape[0]), 1, 4) + x, "without int()"),
     "len": (lambda x: ox.zeros(len(x), 1, 4) + x, "x.shape[0] itself, in place of len(x)"),
     "sqrt": (lambda x: x / math.sqrt(x.shape[1]), "ox.zeros(()) + x.shape[1]"),
-    "power": (lambda x: x * x.shape[1] ** -0.5, "ox.zeros(()) + x.shape[1]"),
     "round": (lambda x: x[:, : round(x.shape[1] / 2)], "math.floor"),
     "-1 beside padding": (
         lambda x: F.pad(x, (0, 0, 0, (8 - x.shape[1] % 8) % 8)).reshape(int(x.shape[0]), -1),

@@ -69,7 +69,7 @@ def record_evaluation(
     run = Evaluation(step, changed, names)
     arrays = {**example.arrays, **{name: before[name] for name in run.tensors}}
     dims = {**example.dims, **{name: arrays[name].shape for name in run.tensors}}
-    whole = StepExample(arrays, dims, None, step.batch)
+    whole = StepExample(arrays, dims, None, batch_inputs=step.batch)
     graph = record_twice(Subject(run, whole, run.fixed, None, tuple(run.tensors.values())))
     drop_unread(graph)
     graph = clean(graph, opset)

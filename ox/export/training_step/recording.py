@@ -44,7 +44,7 @@ def record_step(step: Step, example: Example, before: Mapping[str, Array], opset
     arrays = {**example.arrays, **before}
     dims = {**example.dims, **{name: array.shape for name, array in before.items()}}
     names = step.inputs
-    whole = StepExample({n: arrays[n] for n in names}, {n: dims[n] for n in names}, None, step.batch)
+    whole = StepExample({n: arrays[n] for n in names}, {n: dims[n] for n in names}, None, batch_inputs=step.batch)
     state = step.state
     restored = {**state.tensors, **{f"lr.{i}": g.tensors["lr"] for i, g in enumerate(state.optimizer.param_groups)}}
     graph = record_twice(Subject(step, whole, state.fixed, None, tuple(restored.values())))

@@ -14,7 +14,8 @@ from ox.core.vjp import Tape
 from ox.dtypes import is_floating
 from ox.errors import RecordError
 from ox.graph.ir import Graph, Key, Node, Value
-from ox.graph.record.recording import Recorded, Recording, stale_view_error
+from ox.graph.record.recorded import Recorded
+from ox.graph.record.recording import Recording, stale_view_error
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor

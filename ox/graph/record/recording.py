@@ -7,47 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ox.call_site import module_path, users_line
-from ox.core.mode import MODE, MODULES, switch_mode
-from ox.core.operator import OPS, Operator
-from ox.core.symbolic import Dim
+from ox.core.mode import MODULES, switch_mode
+from ox.core.operator import Operator
+from ox.core.size_expression import Expression
 from ox.errors import RecordError
 from ox.graph.ir import Graph, Node, Value
+from ox.graph.record.recorded import Recorded, SizeTest
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
 
 Dims = Sequence[int | str]
-
-
-class Recorded:
-    """The state of a tensor in a recording: its graph value, and which of its dimensions are dynamic."""
-
-    __slots__ = ("dims", "dynamic", "recording", "value", "version", "view_call", "view_call")
-
-    def __init__(self, recording: Recording, value: Value, changing: tuple[bool, ...], version: int) -> None:
-        self.recording, self.value, self.dynamic, self.version = recording, value, changing, version
-        self.dims: tuple[int, ...] | None = None
-        self.view_call: tuple[Any, ...] | None = None  # of a view: operator, inputs, attributes, outputs, which of them
-
-    def active(self) -> bool:
-        """Whether its recording, or one inside it, is the one that records now."""
-        now: Any = MODE.get().recording
-        return now is not None and now.is_or_encloses(self.recording)
-
-    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
-        """The tensor's shape, with an `ox.Dim` for every size that may change; plain ints once recording is over."""
-        plain: tuple[int, ...] = tensor.static_shape
-        if not any(self.dynamic) or not self.active():
-            return plain
-        if self.dims is None:
-            self.dims = tuple(
-                Dim(size, _size_of(tensor, axis)) if self.dynamic[axis] else size for axis, size in enumerate(plain)
-            )
-        return self.dims
-
-
-def _size_of(tensor: Tensor, axis: int) -> Callable[[], Tensor]:
-    return lambda: OPS["Shape"](tensor, start=axis, end=axis + 1)
 
 
 class Recording:
@@ -61,6 +31,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.graph = Graph()
+        self.size_tests: list[SizeTest] = []
         self._constants: dict[int, tuple[Any, Value, int]] = {}  # by array, which is kept, so its id stays its own
         self._touched: list[Tensor] = []
         self._names: dict[str, Value] = {}
@@ -227,6 +198,10 @@ class Recording:
     def unwatched(self) -> AbstractContextManager[None]:
         """While code of ox itself runs, in which no code of a user does: a profiler of Python stands still."""
         return nullcontext()
+
+    def on_size_test(self, test: Expression) -> None:
+        """Python code has compared sizes, or ox has for it."""
+        self.root().size_tests.append(SizeTest(test, users_line()))
 
     def on_custom_gradient(self) -> None:
         """A gradient was declared that is not that of the operators; a graph holds operators only."""

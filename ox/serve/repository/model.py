@@ -101,6 +101,10 @@ class Model:
         if check_tensors is not None:
             self.inputs, self.outputs = check_tensors("input", self.inputs), check_tensors("output", self.outputs)
         check_golden(self.name, engine, contract.samples, contract.through)
+        self.rules = contract.rules
+        alone = _needs_own_runs(contract)
+        if alone is not None:
+            options, max_rows_source = replace(options, max_rows=1), alone
         self._reshapes = reshapes or None
         self.samples = tuple(map(reshapes.sample, contract.samples)) if reshapes else contract.samples
         if tensors is not None:
@@ -130,6 +134,8 @@ class Model:
             self.padding_refusal = "no batches" if self.proof.why is not None else None
             self.padding_refusal = self.padding_refusal or ("the configuration reshapes tensors" if reshapes else None)
             self.padding_refusal = self.padding_refusal or ("the model keeps state of sequences" if tensors else None)
+            ruled = contract.rules.names() & set(padding.dims)
+            self.padding_refusal = self.padding_refusal or (f"the file is for {contract.rules}" if ruled else None)
             self.padding_refusal = self.padding_refusal or prove_padding(
                 self.engine, padding, contract.samples, contract.through
             )
@@ -145,7 +151,9 @@ class Model:
         most |= {name: (size, "--max-dim") for name, size in options.max_dims.items()}
         if tensors is not None:
             tensors.limit_dimensions(most)
-        self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most)
+        self.signature = Signature(
+            self.inputs, self.outputs, limits.rows, limits.strings, batched, most, contract.rules
+        )
         self.signature.allow_empty = "Scan" not in source.operators
         if padding is not None:
             self.signature.add_optional_inputs = padding.complete
@@ -281,9 +289,17 @@ class Model:
             parts.append(f"padding off: {self.padding_refusal}")
         if self.sequences is not None:
             parts.append("in sequences")
+        if self.rules:
+            parts.append(f"for {self.rules}")
         if self.inline:
             parts.append(f"{1e6 * self.proof.row_s:.0f} µs per sample, run in the event loop")
         return " · ".join(parts)
+
+
+def _needs_own_runs(contract: Contract) -> str | None:
+    """Why requests cannot share a batch as far as the file says for which sizes it is right; None if they can."""
+    rows = {info.dims[0] for info in contract.inputs if info.dims}
+    return f"the file is for {contract.rules}" if contract.rules.names() & rows else None
 
 
 def _sharing_rows(inputs: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ox.errors import ServeError
-from ox.graph.contract import Array, TensorInfo
+from ox.graph.contract import Array, SizeRules, TensorInfo
 from ox.serve.config.dimension_limits import LONGEST, DimensionLimits, Most
 from ox.serve.protocol.v2.classification import class_count
 from ox.serve.protocol.v2.document import nearest, quote
@@ -25,6 +25,7 @@ class Signature:
         max_strings: the limit of elements of all BYTES tensors of a request.
         batched: whether first dimensions count rows; otherwise they can be 0.
         max_dims: limits of dimensions and their sources; dimensions without a name are "None".
+        rules: the sizes that the file says it is right for.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Signature:
         max_strings: int,
         batched: bool = True,
         max_dims: Most = MappingProxyType({}),
+        rules: SizeRules | None = None,
     ) -> None:
         self.outputs, self.max_rows, self.batched = outputs, max_rows, batched
         share = max_strings // max(1, sum(info.dtype == "BYTES" for info in inputs))
@@ -54,6 +56,7 @@ class Signature:
         self.allow_empty = True  # whether inputs can be empty: a Scan of length 0 crashes ONNX Runtime
         # With at most one varying size, inputs are checked independently and batches need no grouping.
         tails = [info.dims[1:] for info in inputs]
+        self._rules = rules or None
         self._has_symbols = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
         self._needs_grouping = any(not isinstance(size, int) for tail in tails for size in tail)
 
@@ -85,7 +88,7 @@ class Signature:
             empty = next((name for name, array in feed.items() if 0 in array.shape), None)
             if empty is not None:
                 raise ServeError(f"input '{empty}' is empty", expected="sizes of 1 or more: the model has a Scan")
-        if self._has_symbols:
+        if self._has_symbols or self._rules is not None:
             sizes: dict[str, tuple[int, str]] = {}
             for name, array in feed.items():
                 for dim, size in zip(self.inputs[name].info.dims, array.shape, strict=True):
@@ -94,6 +97,7 @@ class Signature:
                         raise ServeError(
                             f"'{dim}' is {size} in input '{name}'", expected=f"{other}, as in input '{where}'"
                         )
+            self._check_rules({dim: size for dim, (size, _) in sizes.items()})
         first = next(iter(feed.values()), None)
         # A feed without rows counts as one.
         rows = first.shape[0] or 1 if first is not None and first.ndim else 1
@@ -110,6 +114,13 @@ class Signature:
                 if not 0 < size < LONGEST:
                     return rows, (object(),)  # a unique key: it runs alone
         return rows, key
+
+    def _check_rules(self, sizes: Mapping[str, int]) -> None:
+        """Raises ServeError for sizes at which the file is wrong."""
+        broken = None if self._rules is None else self._rules.broken(sizes)
+        if broken is not None:
+            got = ", ".join(f"{name} {size}" for name, size in sizes.items())
+            raise ServeError("the model is not for inputs of these sizes", expected=broken, got=got)
 
     def output(
         self,

@@ -1,0 +1,263 @@
+"""Code that compares sizes: what is recorded holds for some sizes, and the file says which, and is used only there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import ox
+from ox import nn
+from ox.errors import ArgumentError, ExportError, ServeError, ShapeError
+from ox.serve import ModelConfig, RequestLimits
+from ox.serve.repository.model import Model
+
+F = nn.functional
+RANDOM = np.random.default_rng(0)
+ROWS = RANDOM.normal(size=(8, 20, 4)).astype(np.float32)
+OPEN: dict[str, list[int | str]] = {"x": ["batch", "seq", 4]}
+
+
+def save(function: Callable[..., Any], path: Path, example: Any = ROWS, dims: Any = OPEN, **options: Any) -> Any:
+    return ox.export.save(function, path / "m.onnx", example, dims=dims, **options)
+
+
+def pooled(x: Any, k: int) -> Any:
+    return F.max_pool1d(x.transpose(1, 2), k, k)
+
+
+BRANCHES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "above": (lambda x: x * 2 if x.shape[1] > 16 else x + 1, "seq in 17.."),
+    "below": (lambda x: x * 2 if x.shape[1] > 100 else x + 1, "seq in 1..100"),
+    "turned": (lambda x: x * 2 if 16 < x.shape[1] else x + 1, "seq in 17.."),  # noqa: SIM300
+    "a remainder": (lambda x: x * 2 if x.shape[1] % 4 == 0 else x + 1, "seq in 4.. in steps of 4"),
+    "truth": (lambda x: x + 1 if x.shape[1] % 4 else x * 2, "seq in 4.. in steps of 4"),
+    "max": (lambda x: x * max(x.shape[1], 8), "seq in 8.."),
+    "min": (lambda x: x[:, : min(x.shape[1], 12)], "seq in 13.."),
+    "a quotient": (lambda x: x * 2 if x.shape[1] / x.shape[2] > 2 else x, "seq in 9.."),
+    "a root": (lambda x: x * 2 if x.shape[1] ** 0.5 > 3 else x, "seq in 10.."),
+    "squeeze": (lambda x: x[:, :, :1].squeeze(1) * 2, "seq in 2.."),
+    "of a value inside": (lambda x: x * (2 if pooled(x, 2).shape[2] > 5 else 3), "seq in 12.."),
+    "of two inside": (lambda x: x * (2 if pooled(x, 2).shape[2] * 2 == x.shape[1] else 3), "seq in 2.. in steps of 2"),
+    "two sizes": (lambda x: x * 2 if x.shape[1] > x.shape[0] else x, "seq > batch"),
+    "many rows": (lambda x: x * 2 if x.shape[0] < 100 else x, "batch in 1..99"),
+    "nothing": (lambda x: x * 2 if (x + 1).shape[1] == x.shape[1] else x, ""),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_comparison_of_sizes_is_said_in_the_file(tmp_path: Path, name: str) -> None:
+    function, rules = BRANCHES[name]
+    report = save(function, tmp_path, input_names=["x"])
+    assert str(report.contract.rules) == rules and not report.unstated
+    assert (f"for {rules}" in str(report)) is bool(rules)
+    session = ort.InferenceSession(tmp_path / "m.onnx")
+    loaded = ox.export.load(tmp_path / "m.onnx")
+    taken = refused = 0
+    for batch, seq in [
+        (1, 7),
+        (2, 8),
+        (1, 9),
+        (1, 12),
+        (2, 13),
+        (1, 16),
+        (3, 17),
+        (2, 20),
+        (1, 44),
+        (2, 101),
+        (4, 2),
+        (3, 1),
+    ]:
+        x = RANDOM.normal(size=(batch, seq, 4)).astype(np.float32)
+        if report.contract.rules.broken({"batch": batch, "seq": seq}) is None:
+            expected = function(ox.from_numpy(x)).numpy()
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(loaded(x).numpy(), expected, rtol=1e-5, atol=1e-6)
+            taken += 1
+        else:
+            refused += 1
+            with pytest.raises(ShapeError, match="not for inputs of these sizes"):
+                loaded(x)
+    assert taken >= 3 and (refused or name in ("nothing", "many rows"))
+
+
+def test_the_proof_runs_at_the_border(tmp_path: Path) -> None:
+    report = save(lambda x: x * 2 if x.shape[1] > 16 else x + 1, tmp_path, input_names=["x"])
+    assert min(row.sizes["seq"] for row in report.rows) == 17
+    report = save(lambda x: x * 2 if x.shape[1] <= 60 else x + 1, tmp_path, input_names=["x"])
+    assert max(row.sizes["seq"] for row in report.rows) == 60
+
+
+def test_a_border_that_the_model_does_not_reach(tmp_path: Path) -> None:
+    """The convolution needs 5, which no comparison of the user says."""
+
+    def model(x: Any) -> Any:
+        y = F.conv1d(x.transpose(1, 2), ox.ones(1, 4, 5))
+        return y * 2 if x.shape[1] > 2 else y
+
+    assert str(save(model, tmp_path, input_names=["x"]).contract.rules) == "seq in 5.."
+
+
+def test_what_a_comparison_cannot_say_is_reported(tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        many = x.reshape(-1, 2, 2).transpose(0, 1).reshape(-1, 4)[:: 3 + x.shape[1] % 2]
+        return x * 2 if many.shape[0] > 3 else x
+
+    report = save(model, tmp_path, input_names=["x"])
+    assert len(report.unstated) == 1 and "return x * 2 if many.shape[0] > 3 else x" in report.unstated[0]
+    assert report.unstated[0] in str(report)
+
+
+@pytest.mark.parametrize("root", [math.log2, math.isqrt], ids=["log2", "isqrt"])
+@pytest.mark.parametrize("length", [9, 20])
+def test_a_number_that_a_size_became_in_steps(tmp_path: Path, root: Any, length: int) -> None:
+    with pytest.raises(ExportError, match="the size 'seq' is baked into the model") as caught:
+        save(lambda x: x * int(root(x.shape[1])), tmp_path, ROWS[:, :length], input_names=["x"])
+    assert "test_size_rules.py" in str(caught.value.where) and not list(tmp_path.iterdir())
+
+
+def test_another_path_for_one_sample_is_refused_with_its_line(tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        return x * 2 if x.shape[0] != 1 else x
+
+    with pytest.raises(ExportError, match="another path at another batch size") as caught:
+        save(model, tmp_path, input_names=["x"])
+    assert "return x * 2 if x.shape[0] != 1 else x" in str(caught.value.where)
+    report = save(model, tmp_path, dims={"x": [ox.Dim("batch", min=2), 20, 4]}, input_names=["x"])
+    assert str(report.contract.rules) == "batch in 2.." and [row.batch for row in report.rows] == [2, 7]
+
+
+def test_a_number_read_from_an_integer_input(tmp_path: Path) -> None:
+    """By way of NumPy, where no operator sees it."""
+    lengths = np.array([3, 4, 2, 4, 3, 1])
+    with pytest.raises(ExportError, match="values of the example are baked into the model"):
+        save(lambda x, n: x * int(n.array.max()), tmp_path, (ROWS[:6], lengths), dims=None)
+
+
+class UNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.deeper = nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 2, 1)
+        self.up, self.out = nn.ConvTranspose2d(4, 4, 2, 2), nn.Conv2d(8, 2, 3, 1, 1)
+        self.matched = False
+
+    def forward(self, image: Any) -> Any:
+        a = self.down(image)
+        b = self.up(self.deeper(a))
+        if self.matched and b.shape != a.shape:
+            b = F.interpolate(b, a.shape[2:])
+        return self.out(ox.cat([b, a], 1))
+
+
+IMAGES = RANDOM.normal(size=(2, 3, 32, 32)).astype(np.float32)
+
+
+def test_a_declared_multiple(tmp_path: Path) -> None:
+    h, w = ox.Dim("h", min=16, max=96, multiple_of=16), ox.Dim("w", multiple_of=16)
+    report = save(UNet(), tmp_path, IMAGES, {"image": ["batch", 3, h, w]})
+    assert str(report.contract.rules) == "h in 16..96 in steps of 16, w in 16.. in steps of 16"
+    assert report.contract.inputs[0].dims == ("batch", 3, "h", "w")
+    assert {row.sizes["h"] for row in report.rows} >= {16, 32, 96}
+    loaded = ox.export.load(tmp_path / "m.onnx")
+    assert loaded(IMAGES[:, :, :16, :16]).shape == (2, 2, 8, 8)
+    with pytest.raises(ShapeError, match="not for inputs of these sizes"):
+        loaded(IMAGES[:, :, :20, :16])
+    again = ox.export.save(loaded, tmp_path / "again.onnx", IMAGES)
+    assert again.contract.rules == report.contract.rules
+
+
+def test_the_second_recording_keeps_to_what_the_first_compared(tmp_path: Path) -> None:
+    model = UNet()
+    model.matched = True
+    report = save(model, tmp_path, IMAGES, {"image": ["batch", 3, "h", "w"]})
+    assert str(report.contract.rules) == "h in 4.. in steps of 4, w in 4.. in steps of 4"
+
+
+def test_sizes_that_follow_from_others(tmp_path: Path) -> None:
+    """A cache of n keys, one more after the step, and a mask of that size."""
+
+    def step(x: Any, cache: Any, mask: Any) -> Any:
+        keys = ox.cat([cache, x], 1)
+        return (x @ keys.transpose(1, 2)) * mask.unsqueeze(1), keys
+
+    n = ox.Dim("n", max=64)
+    x, cache, mask = ROWS[:2, :1], ROWS[:2, :9], np.ones((2, 10), np.float32)
+    dims = {"x": ["batch", 1, 4], "cache": ["batch", n, 4], "mask": ["batch", n + 1]}
+    report = save(step, tmp_path, (x, cache, mask), dims)
+    assert report.dims.startswith("x [batch, 1, 4], cache [batch, n, 4], mask [batch, n + 1]")
+    assert str(report.contract.rules) == "n in 1..64"
+    loaded = ox.export.load(tmp_path / "m.onnx")
+    assert loaded(x, ROWS[:2, :3], np.ones((2, 4), np.float32))[1].shape == (2, 4, 4)
+    with pytest.raises(ShapeError) as caught:
+        loaded(x, ROWS[:2, :3], np.ones((2, 5), np.float32))
+    assert caught.value.expected == "n + 1 = 4"
+    with pytest.raises(ArgumentError, match="does not follow from 'n'"):
+        save(step, tmp_path, (x, cache, mask[:, :9]), dims)
+
+
+def test_half_a_size(tmp_path: Path) -> None:
+    n = ox.Dim("n", multiple_of=2)
+    dims = {"x": ["batch", n, 4], "half": ["batch", n // 2, 4]}
+    report = save(lambda x, half: x[:, ::2] + half, tmp_path, (ROWS, ROWS[:, :10]), dims)
+    assert report.contract.inputs[1].dims == ("batch", "n // 2", 4)
+
+
+def test_what_cannot_be_declared(tmp_path: Path) -> None:
+    for limits in ({"min": 5, "max": 4}, {"multiple_of": 0}, {"min": 33, "max": 60, "multiple_of": 32}, {"min": -1}):
+        with pytest.raises(ArgumentError):
+            ox.Dim("n", **limits)
+    with pytest.raises(ArgumentError, match="none that was declared") as caught:
+        save(lambda x: x, tmp_path, dims={"x": ["batch", ox.Dim("n", max=8), 4]}, input_names=["x"])
+    assert caught.value.expected == "n in 1..8" and caught.value.got == "20"
+    with pytest.raises(ExportError, match="does not run at the smallest n that was declared"):
+        save(
+            lambda x: F.conv1d(x.transpose(1, 2), ox.ones(1, 4, 5)),
+            tmp_path,
+            dims={"x": ["batch", ox.Dim("n", min=2), 4]},
+            input_names=["x"],
+        )
+
+
+def test_integers_that_are_places_in_a_size(tmp_path: Path) -> None:
+    """Edges of a graph: node numbers stay below the number of nodes, and both may vary."""
+    edges = np.array([[0, 1, 2, 5, 4, 3, 2], [1, 2, 3, 4, 5, 0, 5]])
+
+    def messages(x: Any, edges: Any) -> Any:
+        return x + ox.zeros_like(x).index_add(0, edges[1], x[edges[0]])
+
+    report = save(messages, tmp_path, (ROWS[0, :6], edges), {"x": ["nodes", 4], "edges": [2, "edges"]})
+    assert {row.sizes["nodes"] for row in report.rows} >= {4, 5, 6, 13}
+
+
+def test_a_loaded_file_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ox.export.two_sizes import Subject
+
+    save(lambda x: x * 2, tmp_path, input_names=["x"])
+    loaded, count = ox.export.load(tmp_path / "m.onnx"), []
+    record = Subject.record
+    monkeypatch.setattr(Subject, "record", lambda *a, **k: (count.append(1), record(*a, **k))[1])
+    ox.export.save(loaded, tmp_path / "again.onnx", ROWS)
+    assert len(count) == 1
+
+
+def test_the_server_refuses_sizes_that_the_file_is_not_for(tmp_path: Path) -> None:
+    save(lambda x: x * 2 if x.shape[1] > 16 else x + 1, tmp_path, input_names=["x"])
+    model = Model(tmp_path / "m.onnx", ModelConfig("cpu"), RequestLimits())
+    assert "for seq in 17.." in model.describe()
+    assert model.signature.rows_and_key({"x": ROWS[:3]})[0] == 3
+    with pytest.raises(ServeError, match="not for inputs of these sizes") as caught:
+        model.signature.rows_and_key({"x": ROWS[:3, :16]})
+    assert caught.value.expected == "seq in 17.." and caught.value.status == 400
+
+
+def test_the_server_does_not_batch_what_is_for_some_batches_only(tmp_path: Path) -> None:
+    save(lambda x: x * 2 if x.shape[0] < 100 else x, tmp_path, dims=None, input_names=["x"])
+    model = Model(tmp_path / "m.onnx", ModelConfig("cpu"), RequestLimits())
+    assert "batching off: the file is for batch in 1..99" in model.describe()
+    with pytest.raises(ServeError, match="not for inputs of these sizes"):
+        model.signature.rows_and_key({"x": np.zeros((100, 20, 4), np.float32)})
