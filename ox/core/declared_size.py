@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from ox.core.size_expression import Expression, text
 from ox.errors import ArgumentError
+
+
+class SizeHint(Enum):
+    """What is said of a size without a name; `Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`, as in `torch.export`."""
+
+    STATIC = "static"
+    DYNAMIC = "dynamic"
 
 
 class DeclaredSize(str):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ox.call_site import is_ox
 from ox.core import operator
-from ox.core.declared_size import DeclaredSize
+from ox.core.declared_size import DeclaredSize, SizeHint
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.size_expression import OPPOSITE, Expression, combined
@@ -33,6 +33,8 @@ class Dim(int):
 
     _make: Callable[[], TensorBase]
     _tensor: TensorBase | None
+    AUTO = DYNAMIC = SizeHint.DYNAMIC
+    STATIC = SizeHint.STATIC
     natural: bool  # never below 0 in any run
     expression: Expression  # None: not known
 

@@ -3,6 +3,7 @@ trained, `inspect` describes one."""
 
 from __future__ import annotations
 
+from ox.core.symbolic import Dim
 from ox.export.proof import Row
 from ox.export.save_model import Report, save
 from ox.export.summary import Summary, inspect
@@ -11,4 +12,4 @@ from ox.export.training_step.report import StepReport
 from ox.export.training_step.save_step import save_step
 from ox.onnx_module.loaded import Loaded, load
 
-__all__ = ["Loaded", "Report", "Row", "StepReport", "StepRow", "Summary", "inspect", "load", "save", "save_step"]
+__all__ = ["Dim", "Loaded", "Report", "Row", "StepReport", "StepRow", "Summary", "inspect", "load", "save", "save_step"]

@@ -14,6 +14,7 @@ from ox.core.operator import make_tensor
 from ox.core.size_expression import Expression, evaluate
 from ox.dtypes import ALL, is_floating
 from ox.errors import ArgumentError
+from ox.export.dynamic_shapes import BATCH, from_axes, from_examples, from_shapes
 from ox.functions.creation import tensor
 from ox.graph.contract import Contract
 from ox.graph.ir import Array
@@ -22,7 +23,6 @@ from ox.tensors.tensor import Tensor
 
 Dims = Mapping[str, Sequence[int | str]]
 Sizes = dict[str, int]
-BATCH = "batch"
 _MOST_SHRUNK = 64  # how many times larger than a size the one may be that it follows from
 
 
@@ -34,13 +34,18 @@ class Example:
     dims: dict[str, tuple[int | str, ...]]
     keywords: tuple[str, ...] | None  # the model's own argument names; None: by position
     known: SizeRules = field(default_factory=SizeRules)  # what a loaded file says of its sizes
+    others: tuple[Mapping[str, Array], ...] = ()  # further examples, of other sizes
 
     @property
     def sizes(self) -> Sizes:
         """The example's own value of every size that may vary by itself."""
+        return self.sizes_in(self.arrays)
+
+    def sizes_in(self, arrays: Mapping[str, Array]) -> Sizes:
+        """The value of every size that may vary by itself, in arrays for these inputs."""
         found: Sizes = {}
         for name, dims in self.dims.items():
-            for dim, size in zip(dims, self.arrays[name].shape, strict=True):
+            for dim, size in zip(dims, arrays[name].shape, strict=True):
                 if isinstance(dim, DeclaredSize) and dim.base is not dim:
                     base = str(dim.base)
                     own = next((n for n in range(_MOST_SHRUNK * (size + 1)) if _size_of(dim, {base: n}) == size), None)
@@ -82,10 +87,18 @@ class Example:
         Args:
             halved: other values: half of each number, of integers half of what they are above the smallest.
         """
-        return {name: self._cut(name, sizes, start, halved) for name in self.arrays}
+        return {name: self._cut(name, array, sizes, start, halved) for name, array in self._nearest(sizes).items()}
 
-    def _cut(self, name: str, sizes: Sizes, start: int, halved: bool) -> Array:
-        array = whole = self.arrays[name]
+    def _nearest(self, sizes: Sizes) -> Mapping[str, Array]:
+        """The arrays of the example whose sizes these are, but for the batch; else of the first."""
+        for arrays in self.others:
+            own = self.sizes_in(arrays)
+            if all(own[dim] == size for dim, size in sizes.items() if dim != self.batch):
+                return arrays
+        return self.arrays
+
+    def _cut(self, name: str, whole: Array, sizes: Sizes, start: int, halved: bool) -> Array:
+        array = whole
         for axis, dim in enumerate(self.dims[name]):
             if isinstance(dim, str):
                 places = (np.arange(_size_of(dim, sizes)) + (start if axis == 0 else 0)) % array.shape[axis]
@@ -120,9 +133,18 @@ class Example:
 
 
 def read(
-    model: Any, example: Any, names: Sequence[str] | None, dims: Dims | None, contract: Contract | None = None
+    model: Any,
+    example: Any,
+    names: Sequence[str] | None,
+    dims: Dims | None,
+    contract: Contract | None = None,
+    *,
+    dynamic_axes: Any = None,
+    dynamic_shapes: Any = None,
+    others: Sequence[Any] = (),
 ) -> Example:
-    """Make an Example of what the caller gave: a tensor, a tuple of them, or a dict by argument name.
+    """Make an Example of what the caller gave: a tensor, a tuple of them, or a dict by argument name; arguments as of
+    `ox.export.save`.
 
     Raises:
         ArgumentError: names or dims that do not fit, an empty example, a size that has two values.
@@ -143,6 +165,16 @@ def read(
             "input_names do not fit the example", expected=f"{len(arrays)} different names", got=str(list(names))
         )
     named = dict(zip(names, arrays, strict=True))
+    further = tuple(_alike(each, named, keywords) for each in others)
+    told = [dims, dynamic_axes, dynamic_shapes]
+    if sum(each is not None for each in told) > 1:
+        raise ArgumentError("the sizes that vary are told twice", hint="dims, dynamic_axes or dynamic_shapes")
+    if dynamic_axes is not None:
+        dims = from_axes(named, dynamic_axes)
+    elif dynamic_shapes is not None:
+        dims = from_shapes(named, dynamic_shapes, argument_names(model, len(arrays)))
+    elif dims is None and further:
+        dims = from_examples([named, *further])
     rules = SizeRules()
     if dims is None and contract and [info.name for info in contract.inputs] == list(names):
         dims = {
@@ -153,7 +185,24 @@ def read(
     unknown = [name for name in dims or {} if name not in named]
     if unknown:
         raise ArgumentError(f"dims name '{unknown[0]}', which is no input", expected=", ".join(named))
-    return _checked(Example(named, {name: _dims(name, x, dims) for name, x in named.items()}, keywords, rules))
+    every = {name: _dims(name, x, dims) for name, x in named.items()}
+    for arrays_of_other in further:
+        _checked(Example(dict(arrays_of_other), {n: _dims(n, x, every) for n, x in arrays_of_other.items()}, keywords))
+    return _checked(Example(named, every, keywords, rules, further))
+
+
+def _alike(example: Any, first: Mapping[str, Array], keywords: tuple[str, ...] | None) -> dict[str, Array]:
+    """A further example, in the form of the first."""
+    values = [example[key] for key in keywords] if keywords is not None and isinstance(example, Mapping) else example
+    arrays = [_array(x) for x in (values if isinstance(values, (tuple, list)) else [values])]
+    kinds = [(x.dtype, x.ndim) for x in arrays]
+    if kinds != [(x.dtype, x.ndim) for x in first.values()]:
+        raise ArgumentError(
+            "the examples are not alike",
+            expected=", ".join(f"{name} {x.dtype} of {x.ndim} dimensions" for name, x in first.items()),
+            got=", ".join(f"{dtype} of {rank} dimensions" for dtype, rank in kinds),
+        )
+    return dict(zip(first, arrays, strict=True))
 
 
 def _check_arguments(model: Any, count: int, keywords: tuple[str, ...] | None) -> None:
@@ -265,15 +314,19 @@ def recording_sizes(example: Example) -> tuple[Sizes, Sizes]:
     """Two values for every size that varies, no pair like another: 2 and 3 rows, other sizes as they are, then less,
     or more where less was not declared."""
     first, second = Sizes(), Sizes()
+    other = example.sizes_in(example.others[0]) if example.others else {}
     for dim, own in example.sizes.items():
         allowed = example.declared.get(dim, SizeRange())
+        if dim != example.batch and other.get(dim, own) != own:
+            first[dim], second[dim] = own, other[dim]
+            continue
         for a, b in _pairs(own, dim == example.batch):
-            one, other = allowed.nearest(a) or own, allowed.nearest(b) or own
-            if one != other and (one, other) not in zip(first.values(), second.values(), strict=True):
+            one, two = allowed.nearest(a) or own, allowed.nearest(b) or own
+            if one != two and (one, two) not in zip(first.values(), second.values(), strict=True):
                 break
         else:
-            one = other = own  # no other size is allowed
-        first[dim], second[dim] = one, other
+            one = two = own  # no other size is allowed
+        first[dim], second[dim] = one, two
     return first, second
 
 

@@ -90,6 +90,9 @@ def save(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     dims: Dims | None = None,
+    dynamic_axes: Any = None,
+    dynamic_shapes: Any = None,
+    examples: Sequence[Any] = (),
     gradient: str | Sequence[str] = (),
     opset: int | None = None,
     golden: Any = True,
@@ -114,7 +117,12 @@ def save(
         input_names: default: the argument names of `forward`.
         output_names: default: ``output``, ``output_0``, ..., or the keys of the dict that the model returns.
         dims: for an input, a size or a name a dimension; sizes with a name may vary. Default: the first dimension of
-            every input is "batch", and the others are fixed.
+            every input is "batch", and the others are fixed. `ox.Dim` declares limits, and sizes that follow from
+            others.
+        dynamic_axes: the same as `torch.onnx.export` spells it: ``{"x": {0: "batch", 2: "length"}}``.
+        dynamic_shapes: the same as `torch.export.export` spells it: ``{"x": {0: "batch", 2: ox.Dim("length")}}``.
+        examples: further examples, in the form of `example`. Without `dims`, sizes in which they differ may vary. The
+            recordings and the proof are at their sizes, in place of others near and far.
         gradient: names of inputs; for each, the file has a further output ``<name>.gradient``: the gradient of the sum
             of the first output with respect to it.
         opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
@@ -156,7 +164,16 @@ def save(
         files.check_writable(path)
         opsets.check_range(opset)
         known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its interface
-        given = read(model, example, input_names, dims, known)
+        given = read(
+            model,
+            example,
+            input_names,
+            dims,
+            known,
+            dynamic_axes=dynamic_axes,
+            dynamic_shapes=dynamic_shapes,
+            others=examples,
+        )
         if output_names is None and known is not None:
             output_names = [info.name for info in known.outputs]
         called = model

@@ -11,7 +11,8 @@ import numpy as np
 
 from ox.core.size_expression import leaves
 from ox.errors import ExportError, OxError, RecordError
-from ox.export.example_inputs import BATCH, Example, Sizes, recording_sizes, within
+from ox.export.dynamic_shapes import BATCH
+from ox.export.example_inputs import Example, Sizes, recording_sizes, within
 from ox.export.size_tests import agreed, in_named_sizes, named, rules_of
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node
@@ -111,6 +112,8 @@ def far_sizes(example: Example, rules: SizeRules) -> list[Sizes]:
     others = {dim: size for dim, size in example.sizes.items() if dim != example.batch}
     if not others:
         return []
+    if example.others:  # the user has said which sizes there are
+        return [{dim: example.sizes_in(each)[dim] for dim in others} for each in example.others[1:]]
     below = {dim: size // 2 + 1 if size > 4 else 2 * size + 1 for dim, size in others.items()}
     above = {dim: 2 * size + 1 if size > 4 else 4 * size + 3 for dim, size in others.items()}
     return [found for each in (below, above) if rules.broken(found := within(each, rules.ranges)) is None]

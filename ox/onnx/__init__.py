@@ -70,10 +70,11 @@ def export(
         opset_version: the opset. Where none so old is written it is chosen as if none were named, with a warning.
         dynamic_axes: for an input's name, its dimensions that may vary: ``{0: "batch"}`` or ``[0]``. As in PyTorch,
             every other one is fixed. Those of outputs follow by themselves.
+        dynamic_shapes: the same as `torch.export.export` spells it.
         **options: PyTorch's others, which have no effect here.
 
     Raises:
-        ArgumentError: no file, `dynamic_shapes`, a mode of training, a name or a dimension that the inputs have not, or
+        ArgumentError: no file, a mode of training, a name or a dimension that the inputs have not, or
             an argument that PyTorch has not.
         ExportError: the model cannot be recorded, written or proven.
     """
@@ -81,8 +82,6 @@ def export(
         raise ArgumentError("an export needs a file", hint="f='model.onnx'")
     if unknown := sorted(set(options) - _WITHOUT_EFFECT):
         raise ArgumentError(f"ox.onnx.export has no argument {unknown[0]}", hint="ox.export.save")
-    if dynamic_shapes is not None:
-        raise ArgumentError("dynamic_shapes is for torch.export", hint="dynamic_axes={'x': {0: 'batch'}}")
     if training not in (TrainingMode.EVAL, False, None):
         raise ArgumentError("models are written in eval mode", got=str(training), hint="without training=")
     example, keywords = _example(args, kwargs)
@@ -90,11 +89,19 @@ def export(
     names = [*(input_names or ()), *own[len(input_names or ()) :]]
     if len(names) > len(example):
         raise ArgumentError("there are more names than inputs", expected=str(own), got=str(names))
-    axes = dynamic_axes or {}
-    dims = {name: _dims(name, value, axes.get(name, ())) for name, value in zip(names, example, strict=True)}
+    if dynamic_shapes is None and dynamic_axes is None:
+        dynamic_axes = {}
     values = dict(zip(keywords, example, strict=True)) if keywords else tuple(example)
-    opset = _opset(opset_version)
-    return save(model, f, values, input_names=names, output_names=output_names, dims=dims, opset=opset)
+    return save(
+        model,
+        f,
+        values,
+        input_names=names,
+        output_names=output_names,
+        dynamic_axes=dynamic_axes,
+        dynamic_shapes=dynamic_shapes,
+        opset=_opset(opset_version),
+    )
 
 
 def _example(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[list[Any], list[str]]:
@@ -105,17 +112,6 @@ def _example(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[list[Any], li
     if kwargs and values:
         raise ArgumentError("inputs are given by position or by name, not both", hint="all of them in kwargs=")
     return (list(kwargs.values()), list(kwargs)) if kwargs else (values, [])
-
-
-def _dims(name: str, value: Any, axes: Mapping[int, str] | Sequence[int]) -> list[int | str]:
-    """The sizes of an input, with names for those that may vary."""
-    dims: list[int | str] = list(value.shape)
-    for axis in axes:
-        if not -len(dims) <= axis < len(dims):
-            raise ArgumentError(f"dynamic_axes names dimension {axis} of {name}", expected=f"of {len(dims)} dimensions")
-        unnamed = f"{name}_{axis}" if axis % len(dims) else "batch"
-        dims[axis] = axes[axis] if isinstance(axes, Mapping) else unnamed
-    return dims
 
 
 def _opset(version: int | None) -> int | None:

@@ -261,3 +261,59 @@ def test_the_server_does_not_batch_what_is_for_some_batches_only(tmp_path: Path)
     assert "batching off: the file is for batch in 1..99" in model.describe()
     with pytest.raises(ServeError, match="not for inputs of these sizes"):
         model.signature.rows_and_key({"x": np.zeros((100, 20, 4), np.float32)})
+
+
+def test_pytorchs_ways_to_name_sizes(tmp_path: Path) -> None:
+    """`dynamic_axes` of `torch.onnx.export`, `dynamic_shapes` of `torch.export.export`, by name and by position."""
+
+    def model(x: Any, y: Any) -> Any:
+        return x + y[:, None]
+
+    example = (ROWS, ROWS[:, 0])
+    shown = "a [batch, seq, 4], b [batch, 4] → output [batch, seq, 4]"
+    ways: list[dict[str, Any]] = [
+        {"dynamic_axes": {"a": {0: "batch", 1: "seq"}, "b": [0], "output": {0: "batch"}}},
+        {"dynamic_shapes": {"x": {0: "batch", 1: "seq"}, "y": ("batch", None)}},
+        {
+            "dynamic_shapes": {
+                "a": {0: ox.Dim.DYNAMIC, -2: ox.export.Dim("seq")},
+                "b": {0: ox.Dim.AUTO, 1: ox.Dim.STATIC},
+            }
+        },
+        {"dynamic_shapes": ({0: "batch", 1: "seq"}, [ox.Dim("batch"), 4])},
+    ]
+    for way in ways:
+        assert save(model, tmp_path, example, None, input_names=["a", "b"], **way).dims == shown
+    assert save(model, tmp_path, example, None, dynamic_shapes=({1: ox.Dim.DYNAMIC}, None)).dims.startswith(
+        "x [8, x_1, 4]"
+    )
+    wrong: list[dict[str, Any]] = [
+        {"dynamic_axes": {"x": {3: "far"}}},
+        {"dynamic_shapes": {"z": None}},
+        {"dynamic_shapes": (None,)},
+        {"dynamic_shapes": {"x": ("batch",)}},
+        {"dynamic_shapes": {}, "dynamic_axes": {}},
+    ]
+    for way in wrong:
+        with pytest.raises(ArgumentError):
+            save(model, tmp_path, example, None, **way)
+
+
+def test_several_examples_show_which_sizes_vary(tmp_path: Path) -> None:
+    seen = []
+
+    def model(image: Any, boxes: Any) -> Any:
+        seen.append(image.static_shape[2:])
+        return UNet.forward(net, image).sum() + boxes
+
+    net = UNet()
+    sizes = [(32, 16), (64, 48), (16, 80)]
+    examples = [
+        (RANDOM.normal(size=(4, 3, h, w)).astype(np.float32), ROWS[:4, : i + 2]) for i, (h, w) in enumerate(sizes)
+    ]
+    report = save(model, tmp_path, examples[0], None, examples=examples[1:], golden=None)
+    assert report.dims.startswith("image [batch, 3, image_2, image_3], boxes [batch, boxes_1, 4]")
+    assert set(seen) == set(sizes)
+    assert [tuple(row.sizes.values()) for row in report.rows] == [(32, 16, 2), (64, 48, 3), (16, 80, 4)]
+    with pytest.raises(ArgumentError, match="not alike"):
+        save(model, tmp_path, examples[0], None, examples=[examples[1][:1]])

@@ -64,7 +64,7 @@ def test_an_opset_of_old_is_not_written_without_a_word(tmp_path: Path, monkeypat
     [
         ({"f": None}, "an export needs a file"),
         ({"nothing": 1}, "has no argument nothing"),
-        ({"dynamic_shapes": {}}, r"dynamic_shapes is for torch\.export"),
+        ({"dynamic_shapes": {"nothing": None}}, "dynamic_shapes does not fit the inputs"),
         ({"training": ox.onnx.TrainingMode.TRAINING}, "models are written in eval mode"),
         ({"input_names": ["a", "b"]}, "more names than inputs"),
         ({"dynamic_axes": {"input": {3: "x"}}}, "dynamic_axes names dimension 3 of input"),
