@@ -15,7 +15,7 @@ from ox.core import operator
 from ox.core.declared_size import DeclaredSize, SizeHint
 from ox.core.mode import MODE
 from ox.core.operator import OPS
-from ox.core.size_expression import OPPOSITE, Expression, combined
+from ox.core.size_expression import OPPOSITE, Expression, combined, leaves
 from ox.core.tensor import TensorBase
 
 
@@ -318,14 +318,16 @@ def _compare(sign: str, outcome: Any, a: Any, b: Any) -> Any:
     return outcome
 
 
-def assume(size: int, other: int) -> bool:
-    """Whether two sizes are equal, for code of ox that does something else where they are, and fails where they are
-    not any more: the recording takes note that they are not."""
-    outcome = int(size) == int(other)
+def is_named(size: Any) -> bool:
+    """Whether it surely varies: it follows from a named size of an input. Others may be the same each time."""
+    return isinstance(size, Dim) and any(isinstance(leaf, str) for leaf in leaves(size.expression))
+
+
+def assume(sign: str, a: int, b: int) -> None:
+    """Take note in the recording of what code of ox relies on, ``assume("!=", size, 1)``: true in this run."""
     recording: Any = MODE.get().recording
-    if recording is not None and isinstance(size, Dim) and not outcome:
-        recording.on_size_test(combined("!=", size.expression, expression_of(other)))
-    return outcome
+    if recording is not None and (isinstance(a, Dim) or isinstance(b, Dim)):
+        recording.on_size_test(combined(sign, expression_of(a), expression_of(b)))
 
 
 FIXED: dict[tuple[int, ...], Any] = {}  # tensors of axes and fixed shapes, which calls share

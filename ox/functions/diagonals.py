@@ -9,7 +9,7 @@ import numpy as np
 
 from ox import ops
 from ox.core import operator, views
-from ox.core.constants import axes_tensor, integer, on_device_of, positions, scalar
+from ox.core.constants import axes_tensor, on_device_of, positions, scalar
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim, size_tensor
@@ -36,7 +36,7 @@ def _triangle(upper: int) -> Any:
                 expected="two dimensions or more",
                 got=str(list(input.static_shape)),
             )
-        return ops.Trilu(input, integer(diagonal), upper=upper)
+        return ops.Trilu(input, scalar(diagonal, int64), upper=upper)
 
     function.__name__ = function.__qualname__ = "triu" if upper else "tril"
     side = "below" if upper else "above"

@@ -11,7 +11,7 @@ from ox import ops
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import axes_tensor
 from ox.core.promotion import cast, row_major
-from ox.core.symbolic import Dim, assume, size_tensor
+from ox.core.symbolic import Dim, assume, is_named, size_tensor
 from ox.core.tensor import is_tensor
 from ox.core.views import in_own_memory
 from ox.dtypes import promote
@@ -121,9 +121,12 @@ def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
 
 def squeeze(input: Any, dim: Dims = None) -> Tensor:
     """Without dimensions of size 1: all of them, or those of `dim` that are 1. `torch.squeeze`."""
-    shape = input.shape
-    # a size that is 1 must be it in every run, which ONNX checks; one that is not is for the recording to note
-    chosen = [d for d in some_dims(dim, len(shape)) if shape and assume(shape[d], 1)] if dim != () else []
+    shape, plain = input.shape, input.static_shape
+    wanted = some_dims(dim, len(shape)) if shape and dim != () else []
+    for d in wanted:
+        if plain[d] != 1:  # one that is 1 must be it in every run, which ONNX checks
+            assume("!=", shape[d], 1)
+    chosen = [d for d in wanted if plain[d] == 1]
     return ops.Squeeze(input, axes_tensor(chosen)) if chosen else input
 
 
@@ -230,13 +233,12 @@ def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0
         total = tensor.static_shape[dim]
         if size < 1:
             raise ArgumentError("split needs parts of 1 or more", got=str(size))
-        count = builtins.max(1, -(-total // size))
-        if not isinstance(tensor.shape[dim], Dim):
-            size = [size] * (count - 1) + [total - size * (count - 1)]
-        elif total == size * count:
+        count, recorded = builtins.max(1, -(-total // size)), tensor.shape[dim]
+        if isinstance(recorded, Dim) and not is_named(recorded) and total == size * count:
+            assume("==", recorded, total)
             return ops.Split(tensor, axis=dim, num_outputs=count, outputs=count)
-        else:
-            raise ShapeError("split of a recorded size into unequal parts", hint="sizes as a list")
+        assume("==", -(-recorded // size), count)
+        size = [size] * (count - 1) + [recorded - size * (count - 1)]
     return ops.Split(tensor, size_tensor(size), axis=dim, outputs=len(size))
 
 
@@ -245,8 +247,10 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     if chunks < 1:
         raise ArgumentError("chunk needs 1 chunk or more", got=str(chunks))
     dim = one_dim(dim, input.array.ndim)
-    total = input.static_shape[dim]
-    if isinstance(input.shape[dim], Dim) and total and -(-total // -(-total // chunks)) == chunks:
+    total, recorded = input.static_shape[dim], input.shape[dim]
+    if isinstance(recorded, Dim) and total and -(-total // -(-total // chunks)) == chunks:
+        if chunks > 2 or total < chunks:  # two parts there are of any size from 2 on
+            assume("==", -(-recorded // -(-recorded // chunks)), chunks)
         return ops.Split(input, axis=dim, num_outputs=chunks, outputs=chunks)
     return split(input, -(-total // chunks), dim) if total else split(input, [0] * chunks, dim)
 

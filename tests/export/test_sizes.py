@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import einops
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -54,6 +55,17 @@ OPEN: dict[str, Callable[[Any], Any]] = {
     "padding by math.ceil": lambda x: F.pad(x, (0, 0, 0, math.ceil(x.shape[1] / 8) * 8 - x.shape[1])),
     "a root": lambda x: x * x.shape[1] ** -0.5,
     "a root, scaled": lambda x: x / (2 * x.shape[1] ** 0.5) + (x.shape[0] ** 0.5) * x / 3,
+    "tril": lambda x: (x @ x.mT).tril(diagonal=x.shape[1] // 2) + (x @ x.mT).triu(1 - x.shape[1] // 3),
+    "a causal mask": lambda x: x @ x.mT + nn.Transformer.generate_square_subsequent_mask(x.shape[1]).exp(),
+    "eye": lambda x: x @ x.mT + ox.eye(x.shape[1]),
+    "linspace": lambda x: x * ox.linspace(-1, x.shape[1], x.shape[1])[:, None],
+    "chunk": lambda x: ox.cat(x.chunk(2, 1)[::-1], 1),
+    "a split of what is fixed": lambda x: ox.cat((x + 1).split(3, -1)[::-1], -1),
+    "einops": lambda x: einops.repeat(
+        einops.reduce(einops.rearrange(x, "b n (h d) -> b h n d", h=2), "b h n d -> b n h", "max"),
+        "b n h -> (b n) h k",
+        k=3,
+    ),
     "numel": lambda x: x.reshape(x.numel() // 4, 4) / x.numel(),
     "torch.Size": lambda x: x.reshape((*x.shape[:1], x.shape[1] * 4)),
     "comparison": lambda x: x * 2 if x.shape[1] == (x + 1).shape[1] else x,
