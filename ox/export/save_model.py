@@ -29,6 +29,7 @@ from ox.graph.passes.inference import for_inference
 from ox.graph.passes.shape_inference import infer, simplify
 from ox.graph.writer import opset as opsets
 from ox.graph.writer.names import rename
+from ox.graph.writer.older_opsets import in_older_words
 from ox.graph.writer.workarounds import between_casts, mixed_bfloat16
 from ox.graph.writer.write import to_model
 from ox.nn.base.module import Module
@@ -201,7 +202,7 @@ def save(
             v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
         named = _labels(labels, names)
         _check_labels(named, graph.outputs)
-        opset = opsets.select_opset(graph, opset)
+        opset = opsets.select_opset(in_older_words(graph, opset), opset)
         infer(to_model(graph, opset=opset, weights=False))
         contract = Contract(
             tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs),

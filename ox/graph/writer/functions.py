@@ -14,6 +14,7 @@ from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.passes.cleanup import fold_constants, remove_dead
 from ox.graph.record.recording import record
 from ox.graph.writer import opset as opsets
+from ox.graph.writer.older_opsets import in_older_words
 
 
 def functions_of(graph: Graph, opset: int) -> tuple[dict[str, Graph], dict[Node, str]]:
@@ -42,7 +43,7 @@ def functions_of(graph: Graph, opset: int) -> tuple[dict[str, Graph], dict[Node,
             # with a prefix, because onnx.reference ignores the domain for names of ai.onnx
             name = f"Ox{node.op_type}"
             name = name if name not in functions else f"{name}_{len(functions)}"
-            names[key], functions[name] = name, body_of(node, known)
+            names[key], functions[name] = name, in_older_words(body_of(node, known), opset)
         calls[node] = names[key]
     return functions, calls
 

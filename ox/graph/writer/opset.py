@@ -43,6 +43,8 @@ def obstacle(node: Node, opset: int) -> str | None:
     schema = schema_of(node, opset)
     if schema is None:
         return f"{node.op_type} does not exist in opset {opset}"
+    if schema.deprecated:
+        return f"{node.op_type} means something else in opset {opset}"
     if len(node.inputs) - node.captured > schema.max_input or len(node.outputs) > schema.max_output:
         return f"{node.op_type} takes fewer inputs or outputs in opset {opset}"
     newest = defs.get_schema(node.op_type)

@@ -14,6 +14,7 @@ from ox._version import __version__
 from ox.dtypes import onnx_type
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.writer import opset as opsets
+from ox.graph.writer.older_opsets import in_older_words
 from ox.graph.writer.workarounds import shielded, with_columns
 
 Names = Mapping[Value, str]
@@ -36,6 +37,7 @@ def to_model(
     """
     from ox.graph.writer.functions import functions_of
 
+    graph = in_older_words(graph, opset)
     chosen = opsets.select_opset(graph, opset)
     functions, calls = functions_of(graph, chosen)
     chosen = max([chosen, *(opsets.select_opset(body, opset) for body in functions.values())])

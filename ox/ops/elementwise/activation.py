@@ -127,6 +127,15 @@ def Gelu(xp: XP, X: T, *, approximate: str = "none") -> T:
 SLOPE, CUBE = sqrt(2 / pi), 0.044715
 
 
+@Gelu.expansion
+def _(X: TensorBase, *, approximate: str = "none") -> TensorBase:
+    if approximate == "none":
+        gate = Erf(Mul(X, constant(sqrt(0.5), X)))
+    else:
+        gate = Tanh(Mul(Mul(X, Add(Mul(Mul(X, X), constant(CUBE, X)), constant(1, X))), constant(SLOPE, X)))
+    return Mul(Mul(X, constant(0.5, X)), Add(gate, constant(1, X)))
+
+
 @Gelu.gradient("X")
 def _(g: TensorBase, X: TensorBase, approximate: str) -> TensorBase:
     return GeluGradient(g, X, approximate=approximate)

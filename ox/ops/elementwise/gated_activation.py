@@ -69,6 +69,11 @@ def HardSwish(xp: XP, X: T) -> T:
     return X * xp.clip(X * kind(1 / 6) + kind(0.5), kind(0), kind(1))
 
 
+@HardSwish.expansion
+def _(X: TensorBase) -> TensorBase:
+    return Mul(X, HardSigmoid(X, alpha=1 / 6, beta=0.5))
+
+
 @HardSwish.gradient("X")
 def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return HardSwishGradient(g, X)
@@ -95,6 +100,11 @@ def Mish(xp: XP, X: T) -> T:
     u /= n
     u *= X
     return u
+
+
+@Mish.expansion
+def _(X: TensorBase) -> TensorBase:
+    return Mul(X, OPS["Tanh"](Softplus(X)))
 
 
 @Mish.gradient("X")

@@ -76,6 +76,27 @@ def GroupNormalization(
     return _scaled(X, _normalized(xp, widely(X), num_groups, epsilon), scale, bias)
 
 
+@GroupNormalization.expansion
+def _(
+    X: TensorBase,
+    scale: TensorBase,
+    bias: TensorBase,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> TensorBase:
+    wide = computed_type(X.dtype)
+    x = as_type(X, wide)
+    groups = OPS["Reshape"](x, axes_tensor([0, num_groups, -1]))
+    centered = Sub(groups, ReduceMean(groups, axes_tensor([2])))
+    deviation = Sqrt(Add(ReduceMean(Mul(centered, centered), axes_tensor([2])), constant(epsilon, x)))
+    y = OPS["Reshape"](Div(centered, deviation), OPS["Shape"](X))
+    behind = axes_tensor(range(1, X.ndim - 1))
+    columns = [as_type(OPS["Unsqueeze"](v, behind) if X.ndim > 2 else v, wide) for v in (scale, bias)]
+    return as_type(Add(Mul(y, columns[0]), columns[1]), X.dtype)
+
+
 @GroupNormalization.gradient("X", "scale", "bias")
 def _(g: TensorBase, X: TensorBase, scale: TensorBase, num_groups: int, epsilon: float, needs: tuple[bool, ...]) -> Any:
     return _group_gradients(g, X, scale, num_groups, epsilon, needs)

@@ -226,6 +226,28 @@ def LayerNormalization(
     return (Y, mean.astype(stash, copy=False), inverse.astype(stash, copy=False))
 
 
+@LayerNormalization.expansion
+def _(
+    X: TensorBase,
+    Scale: TensorBase,
+    B: TensorBase | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> tuple[TensorBase, TensorBase, TensorBase]:
+    wide, axes = computed_type(X.dtype), axes_tensor(range(axis % X.ndim, X.ndim))
+    x = as_type(X, wide)
+    mean = ReduceMean(x, axes)
+    centered = Sub(x, mean)
+    inverse = Div(constant(1, x), Sqrt(Add(ReduceMean(Mul(centered, centered), axes), constant(epsilon, x))))
+    y = Mul(Mul(centered, inverse), as_type(Scale, wide))
+    y = y if B is None else Add(y, as_type(B, wide))
+    stash = FROM_ONNX[stash_type]
+    return as_type(y, X.dtype), as_type(mean, stash), as_type(inverse, stash)
+
+
 @function("dX dScale dB", fused=True, T=FLOATS, amp="widest")
 def LayerNormalizationGradient(g: T, X: T, Scale: T, Mean: T, InvStdDev: T, *, axis: int = -1) -> tuple[T, T, T]:
     """The three gradients where only Y was used, Scale has X's normalized shape, and nothing needs widening."""

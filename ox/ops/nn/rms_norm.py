@@ -34,6 +34,15 @@ def RMSNormalization(xp: XP, X: T, scale: V, *, axis: int = -1, epsilon: float =
     return y.astype(scale.dtype, copy=False)
 
 
+@RMSNormalization.expansion
+def _(X: TensorBase, scale: TensorBase, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> TensorBase:
+    wide = computed_type(X.dtype)
+    x = as_type(X, wide)
+    size = ReduceMean(Mul(x, x), axes_tensor(range(axis % X.ndim, X.ndim)))
+    y = Mul(Div(x, Sqrt(Add(size, constant(epsilon, x)))), as_type(scale, wide))
+    return as_type(y, scale.dtype)
+
+
 @RMSNormalization.gradient("X", "scale")
 def _(
     g: TensorBase, X: TensorBase, scale: TensorBase, axis: int, epsilon: float, needs: tuple[bool, bool]
