@@ -86,10 +86,10 @@ def export(
         raise UsageError("a training step is not for inference", hint="--train without --optimize")
     check_writable(path)
     if train_step:
-        start = None if run is None and recipe_file is not None else _find(run)
+        start = None if run is None and recipe_file is not None else find_run(run)
         export_step(path, start, recipe_file, freeze or [], opset, SAMPLES)
         return
-    found = _find(run)
+    found = find_run(run)
     recipe, trained = train.restore(found, None if recipe_file is None else train.load(recipe_file))
     try:
         model, rows = to_export(recipe, trained, SAMPLES)
@@ -117,7 +117,7 @@ def export(
     typer.echo(f"next: ox serve {path}")
 
 
-def _find(run: Path | None) -> Run:
+def find_run(run: Path | None) -> Run:
     from ox import train
 
     if run is None:

@@ -1,10 +1,14 @@
 """`save` writes a verified ONNX file, `save_step` a training step as one, `load` reads one as a module that can be
-trained, `inspect` describes one."""
+trained, `inspect` describes one, `convert`
+writes one anew, `diff` and `prove` compare."""
 
 from __future__ import annotations
 
 from ox.core.symbolic import Dim
+from ox.export.convert import convert
+from ox.export.difference import Difference, diff
 from ox.export.proof import Row
+from ox.export.prove_file import FileProof, prove
 from ox.export.save_model import Report, save
 from ox.export.summary import Summary, inspect
 from ox.export.training_step.proof import StepRow
@@ -12,4 +16,21 @@ from ox.export.training_step.report import StepReport
 from ox.export.training_step.save_step import save_step
 from ox.onnx_module.loaded import Loaded, load
 
-__all__ = ["Dim", "Loaded", "Report", "Row", "StepReport", "StepRow", "Summary", "inspect", "load", "save", "save_step"]
+__all__ = [
+    "Difference",
+    "Dim",
+    "FileProof",
+    "Loaded",
+    "Report",
+    "Row",
+    "StepReport",
+    "StepRow",
+    "Summary",
+    "convert",
+    "diff",
+    "inspect",
+    "load",
+    "prove",
+    "save",
+    "save_step",
+]

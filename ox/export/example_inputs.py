@@ -175,19 +175,19 @@ def read(
         dims = from_shapes(named, dynamic_shapes, argument_names(model, len(arrays)))
     elif dims is None and further:
         dims = from_examples([named, *further])
-    rules = SizeRules()
+    rules = contract.rules if contract else SizeRules()
     if dims is None and contract and [info.name for info in contract.inputs] == list(names):
         dims = {
             info.name: [d if d is not None else f"{info.name}_{i}" for i, d in enumerate(info.dims)]
             for info in contract.inputs
         }
-        rules = contract.rules
     unknown = [name for name in dims or {} if name not in named]
     if unknown:
         raise ArgumentError(f"dims name '{unknown[0]}', which is no input", expected=", ".join(named))
     every = {name: _dims(name, x, dims) for name, x in named.items()}
     for arrays_of_other in further:
         _checked(Example(dict(arrays_of_other), {n: _dims(n, x, every) for n, x in arrays_of_other.items()}, keywords))
+    rules = rules.of({str(dim) for each in every.values() for dim in each})
     return _checked(Example(named, every, keywords, rules, further))
 
 

@@ -120,6 +120,11 @@ class SizeRules:
         """The sizes that the rules are of."""
         return {*self.ranges, *(name for each in self.conditions for name in leaves(each))}
 
+    def of(self, names: set[str]) -> SizeRules:
+        """The rules that speak of these sizes alone."""
+        ranges = {name: each for name, each in self.ranges.items() if name in names}
+        return SizeRules(ranges, tuple(each for each in self.conditions if set(leaves(each)) <= names))
+
     def broken(self, sizes: Mapping[str, int]) -> str | None:
         """The first rule that these sizes break, ``seq in 17..``; None where they keep all of them. A size that is not
         given breaks none."""

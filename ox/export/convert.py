@@ -1,0 +1,88 @@
+"""`ox.export.convert`: a file for another opset, with sizes fixed, or without what only people read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+
+from ox.errors import ArgumentError
+from ox.export.drawn_inputs import runnable
+from ox.export.model_runtimes import open_model
+from ox.export.prove_file import FileProof, prove
+from ox.export.save_model import Report, save
+from ox.graph.contract import CONTRACT
+from ox.onnx_module.loaded import load
+from ox.serialization.files import write_whole
+
+
+def convert(
+    path: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    opset: int | None = None,
+    fix: Mapping[str, int] | None = None,
+    strip: bool = False,
+    optimize: str | None = None,
+) -> tuple[Report, FileProof]:
+    """Write an ONNX file anew: read as a module, saved and proven as any model, and compared with the old file in ONNX
+    Runtime.
+
+    Args:
+        path: the file.
+        to: the new one, which may be the same.
+        opset: as of `ox.export.save`.
+        fix: sizes of inputs that varied, by their names: ``{"batch": 1}``.
+        strip: leave out documentation, metadata (but for the sizes that the file is right for) and golden samples.
+        optimize: as of `ox.export.save`.
+
+    Raises:
+        LoadError: the file cannot be read.
+        ExportError: what the opset cannot express, or the new file gives other numbers than the old one.
+        ArgumentError: a size that is none of the file's.
+    """
+    path, to = Path(path), Path(to)
+    net = load(path)
+    infos, rules = net.contract.inputs, net.contract.rules
+    names = {dim for info in infos for dim in info.dims if isinstance(dim, str)}
+    fix = dict(fix or {})
+    unknown = [name for name in fix if name not in names]
+    if unknown:
+        raise ArgumentError(
+            f"no size is called '{unknown[0]}'", expected=", ".join(sorted(names)) or "none varies", got=str(fix)
+        )
+    if (broken := rules.broken(fix)) is not None:
+        raise ArgumentError("the file is not for these sizes", expected=broken, got=str(fix))
+    _, run = open_model(path)
+    *_, (_, example, _) = runnable(infos, net.contract, run)
+    dims = {
+        info.name: [fix.get(str(d), d) if d is not None else f"{info.name}_{i}" for i, d in enumerate(info.dims)]
+        for info in infos
+    }
+    for info in infos:
+        for axis, dim in enumerate(info.dims):
+            if dim in fix:
+                array = example[info.name]
+                example[info.name] = array.take([i % array.shape[axis] for i in range(fix[str(dim)])], axis)
+    # with nothing fixed the file's own interface holds, and its rules with it
+    report = save(net, to, example, dims=dims if fix else None, opset=opset, optimize=optimize, golden=not strip)
+    if strip:
+        model = onnx.load(to, load_external_data=False)
+        _strip(model)
+        write_whole(to, lambda temporary: onnx.save(model, temporary))
+    return report, prove(to, path if path.resolve() != to.resolve() else None)
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    kept = [entry for entry in model.metadata_props if entry.key == CONTRACT]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    model.doc_string = ""
+    graphs = [model.graph, *model.functions]
+    for graph in graphs:
+        graph.doc_string = ""
+        for node in graph.node:
+            node.doc_string, node.name = "", ""
+            graphs += [a.g for a in node.attribute if a.HasField("g")]

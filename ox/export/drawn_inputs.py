@@ -1,0 +1,83 @@
+"""Inputs for a file that nobody gave an example for: its golden samples, or random ones of sizes that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.errors import ExportError
+from ox.graph.contract import DTYPES, Array, Contract, TensorInfo
+from ox.graph.size_rules import SizeRange
+
+Feed = dict[str, Array]
+SIZES = (8, 16, 32, 64, 224, 4, 3, 2, 1)  # of a dimension that varies and is no batch, the first that runs
+
+
+def draw(inputs: Sequence[TensorInfo], contract: Contract, rows: int | None, size: int, seed: int = 0) -> Feed:
+    """Inputs with `rows` in the first dimension, where that is a batch, and `size` in others that vary, or the nearest
+    that the file allows. Within the range of the golden samples, if there are any; else normal floats, and the integers
+    0 and 1, which are valid as places nearly everywhere."""
+    random = np.random.default_rng(seed)
+    known = {
+        i.name: np.concatenate([s.inputs[i.name].ravel() for s in contract.samples]) for i in inputs if contract.samples
+    }
+    return {
+        info.name: _drawn(random, info, known.get(info.name), _shape(info, contract, rows, size)) for info in inputs
+    }
+
+
+def _shape(info: TensorInfo, contract: Contract, rows: int | None, size: int) -> list[int]:
+    golden = contract.samples[0].inputs[info.name].shape if contract.samples else None
+    shape = []
+    for axis, dim in enumerate(info.dims):
+        wanted = rows if axis == 0 and rows is not None else golden[axis] if golden is not None else size
+        allowed = contract.rules.ranges.get(str(dim), SizeRange())
+        shape.append(dim if isinstance(dim, int) else allowed.nearest(wanted) or wanted)
+    return shape
+
+
+def _drawn(random: np.random.Generator, info: TensorInfo, known: Array | None, shape: Sequence[int]) -> Array:
+    dtype = DTYPES[info.dtype]
+    if info.dtype == "BYTES":
+        return random.choice(np.array(["a", "b"], object) if known is None else known, shape)
+    if info.dtype == "BOOL":
+        return random.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        low, high = (0, 1) if known is None else (known.min(), known.max())
+        return random.integers(low, high, shape, dtype, endpoint=True)
+    if known is None:
+        return random.standard_normal(shape).astype(dtype)
+    values = known.astype(np.float64)
+    return random.uniform(float(values.min()), float(values.max()), shape).astype(dtype)
+
+
+def runnable(
+    inputs: Sequence[TensorInfo], contract: Contract, run: Callable[[Feed], Any]
+) -> Iterator[tuple[int | None, Feed, Any]]:
+    """Inputs of 1, 2 and 7 rows with what `run` gives for them, at the first size that it takes; of one batch where
+    the first dimension does not vary.
+
+    Raises:
+        ExportError: it takes none that was tried.
+    """
+    first = {info.dims[:1] for info in inputs}
+    batched = len(first) == 1 and all(dims and not isinstance(dims[0], int) for dims in first)
+    size, failure = None, None
+    for size in SIZES:
+        try:
+            run(draw(inputs, contract, 2 if batched else None, size))
+            break
+        except Exception as error:  # runtimes share no base class of exceptions
+            failure = failure or error
+    else:
+        raise ExportError(
+            "no input was found that the file takes",
+            expected=", ".join(map(str, inputs)),
+            got=str(failure).strip().splitlines()[0],
+            hint="golden samples in the file, or an export from the model itself",
+        ) from failure
+    for rows in (1, 2, 7) if batched else (None,):
+        feed = draw(inputs, contract, rows, size, seed=rows or 0)
+        yield rows, feed, run(feed)

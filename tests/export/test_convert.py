@@ -1,0 +1,108 @@
+"""ox convert, ox diff, ox prove: files written anew and compared, in Python and on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from architectures import ZOO
+from onnx import TensorProto, helper, numpy_helper
+
+import ox
+from ox.errors import ArgumentError, ExportError
+from ox_cli.main import main
+
+
+def export(name: str, folder: Path) -> Path:
+    make, example, dims = ZOO[name]
+    ox.manual_seed(0)
+    ox.export.save(make(), folder / "m.onnx", example, dims=dims)
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize("name", ["ConvNeXt", "Llama", "GNN", "Diffusion"])
+def test_to_an_older_opset(tmp_path: Path, name: str) -> None:
+    path, new = export(name, tmp_path), tmp_path / "new.onnx"
+    report, proof = ox.export.convert(path, new, opset=17, strip=True)
+    assert report.opset == 17 and proof.against == str(path) and all(row.max_abs <= row.allowed for row in proof.rows)
+    model, old = onnx.load(new), onnx.load(path)
+    assert not any(n.doc_string or n.name for n in model.graph.node) and any(n.doc_string for n in old.graph.node)
+    assert {entry.key for entry in model.metadata_props} == {"ox.contract"}
+    assert ox.export.load(new).contract.rules == ox.export.load(path).contract.rules
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_sizes_that_are_fixed(tmp_path: Path) -> None:
+    path, new = export("Diffusion", tmp_path), tmp_path / "new.onnx"
+    report, _ = ox.export.convert(path, new, fix={"batch": 1, "h": 8})
+    assert report.dims.startswith("x [1, 3, 8, w], step [1]") and str(report.contract.rules) == "w in 2.. in steps of 2"
+    with pytest.raises(ArgumentError, match="no size is called 'bach'"):
+        ox.export.convert(path, new, fix={"bach": 1})
+    with pytest.raises(ArgumentError, match="not for these sizes") as caught:
+        ox.export.convert(path, new, fix={"h": 7})
+    assert caught.value.expected == "h in 2.. in steps of 2"
+
+
+def test_a_foreign_file_with_unnamed_sizes(tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.eye(4, 3, dtype=np.float32), "w")
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [None, None, d]) for n, d in (("x", 4), ("y", 3))]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weight])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=6), path)
+    report, _ = ox.export.convert(path, tmp_path / "new.onnx")
+    assert report.dims == "x [x_0, x_1, 4] → y [x_0, x_1, 3]" and report.opset == 21
+    assert ox.export.diff(path, tmp_path / "new.onnx").numbers
+
+
+def test_what_differs(tmp_path: Path) -> None:
+    path, new = export("VAE", tmp_path), tmp_path / "new.onnx"
+    same = ox.export.diff(path, path)
+    assert same.same and same.lines == () and set(same.numbers or ()) == {"output_0", "output_1", "output_2"}
+    model = onnx.load(path)
+    weight = next(t for t in model.graph.initializer if t.name == "decode.bias")
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) + 1, "decode.bias"))
+    onnx.save(model, new)
+    found = ox.export.diff(path, new)
+    assert not found.same and [line[0] for line in found.lines] == ["weight decode.bias"]
+    assert found.numbers is not None and [n for n, each in found.numbers.items() if not each.ok] == ["output_0"]
+    with pytest.raises(ExportError, match="gives another 'output_0' than its 3 golden samples"):
+        ox.export.prove(new)
+    with pytest.raises(ExportError, match="gives another 'output_0' than"):
+        ox.export.prove(new, path)
+
+
+def test_against_a_module(tmp_path: Path) -> None:
+    path = export("GNN", tmp_path)
+    ox.manual_seed(0)
+    right = ZOO["GNN"][0]().eval()
+    assert ox.export.prove(path, right).against == "GNN"
+    with pytest.raises(ExportError, match="another 'output' than GNN"):
+        ox.export.prove(path, ZOO["GNN"][0]().eval())
+    with pytest.raises(ArgumentError, match="there is no runtime 'tensorflow'"):
+        ox.export.prove(path, runtime="tensorflow")
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino", "reference", "ox"])
+def test_in_every_runtime(tmp_path: Path, runtime: str) -> None:
+    if runtime == "openvino":
+        pytest.importorskip("openvino", reason="openvino is not installed")
+    proof = ox.export.prove(export("ResNet", tmp_path), runtime=runtime)
+    assert [row.batch for row in proof.rows] == [1, 1, 1] and "3 golden samples" in str(proof)
+
+
+def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(export("ConvNeXt", tmp_path).parent)
+    assert main(["convert", "m.onnx", "new.onnx", "--opset", "17", "--fix", "batch=2", "--strip"]) == 0
+    shown = capsys.readouterr().out
+    assert "opset 17" in shown and "x [2, 3, h, w] → output [2, 8]" in shown and "against m.onnx" in shown
+    assert main(["diff", "m.onnx", "m.onnx"]) == 0
+    assert main(["diff", "m.onnx", "new.onnx"]) == 1
+    shown = capsys.readouterr().out
+    assert "opset: 21 → 17" in shown and "operator Gelu: 1 → none" in shown and "numbers of output: max |Δ|" in shown
+    assert main(["prove", "m.onnx"]) == 0 and "against its 3 golden samples" in capsys.readouterr().out
+    assert main(["prove", "new.onnx", "--against", "m.onnx", "--runtime", "ox"]) == 0
+    assert "new.onnx in ox, against m.onnx" in capsys.readouterr().out
+    assert main(["convert", "m.onnx", "--fix", "batch"]) == 2
