@@ -100,7 +100,7 @@ class Model:
             self.inputs, self.outputs = tensors.inputs, tensors.outputs
         if check_tensors is not None:
             self.inputs, self.outputs = check_tensors("input", self.inputs), check_tensors("output", self.outputs)
-        check_golden(self.name, engine, contract.samples, contract.through)
+        check_golden(self.name, engine, contract.samples, contract.through, source.operators)
         self.rules = contract.rules
         alone = _needs_own_runs(contract)
         if alone is not None:

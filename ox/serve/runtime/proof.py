@@ -7,7 +7,7 @@ threshold that none of them reaches, `ox.serve.runtime.row_independence` reads f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -49,8 +49,20 @@ def buckets(max_rows: int) -> list[int]:
     return sorted({*powers, max_rows})
 
 
-def check_golden(name: str, engine: Engine, samples: Sequence[Sample], through: np.dtype[Any] | None = None) -> None:
-    """Runs the file's golden samples; `through` as in `ox.tolerance`.
+QUANTIZED = {
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul",
+    "QLinearConv", "MatMulNBits",
+}  # fmt: skip
+
+
+def check_golden(
+    name: str,
+    engine: Engine,
+    samples: Sequence[Sample],
+    through: np.dtype[Any] | None = None,
+    operators: Collection[str] = (),
+) -> None:
+    """Runs the file's golden samples; `through` as in `ox.tolerance`, `operators` those of the file.
 
     Raises:
         LoadError: a sample does not fit the model, or gives other outputs than in the file; names it.
@@ -73,7 +85,10 @@ def check_golden(name: str, engine: Engine, samples: Sequence[Sample], through: 
                     where=f"{where}, output '{output}'",
                     expected=f"max |Δ| ≤ {difference.allowed:.1e}",
                     got=f"max |Δ| {difference.max_abs:.1e}",
-                    hint="export the model again; the file or its runtime has changed",
+                    hint="the file is quantized, and has the golden samples of the model before: "
+                    f"`ox convert {name}.onnx` draws new ones"
+                    if QUANTIZED & set(operators)
+                    else "export the model again; the file or its runtime has changed",
                 )
 
 
