@@ -129,10 +129,11 @@ def lines(report: Report, source: str, real: bool) -> list[str]:
     """What was recorded, the largest differences in the verification, and the contents of the file."""
     at = "batch {} and {}".format(*report.recorded) if report.recorded else "the example's size"
     texts = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {report.dims}"]
+    texts += report.limits
     head = f"verified on {report.proof.runtime}"
     for i, row in enumerate(report.rows):
         last = i == len(report.rows) - 1
-        batch = f"batch {row.batch}   " if row.batch is not None else ""
+        batch = f"{row.at}   " if row.batch is not None or row.sizes else ""
         limits = f"   (allowed {_tolerances(report)})" if last else ""
         texts.append(f"{head if i == 0 else ' ' * len(head)}   {batch}max |Δ| {row.max_abs:.1e}{limits}")
     if report.proof.note:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +37,12 @@ def check_writable(path: Path) -> None:
 
 
 def write(
-    model: Callable[[bool], onnx.ModelProto], graph: Graph, path: Path, prove: Callable[[Path], T], threshold: int
+    model: Callable[[bool], onnx.ModelProto],
+    graph: Graph,
+    path: Path,
+    prove: Callable[[Path], T],
+    threshold: int,
+    note: Callable[[T], Mapping[str, str]] = lambda _: {},
 ) -> tuple[T, Path | None]:
     """Write, prove what was written, and only then let it appear.
 
@@ -45,6 +50,7 @@ def write(
         model: builds the model, with its weights or without.
         prove: called with the written file; what it raises leaves everything as it was.
         threshold: bytes of weights above which they go to a file of their own.
+        note: metadata about what `prove` returned.
 
     Returns:
         What `prove` returned, and the data file if there is one.
@@ -56,6 +62,7 @@ def write(
             def whole(temporary: Path) -> None:
                 onnx.save(model(True), temporary)
                 results.append(prove(temporary))
+                _append_metadata(temporary, note(results[0]))
 
             write_whole(path, whole)
             return results[0], None
@@ -69,6 +76,7 @@ def write(
                 onnx.save(_pointing(bare, graph, places, beside.name), temporary)
                 results.append(prove(temporary))
                 onnx.save(_pointing(bare, graph, places, data.name), temporary)
+                _append_metadata(temporary, note(results[0]))
 
             write_whole(data, weights)
 
@@ -76,6 +84,16 @@ def write(
         return results[0], data
     except OSError as error:
         raise ExportError(f"cannot write {path}", got=error.strerror or str(error)) from error
+
+
+def _append_metadata(path: Path, entries: Mapping[str, str]) -> None:
+    """Further entries of `metadata_props`. Protobuf reads what follows a message as more of it, so that what was proven
+    stays in the file byte for byte."""
+    if entries:
+        more = onnx.ModelProto()
+        onnx.helper.set_model_props(more, dict(entries))
+        with open(path, "ab") as file:
+            file.write(more.SerializeToString())
 
 
 def _write_data(graph: Graph, path: Path) -> dict[str, tuple[int, int]]:

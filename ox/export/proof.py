@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 
 from ox import tolerance
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.dtypes import DType
-from ox.errors import ExportError
+from ox.errors import ArgumentError, ExportError
 from ox.export.runtimes import Runtime, open_runtime
+from ox.graph.contract import PROOF
 from ox.graph.ir import Array, Graph, Node
 from ox.graph.replay import values
 from ox.graph.writer.workarounds import types_of
@@ -54,9 +59,66 @@ class Proof:
     rows: tuple[Row, ...]
     runtime: str
     note: str | None
+    failed: tuple[str, ...] = ()  # what was further off than allowed, where that only warns
+
+    def to_metadata(self) -> dict[str, str]:
+        """The entry of `metadata_props` that says what was proven, and how."""
+        rows = [
+            {"batch": r.batch, "sizes": dict(r.sizes), "max_abs": r.max_abs, "allowed": r.allowed} for r in self.rows
+        ]
+        return {PROOF: json.dumps({"runtime": self.runtime, "rows": rows, "failed": list(self.failed)})}
 
 
-def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case]) -> Proof:
+@dataclass(frozen=True)
+class ProofOptions:
+    """What the user wants of a proof, ``proof={"rtol": 1e-3, "sizes": [{"length": 512}], "warn": True}``.
+
+    Attributes:
+        atol, rtol: the largest difference that is allowed, absolute and relative to the largest value of an output;
+            what is not given is that of `ox.tolerance`.
+        sizes: further sizes at which the file is run.
+        warn: an output that is too far off is a warning, and the file is written.
+
+    Raises:
+        ArgumentError: another key, or a value of another kind.
+    """
+
+    atol: float | None = None
+    rtol: float | None = None
+    sizes: Sequence[Mapping[str, int]] = ()
+    warn: bool = False
+
+    @classmethod
+    def read(cls, given: Any) -> ProofOptions:
+        """From what `ox.export.save` takes: None, ``"warn"`` or a dict."""
+        if given is None or given == "warn":
+            return cls(warn=given == "warn")
+        known = {"atol", "rtol", "sizes", "warn"}
+        if not isinstance(given, Mapping) or not set(given) <= known:
+            raise ArgumentError(
+                "there is no such proof", expected=f"'warn', or a dict of {', '.join(sorted(known))}", got=str(given)
+            )
+        options = cls(**given)
+        for each in (options.atol, options.rtol):
+            if each is not None and not (isinstance(each, (int, float)) and each >= 0):
+                raise ArgumentError("a tolerance is a number from 0 on", got=repr(each))
+        return options
+
+    def judged(self, difference: tolerance.Difference, expected: Array) -> tolerance.Difference:
+        """The difference, with what is allowed here."""
+        if (self.atol is None and self.rtol is None) or expected.dtype not in tolerance.TABLE:
+            return difference
+        finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
+        usual = tolerance.rule(expected.dtype)
+        absolute = usual[0] if self.atol is None else self.atol
+        relative = usual[1] if self.rtol is None else self.rtol
+        return replace(difference, allowed=absolute + relative * float(finite.max(initial=0.0)))
+
+
+USUAL = ProofOptions()
+
+
+def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case], options: ProofOptions = USUAL) -> Proof:
     """Check a file and run it.
 
     Raises:
@@ -71,14 +133,18 @@ def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case]) -> Proof
         raise ExportError("onnx.checker refuses the file", got=str(error).strip()) from error
     runtime = open_runtime(model, graph, opset)
     through = narrowest(graph)
-    rows = []
+    rows, failed = [], []
     for case in cases:
-        difference, name = _worst(_run(runtime, case), case.outputs, through)
+        difference, name = _worst(_run(runtime, case), case.outputs, through, options)
         if not difference.ok:
-            raise _mismatch(graph, opset, case, difference, name, runtime)
+            mismatch = _mismatch(graph, opset, case, difference, name, runtime)
+            if not options.warn:
+                raise mismatch
+            warnings.warn(str(mismatch), stacklevel=4)
+            failed.append(f"{mismatch.what}: {mismatch.got}")
         if case.in_report:
             rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name, case.sizes))
-    return Proof(tuple(rows), runtime.name, runtime.note)
+    return Proof(tuple(rows), runtime.name, runtime.note, tuple(failed))
 
 
 def _run(runtime: Runtime, case: Case) -> dict[str, Array]:
@@ -97,10 +163,10 @@ def narrowest(graph: Graph) -> DType | None:
 
 
 def _worst(
-    got: Mapping[str, Array], expected: Mapping[str, Array], through: DType | None
+    got: Mapping[str, Array], expected: Mapping[str, Array], through: DType | None, options: ProofOptions = USUAL
 ) -> tuple[tolerance.Difference, str]:
     """The output that is furthest beyond, or nearest to, what is allowed."""
-    found = [(tolerance.compare(got[name], y, through), name) for name, y in expected.items()]
+    found = [(options.judged(tolerance.compare(got[name], y, through), y), name) for name, y in expected.items()]
     return max(found, key=lambda pair: (not pair[0].ok, pair[0].max_abs))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ox.errors import ExportError
+from ox.errors import ArgumentError, ExportError
 from ox.export import golden_samples as samples
 from ox.export.example_inputs import Example, Sizes, recording_sizes, within
 from ox.export.proof import Case
@@ -21,10 +21,19 @@ MOST_GROWTH = 4  # a border further above the example's size than this is not ru
 
 
 def run_cases(
-    model: Callable[..., Any], example: Example, names: Sequence[str], golden: Any, rules: SizeRules
+    model: Callable[..., Any],
+    example: Example,
+    names: Sequence[str],
+    golden: Any,
+    rules: SizeRules,
+    wanted: Sequence[Mapping[str, int]] = (),
 ) -> tuple[list[Case], SizeRules]:
     """What is run eagerly, to be compared, and the rules, of which a lower limit at which the model itself does not run
-    is raised to where it does. `golden` as in `ox.export.save`."""
+    is raised to where it does. `golden` as in `ox.export.save`, `wanted` are further sizes.
+
+    Raises:
+        ArgumentError: sizes that there are not, or that the file is not for.
+    """
 
     def run(rows: int | None, sizes: Sizes, start: int = 0) -> Case:
         count = {example.batch: rows} if example.batch and rows else {}
@@ -37,6 +46,17 @@ def run_cases(
         start += rows or 0
     further, rules = _at_borders(run, example, rules)
     cases += further
+    for asked in wanted:
+        if (unknown := set(asked) - set(example.sizes)) or rules.broken(asked) is not None:
+            raise ArgumentError(
+                "the proof cannot be at these sizes",
+                expected=rules.broken(asked) or ", ".join(example.sizes),
+                got=str(dict(asked)),
+                hint=f"no size is called '{min(unknown)}'" if unknown else None,
+            )
+        rows = asked.get(example.batch, 2) if example.batch else None
+        others = {dim: size for dim, size in {**example.sizes, **asked}.items() if dim != example.batch}
+        cases.append(run(rows, others))
     batches = rules.ranges.get(example.batch or "", SizeRange())
     for sample in samples.golden_inputs(example, golden) if 1 in batches else []:
         outputs = _eager(model, example, sample, names)

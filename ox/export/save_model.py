@@ -20,7 +20,7 @@ from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export.example_inputs import Dims, read
 from ox.export.input_gradient import WithGradient
-from ox.export.proof import Proof, Row, narrowest, prove
+from ox.export.proof import Proof, ProofOptions, Row, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
 from ox.export.two_sizes import Subject, name_sizes, record_at_sizes
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
@@ -60,6 +60,7 @@ class Report:
         lines += [f"  {line}" for line in self.limits]
         for row in self.rows:
             lines.append(f"  {row.runtime}, {row.at}: max |Δ| {row.max_abs:.1e}, at most {row.allowed:.1e}")
+        lines += [f"  not proven: {text}" for text in self.proof.failed]
         if self.proof.note:
             lines.append(f"  {self.proof.note}")
         return "\n".join(lines)
@@ -103,6 +104,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     external_above: int = files.MAX_INLINE_BYTES,
     optimize: str | None = None,
+    proof: Any = None,
 ) -> Report:
     """Write `model` as an ONNX file that has proven itself; a file that was there stays until the new one has.
 
@@ -137,6 +139,9 @@ def save(
             what is computed from parameters alone is computed now, and the rest is simplified
             (`ox.graph.passes.inference`). Parameters of the file are then not those of the model. Default: the graph
             as the model wrote it, which can be fine-tuned.
+        proof: ``"warn"`` writes the file even if its outputs are too far from the model's; a dict may have ``atol``
+            and ``rtol`` in place of `ox.tolerance`, ``sizes``, further ones to run at (``[{"length": 512}]``), and
+            ``warn``. What was proven stands in the metadata, as ``ox.proof``.
 
     Raises:
         ExportError: what cannot be recorded, written or proven; names the operator and the line of the model.
@@ -160,6 +165,7 @@ def save(
         raise ArgumentError(
             f"there is no optimization '{optimize}'", expected="'inference' or None", got=repr(optimize)
         )
+    wanted = ProofOptions.read(proof)
     path = Path(path)
     with note_failure(path), _eval_mode(model):
         files.check_writable(path)
@@ -191,7 +197,7 @@ def save(
         if mixed_bfloat16(graph):
             graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
-        cases, rules = run_cases(called, given, names, golden, recorded.rules)
+        cases, rules = run_cases(called, given, names, golden, recorded.rules, wanted.sizes)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
         if optimize is not None:
@@ -215,18 +221,19 @@ def save(
         )
         kept = model.metadata if isinstance(model, Loaded) else {}
         entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
-        proof, data = files.write(
+        proven, data = files.write(
             lambda weights: to_model(graph, opset=opset, metadata=entries, weights=weights),
             graph,
             path,
-            lambda written: prove(written, graph, opset, cases),
+            lambda written: prove(written, graph, opset, cases, wanted),
             external_above,
+            Proof.to_metadata,
         )
         size = path.stat().st_size + (data.stat().st_size if data else 0)
         name = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", type(model).__name__)
         batches = (2, 3) if given.batch else None
         return Report(
-            path, name, batches, len(graph.nodes), contract, proof, opset, size, data, entries, recorded.unstated
+            path, name, batches, len(graph.nodes), contract, proven, opset, size, data, entries, recorded.unstated
         )
 
 

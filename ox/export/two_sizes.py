@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,8 +66,13 @@ class Recorded:
 
 
 def record_twice(subject: Subject) -> Graph:
-    """The graph that recordings at several sizes agree on; see `record_at_sizes`."""
-    return record_at_sizes(subject).graph
+    """The graph that recordings at several sizes agree on; see `record_at_sizes`. For files that cannot state for which
+    sizes they are right: a warning does."""
+    recorded = record_at_sizes(subject)
+    limits = [str(recorded.rules)] * bool(recorded.rules) + list(recorded.unstated)
+    if limits:
+        warnings.warn(f"what was recorded is right only for {', '.join(limits)}", stacklevel=5)
+    return recorded.graph
 
 
 def record_at_sizes(subject: Subject) -> Recorded:

@@ -6,6 +6,7 @@ Export writes it into the `metadata_props` of the ONNX file, the server and `ox 
     ox.run       the run that trained it, may be absent
     ox.contract  JSON {"inputs": [{"name", "dtype", "dims", "meaning"}], "outputs": [{..., "labels"}],
                        "sizes": {name: {"min", "max", "multiple_of", "remainder"}}, "conditions": [["==", "n", "m"]]}
+    ox.proof     JSON {"runtime", "rows": [{"batch", "sizes", "max_abs", "allowed"}], "failed": [text]}
     ox.golden    JSON {"samples": [{"inputs": {name: {"dtype", "shape", "data"}}, "outputs": {...}}]}
 
 Element types carry the names of the Open Inference Protocol (FP32, INT64, ...); `data` is base64 of little-endian
@@ -53,6 +54,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 LENGTH = struct.Struct("<I")  # before each string
 
 VERSION, RUN, CONTRACT, GOLDEN, PRECISION = "ox.version", "ox.run", "ox.contract", "ox.golden", "ox.precision"
+PROOF = "ox.proof"  # written by ox.export.files, when the file has been proven
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

@@ -331,3 +331,22 @@ def test_what_the_default_optimizations_of_the_runtime_get_wrong(
         path.unlink()
     monkeypatch.setattr("ox.graph.writer.write.with_columns", lambda graph: graph)
     refused(ExportError, tmp_path, "gives another 'loss'", optimizer=optim.Adam(model.parameters()), **of)
+
+
+def test_a_step_that_compares_sizes_warns(tmp_path: Path) -> None:
+    """Its file cannot say for which sizes it is right."""
+
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x) if x.shape[0] < 100 else self.layer(x * 2)
+
+    model = Branch()
+    x, y = np.ones((9, 4), np.float32), np.arange(9) % 3
+    with pytest.warns(UserWarning, match=r"right only for batch in 1\.\.99"):
+        ox.export.save_step(
+            model, nn.CrossEntropyLoss(), ox.optim.SGD(model.parameters(), 0.1), tmp_path / "step.onnx", x, y
+        )
