@@ -341,7 +341,7 @@ def _within(dim: str, size: int, allowed: SizeRange, others: Sequence[Sizes]) ->
     near = allowed.nearest(size)
     if near is None:
         return size
-    tried = [near + k * step for k in (0, -1, 1, -2, 2)]
+    tried = [near + k * step for k in (0, 1, -1, 2, -2)]  # larger first: at 1 code takes shortcuts
     return next((n for n in tried if n in allowed and n not in used), near)
 
 

@@ -320,3 +320,30 @@ def test_several_examples_show_which_sizes_vary(tmp_path: Path) -> None:
     assert [tuple(row.sizes.values()) for row in report.rows] == [(32, 16, 2), (64, 48, 3), (16, 80, 4)]
     with pytest.raises(ArgumentError, match="not alike"):
         save(model, tmp_path, examples[0], None, examples=[examples[1][:1]])
+
+
+def test_swin_with_every_size_open(tmp_path: Path) -> None:
+    """Windows of 4 of patches of 2: sizes are padded to multiples of 8, which is nothing for the example. At 8 there is
+    one window, which needs fewer copies, and the file is right there, too."""
+
+    class Windows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.attend = nn.Conv2d(3, 8, 2, 2), nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, image: Any) -> Any:
+            below, beside = (-image.shape[2] % 8, -image.shape[3] % 8)
+            if below > 0 or beside > 0:
+                image = F.pad(image, (0, beside, 0, below))
+            x = self.patches(image).permute(0, 2, 3, 1)
+            b, h, w, c = x.shape
+            y = x.view(b, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, 16, c)
+            y = self.attend(y, y, y, need_weights=False)[0]
+            rows = y.shape[0] // (h * w // 16)
+            y = y.view(rows, h // 4, w // 4, 4, 4, -1).permute(0, 1, 3, 2, 4, 5).contiguous().view(b, h, w, -1)
+            return (x + y).mean((1, 2))
+
+    ox.manual_seed(0)
+    report = save(Windows(), tmp_path, IMAGES[:, :, :16, :16], {"image": ["batch", 3, "h", "w"]})
+    assert str(report.contract.rules) == "h in 8.. in steps of 8, w in 8.. in steps of 8"
+    assert {row.sizes["h"] for row in report.rows} >= {8, 16, 24}
