@@ -8,6 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+# What values came through on their way: a narrower type, or a rounding that makes an absolute difference (quantization)
+Through = np.dtype[Any] | float | None
+
 # dtype -> (absolute, relative to max|expected|)
 TABLE: dict[np.dtype[Any], tuple[float, float]] = {
     np.dtype(np.float64): (1e-9, 1e-9),
@@ -29,13 +32,15 @@ class Difference:
         return self.max_abs <= self.allowed
 
 
-def rule(dtype: np.dtype[Any], through: np.dtype[Any] | None = None) -> tuple[float, float]:
+def rule(dtype: np.dtype[Any], through: Through = None) -> tuple[float, float]:
     """The row of the table for values of a type, or of the narrower type that they came `through` on their way, as they
-    do in mixed precision."""
+    do in mixed precision; or with the absolute difference that quantization makes."""
+    if isinstance(through, float):
+        return max(TABLE[dtype][0], through), TABLE[dtype][1]
     return TABLE[dtype] if through is None else max(TABLE[dtype], TABLE.get(through, (0.0, 0.0)))
 
 
-def allowed(expected: np.ndarray[Any, Any], through: np.dtype[Any] | None = None) -> float:
+def allowed(expected: np.ndarray[Any, Any], through: Through = None) -> float:
     """The largest absolute difference from `expected` that counts as equal; 0 for integers, booleans and strings."""
     if expected.dtype not in TABLE:
         return 0.0
@@ -45,9 +50,7 @@ def allowed(expected: np.ndarray[Any, Any], through: np.dtype[Any] | None = None
     return absolute + relative * (float(finite.max()) if finite.size else 0.0)
 
 
-def compare(
-    got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], through: np.dtype[Any] | None = None
-) -> Difference:
+def compare(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], through: Through = None) -> Difference:
     """The largest absolute difference. NaN equals NaN, an infinity itself; another shape is infinitely far. `through`
     as in `rule`."""
     if got.shape != expected.shape or got.dtype != expected.dtype:

@@ -41,7 +41,7 @@ def evaluate(
     name, part = list(recipe.data().parts().items())[-1]
     metrics = metrics_of(recipe.optional("metrics"))
     numbers = None if metrics else RegressionScores()
-    result = (_evaluate_run if source.session is None else _evaluate_file)(source, recipe, part, metrics, numbers)
+    result = (_evaluate_run if source.session is None else evaluate_file)(source, recipe, part, metrics, numbers)
     table = result.to_table() | (numbers.compute() if numbers is not None else {})
     if result.loss_sum != result.loss_sum:  # the recipe defines no loss for the outputs of a file
         del table["loss"]
@@ -70,7 +70,7 @@ def _evaluate_run(source: Source, recipe: Recipe, part: Any, metrics: list[Metri
     return measure(source.trained, step, _batches(recipe, part), metrics)
 
 
-def _evaluate_file(source: Source, recipe: Recipe, part: Any, metrics: list[Metric], numbers: Any) -> Result:
+def evaluate_file(source: Source, recipe: Recipe, part: Any, metrics: list[Metric], numbers: Any) -> Result:
     """Evaluates an ONNX file, with the recipe's `loss` if it has no `validate` or `step`."""
     from ox import from_numpy, no_grad
     from ox.errors import ArgumentError

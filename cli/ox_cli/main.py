@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("evaluate", "Evaluate a run or an ONNX file on the test set."),
     "predict": ("predict", "Run a model, from a run or an ONNX file, on your own input."),
     "export": ("export", "Export a run's model to a verified ONNX file."),
+    "quantize": ("quantize", "Write an ONNX file in lower precision, and compare it with float32."),
     "inspect": ("inspect", "Show the inputs, outputs and contents of an ONNX file."),
     "convert": ("convert", "Write an ONNX file for another opset, with fixed sizes, or without documentation."),
     "diff": ("diff", "Compare two ONNX files: interface, operators, weights and numbers."),

@@ -1,6 +1,6 @@
 """`save` writes a verified ONNX file, `save_step` a training step as one, `load` reads one as a module that can be
-trained, `inspect` describes one, `convert`
-writes one anew, `diff` and `prove` compare."""
+trained, `inspect` describes one, `convert` writes one anew, `quantize` writes one in lower precision, `adopt` accepts
+what another tool made, `diff` and `prove` compare."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from ox.export.convert import convert
 from ox.export.difference import Difference, diff
 from ox.export.proof import Row
 from ox.export.prove_file import FileProof, prove
+from ox.export.quantization.adopt_model import adopt
+from ox.export.quantization.quantize_model import quantize
+from ox.export.quantization.report import QuantizeReport
 from ox.export.save_model import Report, save
 from ox.export.summary import Summary, inspect
 from ox.export.training_step.proof import StepRow
@@ -21,16 +24,19 @@ __all__ = [
     "Dim",
     "FileProof",
     "Loaded",
+    "QuantizeReport",
     "Report",
     "Row",
     "StepReport",
     "StepRow",
     "Summary",
+    "adopt",
     "convert",
     "diff",
     "inspect",
     "load",
     "prove",
+    "quantize",
     "save",
     "save_step",
 ]

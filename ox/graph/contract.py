@@ -4,6 +4,7 @@ Export writes it into the `metadata_props` of the ONNX file, the server and `ox 
 
     ox.version   "0.1.0"
     ox.run       the run that trained it, may be absent
+    ox.tolerance how far outputs of a quantized file may be from its golden ones, may be absent
     ox.contract  JSON {"inputs": [{"name", "dtype", "dims", "meaning"}], "outputs": [{..., "labels"}],
                        "sizes": {name: {"min", "max", "multiple_of", "remainder"}}, "conditions": [["==", "n", "m"]]}
     ox.proof     JSON {"runtime", "rows": [{"batch", "sizes", "max_abs", "allowed"}], "failed": [text]}
@@ -29,6 +30,7 @@ import numpy as np
 
 from ox.errors import DTypeError, LoadError
 from ox.graph.size_rules import SizeRules as SizeRules
+from ox.tolerance import Through
 
 Array = np.ndarray[Any, Any]
 Dim = int | str | None  # a size, the name of a size that varies, or a nameless one
@@ -55,6 +57,7 @@ LENGTH = struct.Struct("<I")  # before each string
 
 VERSION, RUN, CONTRACT, GOLDEN, PRECISION = "ox.version", "ox.run", "ox.contract", "ox.golden", "ox.precision"
 PROOF = "ox.proof"  # written by ox.export.files, when the file has been proven
+TOLERANCE = "ox.tolerance"
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -176,10 +179,13 @@ class Contract:
     run: str | None = None
     rules: SizeRules = field(default_factory=SizeRules)  # the sizes that the file is right for
     precision: str | None = None  # the narrowest type that the graph computes in, where it is mixed: "bfloat16"
+    tolerance: float | None = None  # how far outputs may be from golden ones, where the file is quantized
 
     @property
-    def through(self) -> np.dtype[Any] | None:
-        """`precision` as `ox.tolerance` wants it."""
+    def through(self) -> Through:
+        """`tolerance` or `precision` as `ox.tolerance` wants them."""
+        if self.tolerance is not None:
+            return self.tolerance
         return next((dtype for dtype in DTYPES.values() if dtype.name == self.precision), None)
 
     @classmethod
@@ -204,7 +210,8 @@ class Contract:
         )
         inputs, outputs, rules = shape or ((), (), SizeRules())
         version, run, precision = (metadata.get(key) for key in (VERSION, RUN, PRECISION))
-        return cls(inputs, outputs, samples or (), version, run, rules, precision)
+        tolerance = _read(metadata, TOLERANCE, _positive)
+        return cls(inputs, outputs, samples or (), version, run, rules, precision, tolerance)
 
     def to_metadata(self) -> dict[str, str]:
         """The entries for `metadata_props`; what is absent gets none."""
@@ -217,8 +224,16 @@ class Contract:
         if self.samples:
             samples = [{"inputs": _tensors(s.inputs), "outputs": _tensors(s.outputs)} for s in self.samples]
             entries[GOLDEN] = _dump({"samples": samples})
-        told = ((VERSION, self.version), (RUN, self.run), (PRECISION, self.precision))
+        tolerance = None if self.tolerance is None else repr(self.tolerance)
+        told = ((VERSION, self.version), (RUN, self.run), (PRECISION, self.precision), (TOLERANCE, tolerance))
         return entries | {key: text for key, text in told if text is not None}
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{value} is no tolerance")
+    return number
 
 
 def _dump(value: Any) -> str:

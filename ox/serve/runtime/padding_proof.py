@@ -21,15 +21,13 @@ from ox.serve.runtime.instance import Feed
 from ox.serve.runtime.proof import SingleRun, draw
 from ox.serve.runtime.row_independence import rows_mix
 from ox.serve.runtime.session import Engine
-from ox.tolerance import compare
+from ox.tolerance import Through, compare
 
 LENGTHS = (3, 5, 8, 13, 21, 40)
 MIN_LENGTHS = 2  # lengths that must run
 
 
-def prove_padding(
-    engine: Engine, padding: Padding, samples: Sequence[Sample], through: np.dtype[Any] | None = None
-) -> str | None:
+def prove_padding(engine: Engine, padding: Padding, samples: Sequence[Sample], through: Through = None) -> str | None:
     """Why requests cannot be padded, None if every row came out padded as it does alone."""
     tried = _rows(engine, padding, samples)
     if len({tuple(padding.sizes(feed).values()) for feed, _ in tried}) < MIN_LENGTHS:
@@ -61,7 +59,7 @@ def unproven_reason(path: Path, padding: Padding) -> str | None:
     return None
 
 
-def _differs(padding: Padding, outputs: Any, batch: Sequence[SingleRun], through: np.dtype[Any] | None) -> str | None:
+def _differs(padding: Padding, outputs: Any, batch: Sequence[SingleRun], through: Through) -> str | None:
     longest = max(sum(padding.sizes(feed).values()) for feed, _ in batch)
     try:
         parts = padding.scatter(outputs, [feed for feed, _ in batch])

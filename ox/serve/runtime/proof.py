@@ -7,10 +7,9 @@ threshold that none of them reaches, `ox.serve.runtime.row_independence` reads f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -19,13 +18,16 @@ from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
 from ox.serve.config.dimension_limits import counts_rows
 from ox.serve.runtime.instance import Feed
 from ox.serve.runtime.session import Engine, Run
-from ox.tolerance import compare
+from ox.tolerance import Through, compare
 
 SingleRun = tuple[Feed, list[Array]]  # a row, and its outputs in a run of its own
 
 MEMORY = (413, 503)  # statuses of runs for which memory was missing
 MAX_TRIES = 32  # rows; larger batches hold some of them more than once
 NONE: Mapping[str, int] = {}
+# Their presence says that the file is quantized.
+QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MatMulNBits"})
+AFTERWARDS = "the file was quantized after it was proven: ox quantize --adopt FILE draws its golden samples again"
 SIZES = (8, 32, 224, 1)  # tried in turn for sizes that the file leaves open
 
 
@@ -49,24 +51,15 @@ def buckets(max_rows: int) -> list[int]:
     return sorted({*powers, max_rows})
 
 
-QUANTIZED = {
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul",
-    "QLinearConv", "MatMulNBits",
-}  # fmt: skip
-
-
 def check_golden(
-    name: str,
-    engine: Engine,
-    samples: Sequence[Sample],
-    through: np.dtype[Any] | None = None,
-    operators: Collection[str] = (),
+    name: str, engine: Engine, samples: Sequence[Sample], through: Through = None, operators: Set[str] = frozenset()
 ) -> None:
-    """Runs the file's golden samples; `through` as in `ox.tolerance`, `operators` those of the file.
+    """Runs the file's golden samples; `through` as in `ox.tolerance`, `operators` are those of the file.
 
     Raises:
         LoadError: a sample does not fit the model, or gives other outputs than in the file; names it.
     """
+    quantized = not operators.isdisjoint(QUANTIZED) and not isinstance(through, float)
     for index, sample in enumerate(samples):
         where = f"golden sample {index} of {len(samples)}"
         try:
@@ -85,10 +78,7 @@ def check_golden(
                     where=f"{where}, output '{output}'",
                     expected=f"max |Δ| ≤ {difference.allowed:.1e}",
                     got=f"max |Δ| {difference.max_abs:.1e}",
-                    hint="the file is quantized, and has the golden samples of the model before: "
-                    f"`ox convert {name}.onnx` draws new ones"
-                    if QUANTIZED & set(operators)
-                    else "export the model again; the file or its runtime has changed",
+                    hint=AFTERWARDS if quantized else "export the model again; the file or its runtime has changed",
                 )
 
 
@@ -96,7 +86,7 @@ def prove(
     engine: Engine,
     samples: Sequence[Sample],
     max_rows: int,
-    through: np.dtype[Any] | None = None,
+    through: Through = None,
     unwanted: str = "max_rows is 1",
 ) -> Proof:
     """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way. That
@@ -134,7 +124,7 @@ def promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], asked: 
     return None if twice is None else f"'{twice}' is more than the first dimension"
 
 
-def _try(run: Run, tried: Sequence[SingleRun], max_rows: int, through: np.dtype[Any] | None) -> str | None:
+def _try(run: Run, tried: Sequence[SingleRun], max_rows: int, through: Through) -> str | None:
     """Why batches cannot be trusted, None if every row came out of every batch as it does alone."""
     feeds, alone = zip(*tried, strict=True)
     try:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from ox.serve.runtime.instance import Feed, Instance
 from ox.serve.runtime.proof import Proof, promise, prove, rows
 from ox.serve.runtime.session import Engine, Run
 from ox.serve.runtime.source import Source
-from ox.tolerance import compare
+from ox.tolerance import Through, compare
 
 HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
 MAX_BATCH = {"cpu": 32, "cuda": 32}
@@ -55,7 +54,7 @@ def fit(
     engine: Engine,
     samples: Sequence[Sample],
     options: ModelConfig,
-    through: np.dtype[Any] | None = None,
+    through: Through = None,
     max_rows_source: str | None = None,
 ) -> Fit:
     """Proves and measures a model that has been loaded for one thread a run, or for the number in the options;
@@ -173,7 +172,7 @@ def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:
     return times["with"] * WORTH < times["without"]
 
 
-def _binding_works(engine: Engine, row: Feed, most: int, through: np.dtype[Any] | None) -> bool:
+def _binding_works(engine: Engine, row: Feed, most: int, through: Through) -> bool:
     """Whether an instance with buffers gives what one without gives; if it raises, the model is served without."""
     plain, bound = engine.instance(0), engine.instance(0, most)
     try:

@@ -1,0 +1,138 @@
+"""Calibration data: what is run through a model to find the ranges of its activations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator, save_tensors_data
+from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+from ox.core.tensor import is_tensor
+from ox.devices import cpu
+from ox.errors import ArgumentError
+from ox.graph.ir import Array
+
+BATCH = 16  # rows of one run
+METHODS = {
+    "minmax": CalibrationMethod.MinMax,
+    "percentile": CalibrationMethod.Percentile,
+    "entropy": CalibrationMethod.Entropy,
+}
+# As many bins as quantized bins, ONNX Runtime's default, leave entropy nothing to choose.
+BINS = {CalibrationMethod.Entropy: {"num_bins": 512, "num_quantized_bins": 128}}
+Feed = dict[str, Array]
+
+
+class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+    """Feeds, one after another, as ONNX Runtime's calibration asks for them."""
+
+    def __init__(self, feeds: Iterable[Feed]) -> None:
+        self._feeds = iter(feeds)
+
+    def get_next(self) -> Feed | None:
+        return next(self._feeds, None)
+
+
+def find_ranges(model: onnx.ModelProto, feeds: Iterable[Feed], method: CalibrationMethod, path: Path) -> None:
+    """Runs a model and writes the range of each activation to a file, which `quantize_static` reads."""
+    with TemporaryDirectory(prefix="ox-quantize-") as folder:
+        plain, augmented = (Path(folder) / name for name in ("plain.onnx", "augmented.onnx"))
+        onnx.save(model, plain)
+        calibrator = create_calibrator(
+            plain,
+            sorted({*QDQRegistry, *QLinearOpsRegistry}),
+            augmented_model_path=str(augmented),
+            calibrate_method=method,
+            extra_options=BINS.get(method, {}),
+        )
+        calibrator.collect_data(Reader(feeds))
+        save_tensors_data(calibrator.compute_data(), path)
+
+
+def read_calibration(data: Any, session: Any) -> list[Feed]:
+    """Calibration data as feeds of a session.
+
+    Args:
+        data: an array for the only input, a tuple in the order of the inputs, a dict of arrays by input name, each with
+            rows along the first dimension; or a list of such dicts, each of them one run.
+
+    Raises:
+        ArgumentError: it is empty, has other names than the inputs, or rows of other types or sizes.
+    """
+    inputs = list(session.get_inputs())
+    names = [info.name for info in inputs]
+    if isinstance(data, list) and all(isinstance(item, Mapping) for item in data):
+        feeds = [_arrays(item, names) for item in data]
+    else:
+        feeds = _cut(_arrays(_by_name(data, names), names), inputs)
+    if not feeds:
+        raise ArgumentError(
+            "the calibration data are empty", expected="some hundred typical inputs of the model", got="0 rows"
+        )
+    for feed in feeds[:1]:
+        for info in inputs:
+            _check(feed[info.name], info)
+    return feeds
+
+
+def _by_name(data: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    if isinstance(data, Mapping):
+        return data
+    several = data if isinstance(data, tuple) else (data,)
+    if len(several) != len(names):
+        raise ArgumentError(
+            "the calibration data do not fit the inputs", expected=", ".join(names), got=f"{len(several)} arrays"
+        )
+    return dict(zip(names, several, strict=True))
+
+
+def _arrays(data: Mapping[str, Any], names: Sequence[str]) -> Feed:
+    if set(data) != set(names):
+        raise ArgumentError(
+            "the calibration data have other names than the model's inputs",
+            expected=", ".join(names),
+            got=", ".join(map(str, data)) or "none",
+        )
+    return {name: np.asarray(cpu(x.array) if is_tensor(x) else x) for name, x in data.items()}
+
+
+def _cut(arrays: Feed, inputs: Sequence[Any]) -> list[Feed]:
+    """Runs of equal size; ONNX Runtime's histograms need that."""
+    counts = {name: len(array) if array.ndim else None for name, array in arrays.items()}
+    if len(set(counts.values())) != 1 or None in counts.values():
+        raise ArgumentError(
+            "the calibration data have different numbers of rows",
+            got=", ".join(f"{name} {count}" for name, count in counts.items()),
+        )
+    count = next(iter(arrays.values())).shape[0]
+    if not count:
+        return []
+    first = inputs[0].shape[0] if inputs[0].shape else None
+    size = first if isinstance(first, int) else min(BATCH, count)
+    if size > count:
+        raise ArgumentError(
+            "too few calibration data for one run", expected=f"{size} rows, the model's batch size", got=str(count)
+        )
+    return [{name: x[i : i + size] for name, x in arrays.items()} for i in range(0, count - size + 1, size)]
+
+
+def _check(array: Array, info: Any) -> None:
+    sizes = info.shape
+    fits = array.ndim == len(sizes) and all(
+        not isinstance(size, int) or size == n for size, n in zip(sizes, array.shape, strict=True)
+    )
+    types = {"float": "float32", "double": "float64"}
+    kind = info.type.removeprefix("tensor(").removesuffix(")")
+    kind = types.get(kind, kind)
+    if not fits or str(array.dtype) != kind:
+        shown = ", ".join("?" if size is None else str(size) for size in sizes)
+        raise ArgumentError(
+            f"the calibration data do not fit input '{info.name}'",
+            expected=f"{kind} [{shown}]",
+            got=f"{array.dtype} {list(array.shape)}",
+        )

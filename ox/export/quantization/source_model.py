@@ -1,0 +1,119 @@
+"""The file to quantize: read, checked, and prepared for ONNX Runtime's tools."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+from onnx import inliner
+
+from ox.errors import ArgumentError
+from ox.export.files import MAX_INLINE_BYTES
+from ox.graph.reader.model_file import nodes_of, opset_of
+from ox.graph.reader.source import read_model
+
+QUANTIZED = frozenset(
+    {
+        "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul",
+        "QLinearConv", "QGemm", "MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
+        "MatMulIntegerToFloat", "QAttention",
+    }
+)  # fmt: skip
+
+
+def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
+    """A file in float32, with every node named and functions written out.
+
+    Raises:
+        LoadError: missing, damaged, not ONNX.
+        ArgumentError: it is quantized already, its opset is older than the scheme needs, it has no float32 weights, or
+            its weights are too large.
+    """
+    model = read_model(path)
+    if found := sorted({node.op_type for node in nodes_of(model)} & QUANTIZED):
+        raise ArgumentError(
+            f"{path} is quantized already",
+            got=f"a file with {', '.join(found[:3])}",
+            hint="the float32 file that it was made from; ox quantize --adopt renews the golden samples of a file "
+            "that another tool quantized",
+        )
+    if (version := opset_of(model)) < opset:
+        raise ArgumentError(
+            f"{path} is written in an opset too old for {scheme}",
+            expected=f"opset {opset} or newer",
+            got=f"opset {version}",
+            hint=f"ox convert {path} --opset {opset}, or export the run again with --opset {opset}",
+        )
+    weights = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    constants = [
+        a.t
+        for node in nodes_of(model)
+        if node.op_type == "Constant"
+        for a in node.attribute
+        if a.t.data_type == onnx.TensorProto.FLOAT
+    ]
+    if not weights and not constants:
+        types = Counter(onnx.TensorProto.DataType.Name(t.data_type) for t in model.graph.initializer)
+        raise ArgumentError(
+            f"{path} has no float32 weights",
+            expected="a file in float32",
+            got=", ".join(types) or "no initializers",
+        )
+    if (size := model.ByteSize()) > MAX_INLINE_BYTES:
+        raise ArgumentError(f"{path} is too large to be quantized", expected="less than 2 GB", got=f"{size:,} bytes")
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    _name_nodes(model)
+    return model
+
+
+def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Batch norms folded, constants computed and shapes inferred: ONNX Runtime's preprocessing for integers."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with TemporaryDirectory(prefix="ox-quantize-") as folder, quietly():
+        path = Path(folder) / "prepared.onnx"
+        quant_pre_process(model, path, skip_symbolic_shape=True)
+        prepared = onnx.load(path)
+    _name_nodes(prepared)
+    return prepared
+
+
+def _name_nodes(model: onnx.ModelProto) -> None:
+    """Unique names, by which the tools leave nodes in float."""
+    used = {node.name for node in model.graph.node}
+    seen: set[str] = set()
+    for number, node in enumerate(model.graph.node):
+        if not node.name or node.name in seen:
+            name = f"{node.op_type}_{number}"
+            while name in used:
+                name += "_"
+            node.name = name
+            used.add(name)
+        seen.add(node.name)
+
+
+def weights_of(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """The float32 initializers that no call can replace, by name."""
+    inputs = {info.name for info in model.graph.input}
+    return {
+        t.name: t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and t.name not in inputs
+    }
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without what the tools print and log."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,236 @@
+"""`ox.export.quantize`: what becomes of the weights, how far outputs move, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import ox
+from ox import nn
+from ox.errors import ArgumentError, ExportError, LoadError
+from ox.export.quantization.sessions import open_session
+from ox.graph.contract import Contract
+from ox.graph.reader.model_file import metadata_of
+
+Array = np.ndarray[Any, Any]
+Scores = Callable[[Any, Array], Array]
+TYPE = onnx.TensorProto.DataType
+# scheme -> element type of the weights, largest share of float32's size, largest error as a share of the outputs
+EXPECTED = {
+    "float16": ("FLOAT16", 0.6, 1e-2),
+    "bfloat16": ("BFLOAT16", 0.6, 3e-2),
+    "int8-dynamic": ("INT8", 0.6, 5e-2),
+    "int8": ("INT8", 0.6, 5e-2),
+    "int4": ("INT4", 0.6, 2e-1),
+}
+
+
+def types(path: Path) -> Counter[str]:
+    """How many elements the initializers have, by type."""
+    count: Counter[str] = Counter()
+    for tensor in onnx.load(path).graph.initializer:
+        count[TYPE.Name(tensor.data_type)] += int(np.prod(tensor.dims))
+    return count
+
+
+@pytest.mark.parametrize("scheme", EXPECTED)
+def test_a_scheme(scheme: str, network: Path, images: Array, scores: Scores, tmp_path: Path) -> None:
+    kind, share, error = EXPECTED[scheme]
+    path = tmp_path / "small.onnx"
+    report = ox.export.quantize(network, path, scheme, calibration=images)
+    assert types(path)[kind] >= 288 * 32  # the large layer
+    assert types(path)["FLOAT"] < 1200
+    assert report.size == (network.stat().st_size, path.stat().st_size) and report.size_ratio < share
+    y, near = scores(network, images), scores(path, images)
+    assert y.dtype == near.dtype
+    far = np.abs(y - near).max() / np.abs(y).max()
+    assert 0 < far < error
+    assert report.seconds is not None and all(s > 0 for s in report.seconds)
+    domains = {entry.domain for entry in onnx.load(path).opset_import}
+    assert domains == {node.domain for node in onnx.load(path).graph.node} | {""}
+
+
+@pytest.mark.parametrize("scheme", EXPECTED)
+def test_its_golden_samples_are_its_own(
+    scheme: str, network: Path, images: Array, scores: Scores, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.onnx"
+    ox.export.quantize(network, path, scheme, calibration=images)
+    before = Contract.from_metadata(metadata_of(onnx.load(network)))
+    contract = Contract.from_metadata(metadata_of(onnx.load(path)))
+    assert (contract.inputs, contract.outputs) == (before.inputs, before.outputs)
+    assert len(contract.samples) == len(before.samples) == 3
+    for sample, old in zip(contract.samples, before.samples, strict=True):
+        (x,), (y,), (then,) = sample.inputs.values(), sample.outputs.values(), old.outputs.values()
+        assert np.array_equal(y, scores(path, x)) and not np.array_equal(y, then)
+    if scheme.startswith("int"):
+        assert contract.tolerance == pytest.approx(
+            max(np.abs(scores(network, x) - scores(path, x)).max() for x in np.split(images, 4)), rel=1e-3
+        )
+    else:
+        assert contract.tolerance is None
+
+
+def test_weights_have_a_scale_for_each_channel(network: Path, images: Array, tmp_path: Path) -> None:
+    path = tmp_path / "int8.onnx"
+    ox.export.quantize(network, path, "int8", calibration=images)
+    scales = {node.input[0]: node.input[1] for node in onnx.load(path).graph.node if node.op_type == "DequantizeLinear"}
+    sizes = {t.name: t.dims for t in onnx.load(path).graph.initializer}
+    channels = {tuple(sizes[scale]) for name, scale in scales.items() if len(sizes.get(name, ())) > 1}
+    assert channels == {(8,), (32,), (5,)}
+
+
+@pytest.mark.parametrize("method", ["percentile", "entropy"])
+def test_calibration_cuts_outliers_or_not(method: str, network: Path, images: Array, tmp_path: Path) -> None:
+    """One pixel of 196,608 is 1,000, which makes all steps wide, unless the method leaves it out."""
+    rows = np.repeat(images, 48, 0)
+    rows[0, 0, 0, 0] = 1000.0
+
+    def step(method: str) -> float:
+        path = tmp_path / f"{method}.onnx"
+        ox.export.quantize(network, path, "int8", calibration=rows, method=method)
+        model = onnx.load(path)
+        first = next(node for node in model.graph.node if node.op_type == "QuantizeLinear")
+        scale = next(t for t in model.graph.initializer if t.name == first.input[1])
+        return float(onnx.numpy_helper.to_array(scale))
+
+    assert step("minmax") > 1.9 * step(method)
+
+
+def test_a_file_that_is_not_accurate_enough_does_not_appear(network: Path, images: Array, tmp_path: Path) -> None:
+    path = tmp_path / "int8.onnx"
+    path.write_bytes(b"what was here")
+    answers = iter([0.9, 0.8])
+    with pytest.raises(ExportError, match=r"less accurate[^~]*0\.85 or more \(float32: 0\.9\)[^~]*got *0\.8"):
+        ox.export.quantize(
+            network, path, "int8", calibration=images, evaluate=lambda _: next(answers), min_accuracy=0.85
+        )
+    assert path.read_bytes() == b"what was here" and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_accuracy_that_is_no_number_is_not_enough(network: Path, images: Array, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="less accurate"):
+        ox.export.quantize(
+            network, tmp_path / "a.onnx", calibration=images, evaluate=lambda _: float("nan"), min_accuracy=0.1
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_mixed_leaves_the_most_sensitive_layer_in_float(scores: Scores, tmp_path: Path) -> None:
+    """Two layers of whole numbers that int4 has, and one with outliers between them, which int4 rounds away."""
+    random = np.random.default_rng(0)
+    model = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
+    with ox.no_grad():
+        for layer, unit in ((model[0], 1 / 64), (model[4], 1 / 16)):
+            whole = random.integers(-7, 8, layer.weight.shape)
+            whole[:, 0] = -8
+            layer.weight.copy_(ox.from_numpy((whole * unit).astype(np.float32)))
+        outliers = random.normal(size=(32, 32)).astype(np.float32) / 5
+        outliers[:, 3] = 5
+        model[2].weight.copy_(ox.from_numpy(outliers))
+    x = random.normal(size=(48, 32)).astype(np.float32)
+    before, after = tmp_path / "float.onnx", tmp_path / "int4.onnx"
+    ox.export.save(model, before, x)
+    y = scores(before, x)
+
+    def same(session: Any) -> float:
+        return float((np.abs(scores(session, x) - y) < 0.1).mean())
+
+    plain = ox.export.quantize(before, after, "int4", calibration=x, evaluate=same)
+    assert plain.accuracy is not None and plain.accuracy[1] < 0.9 and len(plain.quantized) == 3
+    report = ox.export.quantize(before, after, "int4", calibration=x, evaluate=same, min_accuracy=0.99, mixed=True)
+    assert report.accuracy is not None and report.accuracy[1] >= 0.99
+    (sensitive,) = report.in_float
+    assert sensitive == plain.quantized[1] and report.quantized == (plain.quantized[0], plain.quantized[2])
+    assert [n.op_type for n in onnx.load(after).graph.node].count("DequantizeLinear") == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"calibration": np.zeros((0, 1, 8, 8), np.float32)}, "calibration data are empty"),
+        ({"calibration": []}, "calibration data are empty"),
+        ({"calibration": {"picture": np.zeros((4, 1, 8, 8), np.float32)}}, "other names[^~]*input[^~]*picture"),
+        ({"calibration": (np.zeros((4, 1, 8, 8), np.float32),) * 2}, "do not fit the inputs"),
+        ({"calibration": np.zeros((4, 1, 8, 8))}, r"do not fit input[^~]*float32[^~]*float64"),
+        ({"calibration": np.zeros((4, 1, 9, 8), np.float32)}, r"do not fit input[^~]*\[4, 1, 9, 8\]"),
+        ({"scheme": "int8"}, "int8 needs calibration data"),
+        ({"scheme": "int3"}, "no scheme 'int3'[^~]*int4"),
+        ({"scheme": "int4", "block_size": 24}, "no such block size"),
+        ({"scheme": "int4", "block_size": 512}, "no weight of[^~]*int4[^~]*rows, a block 512"),
+        ({"scheme": "float16", "min_accuracy": 0.5}, "needs `evaluate`"),
+        ({"scheme": "float16", "mixed": True}, "mixed precision needs"),
+        ({"scheme": "float16", "method": "guess"}, "no calibration 'guess'"),
+    ],
+)
+def test_options_and_data_that_do_not_fit(given: dict[str, Any], said: str, network: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        ox.export.quantize(network, tmp_path / "a.onnx", **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_quantized_already(network: Path, images: Array, tmp_path: Path) -> None:
+    once, half = tmp_path / "once.onnx", tmp_path / "half.onnx"
+    ox.export.quantize(network, once, "int8-dynamic")
+    with pytest.raises(ArgumentError, match=r"quantized already[^~]*DynamicQuantizeLinear[^~]*--adopt"):
+        ox.export.quantize(once, tmp_path / "twice.onnx", "int8", calibration=images)
+    ox.export.quantize(network, half, "float16")
+    with pytest.raises(ArgumentError, match=r"no float32 weights[^~]*FLOAT16"):
+        ox.export.quantize(half, tmp_path / "twice.onnx", "int8-dynamic")
+
+
+def test_an_opset_that_is_too_old(images: Array, tmp_path: Path) -> None:
+    ox.export.save(nn.Linear(64, 4), tmp_path / "old.onnx", images.reshape(64, 64), opset=13)
+    with pytest.raises(ArgumentError, match=r"opset too old for int4[^~]*21 or newer[^~]*opset 13[^~]*ox convert"):
+        ox.export.quantize(tmp_path / "old.onnx", tmp_path / "new.onnx", "int4")
+    assert ox.export.quantize(tmp_path / "old.onnx", tmp_path / "new.onnx", "int8-dynamic").quantized
+
+
+def test_a_model_without_layers(tmp_path: Path) -> None:
+    table = ox.randn(4)
+    ox.export.save(lambda x: (x * table).tanh(), tmp_path / "plain.onnx", ox.randn(4, 4))
+    with pytest.raises(ArgumentError, match=r"no layer that int8-dynamic quantizes[^~]*MatMul[^~]*1 Mul, 1 Tanh"):
+        ox.export.quantize(tmp_path / "plain.onnx", tmp_path / "a.onnx", "int8-dynamic")
+
+
+def test_a_weight_that_is_shared_stays_in_float(scores: Scores, tmp_path: Path) -> None:
+    """The table of an embedding that is the head, too: ONNX's MatMul reads it transposed, so it is not quantized."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.body = nn.Parameter(ox.randn(64, 64)), nn.Linear(64, 64)
+
+        def forward(self, words: Any) -> Any:
+            return self.body(self.table[words]) @ self.table
+
+    words = np.random.default_rng(0).integers(0, 64, (16, 3))
+    before, after = tmp_path / "tied.onnx", tmp_path / "int4.onnx"
+    ox.export.save(Tied(), before, words)
+    report = ox.export.quantize(before, after, "int4", calibration=words)
+    assert any("table is shared with Gather" in reason for reason in report.left)
+    y = scores(before, words)
+    assert 0 < np.abs(scores(after, words) - y).max() < 0.3 * np.abs(y).max()
+
+
+def test_a_scheme_that_the_runtime_lacks() -> None:
+    """float8 sums of ONNX Runtime's CPU."""
+    node = onnx.helper.make_node("MatMul", ["x", "x"], ["y"])
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.BFLOAT16, [2, 2]) for name in "xy"]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", ends[:1], ends[1:]), opset_imports=[onnx.helper.make_opsetid("", 21)],
+        ir_version=10,
+    )  # fmt: skip
+    with pytest.raises(ExportError, match=r"ONNX Runtime [\d.]+ has no kernel for the model"):
+        open_session(model, "the model")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="there is no file"):
+        ox.export.quantize(tmp_path / "none.onnx", tmp_path / "a.onnx", "float16")
