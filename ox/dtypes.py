@@ -23,6 +23,16 @@ uint32: DType = np.dtype(np.uint32)
 uint64: DType = np.dtype(np.uint64)
 bool_: DType = np.dtype(np.bool_)
 
+int4: DType = np.dtype(ml_dtypes.int4)
+uint4: DType = np.dtype(ml_dtypes.uint4)
+int2: DType = np.dtype(ml_dtypes.int2)
+uint2: DType = np.dtype(ml_dtypes.uint2)
+float8_e4m3fn: DType = np.dtype(ml_dtypes.float8_e4m3fn)
+float8_e4m3fnuz: DType = np.dtype(ml_dtypes.float8_e4m3fnuz)
+float8_e5m2: DType = np.dtype(ml_dtypes.float8_e5m2)
+float8_e5m2fnuz: DType = np.dtype(ml_dtypes.float8_e5m2fnuz)
+float4_e2m1fn: DType = np.dtype(ml_dtypes.float4_e2m1fn)
+
 half, double, long = float16, float64, int64
 
 FLOATS = (float16, float32, float64, bfloat16)
@@ -32,6 +42,11 @@ UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGERS = UNSIGNED + SIGNED
 NUMERIC = INTEGERS + FLOATS
 ALL = (*NUMERIC, bool_)
+# Types of quantized tensors, which operators convert from and to, and do not compute with. An element takes a byte in
+# memory, and as many bits as it has in files.
+FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz)
+PACKED = (int4, uint4, int2, uint2, float4_e2m1fn)
+NARROW = (*FLOAT8, *PACKED)
 
 FLOATING = frozenset(FLOATS)
 
@@ -82,6 +97,8 @@ def promote(a: DType, b: DType) -> DType:
 ONNX_TYPES: dict[DType, int] = {
     float32: 1, uint8: 2, int8: 3, uint16: 4, int16: 5, int32: 6, int64: 7, bool_: 9,
     float16: 10, float64: 11, uint32: 12, uint64: 13, bfloat16: 16,
+    float8_e4m3fn: 17, float8_e4m3fnuz: 18, float8_e5m2: 19, float8_e5m2fnuz: 20,
+    uint4: 21, int4: 22, float4_e2m1fn: 23, uint2: 25, int2: 26,
 }  # fmt: skip
 FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in ONNX_TYPES.items()}
 

@@ -8,6 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ox.dtypes import NARROW
+
 # What values came through on their way: a narrower type, or a rounding that makes an absolute difference (quantization)
 Through = np.dtype[Any] | float | None
 
@@ -56,7 +58,10 @@ def compare(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], through: 
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return Difference(float("inf"), allowed(expected, through))
     if expected.dtype not in TABLE:
-        return Difference(0.0 if np.array_equal(got, expected) else float("inf"), 0.0)
+        if expected.dtype in NARROW:  # NumPy compares them without NaN
+            got, expected = got.astype(np.float32), expected.astype(np.float32)
+        same = np.array_equal(got, expected, equal_nan=expected.dtype.kind == "f")
+        return Difference(0.0 if same else float("inf"), 0.0)
     a, b = got.astype(np.float64), expected.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):

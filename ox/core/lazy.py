@@ -107,7 +107,6 @@ REPLACEMENTS = {
     "ox.polar": "ox.fft.complex(size * angle.cos(), size * angle.sin()); ONNX operators do not support complex numbers",
     "ox.qint8": _QUANTIZED,
     "ox.quint8": _QUANTIZED,
-    "ox.float8_e4m3fn": "tensors are float16, bfloat16, float32 or float64",
     "ox.solve": "removed from PyTorch; use ox.linalg.solve",
     "ox.storage": _STORAGE,
     "ox.symeig": "removed from PyTorch; use ox.linalg.eigh",

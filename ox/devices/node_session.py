@@ -21,7 +21,7 @@ from ox.devices.arena import USE_ARENA, current_arena, shared_arena
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
 from ox.devices.runtime import onnxruntime
-from ox.dtypes import FROM_ONNX, DType, bfloat16, float32, onnx_type
+from ox.dtypes import FROM_ONNX, NARROW, DType, bfloat16, float32, onnx_type
 from ox.errors import DeviceError
 
 forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.dispatch_table
@@ -182,6 +182,9 @@ def array_of(value: Any) -> np.ndarray[Any, Any]:
 def session(op: Operator, types: tuple[DType | None, ...], outputs: int, key: node_model.Key) -> Session | str:
     """The session for a call, or why ONNX Runtime cannot have one."""
     attributes = node_model.thaw(key)
+    results = (FROM_ONNX.get(attributes.get(name) or 0) for name in ("to", "output_dtype"))
+    if narrow := next((dtype for dtype in (*types, *results) if dtype in NARROW), None):
+        return f"ONNX Runtime's Python interface takes no arrays of {narrow}"
     names = tuple(f"x{i}" for i, dtype in enumerate(types) if dtype is not None)
     while types and types[-1] is None:
         types = types[:-1]

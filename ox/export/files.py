@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
-from ox.dtypes import onnx_type
+from ox.dtypes import FLOAT8, PACKED, bfloat16, onnx_type
 from ox.errors import ExportError
 from ox.graph.ir import Array, Graph
 from ox.serialization.files import write_whole
@@ -103,14 +104,17 @@ def _write_data(graph: Graph, path: Path) -> dict[str, tuple[int, int]]:
         for value, array in graph.constants.items():
             if value in graph.owned and array.nbytes >= SMALL:
                 f.seek(-(-f.tell() // PAGE_BYTES) * PAGE_BYTES)
-                places[value.name] = (f.tell(), array.nbytes)
-                f.write(_bytes(array))
+                data = _bytes(array)
+                places[value.name] = (f.tell(), len(data))
+                f.write(data)
     return places
 
 
 def _bytes(array: Array) -> memoryview | bytes:
     """Little-endian, in row-major order, without a copy where NumPy can lend its memory."""
-    if array.dtype.kind == "V":  # bfloat16
+    if array.dtype in PACKED:  # two or four elements a byte
+        return numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
+    if array.dtype == bfloat16 or array.dtype in FLOAT8:
         return array.tobytes()
     return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).data.cast("B")
 

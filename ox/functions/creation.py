@@ -15,7 +15,7 @@ from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
 from ox.core.symbolic import COMPUTED, Dim, size_tensor
 from ox.core.tensor import is_tensor
-from ox.dtypes import ALL, DType, float64, get_default_dtype, int64, is_floating
+from ox.dtypes import ALL, NARROW, DType, float64, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, CallError, DeviceError, DTypeError, ShapeError
 from ox.functions.dimension_arguments import sizes_of
 from ox.functions.keyword_arguments import factory, factory_without_out
@@ -71,7 +71,7 @@ def _as_array(data: Any, dtype: DType | None) -> Any:
         return data.astype(_element_type(dtype))
 
 
-_OX_TYPES = frozenset(ALL)
+_OX_TYPES = frozenset((*ALL, *NARROW))
 
 
 def _element_type(dtype: Any) -> DType:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ox.core.device import device as Device
 from ox.core.tensor import is_tensor
-from ox.dtypes import ALL, DType, bfloat16
+from ox.dtypes import ALL, NARROW, DType, bfloat16
 from ox.errors import ArgumentError, LoadError, WriteError
 from ox.serialization.file_kinds import kind
 from ox.serialization.safetensors import as_bytes, chunks
@@ -32,6 +32,9 @@ _TYPES: dict[str, DType] = {
     "BF16": bfloat16,
     "BOOL": np.dtype(np.uint8),
 }
+# what travels as its bits, because safetensors' NumPy loader does not know it
+_BITS: dict[DType, type] = {bfloat16: np.uint16, **dict.fromkeys(NARROW, np.uint8)}
+_FROM_BITS = {str(dtype): dtype for dtype in _BITS}
 # what a hostile or half-written file can make of the lines that read it
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -312,7 +315,7 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
         return {"sparse": _flatten(parts, arrays, where)}
     kind = "tensor" if is_tensor(value) else "array"
     array = value.detach().cpu().array if kind == "tensor" else value
-    if not isinstance(array, np.ndarray) or array.dtype not in ALL:
+    if not isinstance(array, np.ndarray) or array.dtype not in (*ALL, *NARROW):
         what = (
             f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"values of type {type(value).__name__}"
         )
@@ -323,8 +326,7 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
             hint="model.state_dict() instead of the model" if hasattr(value, "state_dict") else None,
         )
     name = _name(where, arrays)
-    # safetensors' NumPy loader does not know bfloat16, so its bits travel as uint16
-    arrays[name] = np.ascontiguousarray(array.view(np.uint16) if array.dtype == bfloat16 else array)
+    arrays[name] = np.ascontiguousarray(array).view(_BITS.get(array.dtype, array.dtype))
     return {kind: [name, str(array.dtype), list(array.shape)]}
 
 
@@ -359,7 +361,8 @@ def _unflatten(tree: Any, arrays: _Arrays, device: str | None) -> Any:
         raise ValueError(f"an unknown kind '{kind}'")
     name, dtype, shape = content
     array = arrays.read(name)
-    array = array.view(bfloat16) if dtype == "bfloat16" and array.dtype == np.uint16 else array
+    if (narrow := _FROM_BITS.get(dtype)) is not None and array.dtype == _BITS[narrow]:
+        array = array.view(narrow)
     if array.dtype != dtype or array.size != prod(shape):
         raise ValueError(f"tensor {name} is {array.dtype} {list(array.shape)}, not {dtype} {shape}")
     array = array.reshape(shape)

@@ -14,14 +14,14 @@ from known import DRAWN, ROUNDED, reason
 from onnx import numpy_helper
 
 from ox.core.operator import OPS
-from ox.dtypes import ALL
+from ox.dtypes import ALL, NARROW
 from ox.errors import LoadError, OxError
 from ox.graph.backend import prepare
 from ox.graph.reader.read import from_model
 from ox.tensors.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
-COMPUTED = frozenset(ALL)
+COMPUTED = frozenset((*ALL, *NARROW))
 
 
 @dataclass(frozen=True)

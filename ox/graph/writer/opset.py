@@ -9,6 +9,7 @@ import onnx
 from onnx import defs
 
 from ox.core.operator import OPS
+from ox.dtypes import NARROW
 from ox.errors import ExportError
 from ox.graph.ir import Array, Graph, Node, Value
 
@@ -64,6 +65,8 @@ def obstacle(node: Node, opset: int) -> str | None:
 def type_name(dtype: Any) -> str:
     """``tensor(float)``: an element type as ONNX schemas spell it."""
     name = str(dtype)
+    if dtype in NARROW:  # float8_e4m3fn is float8e4m3fn, float4_e2m1fn float4e2m1
+        name = name.replace("_", "").replace("float4e2m1fn", "float4e2m1")
     return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(name, name) })"
 
 

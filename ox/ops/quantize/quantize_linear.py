@@ -2,17 +2,33 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ox.core.operator import operator
 from ox.core.types import T1, T2, T3, XP, Array, Float32
-from ox.dtypes import FROM_ONNX, bfloat16, float16, float32, int8, int16, int32, uint8, uint16
+from ox.dtypes import (
+    FLOAT8,
+    FROM_ONNX,
+    NARROW,
+    bfloat16,
+    float4_e2m1fn,
+    float16,
+    float32,
+    int8,
+    int16,
+    int32,
+    uint8,
+    uint16,
+)
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.ops.nn.normalization import widely
+from ox.ops.shape.cast import narrowed
 
 __all__ = ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"]
 
-SMALL = (int8, uint8, int16, uint16)
+SMALL = (int8, uint8, int16, uint16, *NARROW)
+SMALL_FLOATS = (*FLOAT8, float4_e2m1fn)
 HALF_OR_SINGLE = (float32, float16, bfloat16)
 
 
@@ -37,7 +53,8 @@ def QuantizeLinear(
     precision: int = 0,
     saturate: int = 1,
 ) -> T3:
-    """round(x / y_scale) + y_zero_point, to the nearest (even) integer and cut to what the type holds.
+    """round(x / y_scale) + y_zero_point, to the nearest (even) integer and cut to what the type holds; small floats are
+    rounded to their own numbers, and have no zero point but 0.
 
     The type is that of the zero point, else `output_dtype`, else uint8. A scale is one number, one for each place
     along `axis`, or with `block_size` one for each block of so many places. ONNX QuantizeLinear.
@@ -45,9 +62,11 @@ def QuantizeLinear(
     kind = _quantized(y_zero_point, output_dtype)
     scale = _spread(xp, y_scale, x, axis, block_size)
     ratio = _at(x, precision) / _at(scale, precision)
+    if kind in SMALL_FLOATS:  # whose zero point is 0
+        return narrowed(xp, ratio, kind) if saturate and kind in FLOAT8 else ratio.astype(kind)
     whole = xp.rint(ratio)
     if y_zero_point is not None:
-        whole = whole + _spread(xp, y_zero_point, x, axis, block_size)
+        whole = whole + _spread(xp, y_zero_point, x, axis, block_size).astype(np.int32)
     return cut(xp, whole, kind)
 
 
@@ -66,7 +85,8 @@ def _quantized(zero_point: Any, output_dtype: int) -> Any:
 
 def cut(xp: XP, whole: Array, kind: Any) -> Array:
     """Whole numbers in an integer type; those beyond its ends are its ends, and NaN is 0."""
-    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    info = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+    low, high = int(info.min), int(info.max)
     return xp.nan_to_num(xp.clip(whole, low, high)).astype(kind)
 
 
@@ -105,6 +125,9 @@ def DequantizeLinear(
     ONNX DequantizeLinear."""
     if output_dtype and FROM_ONNX.get(output_dtype) not in HALF_OR_SINGLE:
         raise ArgumentError(f"DequantizeLinear to TensorProto type {output_dtype}", expected="a float of 16 or 32 bits")
+    if x.dtype in SMALL_FLOATS:
+        y = x.astype(float32) * widely(_spread(xp, x_scale, x, axis, block_size))
+        return y.astype(FROM_ONNX[output_dtype] if output_dtype else x_scale.dtype, copy=False)
     wide = x.astype(np.int64)
     if x_zero_point is not None:
         wide = wide - _spread(xp, x_zero_point, x, axis, block_size).astype(np.int64)

@@ -2,15 +2,32 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ox.core.operator import operator
 from ox.core.tensor import TensorBase
-from ox.core.types import T1, T2, XP, HostInt64, HostT, T, V
-from ox.dtypes import ALL, FROM_ONNX, bfloat16, float16, float32, float64, int16, int32, int64, onnx_type
+from ox.core.types import T1, T2, XP, Array, HostInt64, HostT, T, V
+from ox.dtypes import (
+    ALL,
+    FLOAT8,
+    FROM_ONNX,
+    NARROW,
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    int16,
+    int32,
+    int64,
+    onnx_type,
+)
 from ox.errors import ArgumentError
 
 __all__ = ["BitCast", "Cast", "CastLike", "Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"]
+
+STORED = (*ALL, *NARROW)
 
 
 @operator("output", view=True, V=ALL, amp="keep", batching="pointwise")
@@ -24,15 +41,22 @@ def _(g: TensorBase) -> TensorBase:
     return g
 
 
-@operator("output", view=True, ignore_fp_warnings=True, T1=ALL, T2=ALL, amp="keep", batching="pointwise")
+@operator("output", view=True, ignore_fp_warnings=True, T1=STORED, T2=STORED, amp="keep", batching="pointwise")
 def Cast(xp: XP, input: T1, *, to: int, saturate: int = 1, round_mode: str = "up") -> T2:
     """Another element type, by its number in TensorProto. A float becomes an integer towards zero, and a bool by being
-    unequal to zero. `saturate` and `round_mode` speak only of 8-bit floats. ONNX Cast."""
+    unequal to zero. With `saturate`, what an 8-bit float cannot hold becomes its largest number, else NaN or infinity;
+    `round_mode` speaks only of a type that ox does not have. ONNX Cast."""
     try:
         dtype = FROM_ONNX[to]
     except KeyError:
         raise ArgumentError(f"Cast to TensorProto type {to}, which ox does not compute with") from None
-    return input.astype(dtype, copy=False)
+    return narrowed(xp, input, dtype) if saturate and dtype in FLOAT8 else input.astype(dtype, copy=False)
+
+
+def narrowed(xp: XP, array: Array, dtype: DType) -> Array:
+    """Numbers in an 8-bit float; those beyond its ends, also infinities, are its ends."""
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    return xp.clip(array.astype(float32), -largest, largest).astype(dtype)
 
 
 @Cast.gradient("input")
@@ -40,10 +64,11 @@ def _(g: TensorBase, input_dtype: np.dtype[Any]) -> TensorBase:
     return g if g.dtype == input_dtype else Cast(g, to=onnx_type(input_dtype))
 
 
-@operator("output", view=True, ignore_fp_warnings=True, T1=ALL, T2=ALL, amp="keep", batching="each")
+@operator("output", view=True, ignore_fp_warnings=True, T1=STORED, T2=STORED, amp="keep", batching="each")
 def CastLike(xp: XP, input: T1, target_type: T2, *, saturate: int = 1, round_mode: str = "up") -> T2:
     """The element type of another tensor; as Cast. ONNX CastLike."""
-    return input.astype(target_type.dtype, copy=False)
+    dtype = target_type.dtype
+    return narrowed(xp, input, dtype) if saturate and dtype in FLOAT8 else input.astype(dtype, copy=False)
 
 
 @CastLike.gradient("input")
