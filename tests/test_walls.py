@@ -32,6 +32,7 @@ FLOORS = {
     "ox.vision": 13,
     "ox.einops": 13,
     "ox.jit": 13,
+    "ox.ao": 13,
     "ox.accelerator": 13,
     "ox.types": 13,
     "ox._utils": 13,

@@ -18,13 +18,15 @@ from ox.core import legacy_paths, operator
 _COMPLEX = "ONNX operators do not support complex numbers; ox.fft stores real and imaginary part in a last dimension"
 _DATA_PARALLEL = "nn.parallel.DistributedDataParallel, with a process for each device: ox launch --nproc 2 script.py"
 _DEVICES = "ox runs on cpu and cuda"
-_QUANTIZED = "ox does not quantize models; it loads files that use QuantizeLinear and related operators"
+_QUANTIZED = "ox.export.quantize for files; ox.ao.quantization for training, where types are ox.uint8 and ox.int8"
 _SHARDED = "every process holds the whole model: ox.nn.parallel.DistributedDataParallel"
 _STORAGE = "ox has no storages; the memory of a tensor is its NumPy or CuPy array, x.array"
 _TRACED = "ox has no symbolic tracing; use ox.export.save to record a call"
 REPLACEMENTS = {
     "ox._six": "removed from PyTorch; use math.inf, str or collections.abc",
-    "ox.ao": _QUANTIZED,
+    "ox.ao.quantization.prepare": "ox.export.quantize(file, path, 'int8', calibration=samples)",
+    "ox.ao.quantization.quantize": "ox.export.quantize(file, path, 'int8', calibration=samples)",
+    "ox.ao.quantization.quantize_dynamic": "ox.export.quantize(file, path, 'int8-dynamic')",
     "ox.FloatStorage": _STORAGE,
     "ox.Storage": _STORAGE,
     "ox.UntypedStorage": _STORAGE,

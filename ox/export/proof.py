@@ -17,6 +17,7 @@ from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ExportError
+from ox.export.quantization.rounding import rounding_tolerance
 from ox.export.runtimes import Runtime, open_runtime
 from ox.graph.contract import PROOF
 from ox.graph.ir import Array, Graph, Node
@@ -132,7 +133,7 @@ def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case], options:
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise ExportError("onnx.checker refuses the file", got=str(error).strip()) from error
     runtime = open_runtime(model, graph, opset)
-    through = narrowest(graph)
+    through = allowance(graph, cases)
     rows, failed = [], []
     for case in cases:
         difference, name = _worst(_run(runtime, case), case.outputs, through, options)
@@ -145,6 +146,12 @@ def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case], options:
         if case.in_report:
             rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name, case.sizes))
     return Proof(tuple(rows), runtime.name, runtime.note, tuple(failed))
+
+
+def allowance(graph: Graph, cases: Sequence[Case]) -> tolerance.Through:
+    """What the outputs of a graph came through: integers, or the narrowest of several types."""
+    rounding = rounding_tolerance(graph, [(case.inputs, case.outputs) for case in cases])
+    return narrowest(graph) if rounding is None else rounding
 
 
 def _run(runtime: Runtime, case: Case) -> dict[str, Array]:
@@ -163,7 +170,7 @@ def narrowest(graph: Graph) -> DType | None:
 
 
 def _worst(
-    got: Mapping[str, Array], expected: Mapping[str, Array], through: DType | None, options: ProofOptions = USUAL
+    got: Mapping[str, Array], expected: Mapping[str, Array], through: tolerance.Through, options: ProofOptions = USUAL
 ) -> tuple[tolerance.Difference, str]:
     """The output that is furthest beyond, or nearest to, what is allowed."""
     found = [(options.judged(tolerance.compare(got[name], y, through), y), name) for name, y in expected.items()]

@@ -20,7 +20,7 @@ from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export.example_inputs import Dims, read
 from ox.export.input_gradient import WithGradient
-from ox.export.proof import Proof, ProofOptions, Row, narrowest, prove
+from ox.export.proof import Proof, ProofOptions, Row, allowance, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
 from ox.export.two_sizes import Subject, name_sizes, record_at_sizes
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
@@ -217,7 +217,8 @@ def save(
             __version__,
             run if run is not None or known is None else known.run,
             rules,
-            None if (through := narrowest(graph)) is None else through.name,
+            None if (narrow := narrowest(graph)) is None else narrow.name,
+            through if isinstance(through := allowance(graph, cases), float) else None,
         )
         kept = model.metadata if isinstance(model, Loaded) else {}
         entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})

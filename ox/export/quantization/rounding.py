@@ -1,0 +1,98 @@
+"""How far apart two runtimes may be that both compute a quantized graph rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.autograd.grad_mode import no_grad
+from ox.core.operator import make_tensor
+from ox.devices import cpu
+from ox.graph.ir import Array, Graph, Node, Value
+from ox.graph.replay import call, replay
+
+# Operators that move values, or bring them closer together: a step before them is at most a step behind them.
+PASSING = {
+    "DequantizeLinear", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Slice", "Split",
+    "Gather", "Concat", "MaxPool", "GlobalMaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Clip", "Sigmoid",
+    "Tanh", "Softmax",
+}  # fmt: skip
+ROUNDING = ("QuantizeLinear", "DynamicQuantizeLinear")
+DITHER = 0.02  # of a step: how differently ONNX Runtime's integer kernels add, whose biases are integers too
+REPEATS = 2
+Feed = Mapping[str, Array]
+
+
+def rounding_tolerance(graph: Graph, cases: Sequence[tuple[Feed, Feed]]) -> float | None:
+    """The largest difference of outputs that rounding explains; None for a graph that rounds nothing to integers.
+
+    A sum that falls between two steps may be rounded to either, because runtimes fuse the operators between two
+    QuantizeLinear into one with integers, and add in another order. So outputs may be a step apart; or twice as far as
+    they move in ox itself where every value is moved by a small part of a step before it is rounded.
+
+    Args:
+        cases: inputs with the outputs of the eager model.
+    """
+    if not any(_rounds(graph, node) for node in graph.all_nodes()):
+        return None
+    random = np.random.default_rng(0)
+
+    def run(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        if not _rounds(graph, node) or inputs[0] is None:
+            return call(node, inputs)
+        x, *others = inputs
+        array = cpu(x.array)
+        step = np.ptp(array) / 255 if node.key == "DynamicQuantizeLinear" or array.size == 0 else _scale(node, inputs)
+        moved = array + random.uniform(-DITHER, DITHER, array.shape) * step
+        return call(node, [make_tensor(moved.astype(array.dtype)), *others])
+
+    furthest = 0.0
+    with no_grad():
+        for inputs, outputs in cases:
+            for _ in range(REPEATS):
+                results = replay(graph, [make_tensor(inputs[v.name]) for v in graph.inputs], None, run)
+                for value, result in zip(graph.outputs, results, strict=True):
+                    y = outputs[value.name]
+                    if y.dtype.kind == "f" and y.size:
+                        furthest = max(furthest, float(np.abs(cpu(result.array).astype(np.float64) - y).max()))
+    return max(output_step(graph), 2 * furthest)
+
+
+def _rounds(graph: Graph, node: Node) -> bool:
+    """Whether a node rounds values that differ with the input: a weight is rounded before it comes to a runtime."""
+    return node.key in ROUNDING and node.inputs[0] not in graph.constants
+
+
+def _scale(node: Node, inputs: Sequence[Any]) -> Array:
+    """The step of each element, or the largest where scales are by block."""
+    scale: Array = np.abs(cpu(inputs[1].array).astype(np.float32))
+    if scale.ndim == 1 and scale.size > 1:
+        shape = [1] * inputs[0].ndim
+        shape[node.attributes.get("axis", 1)] = -1
+        return scale.reshape(shape)
+    return np.asarray(scale.max())
+
+
+def output_step(graph: Graph) -> float:
+    """The largest step of the rounded values that the outputs are made of; 0 where no output is made of such alone."""
+    makers = graph.producers()
+    return max((step for value in graph.outputs for step in _steps(graph, makers, value)), default=0.0)
+
+
+def _steps(graph: Graph, makers: Mapping[Value, Node], value: Value) -> list[float]:
+    waiting, seen, found = [value], set(), []
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.key == "QuantizeLinear":
+            scale = node.inputs[1]
+            if scale in graph.constants:
+                found.append(float(np.abs(graph.constants[scale]).max()))
+        elif node.key in PASSING:
+            data = node.inputs if node.key == "Concat" else node.inputs[:1]
+            waiting += [v for v in data if v is not None]
+    return found
