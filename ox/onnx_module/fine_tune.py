@@ -119,6 +119,13 @@ class FineTuned(Module):
         named = head.names if head is not None else ()
         for name, parameter in net.named_parameters():
             parameter.requires_grad = name in named or (layers == "all" and parameter.numel() > 1)
+        if net.quantized and not any(p.requires_grad for p in net.parameters()):
+            raise LoadError(
+                "nothing in this quantized file can learn",
+                expected="floating weights behind the last operator that rounds to integers",
+                got=", ".join(f"{count:,} weights in {kind}" for kind, count in net.quantized.items()),
+                hint="train the float32 file, then ox quantize; or a model with ox.ao.quantization",
+            )
         self.shape = results[0].shape  # of the example's scores
         self._scores, self._logarithm = _scores(net, example, results[0])
         self.train()

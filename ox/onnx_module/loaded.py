@@ -19,7 +19,7 @@ from ox.graph.ir import Graph, Node, Value
 from ox.graph.reader.model_file import metadata_of, opset_of
 from ox.graph.reader.read import from_model
 from ox.graph.reader.source import read_model
-from ox.graph.reader.weights import trainable_weights
+from ox.graph.reader.weights import quantized_weights, trainable_weights
 from ox.graph.replay import call, replay
 from ox.graph.size_rules import sizes_by_name
 from ox.graph.writer.opset import NEWEST
@@ -48,6 +48,8 @@ class Loaded(Module):
         metadata: what else stands in its `metadata_props`; kept, too.
         opset: the `ai.onnx` version that the file was written in.
         state: its parameters and buffers by name.
+        quantized: how many elements of weights are integers, by element type; they cannot learn, and neither can what
+            comes before an operator that rounds to integers.
         overridable: parameters that the file lists as inputs too: a call may give others, by name.
     """
 
@@ -58,9 +60,9 @@ class Loaded(Module):
             key: text for key, text in metadata.items() if key not in (CONTRACT, GOLDEN, PROOF, RUN, VERSION)
         }
         buffers = set(metadata.get("ox.buffers", "").split("\n"))
-        learning = (
-            graph.owned if VERSION in metadata else trainable_weights(graph)
-        )  # files of ox list the trainable weights
+        self.quantized = quantized_weights(graph)
+        listed = VERSION in metadata and not self.quantized  # files of ox list the trainable weights
+        learning = graph.owned if listed else trainable_weights(graph)
         self.overridable = tuple(v.name for v in graph.overridable)
         self.state: dict[str, Tensor] = {}
         statistics = set(_statistics(graph))

@@ -181,7 +181,9 @@ def _learning(trainer: Trainer) -> str:
         layers = f"training {head}"
     else:
         layers = "training all layers" if base.classes is None else f"training all layers and {head}"
-    return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters"
+    kept = [f"{count:,} weights in {kind}" for kind, count in trainer.model.net.quantized.items()]
+    quantized = f" · quantized and not trained: {', '.join(kept)}" if kept else ""
+    return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters{quantized}"
 
 
 def of(step: int, steps: int | None) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.devices import cpu
+from ox.dtypes import PACKED
 from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.replay import call, replay
 
@@ -35,17 +36,23 @@ def rounding_tolerance(graph: Graph, cases: Sequence[tuple[Feed, Feed]]) -> floa
     Args:
         cases: inputs with the outputs of the eager model.
     """
-    if not any(_rounds(graph, node) for node in graph.all_nodes()):
+    blockwise = _blockwise_products(graph)
+    if not blockwise and not any(_rounds(graph, node) for node in graph.all_nodes()):
         return None
     random = np.random.default_rng(0)
 
     def run(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        if not _rounds(graph, node) or inputs[0] is None:
+        x, *others = inputs if inputs else [None]
+        if x is None or not x.numel() or not (id(node) in blockwise or _rounds(graph, node)):
             return call(node, inputs)
-        x, *others = inputs
         array = cpu(x.array)
-        step = np.ptp(array) / 255 if node.key == "DynamicQuantizeLinear" or array.size == 0 else _scale(node, inputs)
-        moved = array + random.uniform(-DITHER, DITHER, array.shape) * step
+        if id(node) in blockwise:
+            size = np.abs(array).max() / 127 / 2
+        elif node.key == "DynamicQuantizeLinear":
+            size = DITHER * np.ptp(array) / 255
+        else:
+            size = DITHER * _scale(node, inputs)
+        moved = array + random.uniform(-1, 1, array.shape) * size
         return call(node, [make_tensor(moved.astype(array.dtype)), *others])
 
     furthest = 0.0
@@ -58,6 +65,19 @@ def rounding_tolerance(graph: Graph, cases: Sequence[tuple[Feed, Feed]]) -> floa
                     if y.dtype.kind == "f" and y.size:
                         furthest = max(furthest, float(np.abs(cpu(result.array).astype(np.float64) - y).max()))
     return max(output_step(graph), 2 * furthest)
+
+
+def _blockwise_products(graph: Graph) -> set[int]:
+    """The ids of products with weights of 4 or 2 bits. ONNX Runtime fuses them to MatMulNBits, which by default rounds
+    the other factor to int8."""
+    makers = graph.producers()
+    products = [node for node in graph.nodes if node.key in ("MatMul", "Gemm")]
+    return {id(node) for node in products if _is_packed(makers.get(node.inputs[1]) if node.inputs[1] else None)}
+
+
+def _is_packed(made: Node | None) -> bool:
+    source = made.inputs[0] if made is not None and made.key == "DequantizeLinear" else None
+    return source is not None and source.dtype in PACKED
 
 
 def _rounds(graph: Graph, node: Node) -> bool:

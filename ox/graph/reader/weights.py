@@ -7,6 +7,11 @@ from ox.dtypes import is_floating
 from ox.graph.ir import Graph, Node, Value
 
 PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
+# where values become integers, or are: no gradient comes past
+QUANTIZING = (
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul",
+    "QLinearConv",
+)  # fmt: skip
 # a weight may go through these first, as the first input; all inputs of a Concat are weights
 PASS_THROUGH = ("Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Cast", "Concat")
 
@@ -25,12 +30,28 @@ def trainable_weights(graph: Graph) -> set[Value]:
     return {v for v in floating & _reached(graph) if graph.constants[v].size != 1 or v in weights}
 
 
+def quantized_weights(graph: Graph) -> dict[str, int]:
+    """How many elements of a graph's weights are integers, by element type. Those of one dimension are zero points and
+    biases."""
+    counts: dict[str, int] = {}
+    seen: set[Value] = set()
+    for node in graph.all_nodes():
+        for v in node.inputs if node.key in QUANTIZING else ():
+            array = graph.constants.get(v) if v is not None and v not in seen else None
+            if v is not None and array is not None and array.ndim > 1 and not is_floating(array.dtype):
+                seen.add(v)
+                counts[str(array.dtype)] = counts.get(str(array.dtype), 0) + array.size
+    return counts
+
+
 def _reached(graph: Graph) -> set[Value]:
     """The values that a gradient reaches from the outputs. It goes past an operator that has none at all, such as
     ArgMax, to what was computed: the file is trained on what comes before."""
     reached = set(graph.outputs)
     for node in reversed(graph.nodes):
         op = OPS.get(node.key)
+        if node.key in QUANTIZING:
+            continue
         if op is None or not op.rules:
             reached.update(v for v in node.inputs if v is not None and v not in graph.constants)
             continue
