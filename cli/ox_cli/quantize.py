@@ -91,7 +91,7 @@ def quantize(
     if min_accuracy is not None:
         source.require_recipe()
     results: list[Result] = []
-    evaluate = None if source.recipe is None else _evaluation(source, source.recipe, results, min_accuracy)
+    evaluate = None if source.recipe is None else evaluation_of(source, source.recipe, results, min_accuracy)
     if adopt:
         _adopt(model, evaluate, min_accuracy, results)
         return
@@ -101,7 +101,7 @@ def quantize(
         model,
         out if out is not None else model.with_name(f"{model.stem}.{scheme.value}.onnx"),
         scheme.value,
-        calibration=None if source.recipe is None else _calibration(source, source.recipe, samples),
+        calibration=None if source.recipe is None else calibration_of(source, source.recipe, samples),
         method=method.value,
         block_size=block_size,
         evaluate=evaluate,
@@ -129,7 +129,7 @@ def _recipe_of(run: Path) -> Recipe:
     return train.find(run if run.is_dir() or not (Path("runs") / run).is_dir() else Path("runs") / run).recipe()
 
 
-def _calibration(source: Source, recipe: Recipe, count: int) -> dict[str, Any]:
+def calibration_of(source: Source, recipe: Recipe, count: int) -> dict[str, Any]:
     """The inputs of training samples, by the names of the file."""
     from ox.errors import ArgumentError
     from ox.train.recipe.export_inputs import example_inputs
@@ -149,7 +149,7 @@ def _calibration(source: Source, recipe: Recipe, count: int) -> dict[str, Any]:
     return dict(zip(source.inputs, arrays, strict=True))
 
 
-def _evaluation(
+def evaluation_of(
     source: Source, recipe: Recipe, results: list[Result], min_accuracy: float | None
 ) -> Callable[[Any], float]:
     """The accuracy of a session on the validation data; `results` receives all numbers."""

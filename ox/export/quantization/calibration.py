@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator, save_tensors_data
-from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
 from ox.core.tensor import is_tensor
 from ox.devices import cpu
 from ox.errors import ArgumentError
+from ox.export.quantization.integers import CALIBRATED
 from ox.graph.ir import Array
 
 BATCH = 16  # rows of one run
@@ -45,7 +45,7 @@ def find_ranges(model: onnx.ModelProto, feeds: Iterable[Feed], method: Calibrati
         onnx.save(model, plain)
         calibrator = create_calibrator(
             plain,
-            sorted({*QDQRegistry, *QLinearOpsRegistry}),
+            list(CALIBRATED),
             augmented_model_path=str(augmented),
             calibrate_method=method,
             extra_options=BINS.get(method, {}),

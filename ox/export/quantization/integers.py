@@ -11,6 +11,14 @@ from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_dyna
 
 from ox.export.quantization.source_model import quietly
 
+# What has integer kernels and keeps its accuracy: products with weights, tables, what moves values, sums. Softmax,
+# normalizations and products of two activations stay in float.
+CALIBRATED = (
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "Gather", "Add", "Relu", "Clip", "MaxPool", "AveragePool",
+    "GlobalAveragePool", "Concat", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Pad", "Resize",
+    "Split",
+)  # fmt: skip
+
 
 def to_dynamic_int8(model: onnx.ModelProto, in_float: Collection[str]) -> onnx.ModelProto:
     """int8 weights; each activation is quantized when it is known, by the range of the whole batch."""
@@ -42,10 +50,18 @@ def to_static_int8(
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             calibrate_method=method,
-            nodes_to_exclude=list(in_float),
+            op_types_to_quantize=list(CALIBRATED),
+            nodes_to_exclude=[*in_float, *_scores(model)],
             calibration_cache_path=ranges,
+            extra_options={"MatMulConstBOnly": True},
         )
         return onnx.load(path)
+
+
+def _scores(model: onnx.ModelProto) -> list[str]:
+    """The sums right before a Softmax: a mask in them is the lowest float, and would take the whole range."""
+    read = {node.input[0] for node in model.graph.node if node.op_type == "Softmax"}
+    return [node.name for node in model.graph.node if node.op_type == "Add" and node.output[0] in read]
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -27,7 +27,14 @@ SCHEMES = {
         Scheme("float16", WEIGHTED, 7, precision="float16"),
         Scheme("bfloat16", WEIGHTED, 13),
         Scheme("int8-dynamic", ("Conv", "Gemm", "MatMul", "LSTM", "Gather"), 13, rounds=True, prepared=True),
-        Scheme("int8", ("Conv", "ConvTranspose", "Gemm", "MatMul"), 13, rounds=True, prepared=True, calibrated=True),
+        Scheme(
+            "int8",
+            ("Conv", "ConvTranspose", "Gemm", "MatMul", "Gather"),
+            13,
+            rounds=True,
+            prepared=True,
+            calibrated=True,
+        ),
         Scheme("int4", ("Gemm", "MatMul"), 21, rounds=True, prepared=True),
     )
 }

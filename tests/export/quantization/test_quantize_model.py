@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import ox
@@ -101,6 +102,34 @@ def test_calibration_cuts_outliers_or_not(method: str, network: Path, images: Ar
         return float(onnx.numpy_helper.to_array(scale))
 
     assert step("minmax") > 1.9 * step(method)
+
+
+class Attention(nn.Module):
+    """Words, of which a mask hides some, as a transformer has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.q, self.k, self.v = nn.Embedding(300, 32), *(nn.Linear(32, 32) for _ in range(3))
+        self.head = nn.Linear(32, 4)
+
+    def forward(self, words: Any, mask: Any) -> Any:
+        x = self.table(words)
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / 32**0.5
+        hidden = (1 - mask.float()).unsqueeze(1) * float(np.finfo(np.float32).min)
+        return self.head(((scores + hidden).softmax(-1) @ self.v(x)).mean(1))
+
+
+def test_a_mask_does_not_take_the_range(tmp_path: Path) -> None:
+    """The lowest float in a sum would make every step as wide as all other values."""
+    random = np.random.default_rng(0)
+    words, mask = random.integers(0, 300, (64, 6)), np.arange(6) < random.integers(1, 7, (64, 1))
+    data = {"words": words, "mask": mask}
+    before, after = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    ox.export.save(Attention(), before, data)
+    report = ox.export.quantize(before, after, "int8", calibration=data)
+    y, near = (ort.InferenceSession(str(path)).run(None, data)[0] for path in (before, after))
+    assert 0 < np.abs(y - near).max() < 0.1 * np.abs(y).max()
+    assert len(report.quantized) == 5 and types(after)["INT8"] + types(after)["UINT8"] > 300 * 32
 
 
 def test_a_file_that_is_not_accurate_enough_does_not_appear(network: Path, images: Array, tmp_path: Path) -> None:
