@@ -26,7 +26,7 @@ SCHEMES = {
     for scheme in (
         Scheme("float16", WEIGHTED, 7, precision="float16"),
         Scheme("bfloat16", WEIGHTED, 13),
-        Scheme("int8-dynamic", ("Conv", "Gemm", "MatMul", "LSTM", "Gather"), 13, rounds=True, prepared=True),
+        Scheme("int8-dynamic", ("Gemm", "MatMul", "LSTM", "Gather"), 13, rounds=True, prepared=True),
         Scheme(
             "int8",
             ("Conv", "ConvTranspose", "Gemm", "MatMul", "Gather"),
