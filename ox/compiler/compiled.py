@@ -109,6 +109,7 @@ class Compiled:
         self._instance: Any = None  # whose method it is
         self._objects: list[Any] = []  # in keys by their id, which stays their own
         update_wrapper(self, function, updated=())
+        self._own_attributes = frozenset(vars(self))  # what else there is, is the user's
         ALL.add(self)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

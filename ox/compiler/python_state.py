@@ -14,7 +14,7 @@ import random as python_random
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.compiler.optimizer_places import visit_optimizer
 from ox.compiler.place import (
     MISSING,
     SIMPLE,
@@ -43,7 +44,6 @@ from ox.compiler.place import (
     noted,
     or_missing,
     random_state,
-    step_hooks,
 )
 from ox.core.generator import Generator
 from ox.core.tensor import TensorBase
@@ -99,7 +99,7 @@ class PythonState:
         finally:
             self._owners.pop()
 
-    def _add(self, place: Place) -> None:
+    def add(self, place: Place) -> None:
         place.owner = self._owners[-1]
         self.places.append(place)
 
@@ -159,20 +159,24 @@ class PythonState:
             self._note_keys(value, path)
         elif isinstance(value, (list, tuple, deque)):
             self._visit_entries(value, value.__getitem__, range(len(value)), path, depth)
-            self._add(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
+            self.add(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
         elif isinstance(value, (set, bytearray, array)):
             self._note_contents(value, path)
         elif isinstance(value, ContextVar):
             self.visit(context_value(value), (context_value, value, f"{path}.get()", "", False), depth + 1)
         elif type(value) is local:
-            for name in vars(value):
+            get, names = noted(lambda: frozenset(vars(value)))  # each thread has a dict of its own
+            self.add(Place(get, None, f"the list of attributes of {path}", "", False, names))
+            for name in names:
                 self.visit(getattr(value, name), (getter(value), name, f"{path}.{name}", name, False), depth + 1)
         elif isinstance(value, Generator):
             self.generators[id(value)] = value, value.key, value.counter
         elif getattr(type(value), "_recorded_as_call", False):
             return
         elif has(value, "param_groups") and has(value, "state"):
-            self._visit_optimizer(value, path, depth)
+            visit_optimizer(self, value, path, depth)
+        elif has(value, "_own_attributes"):  # of `ox.compile`
+            self._visit_attributes(vars(value), path, depth + 1, value._own_attributes)
         elif str(type(value).__module__).partition(".")[0] not in OPAQUE:
             self._visit_object(value, path, depth)
 
@@ -184,7 +188,7 @@ class PythonState:
                 self.visit(known[name], (known.__getitem__, name, name, name, False))
                 self._visit_names(known[name], name, code.co_names)
             elif not hasattr(builtins, name):  # the call sets it
-                self._add(Place(partial(or_missing, known), name, name, name, False, MISSING))
+                self.add(Place(partial(or_missing, known), name, name, name, False, MISSING))
         for name in code.co_names:  # of an import inside
             self._visit_names(sys.modules.get(name), name, code.co_names)
         if code.co_freevars:
@@ -216,14 +220,11 @@ class PythonState:
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             place = getter(function), name, f"{function.__name__}.{name}", "", False
             self.visit(getattr(function, name), place, depth)
-        held = vars(function)
-        for name in list(held):
-            place = held.__getitem__, name, f"{function.__name__}.{name}", name, False
-            self.visit(held[name], place, depth)
+        self._visit_attributes(vars(function), function.__name__, depth)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             value = contents_or_missing(cell)
             if value is MISSING:  # perhaps the call sets it
-                self._add(Place(contents_or_missing, cell, name, name, False, MISSING))
+                self.add(Place(contents_or_missing, cell, name, name, False, MISSING))
                 continue
             self.visit(value, (contents_or_missing, cell, name, name, False), depth)
             self._visit_names(value, name, function.__code__.co_names)
@@ -249,7 +250,7 @@ class PythonState:
                     if not name.startswith("__") or isinstance(value, FunctionType):
                         self.visit(value, (held.__getitem__, name, f"{each.__name__}.{name}", name, False), depth + 1)
                 entries = partial(count, held)
-                self._add(Place(entries, None, f"the number of attributes of {each.__name__}", "", False, len(held)))
+                self.add(Place(entries, None, f"the number of attributes of {each.__name__}", "", False, len(held)))
 
     def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
         if len(owner) > LARGEST:
@@ -261,7 +262,7 @@ class PythonState:
     def _note_keys(self, value: Any, path: str) -> None:
         """Note the keys of a dict, in their order. Tensors may be among them, so they are not compared by value."""
         get, keys = entries_of(value)
-        self._add(Place(get, None, f"a key of {path}", "", False, keys))
+        self.add(Place(get, None, f"a key of {path}", "", False, keys))
 
     def _note_contents(self, value: Any, path: str) -> None:
         """Note what is in a set, or in an array of Python."""
@@ -273,15 +274,13 @@ class PythonState:
         def get(_: Any) -> Any:
             return known if value == known else copy(value)
 
-        self._add(Place(get, None, f"the contents of {path}", "", False, known))
+        self.add(Place(get, None, f"the contents of {path}", "", False, known))
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
         self._visit_class(type(value), depth)
         held = getattr(value, "__dict__", None)
         if isinstance(held, dict):
-            self._note_names(held, path or type(value).__name__)
-            for name in list(held):
-                self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), depth + 1)
+            self._visit_attributes(held, path or type(value).__name__, depth + 1)
         for kind in type(value).__mro__:
             slots = kind.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
@@ -289,10 +288,18 @@ class PythonState:
                 if name not in ("__dict__", "__weakref__") and (held := place.now()) is not MISSING:
                     self.visit(held, (place.get, name, place.path, name, False), depth + 1)
 
-    def _note_names(self, held: dict[str, Any], path: str) -> None:
+    def _visit_attributes(self, held: dict[str, Any], path: str, depth: int, ignored: Container[str] = ()) -> None:
+        self.note_names(held, path)
+        for name in [name for name in held if name not in ignored]:
+            self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), depth)
+
+    def note_names(self, held: dict[str, Any], path: str) -> None:
         """Note which attributes there are: code may ask for one that is missing, or find it in the class."""
+        if not held:  # as with most functions: to count is faster
+            self.add(Place(partial(count, held), None, f"the list of attributes of {path}", "", False, 0))
+            return
         get, names = noted(lambda: frozenset(held))
-        self._add(Place(get, None, f"the list of attributes of {path}", "", False, names))
+        self.add(Place(get, None, f"the list of attributes of {path}", "", False, names))
 
     def _note_module_names(self, module: Module, path: str) -> None:
         """The same of a module, and which modules are in it, in their order."""
@@ -300,14 +307,14 @@ class PythonState:
         own = held["_modules"]
         kinds = [held["_parameters"], held["_buffers"], own]
         get, names = noted(lambda: (held.keys() - {"_hooks"}, *map(tuple, kinds)))
-        self._add(Place(get, None, f"the list of attributes of {path}", "", True, names))
+        self.add(Place(get, None, f"the list of attributes of {path}", "", True, names))
         for kind in ("_parameters", "_buffers", "_modules"):
-            self._add(Place(held.__getitem__, kind, f"{path}.{kind}", "", True, held[kind]))
+            self.add(Place(held.__getitem__, kind, f"{path}.{kind}", "", True, held[kind]))
         if own:  # what writes `_modules` itself is not counted
             get, keys = entries_of(own)
-            self._add(Place(get, None, f"a module in {path}", "", False, keys))
+            self.add(Place(get, None, f"a module in {path}", "", False, keys))
             get, modules = entries_of(own.values())
-            self._add(Place(get, None, f"a module in {path}", "", False, modules))
+            self.add(Place(get, None, f"a module in {path}", "", False, modules))
 
     def _visit_module(self, module: Module, path: str, depth: int) -> None:
         self.modules[id(module)] = module
@@ -316,8 +323,8 @@ class PythonState:
         hooks = hooks_of(module)
         if hooks and module is not self.between_hooks:
             self.hooked.append(path)
-        self._add(Place(lambda _: hooks_of(module), None, f"the hooks of {path}", "", True, hooks))
-        self._add(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
+        self.add(Place(lambda _: hooks_of(module), None, f"the hooks of {path}", "", True, hooks))
+        self.add(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
         self._note_module_names(module, path)
         for name in list(held):
             if name in ("_parameters", "_buffers", "_modules"):
@@ -328,46 +335,8 @@ class PythonState:
             elif name not in ("_hooks", "_non_persistent_buffers_set"):
                 self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, True), depth + 1)
 
-    def _visit_optimizer(self, value: Any, path: str, depth: int) -> None:
-        inner = path or type(value).__name__
-        self._note_names(vars(value), inner)
-        for i, group in enumerate(value.param_groups):
-            tensors = getattr(group, "tensors", None)
-            if tensors is None:  # of a class of one's own: nothing in it is a tensor that is read at each call
-                groups = value.param_groups
-                self.visit(group, (groups.__getitem__, i, f"{inner}.param_groups[{i}]", "", False), depth + 1)
-                continue
-            self.settings.append((group, f"{inner}.param_groups[{i}]"))
-            for name in tensors:
-                self.visit(tensors[name], (tensors.__getitem__, name, f"{inner}.{name}", "", False))
-            params = group["params"]
-            self.visit(params, (group.__getitem__, "params", f"{inner}.params", "", False), depth + 1)
-        groups_now = len(value.param_groups)
-        self._add(Place(lambda _: len(value.param_groups), None, f"the groups of {inner}", "", False, groups_now))
-        if hasattr(value, "_hooks"):
-            hooks = step_hooks(value)
-            self._add(Place(lambda _: step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))
-        for name, default in getattr(value, "defaults", {}).items():
-            if isinstance(default, (*SIMPLE, tuple)):
-                get = value.defaults.get
-                self._add(Place(get, name, f"{inner}.defaults[{name!r}]", "defaults", False, default))
-        if not type(value).__module__.startswith("ox."):
-            held = vars(value)
-            for name in held.keys() - {"param_groups", "state", "defaults"}:
-                self.visit(held[name], (held.__getitem__, name, f"{inner}.{name}", name, False), depth + 1)
-        states = value.state
-        self.optimizers.append((states, set(states)))
-        self._add(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
-        self._add(Place(getter(value), "state", f"the state of {inner}", "", False, states))
-        for p in list(states):
-            own = states[p]
-            self._add(Place(states.get, p, f"the state of {inner}", "", False, own))
-            if isinstance(own, dict):
-                for name in list(own):
-                    self.visit(own[name], (own.__getitem__, name, f"{inner}.state[{name!r}]", "", False), depth + 1)
-
     def _visit_random(self, value: Any, place: Any) -> None:
-        self._add(Place(lambda _: random_state(value), None, f"the state of {place[2]}", place[3], False,
+        self.add(Place(lambda _: random_state(value), None, f"the state of {place[2]}", place[3], False,
                                  random_state(value)))  # fmt: skip
 
     # -- what became of it -------------------------------------------------------------------------------------
