@@ -6,14 +6,19 @@ import dis
 import gc
 import io
 import random as python_random
+import re
 import sys
 import warnings
+from array import array
 from collections import deque
 from collections.abc import Iterator
-from datetime import date
+from contextvars import ContextVar
+from datetime import date, time, timedelta, tzinfo
+from decimal import Decimal
 from functools import cache
 from itertools import pairwise
-from types import CodeType
+from struct import Struct
+from types import CodeType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,6 +55,14 @@ CHANGES = {  # of a deque or bytearray: the comparison of its contents would not
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "remove", "rotate", "reverse"),
     "clear",
 }
+# C objects whose methods change nothing, or nothing that the comparison of their contents would not see
+COMPARED = {
+    *(list, tuple, dict, set, frozenset, deque, bytearray, array, memoryview, MappingProxyType, ContextVar),
+    *(np.ndarray, np.generic, np.dtype, np.ufunc, np.random.Generator, np.random.RandomState, np.random.BitGenerator),
+    *(object, type, CodeType, re.Pattern, re.Match, Struct, Decimal, date, time, timedelta, tzinfo),
+    BaseException,
+}
+LOCK = {"__enter__", "__exit__"}  # of locks, which are afterwards as before
 # whose sessions and kernels operators make when they first run
 RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx"}
 LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
@@ -78,6 +91,20 @@ def reads_arrays(code: CodeType) -> bool:
             return True
         before = i.opname
     return False
+
+
+@cache
+def handed_on(code: CodeType) -> tuple[str, ...]:
+    """The functions with an effect that code gives to others, as in ``map(print, texts)``: C calls them unseen."""
+    found = [*dis.get_instructions(code)]
+    names = [*[i.opname for i in found], ""]
+    beside = 1 if sys.version_info >= (3, 13) else -1  # where PUSH_NULL stands when what is loaded is called
+    return tuple(
+        str(i.argval)
+        for n, i in enumerate(found)
+        if i.opname == "LOAD_GLOBAL" and i.argval in EFFECTS["builtins"] and not (i.arg or 0) & 1
+        if names[n + beside] != "PUSH_NULL"
+    )  # fmt: skip
 
 
 @cache
@@ -176,6 +203,9 @@ class CallWatch:
                     self.state.visit_function(frame, globals_of(code))
                     if reads_arrays(code):
                         self._note(frame, "`.array` is read, which a recording does not see")
+                    for name in handed_on(code):
+                        if name not in frame.f_globals:
+                            self._note(frame, f"{name} is handed on, to be called unseen")
             elif code.co_name in SETTINGS and is_ox(code.co_filename):
                 self._note(frame.f_back, f"{code.co_name}() is called")
             elif code.co_name == "__getitem__" and frame.f_globals.get("__name__") == "os":
@@ -203,7 +233,9 @@ class CallWatch:
             return not isinstance(owner, (io.StringIO, io.BytesIO)) or owner in (sys.stdout, sys.stderr)
         if name in CHANGES and isinstance(owner, (deque, bytearray)):
             return self.state.knows(owner)
-        return name in CLOCK and isinstance(owner, type) and issubclass(owner, date)
+        if isinstance(owner, type):
+            return name in CLOCK and issubclass(owner, date)
+        return name not in LOCK and self.state.knows(owner) and _class_with(name, owner) not in COMPARED
 
     def _is_import(self, frame: Any) -> bool:
         """Whether code runs because the call imports a module."""
@@ -228,6 +260,11 @@ class CallWatch:
             if _package(frame) in RUNTIMES or self._is_import(frame):  # eager calls do not make it again, either
                 return
             self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
+
+
+def _class_with(name: str, owner: Any) -> Any:
+    """The class that a method of an object comes from."""
+    return next((kind for kind in type(owner).__mro__ if name in vars(kind)), object)
 
 
 def _package(frame: Any) -> str:

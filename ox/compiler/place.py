@@ -153,6 +153,19 @@ def entries_of(value: Any) -> tuple[Callable[[Any], Any], Any]:
     return get, known
 
 
+def set_contents(value: set[Any]) -> tuple[Callable[[Any], Any], Any]:
+    """The same for a set, whose entries may be equal and of another type."""
+    entries, known = [*value], frozenset(zip(map(type, value), value, strict=True))
+
+    def get(_: Any) -> Any:
+        if len(value) == len(entries) and all(map(is_, value, entries)):
+            return known
+        now = frozenset(zip(map(type, value), value, strict=True))
+        return known if now == known else now
+
+    return get, known
+
+
 def is_own_code(file: str) -> bool:
     """Whether code is the user's own, and of no installed library."""
     return is_users_file(file) and "site-packages" not in file

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
+from ctypes import c_byte
 from functools import partial
 from threading import local
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
@@ -44,6 +44,7 @@ from ox.compiler.place import (
     noted,
     or_missing,
     random_state,
+    set_contents,
 )
 from ox.core.generator import Generator
 from ox.core.tensor import TensorBase
@@ -53,8 +54,8 @@ FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 DEEPEST = 6
 LARGEST = 4096  # entries of a list, dict or set, and bytes of an array, that are compared at each call
 # what Python code of libraries keeps is its own affair
-OPAQUE = {"ox", "builtins", "dataclasses", "numpy", "threading", "logging", "_thread", "io", "_io", "asyncio",
-          "concurrent", "multiprocessing"}  # fmt: skip
+OPAQUE = {"ox", "builtins", "dataclasses", "numpy", "logging", "_thread", "io", "_io"}
+MEMORY = (bytearray, array, memoryview, c_byte.__mro__[-2])  # the last one is the base of all classes of ctypes
 
 
 class PythonState:
@@ -160,7 +161,7 @@ class PythonState:
         elif isinstance(value, (list, tuple, deque)):
             self._visit_entries(value, value.__getitem__, range(len(value)), path, depth)
             self.add(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
-        elif isinstance(value, (set, bytearray, array)):
+        elif isinstance(value, (set, *MEMORY)):
             self._note_contents(value, path)
         elif isinstance(value, ContextVar):
             self.visit(context_value(value), (context_value, value, f"{path}.get()", "", False), depth + 1)
@@ -265,15 +266,13 @@ class PythonState:
         self.add(Place(get, None, f"a key of {path}", "", False, keys))
 
     def _note_contents(self, value: Any, path: str) -> None:
-        """Note what is in a set, or in an array of Python."""
-        if len(value) > LARGEST:
-            self.unknown[id(value)] = f"{path} is a {type(value).__name__} of {len(value):,} entries"
+        """Note what is in a set, or in memory."""
+        is_set = isinstance(value, set)
+        size, unit = (len(value), "entries") if is_set else (memoryview(value).nbytes, "bytes")
+        if size > LARGEST:
+            self.unknown[id(value)] = f"{path} is a {type(value).__name__} of {size:,} {unit}"
             return
-        known = copy(value)
-
-        def get(_: Any) -> Any:
-            return known if value == known else copy(value)
-
+        get, known = set_contents(value) if is_set else noted(partial(bytes, value))
         self.add(Place(get, None, f"the contents of {path}", "", False, known))
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
