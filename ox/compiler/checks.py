@@ -11,6 +11,7 @@ from ox.compiler.capture import Capture
 from ox.compiler.place import Place, attributes_of, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Unusual, describe
+from ox.core.mode import MODE, Mode
 from ox.core.operator import OPS
 from ox.core.subgraph import Control
 from ox.ops.control.sequence import OfSequences
@@ -70,6 +71,15 @@ def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors
             capture.give_up("random numbers are drawn that a recording does not see", "")
     if not capture.random.keys() <= state.generators.keys():
         capture.give_up("a generator is made inside", "")
+
+
+def check_mode(capture: Capture, before: Mode) -> None:
+    """A statement like ``set_grad_enabled(False)`` outlives the call."""
+    now = MODE.get()
+    if (now.grad, now.inference) != (before.grad, before.inference):
+        capture.give_up("the gradient mode is another one after the call", "")
+    if now.autocast is not before.autocast:
+        capture.give_up("autocast is set for what comes after the call", "")
 
 
 def check_views(capture: Capture, tensors: list[Tensor]) -> None:

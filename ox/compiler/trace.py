@@ -15,21 +15,22 @@ import numpy as np
 from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import NEW_STATE, Capture, External, Reason
-from ox.compiler.checks import check_python, check_sizes, check_views, contents_of
+from ox.compiler.capture import NEW_STATE, Capture, Reason
+from ox.compiler.checks import check_mode, check_python, check_sizes, check_views, contents_of
 from ox.compiler.fresh import fresh_results
 from ox.compiler.gradients import Gradient, gradients_of
-from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
+from ox.compiler.leftovers import alive, graph_of, holder_of, saved_in
 from ox.compiler.module_call import ForwardCall, ModuleCall
 from ox.compiler.place import Place, attributes_of, same
 from ox.compiler.python_state import PythonState
+from ox.compiler.results import differentiable_of, results_of
 from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.compiler.states import State, states_of, updates_of
 from ox.compiler.undo import restore_all, undo_all
 from ox.compiler.unread import places_of_unread
 from ox.core.generator import Generator, default_generator
-from ox.core.mode import switch_mode, while_recording
-from ox.core.node import Leaf, Node, sequence
+from ox.core.mode import MODE, switch_mode, while_recording
+from ox.core.node import Leaf, sequence
 from ox.core.operator import make_tensor
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
@@ -122,7 +123,7 @@ def record(
     capture.known = state.tensors
     watch = CallWatch(state, capture)
     start = next(sequence)
-    histories = [(t.node, t.port) for t in tensors]
+    histories, mode = [(t.node, t.port) for t in tensors], MODE.get()
     given, attributes = contents_of(args, kwargs), [*map(attributes_of, tensors)]
     try:
         for tensor in tensors:
@@ -133,6 +134,7 @@ def record(
             capture.watch = watch
             result = function(*args, **kwargs)
             capture.watch = None
+        check_mode(capture, mode)
         check_python(capture, state, watch, tensors)
         if contents_of(args, kwargs) != given or not all(map(same, attributes, map(attributes_of, tensors))):
             capture.give_up("an argument is changed by the call", "")
@@ -181,12 +183,12 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         return None
     forward = capture.count()
     fresh = fresh_results(capture, state, leaves, result, start)
-    differentiable = _differentiable(capture, leaves, start)
+    differentiable = differentiable_of(capture, leaves, start)
     cotangents, found, reached = _vjp(capture, leaves, differentiable, start)
     random = _counters(capture)
     gradients = gradients_of(capture, state, watch)
     grads = gradients.changed
-    results = _results(capture, leaves, differentiable, start, grads, fresh)
+    results = results_of(capture, leaves, differentiable, start, grads, fresh)
     if capture.reason is not None:
         return None
     behind = graph_of([y for y in leaves if y.node is not None], start)
@@ -237,32 +239,6 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         watch.catches,
         [y.device for y in leaves],
     )
-
-
-def _differentiable(capture: Capture, leaves: list[Any], start: int) -> list[bool]:
-    """Which results are differentiated through the recording: made inside, with a history that is not freed."""
-    found = []
-    # the walk that records the gradient would add to what it retains, beside the user's own backward
-    if any(t is not None and t._retain and _is_own(t, start) for t in (made() for made in capture.made)):
-        capture.give_up("retain_grad() is called inside", "")
-    for y in leaves:
-        if capture.is_made(y) and not _is_known(capture, y) and attributes_of(y):
-            capture.give_up(f"the attribute '{next(iter(attributes_of(y)))}' of a result is set", "")
-        own = _is_own(y, start)
-        if capture.is_made(y) and isinstance(y.node, Leaf) and not _is_known(capture, y):
-            capture.give_up("a leaf that requires a gradient is made inside", "")
-        found.append(own and capture.is_made(y) and not _is_known(capture, y) and not is_freed(y, start))
-    return found
-
-
-def _is_own(tensor: Any, start: int) -> bool:
-    """Whether the recorded call gave a tensor its history."""
-    return isinstance(tensor.node, Node) and tensor.node.sequence >= start
-
-
-def _is_known(capture: Capture, y: Any) -> bool:
-    """Whether a result is an argument or a tensor from outside, itself."""
-    return any(y is t for external in (*capture.arguments, *capture.externals.values()) for t in external.tensors)
 
 
 def _vjp(
@@ -326,50 +302,6 @@ def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
             found.append((generator, capture.value(generator.counter)))
         elif generator.counter is not counter:
             capture.give_up("a generator is set inside", "")
-    return found
-
-
-def _results(
-    capture: Capture,
-    leaves: list[Any],
-    differentiable: list[bool],
-    start: int,
-    grads: list[Gradient],
-    fresh: dict[int, External],
-) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
-    arguments = [external.tensors[0] for external in capture.arguments]
-    roots: list[Any] = []
-    for y, wanted in zip(leaves, differentiable, strict=True):
-        number = next((i for i, t in enumerate(arguments) if t is y), None)
-        if number is not None:
-            found.append(("argument", number))
-            continue
-        number = next((i for i, g in enumerate(grads) if g.tensor._grad is y), None) if y.node is None else None
-        if number is not None:
-            found.append(("grad", number))
-            continue
-        if id(y) in fresh:
-            found.append(("output", fresh[id(y)].value, False))
-            continue
-        known = next((e for e in capture.externals.values() if any(t is y for t in e.tensors)), None)
-        if known is not None or not capture.is_made(y):
-            found.append(("external", (known or capture.external(y, read=True)).value))
-            continue
-        if y._base is not None and (not capture.is_made(y._base) or _is_known(capture, y._base)):
-            capture.give_up("a result is a view of a tensor that the call did not make", "")
-        if y._base is not None:
-            if any(y._base is root for root in roots):
-                capture.give_up("two results share memory", "")
-            roots.append(y._base)
-        value = capture.value(y)
-        known = next((e for e in (*capture.arguments, *capture.externals.values()) if e.array is y.array), None)
-        if known is not None and known.tensors:
-            capture.give_up("a result shares the memory of a tensor that the call did not make", "")
-        freed = isinstance(y.node, Node) and not wanted
-        found.append(("freed", value) if freed else ("output", value, wanted))
-    if any(any(y is root for root in roots) for y in leaves):
-        capture.give_up("two results share memory", "")
     return found
 
 

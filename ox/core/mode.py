@@ -164,20 +164,25 @@ _FIELDS = frozenset(field.name for field in fields(Mode))
 
 
 class switch_mode:
-    """``with switched(grad=False):`` runs a block with some switches changed."""
+    """``with switch_mode(grad=False):`` runs a block with some switches changed. Others that a statement inside
+    changes, as `set_grad_enabled` does, stay changed after the block."""
 
-    __slots__ = ("_changes", "_token")
+    __slots__ = ("_changes", "_mode", "_token")
 
     def __init__(self, **changes: Any) -> None:
         self._changes = changes
 
     def __enter__(self) -> Mode:
-        mode = with_changes(MODE.get(), self._changes)
+        self._mode = mode = with_changes(MODE.get(), self._changes)
         self._token = MODE.set(mode)
         return mode
 
     def __exit__(self, *_: object) -> None:
+        now = MODE.get()
         MODE.reset(self._token)
+        if now is not self._mode:
+            before = MODE.get()
+            MODE.set(with_changes(now, {name: getattr(before, name) for name in self._changes}))
 
 
 executors._switches[:] = [switch_mode]

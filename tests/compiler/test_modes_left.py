@@ -1,0 +1,123 @@
+"""Switches that a statement inside of a call turns, as `ox.set_grad_enabled`: they outlive it, as in eager code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from beside_eager import reasons, recordings
+
+import ox
+from ox import nn
+from ox.core.mode import MODE, switch_mode
+from ox.errors import CompileError
+
+ONE = ox.ones(1)
+
+
+@pytest.fixture(autouse=True)
+def gradients_afterwards() -> Iterator[None]:
+    yield
+    ox.set_grad_enabled(True)
+    ox.set_autocast_enabled("cpu", False)
+
+
+def off(x: Any) -> Any:
+    ox.set_grad_enabled(False)
+    return x * 2
+
+
+def off_and_eager(x: Any) -> Any:
+    ox.set_grad_enabled(False)
+    return x.sum().item()
+
+
+@pytest.mark.parametrize("function", [off, off_and_eager])
+def test_gradients_stay_off(function: Callable[[Any], Any]) -> None:
+    compiled = ox.compile(function)
+    for _ in range(3):
+        ox.set_grad_enabled(True)
+        compiled(ONE)
+        assert not ox.is_grad_enabled()
+    assert not recordings(compiled) and reasons(compiled)
+
+
+def test_gradients_stay_on() -> None:
+    def call(x: Any) -> Any:
+        ox.set_grad_enabled(True)
+        return x * 2
+
+    compiled = ox.compile(call)
+    for _ in range(3):
+        ox.set_grad_enabled(False)
+        compiled(ONE)
+        assert ox.is_grad_enabled()
+    assert "the gradient mode is another one after the call" in reasons(compiled)
+
+
+def test_in_a_module_inside() -> None:
+    class Off(nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x.relu() + 1
+            ox.set_grad_enabled(False)
+            return y
+
+    model = nn.Sequential(Off(), nn.ReLU())
+    compiled = ox.compile(lambda x: (x.sum().item(), model(x))[1])
+    for _ in range(6):
+        ox.set_grad_enabled(True)
+        compiled(ONE)
+        assert not ox.is_grad_enabled()
+
+
+def test_a_call_that_raises() -> None:
+    def call(x: Any) -> Any:
+        ox.set_grad_enabled(False)
+        raise KeyError
+
+    compiled = ox.compile(call)
+    for _ in range(3):
+        ox.set_grad_enabled(True)
+        with pytest.raises(KeyError):
+            compiled(ONE)
+        assert not ox.is_grad_enabled()
+
+
+def test_autocast_that_is_set_inside() -> None:
+    def call(x: Any) -> Any:
+        ox.set_autocast_enabled("cpu", True)
+        return x * 2
+
+    compiled = ox.compile(call)
+    for _ in range(3):
+        ox.set_autocast_enabled("cpu", False)
+        compiled(ONE)
+        assert (ox.ones(2, 2) @ ox.ones(2, 2)).dtype == ox.bfloat16
+    assert "autocast is set for what comes after the call" in reasons(compiled)
+
+
+def test_what_is_turned_back_is_recorded() -> None:
+    def call(x: Any) -> Any:
+        with ox.set_grad_enabled(False), ox.autocast("cpu"):
+            y = x * 2
+        ox.set_grad_enabled(False)
+        ox.set_grad_enabled(True)
+        return y
+
+    compiled = ox.compile(call, fullgraph=True)
+    assert [compiled(ONE).item() for _ in range(2)] == [2, 2]
+    with pytest.raises(CompileError, match="the gradient mode"):
+        ox.compile(off, fullgraph=True)(ONE)
+
+
+def test_a_block_gives_back_its_own_switches_alone() -> None:
+    before = MODE.get()
+    with switch_mode(inference=True):
+        ox.set_grad_enabled(False)
+    assert not MODE.get().grad and MODE.get().inference == before.inference
+    ox.set_grad_enabled(True)
+    with switch_mode(grad=False):
+        ox.set_grad_enabled(True)
+        ox.set_grad_enabled(False)
+    assert ox.is_grad_enabled()
