@@ -12,6 +12,7 @@ import numpy as np
 from ox.autograd.accumulate_grad import accumulate, accumulating, owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.capture import has_hooks
+from ox.compiler.failed_run import state_before_error
 from ox.compiler.place import Place, same
 from ox.compiler.signature import setting_signature
 from ox.compiler.split import split
@@ -188,6 +189,8 @@ class Plan:
             except OxError:
                 if undo is not None:
                     undo()
+                else:
+                    self._catch_up(arrays)
                 raise
         for number, device in self._on_gpu.items():
             if isinstance(outputs[number], np.ndarray):  # made of sizes and constants alone
@@ -220,6 +223,16 @@ class Plan:
         results = zip(layout.results, trace.devices, strict=True)
         grads = zip(layout.grads, [g.tensor.device for g in trace.grads], strict=True)
         return {i: device for i, device in (*results, *grads) if i >= 0 and device.startswith("cuda")}
+
+    def _catch_up(self, arrays: list[Any]) -> None:
+        """After an error: what eager code would have done before it, to generators and to state."""
+        counters, written = state_before_error(self.layout, arrays)
+        for (generator, _), counter in zip(self.trace.counters, counters, strict=False):
+            if counter is not None:
+                generator.counter = counter
+        if getattr(self.engine, "writes_last", False):
+            for place, array in written:
+                arrays[place][...] = array
 
     def _undo(self, tensors: list[Tensor], arrays: list[Any]) -> Callable[[], None]:
         """What gives tensors back what they hold now, for code that catches an error has to run on that."""

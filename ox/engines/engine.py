@@ -55,7 +55,11 @@ class Grouped(Protocol):
 
 
 class Engine(Protocol):
-    """Builds executables. Building has no effect on the graph."""
+    """Builds executables. Building has no effect on the graph.
+
+    An engine whose executables write the state only after everything is computed, and none of it where a run fails, may
+    say so by an attribute ``writes_last = True``: what eager code has written before the error is written then.
+    """
 
     name: str
 

@@ -21,6 +21,7 @@ class OnnxRuntime:
     """Runs tasks on the CPU in ONNX Runtime, which has to be installed (the extra ``cpu``)."""
 
     name = "onnxruntime"
+    writes_last = True
 
     def build(self, task: Task) -> Session:
         """One session for the task.

@@ -35,6 +35,7 @@ class OpenVino:
     """
 
     name = "openvino"
+    writes_last = True
 
     def __init__(self, precision: str = "float32") -> None:
         if precision not in PRECISIONS:

@@ -23,6 +23,7 @@ class Reference:
     """Replays graphs; `ox.compile(..., backend="eager")`."""
 
     name = "eager"
+    writes_last = True
 
     def build(self, task: Task) -> Replayed:
         """Prepare a task: nothing is done ahead."""
@@ -46,7 +47,7 @@ class Replayed:
             if array.dtype != dtype or not fits:
                 raise _misfit_error(value, array)
         with switch_mode(recording=None, grad=False, autocast=None):
-            found = replay(self.graph, [make_tensor(array) for array in arrays], run=_checked)
+            found = replay(self.graph, [make_tensor(array) for array in arrays], run=checked)
         made = [tensor.array for tensor in found]
         # what is returned is memory of its own: not an input's, a constant's, or that of another output
         taken = {id(owner(array)) for array in (*arrays, *self.graph.constants.values())}
@@ -71,7 +72,7 @@ class Replayed:
         return [f"{len(self.graph.nodes)} operators, one by one"]
 
 
-def _checked(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+def checked(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     """A call of a node. Raises ShapeError for a class out of range, which the operator itself does not look for."""
     if node.key in CHECKED:
         try:
