@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import is_
@@ -67,8 +67,15 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
-        return [*one] == [*other] and all(map(same, one.values(), other.values()))
-    return isinstance(one, (*SIMPLE, frozenset)) and bool(one == other)
+        return same((*one,), (*other,)) and same((*one.values(),), (*other.values(),))
+    if isinstance(one, frozenset):
+        return typed(one) == typed(other)
+    return isinstance(one, SIMPLE) and bool(one == other)
+
+
+def typed(entries: Collection[Any]) -> frozenset[Any]:
+    """What is in a set, with the types: 1 and True are equal."""
+    return frozenset(zip(map(type, entries), entries, strict=True))
 
 
 def attributes_of(tensor: Any) -> dict[str, Any]:
@@ -155,12 +162,12 @@ def entries_of(value: Any) -> tuple[Callable[[Any], Any], Any]:
 
 def set_contents(value: set[Any]) -> tuple[Callable[[Any], Any], Any]:
     """The same for a set, whose entries may be equal and of another type."""
-    entries, known = [*value], frozenset(zip(map(type, value), value, strict=True))
+    entries, known = [*value], typed(value)
 
     def get(_: Any) -> Any:
         if len(value) == len(entries) and all(map(is_, value, entries)):
             return known
-        now = frozenset(zip(map(type, value), value, strict=True))
+        now = typed(value)
         return known if now == known else now
 
     return get, known

@@ -277,6 +277,9 @@ class PythonState:
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
         self._visit_class(type(value), depth)
+        self.add(
+            Place(lambda _: type(value), None, f"the class of {path or type(value).__name__}", "", False, type(value))
+        )
         held = getattr(value, "__dict__", None)
         if isinstance(held, dict):
             self._visit_attributes(held, path or type(value).__name__, depth + 1)

@@ -44,7 +44,12 @@ def describe(value: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
     if kind is tuple or kind is list:
         return kind, tuple([describe(each, tensors, objects) for each in value])
     if kind is dict:
-        return kind, tuple([(key, describe(each, tensors, objects)) for key, each in value.items()])
+        return kind, tuple(
+            [
+                (key if type(key) is str else (type(key), key), describe(each, tensors, objects))
+                for key, each in value.items()
+            ]
+        )
     return _unusual(value, kind, tensors, objects)
 
 
