@@ -3,6 +3,7 @@ eager."""
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -102,6 +103,24 @@ def check_sizes(capture: Capture) -> None:
             continue
         if any(v is not None and v not in known and op.schema.input_at(i).host for i, v in enumerate(node.inputs)):
             capture.give_up(f"the size of what {op.name} gives depends on values", node.where)
+
+
+def ids_in(*values: Any) -> set[int]:
+    """The ids of these values and of all that their lists, dicts and dataclasses hold."""
+    found: set[int] = set()
+    todo = list(values)
+    while todo:
+        value = todo.pop()
+        if id(value) in found:
+            continue
+        found.add(id(value))
+        if isinstance(value, (list, tuple)):
+            todo.extend(value)
+        elif isinstance(value, dict):
+            todo.extend(value.values())
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            todo.extend(getattr(value, field.name) for field in dataclasses.fields(value))
+    return found
 
 
 def contents_of(args: Any, kwargs: Any) -> Any:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from ctypes import c_byte
 from functools import partial
+from itertools import islice
 from threading import local
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -76,6 +77,7 @@ class PythonState:
         self.optimizers: list[tuple[Any, set[Any]]] = []  # their states, with the keys at the beginning
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
         self.unknown: dict[int, str] = {}  # what is not compared, by id, and why
+        self.passing: set[int] = set()  # ids of what may be an argument, or made by the call: another call has others
         self._owners: list[int] = [0]  # of what is visited now; the last one holds it
         self._held: dict[int, list[tuple[int, str]]] = {}  # by owner: what it holds, and the names to read it by
         self._reached: set[int] = set()
@@ -99,6 +101,13 @@ class PythonState:
             yield owner
         finally:
             self._owners.pop()
+
+    @contextmanager
+    def _passing(self) -> Iterator[None]:
+        """What is met first in this block may have been made by the call."""
+        known = len(self._seen)
+        yield
+        self.passing.update(islice(self._seen, known, None))
 
     def add(self, place: Place) -> None:
         place.owner = self._owners[-1]
@@ -195,7 +204,8 @@ class PythonState:
         if code.co_freevars:
             for function in gc.get_referrers(code):
                 if isinstance(function, FunctionType) and not is_defined_by_the_call(frame, function):
-                    self.visit_closure(function)
+                    with self._passing():
+                        self.visit_closure(function)
 
     def visit_self(self, frame: Any, library: bool) -> None:
         """Note what the object holds whose method begins now; of a library only modules."""
@@ -208,7 +218,8 @@ class PythonState:
             if library and not isinstance(value, Module):
                 return
             if not isinstance(value, (TensorBase, *SIMPLE)):
-                self.visit(value, None)
+                with self._passing():
+                    self.visit(value, None)
 
     def visit_closure(self, function: FunctionType, depth: int = 0) -> None:
         """The code of a function, its free variables, the defaults of its arguments, and its attributes."""
@@ -344,8 +355,12 @@ class PythonState:
     # -- what became of it -------------------------------------------------------------------------------------
 
     def knows(self, value: Any) -> bool:
-        """Whether the walk met this object: the call did not make it."""
+        """Whether the walk met this object."""
         return id(value) in self._seen
+
+    def outlives(self, value: Any) -> bool:
+        """Whether this object was there before the call, and is the same one in every call."""
+        return id(value) in self._seen and id(value) not in self.passing
 
     def reached(self, names: set[str]) -> set[int]:
         """The ids of what code with these names can have come to."""

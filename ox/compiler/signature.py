@@ -92,8 +92,11 @@ def _is_plain(result: dict[Any, Any]) -> bool:
 Rebuild = Callable[[list[Any]], Any]
 
 
-def take_apart(result: Any, leaves: list[Any]) -> Rebuild:
-    """The tensors in a result join `leaves`; the function makes the same structure of as many others.
+def take_apart(result: Any, leaves: list[Any], outlives: Callable[[Any], bool]) -> Rebuild:
+    """The tensors in a result join `leaves`, each once; the function makes the same structure of as many others.
+
+    Args:
+        outlives: whether an object is the same one in every call, and stands for itself.
 
     Raises:
         Unusual: an object that cannot be made again.
@@ -102,13 +105,16 @@ def take_apart(result: Any, leaves: list[Any]) -> Rebuild:
     if isinstance(result, TensorBase) or hasattr(kind, "is_sparse"):
         if kind not in PLAIN:
             raise Unusual(f"a tensor of the class {kind.__name__}")
-        place = len(leaves)
-        leaves.append(result)
+        place = next((i for i, leaf in enumerate(leaves) if leaf is result), len(leaves))
+        if place == len(leaves):
+            leaves.append(result)
         return lambda made: made[place]
     if kind in BY_VALUE or kind is float or isinstance(result, (enum.Enum, np.generic)):
         return lambda made: result
+    if outlives(result):
+        return lambda made: result
     if isinstance(result, (list, tuple)):
-        parts = [take_apart(each, leaves) for each in result]
+        parts = [take_apart(each, leaves, outlives) for each in result]
         if kind is list:
             return lambda made: [part(made) for part in parts]
         if kind is tuple:
@@ -116,12 +122,14 @@ def take_apart(result: Any, leaves: list[Any]) -> Rebuild:
         if hasattr(kind, "_fields"):
             return lambda made: kind(*[part(made) for part in parts])
     if isinstance(result, dict) and _is_plain(result):
-        held = {key: take_apart(each, leaves) for key, each in result.items()}
+        held = {key: take_apart(each, leaves, outlives) for key, each in result.items()}
         if kind is dict:
             return lambda made: {key: part(made) for key, part in held.items()}
         return lambda made: kind({key: part(made) for key, part in held.items()})
     if dataclasses.is_dataclass(result) and not isinstance(result, (type, dict)):
-        fields = {f.name: take_apart(getattr(result, f.name), leaves) for f in dataclasses.fields(result) if f.init}
+        fields = {
+            f.name: take_apart(getattr(result, f.name), leaves, outlives) for f in dataclasses.fields(result) if f.init
+        }
         if len(fields) == len(dataclasses.fields(result)):
             return lambda made: kind(**{name: part(made) for name, part in fields.items()})
     raise Unusual(f"an object of the class {kind.__name__}")

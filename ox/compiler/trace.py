@@ -16,7 +16,7 @@ from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import NEW_STATE, Capture, Reason
-from ox.compiler.checks import check_mode, check_python, check_sizes, check_views, contents_of
+from ox.compiler.checks import check_mode, check_python, check_sizes, check_views, contents_of, ids_in
 from ox.compiler.fresh import fresh_results
 from ox.compiler.gradients import Gradient, gradients_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, saved_in
@@ -115,6 +115,7 @@ def record(
         CompileError: with `fullgraph`, something cannot be recorded.
     """
     state = PythonState()
+    state.passing.update(ids_in(args, kwargs))
     for root in (default_generator, function, *objects):
         _visit_root(state, root)
     if first and not (undo or fullgraph) and any(not keys for _, keys in state.optimizers):
@@ -174,7 +175,7 @@ def _visit_root(state: PythonState, root: Any) -> None:
 def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any, start: int) -> Trace | None:
     leaves: list[Any] = []
     try:
-        rebuild = take_apart(result, leaves)
+        rebuild = take_apart(result, leaves, state.outlives)
     except Unusual as unusual:
         capture.give_up(f"the result holds {unusual}", "")
         return None
