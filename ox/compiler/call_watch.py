@@ -56,12 +56,12 @@ CHANGES = {  # of a deque or bytearray: the comparison of its contents would not
     "clear",
 }
 # C objects whose methods change nothing, or nothing that the comparison of their contents would not see
-COMPARED = {
+COMPARED = (
     *(list, tuple, dict, set, frozenset, deque, bytearray, array, memoryview, MappingProxyType, ContextVar),
     *(np.ndarray, np.generic, np.dtype, np.ufunc, np.random.Generator, np.random.RandomState, np.random.BitGenerator),
-    *(object, type, CodeType, re.Pattern, re.Match, Struct, Decimal, date, time, timedelta, tzinfo),
+    *(type, CodeType, re.Pattern, re.Match, Struct, Decimal, date, time, timedelta, tzinfo),
     BaseException,
-}
+)
 LOCK = {"__enter__", "__exit__"}  # of locks, which are afterwards as before
 # whose sessions and kernels operators make when they first run
 RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx"}
@@ -235,7 +235,10 @@ class CallWatch:
             return self.state.knows(owner)
         if isinstance(owner, type):
             return name in CLOCK and issubclass(owner, date)
-        return name not in LOCK and self.state.knows(owner) and _class_with(name, owner) not in COMPARED
+        if name in LOCK or not self.state.knows(owner):
+            return False
+        origin = next((kind for kind in type(owner).__mro__ if name in vars(kind)), object)
+        return origin is not object and not issubclass(origin, COMPARED)
 
     def _is_import(self, frame: Any) -> bool:
         """Whether code runs because the call imports a module."""
@@ -260,11 +263,6 @@ class CallWatch:
             if _package(frame) in RUNTIMES or self._is_import(frame):  # eager calls do not make it again, either
                 return
             self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
-
-
-def _class_with(name: str, owner: Any) -> Any:
-    """The class that a method of an object comes from."""
-    return next((kind for kind in type(owner).__mro__ if name in vars(kind)), object)
 
 
 def _package(frame: Any) -> str:

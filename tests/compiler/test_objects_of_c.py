@@ -10,6 +10,7 @@ import queue
 import re
 import sqlite3
 import threading
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -142,15 +143,17 @@ def test_print_that_is_called_by_c(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_only_read_or_given_back_is_recorded() -> None:
     lock, pattern, text = threading.RLock(), re.compile("a+"), io.StringIO
+    held = OrderedDict(a=1), defaultdict(int, b=2), Counter("c")
 
     def call(x: Any) -> Any:
         made = text()
         made.write("b")
+        made.write("".join(key for each in held for key, _ in each.items()))
         with lock:
             return x * len(pattern.sub("", "caab" + made.getvalue()))
 
     compiled = ox.compile(call, fullgraph=True)
-    assert [compiled(ONE).item() for _ in range(3)] == [3, 3, 3]
+    assert [compiled(ONE).item() for _ in range(3)] == [5, 5, 5]
 
 
 def test_a_call_that_names_print_and_does_not_call_it() -> None:
