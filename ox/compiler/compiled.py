@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 from ox.amp.autocasting import STATE
+from ox.call_site import users_place
 from ox.compiler.capture import Reason
 from ox.compiler.dynamic import Sizes, changed_part, sizes_left_out
 from ox.compiler.engines import engine_of
@@ -33,7 +34,11 @@ from ox.tensors.tensor import Tensor
 LOG = logging.getLogger("ox.compile")
 RECOMPILE_LIMIT = 8  # recordings of one function, unless it asks for another number; PyTorch's
 MOST_PLANS = 32  # kinds of calls whose recordings are kept: those that were called last
+MOST_REASONS = 64  # that are counted one by one
+WORTH = 100  # runs that make up for what a recording costs
 NEW_SIZE = "a size is new, and recorded when it comes again"
+TOO_MANY = f"more kinds of calls come again than the {MOST_PLANS} whose recordings are kept"
+OTHERS = "other reasons"
 CAUGHT = "an error for the values of tensors, which the code may catch"
 _recording = RLock()
 _PLAIN_STATE = STATE.get()
@@ -43,7 +48,7 @@ ALL: WeakSet[Compiled] = WeakSet()  # for `ox.compiler.reset`
 class Eager:
     """A kind of call that stays eager, and why."""
 
-    used = 0
+    used = runs = 0
 
     def __init__(self, reason: Reason) -> None:
         self.reason, self.tries, self.changes = reason, 1, CHANGES.count
@@ -106,8 +111,10 @@ class Compiled:
         self.parts = None if part or repeatable else Parts(partial(_part, self.chosen), root)
         self._level = logging.INFO if part else logging.WARNING
         self._warned = part
+        self._limit = ""  # why calls of new kinds stay eager, once the limit is reached
+        self._wasted = 0  # recordings that others took the place of before they were of use
         self._instance: Any = None  # whose method it is
-        self._objects: list[Any] = []  # in keys by their id, which stays their own
+        self._objects: dict[Any, list[Any]] = {}  # by the key that has their id, which stays their own
         update_wrapper(self, function, updated=())
         self._own_attributes = frozenset(vars(self))  # what else there is, is the user's
         ALL.add(self)
@@ -174,6 +181,8 @@ class Compiled:
             if found is SHARED:
                 return self._run_eagerly(found, args, kwargs)
             reason = reason or found
+        if known is None and self._wasted >= MOST_PLANS:
+            return self._run_eagerly(TOO_MANY, args, kwargs, parts=self._parts_of_eager())
         return self._record(key, args, kwargs, tensors, objects, reason)
 
     # -- recording ---------------------------------------------------------------------------------------------
@@ -186,16 +195,17 @@ class Compiled:
             kind = sizes_left_out(key, tensors, self.dynamic)
             sizes = self.sizes.get(kind) or Sizes()
             counts = len(self.plans.get(key, ())) >= sizes.most  # not, where another size has as many recordings
-            recorded = any(isinstance(each, Plan) for held in self.plans.values() for each in held)
-            parts = None if recorded else self.parts
+            parts = self._parts_of_eager()
             if counts and self.recordings >= self.limit:
-                return self._run_eagerly(self._limit(reason or self._changed(key, kind)), args, kwargs, parts=parts)
+                if not self._limit:
+                    self._reach_limit(reason or self._changed(key, kind))
+                return self._run_eagerly(self._limit, args, kwargs, parts=parts)
             self.sizes[kind] = sizes
             if not (self.fullgraph or self.repeatable) and sizes.waits(key, key in self.plans):
                 return self._run_eagerly(NEW_SIZE, args, kwargs, said=True, parts=parts)
             known = self.plans.setdefault(key, [])
             self._make_room(key)
-            self._objects += objects
+            self._objects[key] = objects
             again = next((each for each in known if isinstance(each, Eager)), None)
             if again is not None:
                 reason = f"before, it stayed eager: {again.reason}"
@@ -250,37 +260,57 @@ class Compiled:
             again.reason = Reason(text)
             if self.fullgraph:
                 raise CompileError(text)
-        self.eager[text] = self.eager.get(text, 0) + 1
-        LOG.log(self._level, "%s: stays eager: %s", self.name, text)
+        self._count_eager(text)
 
     def _changed(self, key: Any, kind: Any) -> str:
         """What differs from the signature that was recorded last; sizes that may change come last."""
         last_key, last_kind = self.last
         return changed_part(last_key, key) if last_kind == kind else changed_part(last_kind, kind)
 
-    def _limit(self, what: str) -> str:
+    def _parts_of_eager(self) -> Parts | None:
+        """What compiles modules inside a call of a new kind; nothing where calls of other kinds run as graphs."""
+        recorded = any(isinstance(each, Plan) for held in self.plans.values() for each in held)
+        return None if recorded else self.parts
+
+    def _reach_limit(self, what: str) -> None:
+        times = f"{self.limit} time{'s' * (self.limit > 1)}"
+        self._limit = f"it was recorded {times}: {what}"
+        self._warn(
+            f"was recorded {times}; calls of new kinds stay eager from now on. What changed last: {what}. "
+            "ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a "
+            "size that changes; a number that changes can be a tensor"
+        )
+
+    def _warn(self, text: str) -> None:
+        """Say once, at the user's line, that calls of new kinds stay eager."""
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"{self.name} was recorded {self.limit} time{'s' * (self.limit > 1)}; "
-                f"calls of new kinds stay eager from now on. What changed last: {what}. "
-                "ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a "
-                "size that changes; a number that changes can be a tensor",
-                UserWarning,
-                stacklevel=4,
-            )
-        return f"it was recorded {self.limit} time{'s' * (self.limit > 1)}: {what}"
+            file, line = users_place() or (__file__, 0)
+            warnings.warn_explicit(f"{self.name} {text}", UserWarning, file, line)
 
     def _make_room(self, key: Any) -> None:
         """Forget the signatures that were not called for the longest time, save for this one."""
         while len(self.plans) > MOST_PLANS:
             others = [each for each in self.plans if each != key]
-            del self.plans[min(others, key=lambda each: max((plan.used for plan in self.plans[each]), default=0))]
+            oldest = min(others, key=lambda each: max((plan.used for plan in self.plans[each]), default=0))
+            gone = self.plans.pop(oldest)
+            self._objects.pop(oldest, None)
+            if not (self.fullgraph or self.repeatable):  # these may not stay eager
+                self._wasted += sum(plan.runs < WORTH for plan in gone)
+        if self._wasted >= MOST_PLANS:
+            self._warn(f"is called in too many ways: {TOO_MANY}. Others stay eager from now on")
+
+    def _count_eager(self, reason: str, said: bool = False) -> None:
+        """One more call stays eager, for a reason that is said once."""
+        if reason not in self.eager:
+            if len(self.eager) >= MOST_REASONS:
+                reason, said = OTHERS, True
+            if not said:
+                LOG.log(self._level, "%s: stays eager: %s", self.name, reason)
+        self.eager[reason] = self.eager.get(reason, 0) + 1
 
     def _run_eagerly(self, reason: str, args: Any, kwargs: Any, said: bool = False, parts: Parts | None = None) -> Any:
-        if reason not in self.eager and not said:
-            LOG.log(self._level, "%s: stays eager: %s", self.name, reason)
-        self.eager[reason] = self.eager.get(reason, 0) + 1
+        self._count_eager(reason, said)
         if self.fullgraph:
             raise CompileError(reason, expected="one graph (fullgraph=True)")
         if parts is None:
@@ -299,7 +329,8 @@ class Compiled:
         self.tries = 0
         self.history, self.recordings, self._warned = [], 0, self._level == logging.INFO
         self.sizes, self.last = {}, None
-        self.eager, self._objects = {}, []
+        self.eager, self._objects = {}, {}
+        self._limit, self._wasted = "", 0
         if self.parts is not None:
             self.parts.forget()
 

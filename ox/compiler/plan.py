@@ -51,6 +51,7 @@ class Plan:
     def __init__(self, trace: Trace, engine: Engine, reason: str, budget: float = 1.0) -> None:
         self.trace, self.reason, self.engine = trace, reason, _for_device(trace, engine)
         self.used = next(_calls)  # the number of its last call, among those of all
+        self.runs = 0
         self.layout = split(trace, budget)
         self.forward = self.engine.build(self.layout.task)
         self.backward = None if self.layout.backward is None else self.engine.build(self.layout.backward)
@@ -175,6 +176,7 @@ class Plan:
         """Run it on these arguments, after `broken` gave None."""
         trace, layout = self.trace, self.layout
         self.used = next(_calls)
+        self.runs += 1
         with self._lock:
             arrays = [t.array for t in tensors]
             arrays.extend(self._arrays)

@@ -7,7 +7,7 @@ from beside_eager import reasons, recordings
 
 import ox
 from ox import nn
-from ox.compiler.compiled import NEW_SIZE
+from ox.compiler.compiled import NEW_SIZE, TOO_MANY
 
 
 def test_the_limit_names_what_changes() -> None:
@@ -109,3 +109,50 @@ def test_only_declared_sizes_have_no_limit() -> None:
                 ox.compiler.mark_dynamic(x, -2)
                 assert compiled(x).tolist() == [[1] * n] * rows
     assert len(recordings(compiled)) == 16
+
+
+def test_more_sizes_that_come_again_than_are_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To record one after the other for ever is slower than eager code."""
+    monkeypatch.setattr("ox.compiler.compiled.MOST_PLANS", 4)
+    for function, recorded in ((lambda x: x + 1, 8), (lambda x: x + x.sum().item() * 0 + 1, 0)):
+        caplog.clear()
+        compiled = ox.compile(function)
+        with pytest.warns(UserWarning, match=r"too many ways.*Others stay eager") as warned:
+            for n in [*range(1, 9)] * 10:
+                assert compiled(ox.zeros(n)).tolist() == [1] * n
+        assert len(warned) == 1 and warned[0].filename == __file__
+        assert len(compiled.history) == 8 and len(recordings(compiled)) == min(recorded, 4)
+        assert f"calls: {TOO_MANY}" in str(compiled.explain())
+        assert [TOO_MANY in record.getMessage() for record in caplog.records].count(True) == 1
+        compiled.reset()
+        compiled(ox.zeros(9))
+        assert len(recordings(compiled)) == min(recorded, 1)
+
+
+def test_recordings_that_were_of_use_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ox.compiler.compiled.MOST_PLANS", 2)
+    monkeypatch.setattr("ox.compiler.compiled.WORTH", 3)
+    compiled = ox.compile(lambda x: x + 1)
+    for n in range(1, 12):
+        for _ in range(6):
+            compiled(ox.zeros(n))
+    assert len(compiled.history) == 11 and reasons(compiled) == NEW_SIZE
+
+
+def test_the_limit_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = ox.compile(lambda x, factor: x * factor)
+    with pytest.warns(UserWarning, match=r"argument 1 is 0.111.* after 0.125") as warned:
+        for n in range(1, 100):
+            compiled(ox.ones(2), 1 / n)
+    assert len(warned) == 1 and warned[0].filename == __file__
+    assert len(caplog.records) == 1 and len(compiled.eager) == 1
+    assert str(compiled.explain()).count("eager, 91 calls: it was recorded 8 times: argument 1 is 0.111") == 1
+
+
+def test_reasons_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = ox.compile(lambda x, other: x)
+    for n in range(100):
+        compiled(ox.ones(2), type(f"Rows{n}", (list,), {})())
+    assert len(compiled.eager) == 65 and compiled.eager["other reasons"] == 36 and len(caplog.records) == 64
