@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections import deque
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -132,6 +133,22 @@ def has(value: Any, name: str) -> bool:
 def count(held: Any, _: Any) -> int:
     """How many entries something has; with `partial`, the getter of a Place."""
     return len(held)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether an object holds nothing yet, as when its `__init__` begins."""
+    if getattr(value, "__dict__", None) or isinstance(value, (Module, dict, list, set, tuple, deque)):
+        return False
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            try:
+                object.__getattribute__(value, name)
+            except AttributeError:
+                continue
+            if name not in ("__dict__", "__weakref__"):
+                return False
+    return True
 
 
 def getter(owner: Any) -> Callable[[Any], Any]:

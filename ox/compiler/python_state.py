@@ -40,6 +40,7 @@ from ox.compiler.place import (
     has,
     hooks_of,
     is_defined_by_the_call,
+    is_empty,
     is_own_code,
     is_users_module,
     noted,
@@ -83,6 +84,7 @@ class PythonState:
         self._reached: set[int] = set()
         self._names: set[str] = set()
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
+        self._made: set[int] = set()  # ids of objects that the call makes, which are no state of anybody's
 
     # -- the walk ----------------------------------------------------------------------------------------------
 
@@ -141,7 +143,8 @@ class PythonState:
                 else:
                     self.unknown[id(value)] = f"{path} is an array of NumPy of {value.nbytes:,} bytes"
             elif isinstance(value, (np.random.Generator, np.random.RandomState, python_random.Random)):
-                self._visit_random(value, place)
+                now = random_state(value)
+                self.add(Place(lambda _: random_state(value), None, f"the state of {path}", place[3], False, now))
                 return
             elif hasattr(type(value), "__next__"):
                 self.iterators.append(Place(*place, value))
@@ -213,13 +216,15 @@ class PythonState:
         first = code.co_varnames[0] if code.co_argcount else ""
         if first == "cls" and isinstance(frame.f_locals.get("cls"), type):
             self._visit_class(frame.f_locals["cls"], 0)
-        if first == "self":
-            value = frame.f_locals.get("self")
-            if library and not isinstance(value, Module):
-                return
-            if not isinstance(value, (TensorBase, *SIMPLE)):
-                with self._passing():
-                    self.visit(value, None)
+        value = frame.f_locals.get("self") if first == "self" else None
+        if isinstance(value, (TensorBase, *SIMPLE)) or (library and not isinstance(value, Module)):
+            return
+        if code.co_name == "__init__" and id(value) not in self._seen and is_empty(value):
+            self._made.add(id(value))
+            self._visit_class(type(value), 0)
+        if id(value) not in self._made:
+            with self._passing():
+                self.visit(value, None)
 
     def visit_closure(self, function: FunctionType, depth: int = 0) -> None:
         """The code of a function, its free variables, the defaults of its arguments, and its attributes."""
@@ -348,9 +353,6 @@ class PythonState:
             elif name not in ("_hooks", "_non_persistent_buffers_set"):
                 self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, True), depth + 1)
 
-    def _visit_random(self, value: Any, place: Any) -> None:
-        self.add(Place(lambda _: random_state(value), None, f"the state of {place[2]}", place[3], False,
-                                 random_state(value)))  # fmt: skip
 
     # -- what became of it -------------------------------------------------------------------------------------
 

@@ -126,13 +126,19 @@ def take_apart(result: Any, leaves: list[Any], outlives: Callable[[Any], bool]) 
         if kind is dict:
             return lambda made: {key: part(made) for key, part in held.items()}
         return lambda made: kind({key: part(made) for key, part in held.items()})
-    if dataclasses.is_dataclass(result) and not isinstance(result, (type, dict)):
-        fields = {
-            f.name: take_apart(getattr(result, f.name), leaves, outlives) for f in dataclasses.fields(result) if f.init
-        }
-        if len(fields) == len(dataclasses.fields(result)):
-            return lambda made: kind(**{name: part(made) for name, part in fields.items()})
+    if dataclasses.is_dataclass(result) and kind.__new__ is object.__new__:
+        names = [field.name for field in dataclasses.fields(result) if hasattr(result, field.name)]
+        if getattr(result, "__dict__", {}).keys() <= set(names):
+            fields = [(name, take_apart(getattr(result, name), leaves, outlives)) for name in names]
+            return lambda made: _filled(object.__new__(kind), [(name, part(made)) for name, part in fields])
     raise Unusual(f"an object of the class {kind.__name__}")
+
+
+def _filled(new: Any, fields: list[tuple[str, Any]]) -> Any:
+    """A dataclass with these fields. Its own `__init__` and `__post_init__` have been at them already."""
+    for name, value in fields:
+        object.__setattr__(new, name, value)  # it may be frozen
+    return new
 
 
 def setting_signature(group: Any) -> tuple[Any, ...]:
