@@ -114,7 +114,7 @@ class Compiled:
         self._limit = ""  # why calls of new kinds stay eager, once the limit is reached
         self._wasted = 0  # recordings that others took the place of before they were of use
         self._instance: Any = None  # whose method it is
-        self._objects: dict[Any, list[Any]] = {}  # by the key that has their id, which stays their own
+        self._objects: dict[Any, Any] = {}  # by the key that has their id, which stays their own; and the kind of call
         update_wrapper(self, function, updated=())
         self._own_attributes = frozenset(vars(self))  # what else there is, is the user's
         ALL.add(self)
@@ -205,7 +205,7 @@ class Compiled:
                 return self._run_eagerly(NEW_SIZE, args, kwargs, said=True, parts=parts)
             known = self.plans.setdefault(key, [])
             self._make_room(key)
-            self._objects[key] = objects
+            self._objects[key] = kind, objects
             again = next((each for each in known if isinstance(each, Eager)), None)
             if again is not None:
                 reason = f"before, it stayed eager: {again.reason}"
@@ -280,6 +280,10 @@ class Compiled:
             "ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a "
             "size that changes; a number that changes can be a tensor"
         )
+        for key, (kind, objects) in [*self._objects.items()]:  # what was an argument of one call alone is not kept
+            if any(not isinstance(each, Module) for each in objects) and not any(plan.runs for plan in self.plans[key]):
+                del self.plans[key], self._objects[key]
+                self.sizes.pop(kind, None)  # another object may get the id
 
     def _warn(self, text: str) -> None:
         """Say once, at the user's line, that calls of new kinds stay eager."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
+from ox.compiler.signature import by_value
 from ox.tensors.tensor import Tensor
 
 
@@ -96,9 +98,15 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
         if len(one) == 2 and isinstance(one[0], type) and one[0] is other[0]:
             if isinstance(one[1], tuple):
                 yield from _differences(one[1], other[1], path)
+            elif one[1] != other[1] and not by_value(one[0]):
+                yield f"{path} is another object ({one[0].__name__}), and objects are not compared by what they hold"
             elif one[1] != other[1]:
                 shown = [float.fromhex(v[1]) if v[0] is float else v[1] for v in (one, other)]
                 yield f"{path} is {shown[1]!r} after {shown[0]!r}"
+            return
+        if one and one[0] is MethodType and other[0] is MethodType:
+            if one != other:
+                yield f"{path} is another method, or that of another object"
             return
         for i, (a, b) in enumerate(zip(one, other, strict=True)):
             yield from _differences(a, b, f"{path}[{i}]" if path else f"argument {i}")

@@ -22,6 +22,11 @@ BY_VALUE = frozenset((type(None), bool, int, str, bytes, complex, np.dtype, type
 PLAIN_METHODS = ("__new__", "__init__", "__setitem__", "update")
 
 
+def by_value(kind: type) -> bool:
+    """Whether a signature has what a value of this class is, and not which object."""
+    return kind in BY_VALUE or kind is float or issubclass(kind, (enum.Enum, np.generic))
+
+
 class Unusual(Exception):
     """An argument or result that no recording can take; the text says what it is."""
 
@@ -62,7 +67,7 @@ def _unusual(value: Any, kind: type, tensors: list[Tensor], objects: list[Any]) 
         raise Unusual("an array of NumPy, whose values are not guarded: ox.as_tensor(array) outside")
     if hasattr(kind, "__next__"):
         raise Unusual("an iterator")
-    if isinstance(value, (enum.Enum, np.generic)):
+    if by_value(kind):
         return kind, value
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
@@ -109,7 +114,7 @@ def take_apart(result: Any, leaves: list[Any], outlives: Callable[[Any], bool]) 
         if place == len(leaves):
             leaves.append(result)
         return lambda made: made[place]
-    if kind in BY_VALUE or kind is float or isinstance(result, (enum.Enum, np.generic)):
+    if by_value(kind):
         return lambda made: result
     if outlives(result):
         return lambda made: result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -95,3 +96,41 @@ def test_a_recording_keeps_no_copy_of_the_parameters() -> None:
         finally:
             tracemalloc.stop()
     assert len(recordings(compiled)) == 1 and kept < 1_000_000
+
+
+class Batch:
+    def __init__(self, x: ox.Tensor) -> None:
+        self.x = x
+
+
+@pytest.mark.parametrize("kind", ["an object", "a function", "a method"])
+def test_objects_that_are_another_one_in_each_call_are_not_kept(kind: str) -> None:
+    def argument(n: int) -> Any:
+        batch = Batch(ox.ones(2) * n)
+        return {"an object": batch, "a function": lambda: batch.x, "a method": batch.x.clone}[kind]
+
+    compiled = ox.compile(lambda batch: (batch.x if isinstance(batch, Batch) else batch()) * 2)
+    seen = []
+    match = r"argument 0 is another (object \((Batch|function)\)|method, or that of another object)"
+    with pytest.warns(UserWarning, match=match):
+        for n in range(20):
+            given = argument(n)
+            seen.append(ref(given.__self__ if kind == "a method" else given))
+            assert compiled(given).tolist() == [2 * n] * 2
+    del given
+    gc.collect()
+    assert not any(each() is not None for each in seen)
+    assert not recordings(compiled) and "eager, 12 calls: it was recorded 8 times" in str(compiled.explain())
+
+
+def test_modules_and_objects_that_come_again_are_kept() -> None:
+    modules = [nn.Linear(2, 2) for _ in range(9)]
+    compiled = ox.compile(lambda module, x: module(x))
+    shared = Batch(ox.ones(1, 2))
+    held = ox.compile(lambda batch, n: batch.x * n)
+    with pytest.warns(UserWarning, match="recorded 8 times"):
+        for module in modules:
+            compiled(module, ox.ones(1, 2))
+        for n in (1, 1, 2, 3, 4, 5, 6, 7, 8, 9):
+            held(shared, n)
+    assert len(recordings(compiled)) == 8 and len(recordings(held)) == 1
