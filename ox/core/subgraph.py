@@ -53,12 +53,19 @@ class Control(Operator):
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
         given: list[Any] = [x if x is None or isinstance(x, list) else _as_input(x) for x in inputs]
         mode = MODE.get()
-        if mode.recording is None:
+        if mode.recording is None or mode.recording.over:
             return tuple(self.body(*given, **attributes))
         if any(isinstance(x, list) for x in given):
             raise RecordError(f"a sequence that goes through {self.name} cannot be recorded")
         followed = mode.grad and any(x is not None and x.node is not None for x in given)
-        given, attributes, wanted, grown, loose = self.close(mode.recording, given, attributes, followed)
+        try:
+            closed = self.close(mode.recording, given, attributes, followed)
+        except RecordError as error:
+            mode.recording.refuse(error)  # raises it, save where the call goes on without being recorded
+            return tuple(self.body(*given, **attributes))
+        if mode.recording.over:
+            return tuple(self.body(*given, **attributes))
+        given, attributes, wanted, grown, loose = closed
         arrays = [None if x is None else x.array for x in given]
         with switch_mode(recording=None, grad=False):
             made = tuple(map(operator.make_tensor, self.kernel(np, *arrays, **attributes)))

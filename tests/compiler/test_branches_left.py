@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_eager import recordings
 
 import ox
 
@@ -97,3 +98,33 @@ def test_the_recording_of_a_branch_goes_with_the_history() -> None:
     del result
     gc.collect()
     assert made and all(reference() is None for reference in made)
+
+
+def by_values(i: ox.Tensor, h: ox.Tensor) -> tuple[ox.Tensor, ox.Tensor]:
+    return i + 1, h * (2 if h.sum().item() < 7 else 3)
+
+
+def doubled(i: ox.Tensor, h: ox.Tensor) -> tuple[ox.Tensor, ox.Tensor]:
+    return i + 1, h * 2
+
+
+@pytest.mark.parametrize("body", [by_values, doubled])
+@pytest.mark.parametrize("before", [True, False], ids=["behind item()", "alone"])
+@pytest.mark.parametrize("branch", [True, False], ids=["cond", "while_loop"])
+def test_a_loop_or_branch_beside_what_cannot_be_recorded(body: Any, before: bool, branch: bool) -> None:
+    def function(x: ox.Tensor) -> ox.Tensor:
+        if before:
+            x.sum().item()
+        if branch:
+            y = ox.cond(x.sum() > 0, lambda x: body(ox.tensor(0), x)[1], lambda x: x, (x,))
+        else:
+            y = ox.while_loop(lambda i, h: i < 3, body, (ox.tensor(0), x))[1]
+        y.sum().backward()
+        return y.detach()
+
+    compiled = ox.compile(function)
+    for n in range(1, 4):
+        x, other = (ox.full((3,), n).float().requires_grad_() for _ in range(2))
+        assert compiled(x).tolist() == function(other).tolist()
+        assert x.grad is not None and other.grad is not None and x.grad.tolist() == other.grad.tolist()
+    assert not (recordings(compiled) and (before or body is by_values))
