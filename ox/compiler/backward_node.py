@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ox.autograd.backward_pass import grad
 from ox.compiler.second_order import replayed
 from ox.core.constants import zeros
-from ox.core.gradient import unpack_saved
+from ox.core.gradient import INPUT, OUTPUT, unpack_saved
 from ox.core.mode import MODE, switch_mode
 from ox.core.node import CustomNode
-from ox.core.operator import make_tensor
+from ox.core.operator import OPS, make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.watched import run
+from ox.errors import GradientError
 
 if TYPE_CHECKING:
     from ox.compiler.plan import Plan
@@ -65,8 +66,13 @@ class CompiledBackward(CustomNode):
         given = []
         for g, (shape, dtype) in zip(cotangents, self.forms, strict=True):
             given.append(_zeros(shape, dtype) if g is None else g.array)
-        given += [unpack_saved(self, pair).array for pair in self.saved]
         plan = self.plan
+        for number, pair in enumerate(self.saved, len(given)):
+            try:
+                given.append(unpack_saved(self, pair).array)
+            except GradientError:
+                unpack_saved(_needs(plan, number), pair)  # the same error, with the operator that eager code names
+                raise
         assert plan.backward is not None
         with plan._lock:
             found = run(plan.engine.name, plan.backward, given)
@@ -80,6 +86,14 @@ class CompiledBackward(CustomNode):
             for (k, _), results in zip(self.sources, reached, strict=True)
         ]
 
+    def released_error(self) -> GradientError:
+        return GradientError(
+            "backward ran a second time through a compiled call, whose saved tensors were already freed",
+            expected="one backward for all results of a call",
+            got="a second backward through the same call, perhaps from another of its results",
+            hint="(loss_a + loss_b).backward(), the first backward(retain_graph=True), or the forward again",
+        )
+
     def _differentiable(self, cotangents: tuple[Any, ...]) -> list[Any]:
         """The eager forward once more, from its recorded operators, and the gradients of that."""
         plan = self.plan
@@ -92,6 +106,22 @@ class CompiledBackward(CustomNode):
         with switch_mode(grad=True):
             found = grad([y for y, _ in pairs], xs, [g for _, g in pairs], create_graph=True, allow_unused=True)
         return list(found)
+
+
+def _needs(plan: Plan, number: int) -> Any:
+    """Like a node: what has in `op` the operator that needs this input of the backward for its gradient, the last one
+    of the forward, whose gradient comes first."""
+    assert plan.layout.backward is not None
+    value = plan.layout.backward.graph.inputs[number]
+    for node in reversed(plan.trace.graph.nodes[: plan.trace.forward]):
+        op = OPS[node.key]
+        saved = {kind_and_place for rule in op.rules for kind_and_place in rule.arguments}
+        last = len(op.schema.inputs) - 1  # of a variadic operator for all further ones
+        values = [(INPUT, min(i, last), v) for i, v in enumerate(node.inputs)]
+        values += [(OUTPUT, i, v) for i, v in enumerate(node.outputs)]
+        if any(v is value and (kind, i) in saved for kind, i, v in values):
+            return SimpleNamespace(op=op)
+    return SimpleNamespace(op=CompiledBackward.op)
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -11,7 +11,7 @@ from beside_eager import recordings
 import ox
 import ox.nn.functional as F
 from ox import nn
-from ox.errors import OxError
+from ox.errors import GradientError, OxError
 
 
 def backward(p: Any, x: Any) -> Any:
@@ -106,3 +106,32 @@ def test_a_step_that_fails_after_del_leaves_no_gradients() -> None:
     with pytest.raises(OxError, match="out of range"):
         step(x, good + 2)
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_one_backward_for_all_results() -> None:
+    """Eager code allows one for each, where they have no operator in common."""
+    heads = nn.ModuleList([nn.Linear(4, 3), nn.Linear(4, 3)])
+    compiled = ox.compile(lambda x: [head(x) for head in heads])
+    compiled(ox.ones(2, 4))
+    a, b = compiled(ox.ones(2, 4))
+    a.sum().backward()
+    with pytest.raises(GradientError, match=r"a second time through a compiled call[^$]*\(loss_a \+ loss_b\)"):
+        b.sum().backward()
+    a, b = compiled(ox.ones(2, 4))
+    a.sum().backward(retain_graph=True)
+    b.sum().backward()
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_an_error_for_a_write_in_place_names_the_operator(number: int) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Bilinear(4, 4, 2))
+    compiled = ox.compile(lambda x: net[2](y := net[:2](x), y))
+    errors = []
+    for call in (compiled.function, compiled, compiled):
+        y = call(ox.ones(2, 4, requires_grad=True)).sum()
+        with ox.no_grad():
+            net[number].weight.add_(1)
+        with pytest.raises(GradientError) as caught:
+            y.backward()
+        errors.append(caught.value.what)
+    assert errors[0] == errors[1] == errors[2] and recordings(compiled)
