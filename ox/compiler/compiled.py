@@ -211,6 +211,7 @@ class Compiled:
                 reason = f"before, it stayed eager: {again.reason}"
             elif not reason:
                 reason = "it was called first" if self.last is None else self._changed(key, kind)
+            changes = CHANGES.count  # a hook of a lazy module is gone behind its first call
             with switch_mode(observer=None):  # a passive one, of a profiler
                 how = self.fullgraph, self.repeatable, not self.history
                 result, trace = record(self.function, args, kwargs, tensors, objects, *how)
@@ -239,10 +240,10 @@ class Compiled:
                     if self.fullgraph:
                         raise CompileError(trace.text, where=trace.where) from error
             self.tries += 1
-            self._note_eager(known, again, trace)
+            self._note_eager(known, again, trace, changes)
             return result
 
-    def _note_eager(self, known: list[Plan | Eager], again: Eager | None, reason: Reason) -> None:
+    def _note_eager(self, known: list[Plan | Eager], again: Eager | None, reason: Reason, changes: int) -> None:
         """The call was not recorded; the next one is tried again if Python state may have been created in this one."""
         if reason.again and again is None:
             known.append(Eager(reason))
@@ -252,7 +253,7 @@ class Compiled:
         if again is None:
             again = Eager(reason)
             known.append(again)
-        again.tries, again.changes, again.reason = again.tries + 1, CHANGES.count, reason
+        again.tries, again.changes, again.reason = again.tries + 1, changes, reason
         text = str(reason)
         if reason.again:
             again.tries = 3

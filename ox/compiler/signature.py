@@ -131,7 +131,7 @@ def take_apart(result: Any, leaves: list[Any], outlives: Callable[[Any], bool]) 
         if kind is dict:
             return lambda made: {key: part(made) for key, part in held.items()}
         return lambda made: kind({key: part(made) for key, part in held.items()})
-    if dataclasses.is_dataclass(result) and kind.__new__ is object.__new__:
+    if dataclasses.is_dataclass(result) and operator.is_(kind.__new__, object.__new__):
         names = [field.name for field in dataclasses.fields(result) if hasattr(result, field.name)]
         if getattr(result, "__dict__", {}).keys() <= set(names):
             fields = [(name, take_apart(getattr(result, name), leaves, outlives)) for name in names]

@@ -362,3 +362,13 @@ def test_reasons_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage().split("recorded because ")[1] for record in caplog.records] == [
         "it was called first", "dimension 0 of argument 0 is 3 after 2",
     ]  # fmt: skip
+
+
+def test_a_lazy_module_is_recorded_once_its_hooks_are_gone() -> None:
+    net = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(3))
+    compiled = ox.compile(net)
+    for _ in range(3):
+        x = ox.randn(2, 5)
+        assert ox.allclose(compiled(x), net(x), atol=1e-6)
+    assert len(recordings(compiled)) == 1 and len(compiled.explain().lines) > 4
+    assert sum(compiled._compiled.eager.values()) == 1
