@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ox.dtypes import float64, int8, int16, uint8, uint16, uint32, uint64
+from ox.dtypes import float64, int8, int16, int64, uint8, uint16, uint32, uint64
 from ox.errors import DeviceError
 from ox.graph.ir import Graph, Node
 
@@ -86,6 +86,15 @@ def _no_axes(node: Node, graph: Graph) -> str:
     return "over no axes" if node.attributes.get("noop_with_empty_axes") and without else ""
 
 
+def _wide(node: Node, graph: Graph) -> str:
+    """Sums and single products stay within 32 bits for counters and sizes, which nearly every graph has."""
+    return "in int64, which it computes in 32 bits" if node.outputs[0].dtype == int64 else ""
+
+
+def _reduced_product(node: Node, graph: Graph) -> str:
+    return _no_axes(node, graph) or _wide(node, graph)
+
+
 def _peepholes(node: Node, graph: Graph) -> str:
     return "with peepholes" if len(node.inputs) > 7 and node.inputs[7] is not None else ""
 
@@ -110,6 +119,8 @@ ONNXRUNTIME: dict[str, Defect] = {
 OPENVINO: dict[str, Defect] = {
     **dict.fromkeys(("Attention", "DFT", "NonMaxSuppression", "STFT"), always),
     **dict.fromkeys((f"Reduce{kind}" for kind in REDUCTIONS), _no_axes),
+    **dict.fromkeys(("Pow", "BitShift", "CumProd"), _wide),
+    "ReduceProd": _reduced_product,
     "Resize": _resize,
     "LRN": _even_size,
     "RoiAlign": _half_pixel_boxes,

@@ -112,6 +112,14 @@ def test_large_integers_are_refused() -> None:
         run([np.array([1 << 40, 0])])
 
 
+@pytest.mark.parametrize("function", [lambda x: x.prod(), lambda x: x.cumprod(0)[-1], lambda x: (x**3)[0]])
+def test_products_that_leave_32_bits_are_eager(function: Callable[[Any], Any]) -> None:
+    compiled, x = ox.compile(function, backend="openvino"), ox.tensor([100_000, 40_000])
+    for _ in range(2):
+        assert compiled(x).item() == function(x).item() > 1 << 31
+    assert "in int64, which it computes in 32 bits" in str(compiled.explain())
+
+
 def test_without_openvino_the_error_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
