@@ -223,7 +223,7 @@ class Compiled:
                 try:
                     plan = Plan(trace, self.engine, reason, self.budget)
                     known[:] = [plan, *[each for each in known if each is not again]]
-                    LOG.info("%s: recorded because %s", self.name, reason)
+                    LOG.info("ox.compile: %s is recorded because %s", self.name, reason)
                     if self.repeatable:
                         trace.restore()
                     trace.release()
@@ -248,7 +248,7 @@ class Compiled:
         if reason.again and again is None:
             known.append(Eager(reason))
             known[-1].changes = -1  # type: ignore[union-attr]
-            LOG.info("%s: recorded again at the next call, for %s", self.name, reason)
+            LOG.info("ox.compile: %s is recorded again at the next call, for %s", self.name, reason)
             return
         if again is None:
             again = Eager(reason)
@@ -311,7 +311,7 @@ class Compiled:
             if len(self.eager) >= MOST_REASONS:
                 reason, said = OTHERS, True
             if not said:
-                LOG.log(self._level, "%s: stays eager: %s", self.name, reason)
+                LOG.log(self._level, "ox.compile: %s stays eager: %s", self.name, reason)
         self.eager[reason] = self.eager.get(reason, 0) + 1
 
     def _run_eagerly(self, reason: str, args: Any, kwargs: Any, said: bool = False, parts: Parts | None = None) -> Any:

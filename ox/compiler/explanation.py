@@ -32,7 +32,8 @@ class Explanation:
     ) -> None:
         self.name = name
         self.drawings: list[Drawing] = []
-        self.lines = [f"{name}: recorded {len(history) - tries} times"]
+        recorded = len(history) - tries
+        self.lines = [f"{name}: recorded {recorded} time{'s' * (recorded != 1)}"]
         if tries:
             self.lines.append(f"tried, and not recorded: {_calls(tries)}")
         for number, (kind, plan) in enumerate(_recorded(plans), 1):

@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.device import device
+from ox.core.size import Size
 from ox.core.tensor import TensorBase
 from ox.nn.parameter import Buffer, Parameter
 from ox.tensors.tensor import Tensor
 
 PLAIN = frozenset((Tensor, Parameter, Buffer))
-BY_VALUE = frozenset((type(None), bool, int, str, bytes, complex, np.dtype, type, slice, range))
+BY_VALUE = frozenset((type(None), bool, int, str, bytes, complex, np.dtype, type, slice, range, device, Size))
 PLAIN_METHODS = ("__new__", "__init__", "__setitem__", "update")
 
 
 def by_value(kind: type) -> bool:
     """Whether a signature has what a value of this class is, and not which object."""
-    return kind in BY_VALUE or kind is float or issubclass(kind, (enum.Enum, np.generic))
+    return kind in BY_VALUE or kind is float or issubclass(kind, (enum.Enum, np.generic, np.dtype))
 
 
 class Unusual(Exception):

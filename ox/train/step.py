@@ -30,7 +30,9 @@ class Step:
         self._training_loss = trainer.update.compiled(_loss)
         if trainer.options.compile and (trainer.recipe.updates or trainer.update.closure):
             what = "the recipe's own step()" if trainer.recipe.updates else "a step with a closure"
-            logging.getLogger("ox.compile").warning("%s calls backward and the optimizer itself, and stays eager", what)
+            logging.getLogger("ox.compile").warning(
+                "ox.compile: %s calls backward and the optimizer itself, and stays eager", what
+            )
 
     def __call__(self, batches: list[Batch], running: Result) -> float:
         """Runs one step and adds its batches to `running`. Returns the mean loss over all samples."""

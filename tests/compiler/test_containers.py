@@ -88,3 +88,14 @@ def test_an_argument_that_comes_to_hold_itself() -> None:
         held: list[Any] = []
         assert compiled(ONE, held).item() == 2.0 and held[0] is held
     assert "an argument is changed by the call" in reasons(compiled)
+
+
+@pytest.mark.parametrize("what", ["dtype", "shape", "device"])
+def test_what_describes_a_tensor_is_a_result_and_an_argument(what: str) -> None:
+    compiled = ox.compile(lambda x, given: (x * 2, getattr(x.bfloat16(), what), given))
+    for _ in range(3):
+        x = ox.ones(2)
+        y, found, given = compiled(x, getattr(x, what))
+        assert y.tolist() == [2, 2] and found == getattr(x.bfloat16(), what) and given == getattr(x, what)
+        assert type(given) is type(getattr(x, what))
+    assert len(recordings(compiled)) == 1

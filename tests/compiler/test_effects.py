@@ -116,7 +116,7 @@ def test_what_was_only_tried_is_not_counted_as_recorded(tmp_path: Path) -> None:
     lines = ox.compiler.explain(compiled).lines
     assert lines[0].endswith("recorded 0 times") and lines[1] == "tried, and not recorded: 1 call"
     compiled(ox.ones(2, 2))
-    assert ox.compiler.explain(compiled).lines[0].endswith("recorded 1 times")
+    assert ox.compiler.explain(compiled).lines[0].endswith("recorded 1 time")
     compiled.reset()
     assert len(ox.compiler.explain(compiled).lines) == 1
 

@@ -438,7 +438,7 @@ def test_explain_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ox.compile"):
         for _ in range(5):
             compiled(ox.randn(4, 6)).sum().backward()
-    assert [each.message.partition(": print")[0] for each in caplog.records] == ["Sequential: stays eager"]
+    assert [each.message.partition(": print")[0] for each in caplog.records] == ["ox.compile: Sequential stays eager"]
     text = str(compiled.explain())
     assert "eager, 5 calls: print() is called (test_islands.py" in text and 'print("called")' in text
     assert "    inside, Sequential.0 (Sequential) runs compiled for float32 [4, 6]: 3 operators, backward: " in text

@@ -304,7 +304,7 @@ def test_explain_of_what_is_compiled() -> None:
     function = ox.compile(lambda x: x * 2)
     for made in (in_place, around, function):
         made(x)
-        assert "recorded 1 times" in str(compiler.explain(made))
+        assert "recorded 1 time" in str(compiler.explain(made))
     in_place.compile(disable=True)
     for other in (Net(), in_place, len):
         with pytest.raises(ArgumentError, match="not compiled"):

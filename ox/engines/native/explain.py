@@ -26,9 +26,9 @@ def explain(work: list[Work], schedule: Schedule, unfused: str | None) -> list[s
         lines.append("by themselves: " + ", ".join(f"{key} {count}" for key, count in sorted(counts.items())))
     recorded = sum(isinstance(step, RecordedStep) for step in schedule.steps)
     lines.append(f"{recorded} calls of compiled kernels are recorded; {len(schedule.steps)} steps in all")
-    lines.append(
-        f"memory inside a call: {schedule.planned:,} bytes planned, {schedule.unplanned:,} if each value had its own"
-    )
+    saved = schedule.unplanned > schedule.planned  # small values are rounded up to whole lines of the cache
+    without = f", {schedule.unplanned:,} if each value had its own" if saved else ""
+    lines.append(f"memory inside a call: {schedule.planned:,} bytes{without}")
     return lines
 
 
