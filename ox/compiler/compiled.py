@@ -270,7 +270,7 @@ class Compiled:
 
     def _parts_of_eager(self) -> Parts | None:
         """What compiles modules inside a call of a new kind; nothing where calls of other kinds run as graphs."""
-        recorded = any(isinstance(each, Plan) for held in self.plans.values() for each in held)
+        recorded = any(isinstance(each, Plan) for held in [*self.plans.values()] for each in held)
         return None if recorded else self.parts
 
     def _reach_limit(self, what: str) -> None:

@@ -28,7 +28,7 @@ def explain(work: list[Work], schedule: Schedule, unfused: str | None) -> list[s
     lines.append(f"{recorded} calls of compiled kernels are recorded; {len(schedule.steps)} steps in all")
     saved = schedule.unplanned > schedule.planned  # small values are rounded up to whole lines of the cache
     without = f", {schedule.unplanned:,} if each value had its own" if saved else ""
-    lines.append(f"memory inside a call: {schedule.planned:,} bytes{without}")
+    lines.append(f"memory inside a call: {schedule.planned:,} bytes planned{without}")
     return lines
 
 

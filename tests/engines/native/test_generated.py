@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,8 @@ def test_what_explain_says(library: Any) -> None:
     assert any("self.optimizer.step()" in line for line in lines)
     assert any(line.startswith("by themselves: ") and "ox.Linear 3" in line for line in lines)
     assert "bytes planned" in lines[-1]
+    small = Native().build(task_of(lambda a: (a.T @ a).exp() @ a.T, {"a": ox.ones(1, 2)})).explain()
+    assert re.search(r"memory inside a call: [\d,]+ bytes planned$", small[-1])  # they are rounded up: nothing is saved
 
 
 def test_text_compiles_for_gpus() -> None:
