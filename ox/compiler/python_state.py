@@ -353,7 +353,6 @@ class PythonState:
             elif name not in ("_hooks", "_non_persistent_buffers_set"):
                 self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, True), depth + 1)
 
-
     # -- what became of it -------------------------------------------------------------------------------------
 
     def knows(self, value: Any) -> bool:

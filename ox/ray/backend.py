@@ -14,7 +14,7 @@ import ray
 from ray.train.backend import Backend, BackendConfig
 
 from ox.devices import machine
-from ox.distributed import store
+from ox.distributed import frames
 
 OTHER_LAUNCHERS = ("PMI_", "PMIX_", "OMPI_", "TORCHELASTIC_")  # Ray itself may have been started by one of them
 
@@ -59,7 +59,7 @@ class OxBackend(Backend):  # type: ignore[misc]
             "MASTER_ADDR": host,
             "MASTER_PORT": str(worker_group.execute_single(0, _free_port)),
             "WORLD_SIZE": str(len(addresses)),
-            store.TOKEN: secrets.token_hex(16),
+            frames.TOKEN: secrets.token_hex(16),
         }
         calls = []
         for rank, worker in enumerate(worker_group.get_workers()):
