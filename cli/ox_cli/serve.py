@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from ox_cli.early_stop import early_stop
-from ox_cli.errors import UsageError
 
 
 def serve(
@@ -177,13 +176,19 @@ def serve(
             port = 8000 if port is None and uds is None else port
             run(models, port=port, grpc=grpc, grpc_port=grpc_port, workers=workers, **own, **shared)
         else:
-            raise UsageError("there is no such engine", expected="own or ray", got=engine)
+            raise _usage_error("there is no such engine", expected="own or ray", got=engine)
+
+
+def _usage_error(what: str, **more: Any) -> Exception:
+    from ox_cli.errors import UsageError  # which imports NumPy: a signal before that is a stop, too
+
+    return UsageError(what, **more)
 
 
 def _refuse(engine: str, options: dict[str, Any]) -> None:
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if given:
-        raise UsageError(f"{engine} does not take {', '.join(given)}")
+        raise _usage_error(f"{engine} does not take {', '.join(given)}")
 
 
 def _serve_on_ray(
@@ -195,7 +200,7 @@ def _serve_on_ray(
     low, colon, high = (replicas or "1").partition(":")
     numbers = [int(part) if part.isascii() and part.isdigit() else 0 for part in (low, *([high] if colon else []))]
     if not 1 <= numbers[0] <= numbers[-1]:
-        raise UsageError("--replicas is a number or a range", expected="4, or 1:8", got=str(replicas))
+        raise _usage_error("--replicas is a number or a range", expected="4, or 1:8", got=str(replicas))
     run(
         models,
         address or "local",

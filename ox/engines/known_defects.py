@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ox.dtypes import float64, int8, int16, int64, uint8, uint16, uint32, uint64
+from ox.dtypes import PACKED, float64, int8, int16, int64, uint8, uint16, uint32, uint64
 from ox.errors import DeviceError
 from ox.graph.ir import Graph, Node
 
@@ -32,6 +32,12 @@ def refuse(graph: Graph, runtime: str, defects: Mapping[str, Defect], general: D
                 raise DeviceError(
                     f"{runtime} does not compute {node.key} right {reason}", where=node.place, hint="another engine"
                 )
+
+
+def packed(node: Node, graph: Graph) -> str:
+    """Of types of which several numbers share a byte, which an engine hands over a byte each."""
+    narrow = [v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype in PACKED]
+    return f"in {narrow[0]}, of which several numbers share a byte" if narrow else ""
 
 
 def always(node: Node, graph: Graph) -> str:

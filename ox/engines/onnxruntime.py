@@ -12,7 +12,7 @@ from ox.devices import node_session
 from ox.devices.machine import threads
 from ox.dtypes import float64, onnx_type
 from ox.engines.engine import Array, Task
-from ox.engines.known_defects import ONNXRUNTIME, refuse
+from ox.engines.known_defects import ONNXRUNTIME, packed, refuse
 from ox.engines.onnx_task import OnnxTask, bits
 from ox.errors import DeviceError
 
@@ -43,7 +43,7 @@ class Session:
 
     def __init__(self, task: OnnxTask) -> None:
         runtime = node_session.runtime()
-        refuse(task.graph, "ONNX Runtime", ONNXRUNTIME)
+        refuse(task.graph, "ONNX Runtime", ONNXRUNTIME, packed)
         self.task, self._version = task, runtime.module.__version__
         self._session = self._make(runtime)
         self._binding = self._session.io_binding()

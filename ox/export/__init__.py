@@ -5,7 +5,7 @@ what another tool made, `diff` and `prove` compare."""
 from __future__ import annotations
 
 from ox.core.symbolic import Dim
-from ox.export.convert import convert
+from ox.export.convert_file import convert
 from ox.export.difference import Difference, diff
 from ox.export.proof import Row
 from ox.export.prove_file import FileProof, prove

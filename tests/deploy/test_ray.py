@@ -108,4 +108,4 @@ def test_a_train_job(deploy: Path, trains: Callable[[list[str]], dict[str, Any]]
             patch.setenv(name, value)
         here = init.launch()
     assert (here.by, here.rank, here.size, here.local_rank) == ("torchrun", 1, trainer["numNodes"], 0)
-    assert rendezvous.address(variables) == ("ox-node-0-0.ox", 29400)
+    assert rendezvous.address(variables, here) == ("ox-node-0-0.ox", 29400)

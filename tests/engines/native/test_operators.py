@@ -80,5 +80,5 @@ def test_it_is_the_eager_operator(name: str, constants: bool) -> None:
             difference = tolerance.compare(got, want)
             assert difference.ok, f"output {i} of {name}: {difference}"
         for array, kept in zip(arrays, before, strict=True):
-            np.testing.assert_array_equal(array, kept)
+            assert array.tobytes() == kept.tobytes()  # of narrow floats, NumPy compares no NaN
         arrays = [array.copy() for array in arrays]
