@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ox.dtypes import PACKED, float64, int8, int16, int64, uint8, uint16, uint32, uint64
+from ox.dtypes import NARROW, PACKED, float64, int8, int16, int64, uint8, uint16, uint32, uint64
 from ox.errors import DeviceError
 from ox.graph.ir import Graph, Node
 
@@ -107,7 +107,11 @@ def _peepholes(node: Node, graph: Graph) -> str:
 
 def _narrowed(node: Node, graph: Graph) -> str:
     """OpenVINO's CPU computes float64 in float32 (single numbers, as those of an optimizer, stay close enough), 64 bits
-    in 32, and small integers in larger ones that end at their limits; it mistakes what has no elements."""
+    in 32, and small integers in larger ones that end at their limits; it mistakes what has no elements. Its arrays
+    are of no float of 8 bits or less, and of no integer of less."""
+    for v in (*node.inputs, *node.outputs):
+        if v is not None and v.dtype in NARROW:
+            return f"in {v.dtype}"
     for v in node.outputs:
         if v.dtype in UNSIGNED or (v.dtype in SMALL and node.key not in MOVES) or (v.dtype == float64 and v.shape):
             return f"in {v.dtype}"
