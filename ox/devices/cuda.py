@@ -10,7 +10,8 @@ from functools import cache
 from typing import Any
 
 from ox.devices import cuda_state
-from ox.errors import ArgumentError, DeviceError
+from ox.dtypes import NARROW
+from ox.errors import ArgumentError, DeviceError, DTypeError
 
 INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driver), and an NVIDIA driver'
 
@@ -70,6 +71,8 @@ def ordinal(device: str) -> int:
 def to_device(array: Any, device: str = "cuda") -> Any:
     """A copy of the array on the GPU; the array itself where it already is there. Ordered on the current stream."""
     xp = cupy()
+    if array.dtype in NARROW:
+        raise DTypeError(f"CuPy has no arrays of {array.dtype}", hint="x.to(ox.float32).to('cuda')")
     with xp.cuda.Device(ordinal(device)):
         made = xp.asarray(array)
     cuda_state.in_use = True
