@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ox.devices.cublas import KINDS, Cublas
@@ -98,11 +99,10 @@ class GraphMemory:
         return graph
 
 
+@cache
 def _refuse_host_copies(module: Any) -> None:
     """Let copies from the host raise errors in captures: a graph would read that memory again, when it is long gone.
     CuPy makes them by pinned memory."""
-    if getattr(_refuse_host_copies, "done", False):
-        return
     pool = module.get_default_pinned_memory_pool()
 
     def allocate(size: int) -> Any:
@@ -111,4 +111,3 @@ def _refuse_host_copies(module: Any) -> None:
         return pool.malloc(size)
 
     module.cuda.set_pinned_memory_allocator(allocate)
-    _refuse_host_copies.done = True  # type: ignore[attr-defined]

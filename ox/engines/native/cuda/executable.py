@@ -20,6 +20,7 @@ from ox.engines.native.input_check import check_inputs
 from ox.engines.native.launches import Launch
 from ox.graph.ir import Node, Value
 
+Place = tuple[int, tuple[int, ...]] | None  # address and strides
 MOST_MOVES = 8  # of a task's states, each of which takes another capture
 FEW_DISCOVERIES = 2  # of inputs that lie elsewhere; behind them, all inputs but states are copied to one place
 
@@ -43,7 +44,7 @@ class GpuExecutable:
         self._on_device: list[bool] = []
         self._step_by_step: str | None = None  # why
         self._graph: Captured | None = None
-        self._addresses: list[int] = []  # of the inputs in the call before
+        self._places: list[Place] = []  # of the inputs in the call before
         self._moving: set[int] = set()  # inputs that lie elsewhere in each call
         self._moves = self._discoveries = 0
 
@@ -53,16 +54,16 @@ class GpuExecutable:
         Raises:
             DTypeError: an array of another element type than was recorded.
             ShapeError: another shape.
-            ArgumentError: another number of arrays, or a state whose elements do not lie in order.
+            ArgumentError: another number of arrays.
             OxError: what eager calls of the operators raise.
         """
         with self._lock, switch_mode(recording=None, grad=False, autocast=None):
             program = self._prepared(arrays)
-            if self._step_by_step is None and self._addresses:
+            if self._step_by_step is None and self._places:
                 captured = self._captured(program, arrays)
                 if captured is not None:
                     return self._separate(captured.launch(arrays))
-            self._addresses = _addresses(arrays)
+            self._places = _places(arrays)
             return self._run(program, arrays, None)
 
     def watched(self, arrays: Sequence[Array], watch: Watch) -> list[Array]:
@@ -75,7 +76,7 @@ class GpuExecutable:
         on_device = [not isinstance(array, np.ndarray) for array in arrays]
         if self._program is None or on_device != self._on_device:
             self._program, self._on_device = Program(self._task, on_device, self._host), on_device
-            self._step_by_step, self._graph, self._addresses = self._program.uncapturable, None, []
+            self._step_by_step, self._graph, self._places = self._program.uncapturable, None, []
         return self._program
 
     def _run(self, program: Program, arrays: Sequence[Array], watch: Watch | None) -> list[Array]:
@@ -112,16 +113,18 @@ class GpuExecutable:
 
     def _captured(self, program: Program, arrays: Sequence[Array]) -> Captured | None:
         """The graph for these arrays, captured now if there is none; None where it cannot be."""
-        addresses = _addresses(arrays)
-        moved = {i for i, (a, b) in enumerate(zip(addresses, self._addresses, strict=True)) if a != b}
+        places = _places(arrays)
+        moved = {i for i, (a, b) in enumerate(zip(places, self._places, strict=True)) if a != b}
         fresh = moved - self._states - self._moving
         if self._graph is not None and not fresh and self._states.isdisjoint(moved):
             return self._graph
-        self._graph, self._addresses = None, addresses
+        self._graph, self._places = None, places
         if fresh:
             self._discoveries += 1
             several = self._discoveries > FEW_DISCOVERIES
-            self._moving |= {i for i, a in enumerate(addresses) if a} - self._states if several else fresh
+            self._moving |= (
+                {i for i, place in enumerate(places) if place is not None} - self._states if several else fresh
+            )
         if not self._states.isdisjoint(moved):
             self._moves += 1
             if self._moves > MOST_MOVES:
@@ -158,5 +161,6 @@ class GpuExecutable:
         return groups(self._program.work) if self._program is not None else [("", [n]) for n in self._task.graph.nodes]
 
 
-def _addresses(arrays: Sequence[Array]) -> list[int]:
-    return [0 if isinstance(array, np.ndarray) else array.data.ptr for array in arrays]
+def _places(arrays: Sequence[Array]) -> list[Place]:
+    """Where arrays lie on the device, and how; None for those of the host."""
+    return [None if isinstance(array, np.ndarray) else (array.data.ptr, array.strides) for array in arrays]

@@ -43,7 +43,7 @@ def split(task: Task, on_device: set[Value]) -> Halves:
     known = made | (set(graph.inputs) - on_device)
     read = {v: None for node in nodes for v in node.inputs if v is not None and v in known}
     outputs = [v for v in graph.outputs if v in made]
-    # a value that is an output, too, has another name there: what an engine returns for a state is the state
+    # a value that the device reads and that is an output of the task is given once
     given = [v for v in read if v in made and v not in outputs]
     inputs = [v for v in graph.inputs if v not in on_device]
     host = Graph(inputs, [*given, *outputs], of_host, dict(folded.constants), graph.owned)

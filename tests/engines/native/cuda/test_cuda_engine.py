@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_step import task_of
 
 import ox
 from ox import nn
+from ox.engines.native import Native
 from ox.tolerance import allowed
 
 pytestmark = pytest.mark.gpu
@@ -166,6 +168,14 @@ def test_inputs_that_lie_elsewhere_and_states_that_are_replaced() -> None:
             layer.weight.data = ox.randn(4, 8).to("cuda")
         same(compiled(x), layer(x).relu())
     assert "one CUDA graph" in explained(compiled)
+
+
+def test_an_input_at_the_same_address_that_lies_otherwise() -> None:
+    run = Native().on_gpu.build(task_of(lambda x: {"y": x.tanh() + 1}, {"x": ox.randn(4, 4)}))
+    x = ox.randn(4, 4).to("cuda").array
+    for given in (x, x, x, x.T, x, x.T):
+        np.testing.assert_allclose(run([given])[0].get(), np.tanh(given.get()) + 1, rtol=1e-6)
+    assert run.explain()[-1] == "one CUDA graph"
 
 
 def test_a_model_whose_backward_is_the_users() -> None:
