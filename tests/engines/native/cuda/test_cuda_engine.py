@@ -174,7 +174,7 @@ def test_an_input_at_the_same_address_that_lies_otherwise() -> None:
     run = Native().on_gpu.build(task_of(lambda x: {"y": x.tanh() + 1}, {"x": ox.randn(4, 4)}))
     x = ox.randn(4, 4).to("cuda").array
     for given in (x, x, x, x.T, x, x.T):
-        np.testing.assert_allclose(run([given])[0].get(), np.tanh(given.get()) + 1, rtol=1e-6)
+        np.testing.assert_allclose(run([given])[0].get(), np.tanh(given.get()) + 1, atol=1e-5)
     assert run.explain()[-1] == "one CUDA graph"
 
 
