@@ -18,6 +18,7 @@ from ox.distributed import frames
 from ox.distributed.client import NoStore, connect
 from ox.distributed.coordinator import STOP_TIMEOUT
 from ox.distributed.node_ranks import NodeRanks
+from ox.distributed.ports import free_port
 from ox.errors import DistributedError
 
 POLL = 0.05  # seconds between two looks at the ranks
@@ -208,14 +209,11 @@ class Connection:
 
 def _master(host: str) -> dict[str, Any]:
     """MASTER_ADDR and MASTER_PORT if rank 0 is on this node: for scripts that connect by themselves."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
     address = "127.0.0.1"
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect((host, 9))  # sends nothing: chooses the address by which this node reaches the others
         address = way.getsockname()[0]
-    return {"address": address, "port": port}
+    return {"address": address, "port": free_port()}
 
 
 @contextmanager

@@ -25,6 +25,13 @@ def listen(host: str, port: int, backlog: int = socket.SOMAXCONN) -> socket.sock
     return socket.create_server(("", port), backlog=backlog)
 
 
+def free_port() -> int:
+    """A TCP port that nobody listens at now."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return int(free.getsockname()[1])
+
+
 def is_local(host: str) -> bool:
     """Whether a host is this machine: its address can be bound."""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ray.train.backend import Backend, BackendConfig
 
 from ox.devices import machine
 from ox.distributed import frames
+from ox.distributed.ports import free_port
 
 OTHER_LAUNCHERS = ("PMI_", "PMIX_", "OMPI_", "TORCHELASTIC_")  # Ray itself may have been started by one of them
 
@@ -57,7 +57,7 @@ class OxBackend(Backend):  # type: ignore[misc]
         host = "127.0.0.1" if len(set(addresses)) == 1 else addresses[0]  # on one machine, nobody else can connect
         shared = {
             "MASTER_ADDR": host,
-            "MASTER_PORT": str(worker_group.execute_single(0, _free_port)),
+            "MASTER_PORT": str(worker_group.execute_single(0, free_port)),
             "WORLD_SIZE": str(len(addresses)),
             frames.TOKEN: secrets.token_hex(16),
         }
@@ -70,12 +70,6 @@ class OxBackend(Backend):  # type: ignore[misc]
             threads = max(1, int(worker.resources.get("CPU", 1)))
             calls.append(worker_group.execute_single_async(rank, _prepare, variables, threads))
         ray.get(calls)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return int(free.getsockname()[1])
 
 
 def _prepare(variables: dict[str, str], threads: int) -> None:
