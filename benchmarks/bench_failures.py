@@ -2,7 +2,8 @@
 
 "noticed" is when all ranks have ended and the launcher says why; "next step" is the first exchange of the next attempt;
 both in seconds from the failure. The next step contains the start of Python and the imports of both libraries. The time
-limit of the heartbeat is LIMIT seconds here; its default is 60. torchrun runs on gloo.
+limit of the heartbeat is LIMIT seconds here; its default is 60. torchrun runs on gloo, with a store of its own for each
+attempt: with the shared one, PyTorch 2.13 finds the addresses of dead ranks in it, and no attempt succeeds.
 
     python benchmarks/bench_failures.py
 """
@@ -26,6 +27,7 @@ import sides
 LIMIT = 6  # seconds without a heartbeat
 PATIENCE = 120.0  # seconds after which a case counts as failed
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # of each attempt of torchrun
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
@@ -70,8 +72,9 @@ class Case:
         log = (self.folder / f"log.{len(self.launches)}").open("wb")
         self.launches.append(
             subprocess.Popen(
-                [sys.executable, "-m", *words, *self.words], cwd=self.folder, env={**os.environ, **THREADS}, stdout=log,
-                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                [sys.executable, "-m", *words, *self.words], cwd=self.folder, stdout=log,
+                env={**os.environ, **THREADS, **OWN_STORE}, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
         )  # fmt: skip
         log.close()
