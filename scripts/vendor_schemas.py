@@ -1,6 +1,7 @@
-"""Writes tests/deploy/vendored: the schemas that projects publish in packages on PyPI, compact and strict.
+"""Writes tests/deploy/vendored: the schemas that projects publish, compact and strict.
 
     pip install --no-deps --target FOLDER kubernetes-validate kserve skypilot
+    git clone https://github.com/OWNER/NAME FOLDER/repositories/NAME      # of each in CUSTOM_RESOURCES
     python scripts/vendor_schemas.py FOLDER
 
 Of SkyPilot, its module of schemas is imported. Descriptions are left out, and what a schema does not list is forbidden:
@@ -12,12 +13,15 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+
+import yaml
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "deploy" / "vendored"
 KUBERNETES = {
@@ -26,6 +30,25 @@ KUBERNETES = {
     "PodDisruptionBudget": "policy.v1.PodDisruptionBudget",
     "HorizontalPodAutoscaler": "autoscaling.v2.HorizontalPodAutoscaler",
 }
+CUSTOM_RESOURCES = {  # project, version, and its files of CustomResourceDefinitions
+    "ray-project/kuberay": (
+        "v1.7.0",
+        "ray-operator/config/crd/bases/ray.io_rayjobs.yaml",
+        "ray-operator/config/crd/bases/ray.io_rayservices.yaml",
+    ),
+    "kubeflow/trainer": (
+        "v2.3.0",
+        "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+        "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml",
+    ),
+    "kubeflow/mpi-operator": ("v0.8.0", "deploy/v2beta1/mpi-operator.yaml"),
+    "kedacore/keda": ("v2.20.2", "config/crd/bases/keda.sh_scaledobjects.yaml"),
+    "prometheus-operator/prometheus-operator": (
+        "v0.93.0",
+        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+    ),
+}
+POD, METADATA = "io.k8s.api.core.v1.PodSpec", "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 NOISE = {"description", "title", "default", "example", "examples", "format"}
 Schemas = dict[str, Any]
@@ -95,6 +118,42 @@ def _kserve_type(kind: str) -> Schemas:
     return {"$ref": f"#/$defs/{kind}"} if kind.startswith("V1") else {}
 
 
+def custom_resources(folder: Path) -> Schemas:
+    """Of kinds that operators add to Kubernetes. The copies of the schema of a pod in them are that of Kubernetes."""
+    found: Schemas = {}
+    for project, (version, *paths) in CUSTOM_RESOURCES.items():
+        for path in paths:
+            words = ["git", "-C", project.rpartition("/")[2], "show", f"{version}:{path}"]
+            read = subprocess.run(words, check=True, capture_output=True, text=True, cwd=folder / "repositories")
+            for document in yaml.load_all(read.stdout, yaml.CSafeLoader):
+                if document["kind"] == "CustomResourceDefinition":
+                    found[document["spec"]["names"]["kind"]] = _custom_resource(document["spec"])
+    return found
+
+
+def _custom_resource(definition: Schemas) -> Schemas:
+    versions = [each for each in definition["versions"] if each["storage"]]
+    schema = _shared_with_kubernetes(_clean(versions[0]["schema"]["openAPIV3Schema"]))
+    schema["properties"].pop("status", None)
+    schema["properties"] |= {
+        "apiVersion": {"const": f"{definition['group']}/{versions[0]['name']}"},
+        "kind": {"const": definition["names"]["kind"]},
+        "metadata": {"$ref": f"#/$defs/{METADATA}"},
+    }
+    schema["required"] = sorted({*schema.get("required", ()), "apiVersion", "kind", "metadata", "spec"})
+    return schema
+
+
+def _shared_with_kubernetes(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [*map(_shared_with_kubernetes, schema)]
+    if not isinstance(schema, dict):
+        return schema
+    if {"containers", "initContainers", "nodeSelector"} <= set(schema.get("properties", ())):
+        return {"$ref": f"#/$defs/{POD}"}
+    return {name: _shared_with_kubernetes(each) for name, each in schema.items()}
+
+
 def skypilot(folder: Path) -> Schemas:
     """Of a task file, its resources and its service; SkyPilot checks them one after the other. Stand-ins take the
     places of what would import the whole of SkyPilot."""
@@ -136,7 +195,7 @@ def _clean(schema: Any, names: bool = False) -> Any:
         for name, each in schema.items()
         if name not in NOISE and not name.startswith("x-kubernetes")
     }
-    if "properties" in kept:
+    if "properties" in kept and not schema.get("x-kubernetes-preserve-unknown-fields"):
         kept.setdefault("additionalProperties", False)
     return kept
 
@@ -167,6 +226,7 @@ PROJECTS = {
     "kubernetes": (kubernetes, "kubernetes-validate"),
     "kserve": (kserve, "kserve"),
     "skypilot": (skypilot, "skypilot"),
+    "custom_resources": (custom_resources, ""),
 }
 
 
@@ -177,7 +237,9 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     for name, (read, package) in PROJECTS.items():
         lines = [f'"{key}": {json.dumps(schema, sort_keys=True)}' for key, schema in sorted(read(folder).items())]
-        source = f"{package} {versions[package]} on PyPI, Apache-2.0; by scripts/vendor_schemas.py"
+        projects = ", ".join(f"{project} {version}" for project, (version, *_) in CUSTOM_RESOURCES.items())
+        origin = f"{package} {versions[package]} on PyPI" if package else f"{projects} on GitHub"
+        source = f"{origin}, Apache-2.0; by scripts/vendor_schemas.py"
         head = f'{{"$schema": "https://json-schema.org/draft/2020-12/schema", "$comment": "{source}", "$defs": {{'
         (OUT / f"{name}.json").write_text("\n".join([head, ",\n".join(lines), "}}"]) + "\n")
 
