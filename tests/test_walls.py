@@ -110,7 +110,6 @@ FOREIGN = {
     "onnx": {"ox.export", "ox.serve.runtime", "ox.graph", "ox.devices"},
     "onnxruntime": {"ox.export", "ox.devices"},
     "cupy": {"ox.devices", "ox.distributed.nccl"},
-    "cupyx": {"ox.distributed.nccl"},
     "mpi4py": {"ox.distributed.mpi"},
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},

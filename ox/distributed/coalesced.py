@@ -30,7 +30,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], source: int, group: Any, oper
         parts = [flat[end - size : end] for size, end in zip(sizes, ends, strict=True)]
         if is_source:
             for x, part in zip(on_device, parts, strict=True):
-                part[...] = np.ascontiguousarray(x.array).reshape(-1).view(np.uint8)
+                part[...] = x.array.ravel().view(np.uint8)
         broadcast(make_tensor(flat), get_global_rank(group, source), group=group)
         if not is_source:
             for x, part in zip(on_device, parts, strict=True):

@@ -1,8 +1,7 @@
 """Collectives on CuPy arrays over NCCL: raw `cupy.cuda.nccl`, for CuPy's own wrapper takes no bfloat16.
 
-The only module that imports `cupy.cuda.nccl`. It is written from the documentation of NCCL and CuPy and has not yet run
-on several GPUs; see docs/gpu.md. Operations run on their own stream, after the work of the current stream; a wait polls
-their event.
+The only module that imports `cupy.cuda.nccl`. It has not yet run on GPUs; see docs/gpu.md. Operations run on their own
+stream, after the work of the current stream; a wait polls their event.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ import numpy as np
 from ox.devices import cuda
 from ox.distributed.environment import Launch
 from ox.distributed.reduce_op import ReduceOp
-from ox.errors import ArgumentError, DeviceError, DTypeError
+from ox.errors import ArgumentError, DeviceError, DistributedError, DTypeError
 
-INSTALL = 'pip install "ox-onnx[cuda13]" nvidia-nccl-cu13 (for CUDA 12: "ox-onnx[cuda12]" nvidia-nccl-cu12)'
+INSTALL = 'pip install "ox-onnx[cuda13,nccl13]" (for CUDA 12: "ox-onnx[cuda12,nccl12]")'
 TYPES = {
     "int8": "INT8", "uint8": "UINT8", "bool": "UINT8", "int32": "INT32", "uint32": "UINT32", "int64": "INT64",
     "uint64": "UINT64", "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
 }  # fmt: skip
-OPS = {"sum": "SUM", "avg": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
+OPS = {"sum": "SUM", "avg": "AVG", "product": "PROD", "min": "MIN", "max": "MAX"}
+ID_BYTES = 128  # NCCL_UNIQUE_ID_BYTES
 BOOL_OPS = {"sum": "MAX", "product": "MIN"}  # bools are sent as bytes of 0 and 1
 
 
@@ -49,89 +49,44 @@ def available() -> bool:
 
 
 def start(launch: Launch, timeout: float, device: Any) -> NCCLBackend:
-    """The backend of all ranks, each on its own device: `device`, or that of its rank on this machine.
+    """The backend of all ranks, each on its own device: `device`, or that of its rank on this machine. The ranks meet
+    over MPI, whoever started them; it carries NCCL's ids, checks between ranks and notes about those that are missing.
 
     Raises:
-        DeviceError: no NCCL, or fewer devices than ranks. DistributedError: ranks are missing.
+        DeviceError: no NCCL, no MPI, or fewer devices than ranks. DistributedError: ranks are missing.
     """
+    from ox.distributed.init import start_mpi
+
     library()
     number = launch.local_rank if device is None else cuda.ordinal(str(device))
     if number >= cuda.device_count():
         raise DeviceError(f"there is no device cuda:{number} for rank {launch.rank}",
                           got=f"{cuda.device_count()} devices", hint="one process a GPU")  # fmt: skip
     cuda.cupy().cuda.Device(number).use()
-    exchange: MPIExchange | StoreExchange
-    if launch.by == "torchrun":
-        exchange = StoreExchange(launch)
-    else:
-        from ox.distributed.init import start_mpi
-
-        exchange = MPIExchange(start_mpi(launch, timeout))
-    return NCCLBackend(exchange, exchange.rank, exchange.size)
+    return NCCLBackend(start_mpi(launch, timeout))
 
 
-class MPIExchange:
-    """Distributes NCCL's id of a group over MPI, for ranks that MPI started. Checks and notes use MPI too."""
-
-    def __init__(self, backend: Any) -> None:
-        self.backend, self.rank, self.size = backend, backend.rank, backend.size
-
-    def share_id(self, own: bytes | None) -> bytes:
-        """The id that rank 0 created, on all ranks. `own`: the id on rank 0, None on the others."""
-        shared = np.frombuffer(own or bytes(128), np.uint8).copy()
-        request = self.backend.broadcast(shared, 0)
-        while not request.test():
-            pass
-        return shared.tobytes()
-
-    def split(self, ranks: tuple[int, ...]) -> MPIExchange | None:
-        inner = self.backend.split(ranks)
-        return None if inner is None else MPIExchange(inner)
-
-    def control(self) -> Any:
-        return self.backend.control()
-
-
-class StoreExchange:
-    """Distributes the id for ranks that torchrun started: rank 0 runs CuPy's TCPStore at MASTER_ADDR:MASTER_PORT."""
-
-    def __init__(self, launch: Launch) -> None:
-        import os
-
-        from cupyx.distributed._store import TCPStore, TCPStoreProxy
-
-        host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
-        if not host or not port.isdigit():
-            raise ArgumentError("torchrun tells where rank 0 is", expected="MASTER_ADDR and MASTER_PORT",
-                                got=f"{host}:{port}")  # fmt: skip
-        self.rank, self.size, self._groups, self._name = launch.rank, launch.size, 0, "world"
-        if self.rank == 0:
-            self._store = TCPStore(self.size)
-            self._store.run(host, int(port))
-        self._proxy = TCPStoreProxy(host, int(port))
-
-    def share_id(self, own: bytes | None) -> bytes:
-        if own is not None:
-            self._proxy[self._name] = own
-        self._proxy.barrier()
-        return bytes(self._proxy[self._name])
-
-    def split(self, ranks: tuple[int, ...]) -> StoreExchange | None:
-        raise DeviceError("groups of some ranks need ranks that MPI started", hint="ox launch, mpiexec or srun")
-
-    def control(self) -> None:
-        return None
+def _shared_id(host: Any) -> bytes:
+    """The id of a new communicator, which rank 0 makes, on all ranks of an MPI backend."""
+    made = library().get_unique_id() if host.rank == 0 else bytes(ID_BYTES)
+    shared = np.frombuffer(made, np.uint8).copy()
+    request = host.broadcast(shared, 0)
+    while not request.test():
+        pass
+    return shared.tobytes()
 
 
 class NCCLRequest:
     """An operation on the stream."""
 
-    def __init__(self, event: Any, keep: Any, after: Callable[[], None] | None) -> None:
-        self._event, self._keep, self._after = event, keep, after
+    def __init__(self, check: Callable[[], None], event: Any, keep: Any, after: Callable[[], None] | None) -> None:
+        self._check, self._event, self._keep, self._after = check, event, keep, after
 
     source = 0
 
     def test(self) -> bool:
+        """Whether it is over. Raises DistributedError for what NCCL noticed since it began."""
+        self._check()
         if self._event is not None and self._event.done:
             if self._after is not None:
                 self._after()
@@ -145,12 +100,10 @@ class NCCLBackend:
     name = "nccl"
     threads = True
 
-    def __init__(self, exchange: MPIExchange | StoreExchange, rank: int, size: int) -> None:
-        nccl = library()
-        self._exchange, self.rank, self.size = exchange, rank, size
-        made = bytes(np.array(nccl.get_unique_id(), np.int8).tobytes()) if rank == 0 else None
-        identity = tuple(np.frombuffer(exchange.share_id(made), np.int8).tolist())
-        self._comm = nccl.NcclCommunicator(size, identity, rank)
+    def __init__(self, host: Any) -> None:
+        """`host`: the MPI backend of the same ranks."""
+        self._host, self.rank, self.size = host, host.rank, host.size
+        self._comm = library().NcclCommunicator(self.size, _shared_id(host), self.rank)
         self._stream = cuda.cupy().cuda.Stream(non_blocking=True)
 
     def _run(self, call: Callable[[int], None], keep: Any, after: Callable[[], None] | None = None) -> NCCLRequest:
@@ -158,7 +111,13 @@ class NCCLBackend:
         cupy = cuda.cupy()
         self._stream.wait_event(cupy.cuda.get_current_stream().record())
         call(self._stream.ptr)
-        return NCCLRequest(self._stream.record(), keep, after)
+        return NCCLRequest(self._check, self._stream.record(), keep, after)
+
+    def _check(self) -> None:
+        try:
+            self._comm.check_async_error()
+        except library().NcclError as error:
+            raise DistributedError("NCCL has failed", got=str(error), hint="NCCL_DEBUG=INFO shows why") from error
 
     def all_reduce(self, array: Any, op: ReduceOp) -> NCCLRequest:
         at, count, kind = _parts(array)
@@ -166,7 +125,7 @@ class NCCLBackend:
         def call(stream: int) -> None:
             self._comm.allReduce(at, at, count, kind, _operation(op, array), stream)
 
-        return self._run(call, array, self._mean(array, op))
+        return self._run(call, array)
 
     def reduce(self, array: Any, root: int, op: ReduceOp) -> NCCLRequest:
         at, count, kind = _parts(array)
@@ -174,7 +133,7 @@ class NCCLBackend:
         def call(stream: int) -> None:
             self._comm.reduce(at, at, count, kind, _operation(op, array), root, stream)
 
-        return self._run(call, array, self._mean(array, op) if self.rank == root else None)
+        return self._run(call, array)
 
     def reduce_scatter(self, array: Any, source: Any, op: ReduceOp) -> NCCLRequest:
         at, count, kind = _parts(array)
@@ -182,16 +141,7 @@ class NCCLBackend:
         def call(stream: int) -> None:
             self._comm.reduceScatter(source.data.ptr, at, count, kind, _operation(op, array), stream)
 
-        return self._run(call, (array, source), self._mean(array, op))
-
-    def _mean(self, array: Any, op: ReduceOp) -> Callable[[], None] | None:
-        if op is not ReduceOp.AVG:
-            return None
-
-        def after() -> None:
-            array[...] = array / array.dtype.type(self.size)
-
-        return after
+        return self._run(call, (array, source))
 
     def broadcast(self, array: Any, root: int) -> NCCLRequest:
         at, count, kind = _parts(array)
@@ -253,11 +203,15 @@ class NCCLBackend:
         return array.get()
 
     def split(self, ranks: tuple[int, ...]) -> NCCLBackend | None:
-        inner = self._exchange.split(ranks)
-        return None if inner is None else NCCLBackend(inner, inner.rank, inner.size)
+        inner = self._host.split(ranks)
+        return None if inner is None else NCCLBackend(inner)
 
     def control(self) -> Any:
-        return self._exchange.control()
+        return self._host.control()
+
+    def abort(self) -> None:
+        """End operations that wait for a rank which does not come, so that the device is free again."""
+        self._comm.abort()
 
     def close(self) -> None:
         self._comm.destroy()

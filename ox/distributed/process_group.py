@@ -117,6 +117,8 @@ class ProcessGroup:
         if self.failure is None:
             line = line_at(place)
             self.failure = f"{text}, at {line}" if line else text
+            if hasattr(self.backend, "abort"):
+                self.backend.abort()
 
     def timeout_error(self, text: str, place: Place, number: int, peer: int | None, waited: float) -> DistributedError:
         """The error of a wait that timed out, in a collective or for the message of a peer."""

@@ -18,7 +18,7 @@ class Library:
     """The numbers of nccl.h."""
 
     NCCL_UINT8, NCCL_FLOAT32, NCCL_BFLOAT16 = 1, 7, 9
-    NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN = 0, 1, 2, 3
+    NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = 0, 1, 2, 3, 4
 
 
 def test_without_a_device_the_error_says_what_is_missing() -> None:
@@ -33,7 +33,7 @@ def test_types_and_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "library", lambda: Library)
     assert nccl._kind(np.float32) == 7 and nccl._kind("bool") == 1 and nccl._kind("bfloat16") == 9
     numbers, bools = np.zeros(1, np.float32), np.zeros(1, bool)
-    assert [nccl._operation(op, numbers) for op in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PRODUCT)] == [0, 0, 1]
+    assert [nccl._operation(op, numbers) for op in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PRODUCT)] == [0, 4, 1]
     assert [nccl._operation(op, bools) for op in (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MAX)] == [2, 3, 2]
     with pytest.raises(ArgumentError, match="no BXOR"):
         nccl._operation(ReduceOp.BXOR, numbers)
