@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.amp import recorded_step
+from ox.amp import device_step, recorded_step, unscaling
 from ox.amp.autocasting import known_device
 from ox.core import operator
-from ox.core.mode import MODE, cannot_record, switch_mode
-from ox.core.multi_tensor import scale_in_place
+from ox.core.mode import MODE, cannot_record
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
-from ox.devices import cuda
-from ox.dtypes import float16, float32, is_floating
-from ox.errors import ArgumentError, DTypeError, RecordError, TrainError
+from ox.devices import cpu, cuda, cuda_tensors
+from ox.devices.skip_flag import skipping_where
+from ox.dtypes import float32
+from ox.errors import ArgumentError, RecordError, TrainError
 
 if TYPE_CHECKING:
     from ox.core.tensor import TensorBase
@@ -33,14 +33,17 @@ class _Stage:
 
     def __init__(self) -> None:
         self.stage = READY
-        self.found: Any = None  # a bool, in a recording a tensor; None: not looked for, or there were no gradients
+        # a bool, in a recording a tensor, on a GPU a float32 array that is 1 or 0; None: not looked for, or there were
+        # no gradients
+        self.found: Any = None
 
 
 class GradScaler:
     """``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``. `torch.amp.GradScaler`.
 
     A step whose gradients hold an infinity or NaN is skipped, and `update` takes the scale back; after
-    `growth_interval` good ones in a row it grows.
+    `growth_interval` good ones in a row it grows. With gradients on a GPU the scale and all that decides about it stay
+    there: no call waits, but `get_scale`, `state_dict`, and `step` of an optimizer that cannot skip on the device.
 
     Args:
         device: "cuda" or "cpu"; with "cuda" and no GPU it warns and is disabled, as PyTorch's is.
@@ -88,7 +91,7 @@ class GradScaler:
 
     @property
     def _scale(self) -> np.float32:
-        return np.float32(self._scale_tensor.array)
+        return np.float32(cpu(self._scale_tensor.array))
 
     @_scale.setter
     def _scale(self, value: Any) -> None:
@@ -96,7 +99,7 @@ class GradScaler:
 
     @property
     def _growth_tracker(self) -> int:
-        return int(self._tracker_tensor.array)
+        return int(cpu(self._tracker_tensor.array))
 
     @_growth_tracker.setter
     def _growth_tracker(self, value: int) -> None:
@@ -105,7 +108,7 @@ class GradScaler:
     @property
     def _skipped(self) -> int:
         """Steps in a row."""
-        return int(self._skipped_tensor.array)
+        return int(cpu(self._skipped_tensor.array))
 
     @_skipped.setter
     def _skipped(self, value: int) -> None:
@@ -132,11 +135,20 @@ class GradScaler:
         raise ArgumentError("scale takes tensors", got=type(outputs).__name__)
 
     def _scaled(self, x: TensorBase) -> TensorBase:
+        if cuda_tensors.is_on_device(x.array):
+            self._move(x)
+            return recorded_step.scaled(self._scale_tensor, x)
         # float16 has no 65536: the product is made in float32 and rounded once
         if x.array.dtype.itemsize > 2:
             return x * float(self._scale)
         scaled = cast(x, float32) * float(self._scale)
         return scaled if not x.array.ndim else cast(scaled, x.array.dtype)
+
+    def _move(self, x: TensorBase) -> None:
+        """Keep the numbers on the GPU on which a tensor is, from now on."""
+        for tensor in (self._scale_tensor, self._tracker_tensor, self._skipped_tensor):
+            if not cuda_tensors.is_on_device(tensor.array):
+                tensor.array = cuda.to_device(tensor.array, str(x.device))
 
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, in place; before they are clipped or looked
@@ -157,41 +169,15 @@ class GradScaler:
             )  # fmt: skip
         if stage.stage == STEPPED:
             raise ArgumentError("unscale_() is being called after step()")
-        stage.found = self._unscale(optimizer)
+        recorded = self._recording() is not None
+        stage.found = (
+            recorded_step.unscaled(self._scale_tensor, optimizer) if recorded else unscaling.unscaled(self, optimizer)
+        )
         stage.stage = UNSCALED
 
-    def _unscale(self, optimizer: Any) -> bool | None:
-        """Divide; returns whether there was an infinity or NaN, None if there is no gradient."""
-        if self._recording() is not None:
-            return recorded_step.unscaled(self._scale_tensor, optimizer)
+    def _factor(self) -> float:
         with np.errstate(over="ignore", divide="ignore"):
-            factor = float(np.float32(1.0 / np.float64(self._scale)))
-        flags: list[Any] = []
-        dense: list[TensorBase] = []
-        with switch_mode(grad=False, autocast=None):
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    g = parameter.grad
-                    if g is None:
-                        continue
-                    if g.dtype == float16:
-                        raise DTypeError(
-                            "GradScaler does not unscale float16 gradients",
-                            expected="float32 parameters, whose casts autocast makes",
-                            hint="no model.half(): ox.autocast alone",
-                        )  # fmt: skip
-                    if getattr(g, "is_sparse", False):
-                        g = g.coalesce()
-                        flags.append(_not_finite(g._values().array))
-                        parameter.grad = g * factor
-                    else:
-                        dense.append(g)
-            left, found = scale_in_place(dense, factor, "GradScaler.unscale_")
-            flags += [found] * (len(left) < len(dense))
-            for g in left:
-                flags.append(_not_finite(g.array))
-                g.mul_(factor)  # type: ignore[attr-defined]
-        return None if not flags else any(bool(flag) for flag in flags)
+            return float(np.float32(1.0 / np.float64(self._scale)))
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(*args, **kwargs)` and what it returns, on unscaled gradients; None, and no step, where these
@@ -217,6 +203,9 @@ class GradScaler:
             )  # fmt: skip
         if self._recording() is not None and is_tensor(stage.found):
             made = recorded_step.step(stage.found, optimizer, args, kwargs)
+        elif cuda_tensors.is_on_device(stage.found) and _skips_on_device(optimizer):
+            with skipping_where(stage.found):
+                made = optimizer.step(*args, **kwargs)
         else:
             made = None if stage.found else optimizer.step(*args, **kwargs)
         stage.stage = STEPPED
@@ -247,6 +236,9 @@ class GradScaler:
         if recording is not None and all(map(is_tensor, found)):
             recorded_step.update(self, found)
             recording.on_host_call(self._check_skips)
+            return
+        if cuda_tensors.is_on_device(self._scale_tensor.array):
+            device_step.update(self, found)
             return
         if any(found):
             self._scale = np.float32(float(self._scale) * self._backoff_factor)
@@ -368,13 +360,9 @@ class GradScaler:
         self._skipped = 0
 
 
-def _not_finite(array: Any) -> Any:
-    """Whether an array holds an infinity or NaN: on a GPU a flag on the GPU, without a synchronization."""
-    if isinstance(array, np.ndarray) and is_floating(array.dtype):
-        with np.errstate(all="ignore"):
-            if np.isfinite(np.add.reduce(array, axis=None)):  # a fraction of looking at each; a sum may overflow
-                return False
-    return ~np.isfinite(array).all()
+def _skips_on_device(optimizer: Any) -> bool:
+    ask = getattr(optimizer, "skips_on_device", None)  # an optimizer of another library has none
+    return ask is not None and bool(ask())
 
 
 def _one_number(value: Any) -> float:

@@ -1,8 +1,9 @@
-"""Generated kernels on a GPU, compiled by NVRTC through CuPy."""
+"""Kernels on a GPU, compiled by NVRTC through CuPy: those of ox/kernels/source, and generated ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ox.devices.cuda import cupy
@@ -12,6 +13,8 @@ from ox.kernels.gpu_source import gpu_source
 THREADS = 256  # of a block
 WARP = 32  # threads that work on one row, or one block of elements: cuda.h
 MOST_BLOCKS = 1 << 16  # of a launch; each takes several rows
+# Without fused multiply-add: each operation rounds, as those of CuPy's own kernels one after the other do
+OPTIONS = ("--std=c++17", "--fmad=false")
 
 Kernel = Callable[[int, int, int], None]  # the number of rows; addresses of the table and the plan (blocks.h)
 
@@ -26,16 +29,39 @@ def load(text: str, names: Sequence[str]) -> dict[str, Kernel]:
     Raises:
         NvrtcError: it does not compile; the error has the compiler's log.
     """
-    module = cupy().RawModule(code=gpu_source(text), options=("--std=c++17",))
+    return {name: _launch(function) for name, function in _functions(text, names, OPTIONS[:1]).items()}
+
+
+@cache
+def functions(text: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Kernels as CuPy has them: called with the grid, the block and the arguments. Compiled once a process.
+
+    Raises:
+        NvrtcError: as in `load`.
+    """
+    return _functions(text, names, OPTIONS)
+
+
+def _functions(text: str, names: Sequence[str], options: tuple[str, ...]) -> dict[str, Any]:
+    module = cupy().RawModule(code=gpu_source(text), options=options)
     try:
-        return {name: _launch(module.get_function(name)) for name in names}
+        return {name: module.get_function(name) for name in names}
     except cupy().cuda.compiler.CompileException as error:
-        raise NvrtcError("NVRTC does not compile a generated kernel", got=str(error)[:2000]) from error
+        raise NvrtcError("NVRTC does not compile a kernel", got=str(error)[:2000]) from error
 
 
 def _launch(function: Any) -> Kernel:
     def launch(count: int, table: int, plan: int) -> None:
-        blocks = min(-(-count * WARP // THREADS), MOST_BLOCKS)
-        function((blocks,), (THREADS,), (count, table, plan))
+        function((blocks_of_rows(count),), (THREADS,), (count, table, plan))
 
     return launch
+
+
+def blocks_of_rows(rows: int) -> int:
+    """Of a launch in which a warp does a row."""
+    return max(1, min(-(-rows * WARP // THREADS), MOST_BLOCKS))
+
+
+def blocks_of_elements(count: int) -> int:
+    """Of a launch in which a thread does an element, or several."""
+    return max(1, min(-(-count // THREADS), MOST_BLOCKS))

@@ -1,7 +1,8 @@
 """Optimizers whose update is one formula, element by element: written once, for arrays and for tensors.
 
 Eager training runs it on pieces of arrays that stay in the cache, a recording runs it on tensors: `xp` is `numpy` or
-`ox.functions`, which know the same names, and the numbers are Python floats or float64 tensors of no dimensions.
+`ox.functions`, which know the same names, and the numbers are Python floats or float64 tensors of no dimensions. On a
+GPU it runs once on expressions, which become a kernel (`ox.optim.device_update`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import numpy as np
 
 from ox import functions, ops
 from ox.core.constants import scalar
+from ox.core.mode import MODE
 from ox.core.multi_tensor import count_kernel_write
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
+from ox.devices import cuda_state
 from ox.dtypes import float64, onnx_type
-from ox.optim import kernels
+from ox.optim import device_update, kernels
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer, narrow_or_same
 from ox.tensors.tensor import Tensor
@@ -73,6 +76,27 @@ class Formula(Optimizer, ABC):
             else:
                 g = g + p * n.weight_decay
         return self._rule(xp, p, g, s, n, group)
+
+    def _run(self, params: list[Tensor], group: Group) -> None:
+        left = params
+        if cuda_state.in_use and MODE.get().executor is None:
+            there = [p for p in params if device_update.takes(p)]
+            if there and self._on_device(there, group):
+                left = [p for p in params if not device_update.takes(p)]
+        if left:
+            self._fast(left, group)
+
+    def _on_device(self, params: list[Tensor], group: Group) -> bool:
+        """Update parameters on a GPU; whether that was done."""
+        return device_update.update(self, params, group, group)
+
+    def skips_on_device(self) -> bool:
+        trained = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        return (
+            type(self).step is Optimizer.step
+            and all(device_update.takes(p) for p, _ in trained)
+            and all(device_update.source(self, group, group, "float") is not None for group in self.param_groups)
+        )
 
     def _fast(self, params: list[Tensor], group: Group) -> None:
         name = f"{type(self).__name__}.step"

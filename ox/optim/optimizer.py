@@ -140,8 +140,17 @@ class Optimizer(Hooked):
                 if recording is not None and not recording.over:
                     self._record(params, group, recording)
                 elif params:
-                    self._fast(params, group)
+                    self._run(params, group)
         return loss
+
+    def _run(self, params: list[Tensor], group: Group) -> None:
+        """The eager update of a group."""
+        self._fast(params, group)
+
+    def skips_on_device(self) -> bool:
+        """Whether a step that is to be taken or not, as a number on the GPU says (`ox.devices.skip_flag`), needs no
+        wait for that number."""
+        return False
 
     def _record(self, params: list[Tensor], group: Group, recording: Any) -> None:
         """The updates of a group in operators. A watch of the code that runs sees the first; the others are alike."""

@@ -9,7 +9,7 @@ from ox.core import multi_tensor
 from ox.core.mode import cannot_record
 from ox.core.multi_tensor import count_kernel_write
 from ox.errors import ArgumentError, GradientError, RecordError
-from ox.optim import kernels
+from ox.optim import device_update, kernels
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
 from ox.optim.optimizer import options
@@ -70,6 +70,16 @@ class SGD(Formula):
         sign = -1.0 if group["maximize"] else 1.0
         for keep, table in tables.items():
             table.run("ox_sgd", group["lr"], group["weight_decay"], momentum, keep, sign, int(group["nesterov"]))
+
+    def _on_device(self, params: list[Tensor], group: Group) -> bool:
+        if not (group["momentum"] and group["dampening"]):
+            return super()._on_device(params, group)
+        first = [p for p in params if self._first(self._buffer(p, group), group)]
+        rest = [p for p in params if not any(p is each for each in first)]
+        undamped = {**group, "dampening": 0.0}
+        return (not first or device_update.update(self, first, group, undamped)) and (
+            not rest or device_update.update(self, rest, group, group)
+        )
 
     def _buffer(self, p: Tensor, group: Group) -> Tensor:
         buffer: Tensor | None = self.state[p].get("momentum_buffer")

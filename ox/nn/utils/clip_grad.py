@@ -14,6 +14,7 @@ from ox.core.constants import scalar, scalar_like
 from ox.core.mode import MODE, switch_mode, values_are_checked
 from ox.core.multi_tensor import count_kernel_write, owner, scale_in_place, sum_of_squares
 from ox.core.promotion import cast
+from ox.devices.cuda_tensors import Tensors, apart, is_dense, is_on_device, kind_of
 from ox.errors import GradientError
 from ox.sparse.tensor import SparseTensor
 from ox.tensors.tensor import Tensor, make_tensor
@@ -43,7 +44,8 @@ def clip_grad_norm_(
         foreach: has no effect.
 
     Returns:
-        The norm before, a tensor of no dimensions.
+        The norm before, a tensor of no dimensions. With gradients on a GPU nothing waits for it, unless
+        `error_if_nonfinite` asks for its value.
     """
     tensors = _with_grad(parameters)
     total = get_total_norm([p.grad for p in tensors], norm_type, error_if_nonfinite)  # type: ignore[misc]
@@ -63,7 +65,7 @@ def get_total_norm(
     if not chosen:
         return make_tensor(np.zeros((), np.float32))
     with switch_mode(grad=False):
-        total = _fast_norm(chosen, norm_type) if _eager(chosen) else None
+        total = _fast_norm(chosen, norm_type) if _eager(chosen) else _norm_on_device(chosen, norm_type)
         if total is None:
             total = total_norm(chosen, float(norm_type))
     if error_if_nonfinite and values_are_checked() and not np.isfinite(float(total)):
@@ -88,6 +90,10 @@ def clip_grads_with_norm_(
             if factor != 1:
                 _scale(tensors, factor)
             return
+        if MODE.get().recording is None:
+            tensors = _clip_on_device(tensors, float(max_norm), total_norm)
+            if not tensors:
+                return
         kind = total_norm.array.dtype
         factor_tensor = ops.Min(ops.Div(scalar(float(max_norm), kind), total_norm + 1e-6), scalar(1.0, kind))
         for p in tensors:
@@ -105,6 +111,32 @@ def _dense(parameters: list[Tensor], clip: Callable[[Any], Any]) -> list[Tensor]
 
 def _eager(tensors: list[Tensor]) -> bool:
     return MODE.get().recording is None and all(isinstance(t.array, np.ndarray) for t in tensors)
+
+
+def _norm_on_device(tensors: list[Tensor], norm_type: float) -> Tensor | None:
+    """The 2-norm of gradients on a GPU by two launches; None for others, and in a recording."""
+    arrays = [t.array for t in tensors if t.array.size]
+    if norm_type != 2 or MODE.get().recording is not None or not arrays or not all(map(is_on_device, arrays)):
+        return None
+    if not all(kind_of(a) is not None and is_dense(a) for a in arrays):
+        return None
+    return make_tensor(Tensors(arrays).norm())
+
+
+def _clip_on_device(tensors: list[Tensor], max_norm: float, total_norm: Tensor) -> list[Tensor]:
+    """Scale gradients on a GPU by two launches. Returns those that this cannot do."""
+    there = [p for p in tensors if is_on_device(p.grad.array)]  # type: ignore[union-attr]
+    if not there or not is_on_device(total_norm.array) or kind_of(total_norm.array) is None:
+        return tensors
+    grads: list[Any] = [p.grad for p in there]
+    fits = apart([grad.array for grad in grads])
+    taken = [grad for grad, fit in zip(grads, fits, strict=True) if fit]
+    if taken:
+        Tensors([grad.array for grad in taken]).clip(max_norm, total_norm.array)
+    for grad in taken:
+        count_kernel_write(grad, "clip_grad_norm_")
+    done = {id(grad) for grad in taken}
+    return [p for p in tensors if id(p.grad) not in done]
 
 
 def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:

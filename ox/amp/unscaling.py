@@ -1,0 +1,103 @@
+"""Gradients divided by the scale of a GradScaler, and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.core.constants import scalar
+from ox.core.mode import switch_mode
+from ox.core.multi_tensor import count_kernel_write, scale_in_place
+from ox.core.operator import OPS
+from ox.core.promotion import cast
+from ox.devices import cuda, cuda_tensors
+from ox.dtypes import float16, float32, float64, is_floating
+from ox.errors import DTypeError
+
+if TYPE_CHECKING:
+    from ox.core.tensor import TensorBase
+
+BY = "GradScaler.unscale_"
+
+
+def unscaled(scaler: Any, optimizer: Any) -> Any:
+    """Divide all gradients in place.
+
+    Returns:
+        Whether there was an infinity or NaN: a bool, of gradients on a GPU alone a float32 array there that is 1 or 0;
+        None if there is no gradient.
+
+    Raises:
+        DTypeError: float16 gradients.
+    """
+    flags: list[Any] = []
+    dense: list[TensorBase] = []
+    factor = None
+    with switch_mode(grad=False, autocast=None):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                g = parameter.grad
+                if g is None:
+                    continue
+                if g.dtype == float16:
+                    raise DTypeError(
+                        "GradScaler does not unscale float16 gradients",
+                        expected="float32 parameters, whose casts autocast makes",
+                        hint="no model.half(): ox.autocast alone",
+                    )  # fmt: skip
+                if getattr(g, "is_sparse", False):
+                    factor = scaler._factor() if factor is None else factor
+                    g = g.coalesce()
+                    flags.append(_not_finite(g._values().array))
+                    parameter.grad = g * factor
+                else:
+                    dense.append(g)
+        on_device = [g for g in dense if cuda_tensors.is_on_device(g.array)]
+        if on_device:
+            scaler._move(on_device[0])
+            flags.append(divided(scaler._scale_tensor, on_device))
+            dense = [g for g in dense if not cuda_tensors.is_on_device(g.array)]
+            if not dense and len(flags) == 1:
+                return flags[0]
+        factor = scaler._factor() if factor is None else factor
+        left, found = scale_in_place(dense, factor, "GradScaler.unscale_")
+        flags += [found] * (len(left) < len(dense))
+        for g in left:
+            flags.append(_not_finite(g.array))
+            g.mul_(factor)  # type: ignore[attr-defined]
+    return None if not flags else any(bool(flag) for flag in flags)
+
+
+def divided(scale: TensorBase, gradients: Sequence[TensorBase]) -> Any:
+    """Divide gradients on a GPU in place.
+
+    Returns:
+        A float32 array of no dimensions there: 1 where one held an infinity or NaN, else 0.
+    """
+    found = cuda.full((), 0, np.float32, str(scale.device))
+    arrays = [g.array for g in gradients]
+    together = cuda_tensors.apart(arrays)
+    taken = [array for array, fits in zip(arrays, together, strict=True) if fits]
+    if taken:
+        cuda_tensors.Tensors(taken).unscale(scale.array, found)
+    for gradient, fits in zip(gradients, together, strict=True):
+        if fits:
+            count_kernel_write(gradient, BY)
+        else:
+            finite = (gradient.array - gradient.array == 0).all()
+            found[...] = cuda.cupy().maximum(found, (~finite).astype(np.float32))
+            factor = cast(OPS["Div"](scalar(1.0, float64), cast(scale, float64)), float32)
+            product = OPS["Mul"](gradient, cast(factor, gradient.array.dtype))
+            gradient.assign(product, BY)  # type: ignore[attr-defined]
+    return found
+
+
+def _not_finite(array: Any) -> Any:
+    """Whether an array holds an infinity or NaN: on a GPU a flag on the GPU, without a synchronization."""
+    if isinstance(array, np.ndarray) and is_floating(array.dtype):
+        with np.errstate(all="ignore"):
+            if np.isfinite(np.add.reduce(array, axis=None)):  # a fraction of looking at each; a sum may overflow
+                return False
+    return ~np.isfinite(array).all()

@@ -1,0 +1,111 @@
+"""Kernels over many tensors of a GPU in one launch: tables of addresses, and what ox/kernels/source has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ox.devices.cuda import cupy
+from ox.devices.cuda_kernels import THREADS, functions
+
+KINDS = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}  # device_numbers.h
+SOURCE = '#include "device_tensors.cu"\n'
+NAMES = (
+    "ox_unscale_tensors", "ox_multiply_tensors", "ox_square_sums_of_tensors", "ox_norm_of_sums", "ox_clip_factor",
+    "ox_update_scale",
+)  # fmt: skip
+PER_THREAD = 8  # elements, about
+MOST_COLUMNS = 512  # blocks of one tensor
+
+
+def kind_of(array: Any) -> int | None:
+    """The number of its element type in kernels; None for one that they do not have."""
+    return KINDS.get(str(array.dtype))
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether something is an array on a GPU."""
+    return not isinstance(array, np.ndarray | np.generic) and hasattr(array, "data")
+
+
+def is_dense(array: Any) -> bool:
+    """Whether its elements lie one after the other."""
+    flags = array.flags
+    return bool(flags.c_contiguous or flags.f_contiguous)
+
+
+def apart(arrays: Sequence[Any]) -> list[bool]:
+    """For each array of a GPU whether kernels may write it among the others: of a type that they have, dense, and in
+    memory that no other one of them shares."""
+    order = sorted(range(len(arrays)), key=lambda i: arrays[i].data.ptr)
+    result = [kind_of(a) is not None and a.size > 0 and is_dense(a) for a in arrays]
+    end, last = 0, -1  # of the memory so far, and whose it is
+    for i in order:
+        begin = arrays[i].data.ptr
+        if begin < end:
+            result[i] = result[last] = False
+        if begin + arrays[i].nbytes > end:
+            end, last = begin + arrays[i].nbytes, i
+    return result
+
+
+def table(lines: Sequence[Sequence[int]]) -> Any:
+    """int64 [lines, width] on the GPU. The memory of arrays comes back from step to step, and so do their addresses:
+    most tables were uploaded before."""
+    content = np.array(lines, np.int64)
+    return _uploaded(content.tobytes(), cupy().cuda.Device().id, cupy().cuda.get_current_stream().ptr)
+
+
+@lru_cache(maxsize=64)
+def _uploaded(content: bytes, device: int, stream: int) -> Any:
+    return cupy().asarray(np.frombuffer(content, np.int64))
+
+
+def grid(sizes: Sequence[int]) -> tuple[int, int]:
+    """A row of blocks for each tensor."""
+    return min(max(1, -(-max(sizes) // (THREADS * PER_THREAD))), MOST_COLUMNS), len(sizes)
+
+
+class Tensors:
+    """Dense arrays of a GPU, of the types that kernels have.
+
+    Args:
+        arrays: one at least, those of `apart`.
+    """
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self._arrays = arrays
+        self._table = table([(a.data.ptr, KINDS[str(a.dtype)], a.size) for a in arrays])
+        self._grid = grid([a.size for a in arrays])
+        self._functions = functions(SOURCE, NAMES)
+
+    def unscale(self, scale: Any, found: Any) -> None:
+        """Divide by the float32 `scale`, and set the float32 `found` to 1 if an infinity or NaN was there."""
+        self._functions["ox_unscale_tensors"](self._grid, (THREADS,), (self._table, scale, found))
+
+    def norm(self) -> Any:
+        """The 2-norm of all elements together, in the type of the first array; summed in float64, in a fixed order."""
+        xp, first = cupy(), self._arrays[0]
+        sums = xp.empty(self._grid[0] * self._grid[1], np.float64)
+        made = xp.empty((), first.dtype)
+        self._functions["ox_square_sums_of_tensors"](self._grid, (THREADS,), (self._table, sums))
+        self._functions["ox_norm_of_sums"]((1,), (THREADS,), (sums, sums.size, made.data.ptr, KINDS[str(first.dtype)]))
+        return made
+
+    def clip(self, most: float, norm: Any) -> None:
+        """Multiply by ``most / (norm + 1e-6)`` where that is below 1; `norm` is a number on the GPU."""
+        factor = cupy().empty((), np.float64)
+        self._functions["ox_clip_factor"]((1,), (1,), (norm.data.ptr, KINDS[str(norm.dtype)], np.float64(most), factor))
+        self._functions["ox_multiply_tensors"](self._grid, (THREADS,), (self._table, factor))
+
+
+def update_scale(
+    scale: Any, tracker: Any, skipped: Any, found: Any, growth: float, backoff: float, interval: int
+) -> None:
+    """The numbers of a GradScaler after an iteration, in place: float32, int64, int64 and a float32 flag on the GPU."""
+    functions(SOURCE, NAMES)["ox_update_scale"](
+        (1,), (1,), (scale, tracker, skipped, found, np.float64(growth), np.float64(backoff), interval)
+    )
