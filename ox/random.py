@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ox.core.mt19937.switch import is_torch_compatible, torch_compatible
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.symbolic import size_tensor
+from ox.devices import cuda_elements
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
 from ox.functions.dimension_arguments import sizes_of
@@ -98,8 +100,14 @@ get_rng_state, set_rng_state = get_state, set_state
 
 
 def _sample(
-    op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None, like: Any = None
+    op: str,
+    shape: Sequence[int],
+    dtype: DType | None,
+    generator: Generator | None,
+    like: Any = None,
+    device: Any = None,
 ) -> Tensor:
+    """Numbers on a device, None for the host. In a recording, and PyTorch's, they are made on the host."""
     sizes = sizes_of((shape,))
     if any(size < 0 for size in sizes):
         raise ShapeError("a tensor has no negative sizes", got=str(sizes))
@@ -116,7 +124,11 @@ def _sample(
     if recording is not None:
         recording.on_random(generator)
     with no_grad():
-        drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(sizes))
+        if recording is None and MODE.get().executor is None and str(device).startswith("cuda"):
+            key, counter = generator._skip(prod(sizes))
+            drawn = operator.make_tensor(cuda_elements.random(op, key.array, counter.array, sizes, str(device)))
+        else:
+            drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(sizes))
         bits = _BITS.get(dtype) if op == "ox.RandomUniform" else None
         if bits is not None:
             # cut to what the type holds, for rounding would make ones
@@ -136,18 +148,27 @@ def _for_kernels(shape: Sequence[int]) -> Any:
 random_operators.source = _for_kernels
 
 
-def uniform(shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
-    """Numbers in [0, 1), 24 random bits each, or as many as the type holds; sizes may be `ox.Dim`."""
-    return _sample("ox.RandomUniform", shape, dtype, generator)
+def uniform(
+    shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None, device: Any = None
+) -> Tensor:
+    """Numbers in [0, 1), 24 random bits each, or as many as the type holds; sizes may be `ox.Dim`.
+
+    Args:
+        device: where they are made, if that is possible: not in a recording, and not PyTorch's.
+    """
+    return _sample("ox.RandomUniform", shape, dtype, generator, device=device)
 
 
-def normal(shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
-    """Standard normal numbers (Box and Muller); sizes may be `ox.Dim`."""
-    return _sample("ox.RandomNormal", shape, dtype, generator)
+def normal(
+    shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None, device: Any = None
+) -> Tensor:
+    """Standard normal numbers (Box and Muller); sizes may be `ox.Dim`. `device` as in `uniform`."""
+    return _sample("ox.RandomNormal", shape, dtype, generator, device=device)
 
 
 def _to_device(drawn: Tensor, device: Any, requires_grad: bool) -> Tensor:
-    drawn = drawn if device is None or device == drawn.device else drawn.to(device)
+    there = device is None or device == drawn.device or not isinstance(drawn.array, np.ndarray)  # drawn on a GPU
+    drawn = drawn if there else drawn.to(device)
     return drawn.requires_grad_() if requires_grad else drawn
 
 
@@ -159,7 +180,7 @@ def _of_shape(draw: str, name: str, what: str) -> Any:
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        return _to_device(_sample(draw, sizes_of(size), dtype, generator), device, requires_grad)
+        return _to_device(_sample(draw, sizes_of(size), dtype, generator, device=device), device, requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{what}, of the sizes given. `torch.{name}`."
@@ -181,7 +202,8 @@ def _of_another(draw: str, name: str, what: str) -> Any:
         like = input.array if memory_format is None or memory_format == preserve_format else None
         like = like if isinstance(like, np.ndarray) else None
         kind = dtype or input.array.dtype
-        return _to_device(_sample(draw, input.shape, kind, generator, like), device or input.device, requires_grad)
+        where = device or input.device
+        return _to_device(_sample(draw, input.shape, kind, generator, like, where), where, requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{what}, of the shape and type of `input`. `torch.{name}`."
@@ -225,12 +247,12 @@ def randint(
         )
     if not 0 < count <= 1 << 32:
         raise ArgumentError("randint needs a range of 1 to 2^32 integers", got=f"[{low}, {high})")
-    drawn = uniform(sizes, float32, generator)
+    drawn = uniform(sizes, float32, generator, device)
     if count <= 1 << 12:
         whole = cast(OPS["Mul"](drawn, scalar(count, float32)), int64)
     else:
         # 24 bits do not fill a wide range evenly: 48 bits, and what a division leaves
-        more, unit = uniform(sizes, float32, generator), scalar(float(1 << 24), float32)
+        more, unit = uniform(sizes, float32, generator, device), scalar(float(1 << 24), float32)
         high_bits, low_bits = (cast(OPS["Mul"](part, unit), int64) for part in (drawn, more))
         bits = OPS["Add"](OPS["Mul"](high_bits, scalar(1 << 24, int64)), low_bits)
         whole = OPS["Mod"](bits, scalar(count, int64))

@@ -7,7 +7,9 @@ from typing import Any
 
 from ox.backends.sdp import SDPBackend
 from ox.backends.sdp import sdpa_kernel as _sdpa_kernel
+from ox.devices import matmul_precision
 from ox.devices.cuda import available as is_built
+from ox.errors import ArgumentError
 
 __all__ = [
     "SDPBackend",
@@ -26,12 +28,36 @@ __all__ = [
     "sdp_kernel",
 ]
 
-matmul = SimpleNamespace(
-    allow_tf32=False,
-    allow_fp16_reduced_precision_reduction=False,
-    allow_bf16_reduced_precision_reduction=False,
-    fp32_precision="ieee",
-)
+
+class Matmul:
+    """`torch.backends.cuda.matmul`. TF32 is for MatMul, Gemm and attention of float32 on a GPU; halves are added up in
+    float32 whatever the others say."""
+
+    allow_fp16_reduced_precision_reduction = False
+    allow_bf16_reduced_precision_reduction = False
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether products of float32 may round their factors to TF32."""
+        return matmul_precision.allows_tf32()
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        matmul_precision.allow_tf32(bool(allowed))
+
+    @property
+    def fp32_precision(self) -> str:
+        """The same as "tf32" or "ieee"."""
+        return "tf32" if matmul_precision.allows_tf32() else "ieee"
+
+    @fp32_precision.setter
+    def fp32_precision(self, precision: str) -> None:
+        if precision not in ("tf32", "ieee", "none"):
+            raise ArgumentError("there is no such precision", expected="'ieee' or 'tf32'", got=repr(precision))
+        matmul_precision.allow_tf32(precision == "tf32")
+
+
+matmul = Matmul()
 cufft_plan_cache = SimpleNamespace(max_size=0, size=0, clear=lambda: None)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ox.core import operator
+from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, Quotient, Root, size_tensor
 from ox.core.symbolic import ints as ints
@@ -124,6 +125,11 @@ def _filled(made: TensorType, value: int, like: TensorBase) -> TensorType:
     if not isinstance(like.array, np.ndarray) and isinstance(made.array, np.ndarray):
         made.array = cuda.full(made.array.shape, value, made.array.dtype, like.device)
     return made
+
+
+def is_made_on_gpu(device: Any) -> bool:
+    """Whether a tensor that is asked for on this device is made there: not in a recording, whose operators make it."""
+    return str(device).startswith("cuda") and MODE.get().recording is None
 
 
 def on_device_of(made: TensorType, like: TensorBase) -> TensorType:

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ox.devices import matmul_precision
 from ox.devices.cuda import cupy
 from ox.errors import DeviceError, DTypeError
 
 # cudaDataType, cublasComputeType_t and the type of the factors, by element type
+FLOAT32, FLOAT64, FAST_TF32 = 68, 70, 77  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32
 KINDS: dict[str, tuple[int, int, Any]] = {
-    "float32": (0, 68, ctypes.c_float),
-    "float64": (1, 70, ctypes.c_double),
-    "float16": (2, 68, ctypes.c_float),
-    "bfloat16": (14, 68, ctypes.c_float),
+    "float32": (0, FLOAT32, ctypes.c_float),
+    "float64": (1, FLOAT64, ctypes.c_double),
+    "float16": (2, FLOAT32, ctypes.c_float),
+    "bfloat16": (14, FLOAT32, ctypes.c_float),
 }
 WORKSPACE = 32 << 20  # bytes, as cuBLAS advises for Hopper
 DEFAULT_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
+
+
+_handles = threading.local()
+
+
+def cublas(xp: Any) -> Cublas:
+    """The handle for a namespace of arrays: that of a CUDA graph, or one for this thread on the current device."""
+    own = getattr(xp, "cublas", None)
+    if isinstance(own, Cublas):
+        return own
+    held: dict[int, Cublas] = _handles.__dict__.setdefault("by_device", {})
+    device = cupy().cuda.Device().id
+    if device not in held:
+        held[device] = Cublas()
+    return held[device]
 
 
 class Cublas:
@@ -41,10 +59,15 @@ class Cublas:
         self._do("cublasCreate_v2", ctypes.byref(self._handle))
         self._workspace = self._cupy.empty(WORKSPACE, np.uint8)
 
-    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+    def matmul(self, a: Any, b: Any, out: Any = None, alpha: float = 1.0, added: Any = None) -> Any:
         """The product of the last two dimensions, the others broadcast; a vector is a row or a column. `numpy.matmul`.
 
-        Sums of float16 and bfloat16 are those of float32, rounded once.
+        Sums of float16 and bfloat16 are those of float32, rounded once; those of float32 too, unless
+        `ox.devices.matmul_precision` allows TF32.
+
+        Args:
+            alpha: multiplies the product.
+            added: is broadcast to the product and added, before it is rounded.
 
         Raises:
             DTypeError: an element type that cuBLAS does not multiply, or two.
@@ -58,10 +81,12 @@ class Cublas:
         rows, depth, columns = left.shape[-2], left.shape[-1], right.shape[-1]
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         made = self._cupy.empty((*batch, rows, columns), a.dtype)
-        if not depth:
+        if added is not None:
+            made[...] = added
+        if not depth and added is None:
             made.fill(0)
-        elif made.size:
-            self._multiply(left, right, made, kind)
+        elif depth and made.size:
+            self._multiply(left, right, made, kind, alpha, 0.0 if added is None else 1.0)
         shape = (*batch, *made.shape[-2 if a.ndim > 1 else -1 :][: None if b.ndim > 1 else -1])
         made = made.reshape(shape)
         if out is None:
@@ -69,22 +94,24 @@ class Cublas:
         out[...] = made
         return out
 
-    def _multiply(self, a: Any, b: Any, made: Any, kind: tuple[int, int, Any]) -> None:
+    def _multiply(self, a: Any, b: Any, made: Any, kind: tuple[int, int, Any], alpha: float, beta: float) -> None:
         batch, (rows, columns) = made.shape[:-2], made.shape[-2:]
         type_, compute, number = kind
+        if compute == FLOAT32 and type_ == KINDS["float32"][0] and matmul_precision.allows_tf32():
+            compute = FAST_TF32
         (x, turned_a, stride_a, step_a), (y, turned_b, stride_b, step_b) = (
             self._operand(each, batch) for each in (a, b)
         )
-        one, zero = number(1), number(0)
+        by, of_made = number(alpha), number(beta)
         stream, workspace = self._cupy.cuda.get_current_stream().ptr, self._workspace.data.ptr
         self._do("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))  # which forgets the workspace
         self._do("cublasSetWorkspace_v2", self._handle, ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE))
         # to cuBLAS, which counts columns first, matrices lie transposed: it multiplies B' by A'
         self._do(
             "cublasGemmStridedBatchedEx", self._handle, turned_b, turned_a, columns, rows, a.shape[-1],
-            ctypes.byref(one), ctypes.c_void_p(y.data.ptr), type_, stride_b, ctypes.c_longlong(step_b),
+            ctypes.byref(by), ctypes.c_void_p(y.data.ptr), type_, stride_b, ctypes.c_longlong(step_b),
             ctypes.c_void_p(x.data.ptr), type_, stride_a, ctypes.c_longlong(step_a),
-            ctypes.byref(zero), ctypes.c_void_p(made.data.ptr), type_, columns, ctypes.c_longlong(rows * columns),
+            ctypes.byref(of_made), ctypes.c_void_p(made.data.ptr), type_, columns, ctypes.c_longlong(rows * columns),
             prod(batch), compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ox.devices import cuda_state
-from ox.dtypes import NARROW
+from ox.devices import cuda_state, device_checks
+from ox.dtypes import NARROW, int64
 from ox.errors import ArgumentError, DeviceError, DTypeError
 
 INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driver), and an NVIDIA driver'
@@ -79,7 +79,7 @@ def to_device(array: Any, device: str = "cuda") -> Any:
     return made
 
 
-def full(shape: tuple[int, ...], value: int, dtype: Any, device: str = "cuda") -> Any:
+def full(shape: tuple[int, ...], value: Any, dtype: Any, device: str = "cuda") -> Any:
     """An array on the GPU that is filled there. Ordered on the current stream."""
     xp = cupy()
     with xp.cuda.Device(ordinal(device)):
@@ -89,9 +89,27 @@ def full(shape: tuple[int, ...], value: int, dtype: Any, device: str = "cuda") -
     return made
 
 
+def arange(start: int, step: int, count: int, dtype: Any, device: str = "cuda") -> Any:
+    """``start + step * i`` for each i below `count`, made on the GPU. Ordered on the current stream."""
+    xp = cupy()
+    with xp.cuda.Device(ordinal(device)):
+        made = xp.arange(count, dtype=int64)
+        if step != 1:
+            made *= step
+        if start:
+            made += start
+    cuda_state.in_use = True
+    return made.astype(dtype, copy=False)
+
+
 def synchronize(device: str = "cuda") -> None:
-    """Wait until the device has completed all queued work. `torch.cuda.synchronize`."""
+    """Wait until the device has completed all queued work. `torch.cuda.synchronize`.
+
+    Raises:
+        OxError: an index or class that kernels met was out of range; see `ox.devices.device_checks`.
+    """
     cupy().cuda.Device(ordinal(device)).synchronize()
+    device_checks.raise_if_wrong()
 
 
 def stream(non_blocking: bool = True) -> Any:

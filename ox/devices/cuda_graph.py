@@ -22,11 +22,11 @@ class CuPyInGraphs:
     """The module `cupy` with products that can be captured."""
 
     def __init__(self, module: Any, cublas: Cublas) -> None:
-        self._module, self._cublas = module, cublas
+        self._module, self.cublas = module, cublas
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         """`cupy.matmul`; other element types than cuBLAS has are not captured."""
-        multiply = self._cublas.matmul if str(a.dtype) in KINDS and a.dtype == b.dtype else self._module.matmul
+        multiply = self.cublas.matmul if str(a.dtype) in KINDS and a.dtype == b.dtype else self._module.matmul
         return multiply(a, b, out=out)
 
     def concatenate(self, arrays: Sequence[Any], axis: int = 0) -> Any:

@@ -13,8 +13,16 @@ from ox.kernels.gpu_source import gpu_source
 THREADS = 256  # of a block
 WARP = 32  # threads that work on one row, or one block of elements: cuda.h
 MOST_BLOCKS = 1 << 16  # of a launch; each takes several rows
+OPTIONS = ("--std=c++17",)
 # Without fused multiply-add: each operation rounds, as those of CuPy's own kernels one after the other do
-OPTIONS = ("--std=c++17", "--fmad=false")
+EXACT = (*OPTIONS, "--fmad=false")
+# What a source has of an element type: NUMBER in memory, which LOAD and STORE convert from and to COMPUTED
+TYPES = {
+    "float32": ("float", "x", "x", "float"),
+    "float16": ("unsigned short", "from_half(x)", "to_half(x)", "float"),
+    "bfloat16": ("unsigned short", "from_bfloat16(x)", "to_bfloat16(x)", "float"),
+    "float64": ("double", "x", "x", "double"),
+}
 
 Kernel = Callable[[int, int, int], None]  # the number of rows; addresses of the table and the plan (blocks.h)
 
@@ -29,17 +37,36 @@ def load(text: str, names: Sequence[str]) -> dict[str, Kernel]:
     Raises:
         NvrtcError: it does not compile; the error has the compiler's log.
     """
-    return {name: _launch(function) for name, function in _functions(text, names, OPTIONS[:1]).items()}
+    return {name: _launch(function) for name, function in _functions(text, names, OPTIONS).items()}
 
 
 @cache
-def functions(text: str, names: tuple[str, ...]) -> dict[str, Any]:
+def functions(text: str, names: tuple[str, ...], options: tuple[str, ...] = EXACT) -> dict[str, Any]:
     """Kernels as CuPy has them: called with the grid, the block and the arguments. Compiled once a process.
 
     Raises:
         NvrtcError: as in `load`.
     """
-    return _functions(text, names, OPTIONS)
+    return _functions(text, names, options)
+
+
+def typed(file: str, dtype: Any, more: str = "") -> str:
+    """A source of ox/kernels/source for an element type.
+
+    Args:
+        more: further lines before it.
+    """
+    number, load_, store, computed = TYPES[str(dtype)]
+    head = (
+        f"#define NUMBER {number}\n#define LOAD(x) ({load_})\n#define STORE(x) ({store})\n#define COMPUTED {computed}\n"
+    )
+    return f'{head}{more}#include "{file}"\n'
+
+
+@cache
+def kernel(name: str, file: str, dtype: Any = "float32", more: str = "") -> Any:
+    """One kernel of a source for an element type, called as those of `functions`. Errors as there."""
+    return functions(typed(file, dtype, more), (name,), OPTIONS)[name]
 
 
 def _functions(text: str, names: Sequence[str], options: tuple[str, ...]) -> dict[str, Any]:

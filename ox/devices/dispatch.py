@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
-from ox.devices import cuda_state
+from ox.devices import cuda_state, device_checks
 from ox.devices.operator import Operator
+from ox.dtypes import DType
 from ox.errors import DeviceError
 
 
@@ -36,11 +38,15 @@ accelerators: list[Any] = []  # functions (op, arrays) -> Accelerated | None; ox
 
 def cpu(array: Any) -> np.ndarray[Any, Any]:
     """The array in host memory (a copy if it lives on a GPU)."""
-    return array if isinstance(array, np.ndarray) else np.asarray(array.get())
+    if isinstance(array, np.ndarray):
+        return array
+    made = np.asarray(array.get())
+    device_checks.raise_if_wrong()
+    return made
 
 
 def namespace(op: Operator, arrays: list[Any]) -> Any:
-    """numpy, or cupy when an input lives on a GPU. Host inputs are brought back; scalars of the host are taken along.
+    """numpy, or cupy when an input lives on a GPU. Host inputs are brought back; `take_scalars_along` does the others.
 
     Raises:
         DeviceError: when larger tensors of both devices meet.
@@ -57,8 +63,8 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
             continue
         if schema.input_at(i).host:
             arrays[i] = cpu(a)
-        elif on_gpu and isinstance(a, np.ndarray):
-            if a.size != 1 and not cuda_state.takes_host_arrays_along():
+        elif on_gpu and isinstance(a, np.ndarray) and a.size != 1:
+            if not cuda_state.takes_host_arrays_along():
                 raise DeviceError(
                     f"{op.name} got tensors on different devices",
                     expected="all inputs on cuda",
@@ -67,3 +73,21 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
                 )
             arrays[i] = cupy.asarray(a)  # type: ignore[union-attr]
     return cuda_state.module(cupy) if on_gpu else np
+
+
+def take_scalars_along(op: Operator, arrays: list[Any]) -> None:
+    """Copy arrays of one element to the GPU, but for host inputs; constants of ox once."""
+    cupy, schema = sys.modules["cupy"], op.schema
+    for i, a in enumerate(arrays):
+        if isinstance(a, np.ndarray) and not schema.input_at(i).host:
+            arrays[i] = cupy.asarray(a) if a.flags.writeable else _constant(a.tobytes(), a.dtype, a.shape, _device())
+
+
+def _device() -> int:
+    return int(sys.modules["cupy"].cuda.Device().id)
+
+
+@lru_cache(maxsize=4096)
+def _constant(content: bytes, dtype: DType, shape: tuple[int, ...], device: int) -> Any:
+    """An array that nobody may write on the GPU, like its read-only model on the host."""
+    return sys.modules["cupy"].asarray(np.frombuffer(content, np.uint8).view(dtype).reshape(shape))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.devices import cuda_state, node_session
-from ox.devices.dispatch import namespace
+from ox.devices import cuda_operators, cuda_state, node_session
+from ox.devices.dispatch import namespace, take_scalars_along
 from ox.devices.node_session import NoKernelError as NoKernelError
 from ox.devices.operator import Operator
 from ox.dtypes import bfloat16
@@ -31,6 +31,10 @@ def dispatch(op: Operator, arrays: list[Any], attributes: dict[str, Any], accele
     Executors have one form: operator, arrays, attributes, and what `ox.devices.accelerated` offers for these types.
     """
     if cuda_state.in_use and (xp := namespace(op, arrays)) is not np:
+        made = cuda_operators.run(op, xp, arrays, attributes)
+        if made is not None:
+            return made
+        take_scalars_along(op, arrays)
         return _in_bfloat16(op, arrays, op.kernel(xp, *arrays, **attributes))
     if accelerated is not None and accelerated.worthwhile(arrays):
         return accelerated.run(op, arrays, attributes)

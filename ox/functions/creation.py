@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.core import operator
-from ox.core.constants import axes_tensor, scalar
+from ox.core.constants import axes_tensor, is_made_on_gpu, scalar
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
 from ox.core.symbolic import COMPUTED, Dim, size_tensor
 from ox.core.tensor import is_tensor
+from ox.devices import cuda
 from ox.dtypes import ALL, NARROW, DType, float64, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, CallError, DeviceError, DTypeError, ShapeError
 from ox.functions.dimension_arguments import sizes_of
@@ -100,7 +101,7 @@ def _without_tensors(data: Any) -> Any:
 
 def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:
     t: Any = operator.make_tensor(array)
-    if device not in (None, "cpu"):
+    if device not in (None, "cpu") and isinstance(array, np.ndarray):
         t = t.to(device)
     t.requires_grad = requires_grad
     return t
@@ -218,6 +219,8 @@ def _full(shape: Sequence[Any], value: Any, dtype: DType | None, device: str | N
     number = as_array(value, dtype) if hasattr(value, "dtype") else scalar(value, dtype).array
     if any(isinstance(s, Dim) for s in sizes):
         return OPS["ConstantOfShape"](size_tensor(sizes), value=number.reshape(1))
+    if dtype not in NARROW and is_made_on_gpu(device):
+        return _finish(cuda.full(tuple(sizes), number[()], dtype, str(device)), device, requires_grad)
     try:
         # zeros come as untouched pages, which is far cheaper than writing them
         array = np.zeros(sizes, dtype) if value == 0 else np.full(sizes, number, dtype)
@@ -280,8 +283,10 @@ def arange(
     if dtype.kind in "iu":  # PyTorch drops the fractions first; of types but int64 after it has counted
         count = None if dtype == int64 else len(np.arange(start, end, step))
         start, end, step = (int(v) for v in (start, end, step))
-        values = np.arange(start, end, step) if count is None else start + step * np.arange(count)
-        return _finish(values.astype(dtype), device, requires_grad)
+        count = len(range(start, end, step)) if count is None else count
+        if is_made_on_gpu(device):
+            return _finish(cuda.arange(start, step, count, dtype, str(device)), device, requires_grad)
+        return _finish((start + step * np.arange(count)).astype(dtype), device, requires_grad)
     return _finish(np.arange(start, end, step).astype(dtype), device, requires_grad)
 
 

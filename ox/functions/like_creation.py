@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
-from ox.core.constants import scalar
+from ox.core import operator
+from ox.core.constants import is_made_on_gpu, scalar
 from ox.core.symbolic import COMPUTED, size_tensor
-from ox.dtypes import DType
+from ox.devices import cuda
+from ox.dtypes import NARROW, DType
 from ox.errors import ArgumentError
 from ox.functions.dimension_arguments import sizes_of
 
@@ -31,9 +33,14 @@ def full_like_shape(
     where `x` stands for them and no type is named."""
     one, sizes = scalar(value, np.dtype(dtype or x.array.dtype)), size_tensor(sizes_of(shape))
     computed = isinstance(value, COMPUTED)
-    filled = ops.Expand(one, sizes) if computed else ops.ConstantOfShape(sizes, value=one.array.reshape(1))
     device = device or x.device
-    if device != "cpu":
+    if is_made_on_gpu(device) and not computed and one.dtype not in NARROW:
+        filled: Any = operator.make_tensor(
+            cuda.full(tuple(sizes.array.tolist()), one.array[()], one.dtype, str(device))
+        )
+    else:
+        filled = ops.Expand(one, sizes) if computed else ops.ConstantOfShape(sizes, value=one.array.reshape(1))
+    if device != "cpu" and isinstance(filled.array, np.ndarray):
         filled = to_device(filled, device)
     if dtype is None and x.is_complex():
         filled = x.of_real(filled)

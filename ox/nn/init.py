@@ -67,7 +67,11 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
         with switch_mode(grad=False):
             return tensor.uniform_(a, b, generator=generator)
     with switch_mode(grad=False):
-        return _write(tensor, random.uniform(tensor.static_shape, generator=generator) * (b - a) + a, "uniform_")
+        return _write(
+            tensor,
+            random.uniform(tensor.static_shape, generator=generator, device=tensor.device) * (b - a) + a,
+            "uniform_",
+        )
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
@@ -78,7 +82,11 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
         with switch_mode(grad=False):
             return tensor.normal_(mean, std, generator=generator)
     with switch_mode(grad=False):
-        return _write(tensor, random.normal(tensor.static_shape, generator=generator) * std + mean, "normal_")
+        return _write(
+            tensor,
+            random.normal(tensor.static_shape, generator=generator, device=tensor.device) * std + mean,
+            "normal_",
+        )
 
 
 def trunc_normal_(

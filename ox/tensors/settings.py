@@ -8,7 +8,7 @@ import numpy as np
 
 from ox.core.device import CPU
 from ox.core.device import device as Device
-from ox.devices import compiled, machine, node_session
+from ox.devices import compiled, machine, matmul_precision, node_session
 from ox.dtypes import set_default_dtype
 from ox.errors import ArgumentError
 
@@ -141,12 +141,18 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Nothing to switch: float32 is multiplied in float32. `torch.set_float32_matmul_precision`."""
+    """ "highest": products of float32 are those of float32; "high", "medium": on a GPU, matrices may be rounded to TF32
+    first. No other device has TF32. `torch.set_float32_matmul_precision`.
+
+    Raises:
+        ArgumentError: another word.
+    """
+    matmul_precision.set_precision(precision)
 
 
 def get_float32_matmul_precision() -> str:
-    """``highest``: there is no other."""
-    return "highest"
+    """What was set; ``highest`` at first. `torch.get_float32_matmul_precision`."""
+    return matmul_precision.precision()
 
 
 def are_deterministic_algorithms_enabled() -> bool:

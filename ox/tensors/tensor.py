@@ -14,6 +14,7 @@ from ox.core.changes import CHANGES
 from ox.core.mode import MODE
 from ox.core.node import Leaf, Node
 from ox.core.tensor import TensorBase
+from ox.devices import cuda_state, device_checks
 from ox.dtypes import get_default_dtype, is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, RecordError, ShapeError
 from ox.tensors.aliasing import Aliases
@@ -237,11 +238,16 @@ class Tensor(Methods, Aliases, TensorBase):
                 hint="x.tolist(), or x[i].item()",
             )
         value = self.array.item()
+        if cuda_state.in_use:
+            device_checks.raise_if_wrong()
         return float(value) if is_floating(self.array.dtype) else value
 
     def tolist(self) -> Any:
         self._refuse_under_recording("tolist()")
-        return self.array.tolist()
+        made = self.array.tolist()
+        if cuda_state.in_use:
+            device_checks.raise_if_wrong()
+        return made
 
     def numpy(self, *, force: bool = False) -> ndarray[Any, Any]:
         """The array itself, sharing memory; with `force` of any tensor, on the CPU and without its history.
@@ -283,7 +289,7 @@ class Tensor(Methods, Aliases, TensorBase):
                 got=str(list(self.static_shape)),
                 hint="x.any(), x.all(), or ox.equal(x, y)",
             )
-        return bool(self.array.item())
+        return bool(self.item())
 
     def __int__(self) -> int:
         return int(self.item())

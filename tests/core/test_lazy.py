@@ -59,9 +59,21 @@ def test_switches_may_be_set() -> None:
     assert cudnn.benchmark is True
     cudnn.benchmark = before
     assert not ox.backends.mps.is_available()
-    ox.backends.cuda.matmul.allow_tf32 = False
-    ox.set_float32_matmul_precision("high")
+
+
+def test_the_precision_of_products_has_two_names() -> None:
     assert ox.get_float32_matmul_precision() == "highest"
+    try:
+        ox.set_float32_matmul_precision("medium")
+        assert ox.get_float32_matmul_precision() == "medium" and ox.backends.cuda.matmul.allow_tf32
+        ox.backends.cuda.matmul.allow_tf32 = False
+        assert ox.get_float32_matmul_precision() == "highest"
+        ox.backends.cuda.matmul.fp32_precision = "tf32"
+        assert ox.get_float32_matmul_precision() == "high"
+        with pytest.raises(ox.errors.ArgumentError, match="no such precision"):
+            ox.set_float32_matmul_precision("low")
+    finally:
+        ox.set_float32_matmul_precision("highest")
 
 
 def test_the_files_that_older_scripts_name() -> None:

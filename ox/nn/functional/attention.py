@@ -189,18 +189,20 @@ def attend(
         lower = causal_mask(query.shape[-2], key.shape[-2], query.array.dtype, query.device)
         bias = lower if bias is None else ops.Add(bias, lower)
     if dropout_p:
-        kept = on_device_of(_dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype), query)
+        kept = on_device_of(
+            _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype, query.device), query
+        )
     result, weights = ScaledAttention(query, key, value, bias, allowed, kept, scale=_factor(query, scale))
     return result, weights if kept is None else ops.Mul(weights, kept)
 
 
-def _dropout_factors(shape: list[Any], p: float, dtype: DType) -> Tensor:
+def _dropout_factors(shape: list[Any], p: float, dtype: DType, device: Any = None) -> Tensor:
     """0 with probability p, else 1/(1 - p)."""
     if random.is_torch_compatible():
         words = words_of(None)
         assert words is not None
         return as_input(tensors.dropout_factors(words, np.empty(shape, dtype), p) if p < 1 else np.zeros(shape, dtype))
-    drawn = random.uniform(shape)
+    drawn = random.uniform(shape, device=device)
     kept = ops.Cast(ops.GreaterOrEqual(drawn, scalar_like(p, drawn)), to=onnx_type(dtype))
     return ops.Mul(kept, scalar_like(1 / (1 - p) if p < 1 else 0.0, kept))
 

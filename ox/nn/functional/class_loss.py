@@ -10,12 +10,14 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints, scalar_like
-from ox.core.mode import values_are_checked
+from ox.core.mode import MODE, values_are_checked
 from ox.core.promotion import promote_operands
+from ox.devices.cuda_index import check_range
+from ox.devices.cuda_tensors import is_on_device
 from ox.dtypes import float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of
-from ox.nn.functional.compiled_call import runs_compiled
+from ox.nn.functional.compiled_call import runs_compiled, runs_on_device
 from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
 from ox.ops.index.in_range import check_in_later_runs
@@ -64,7 +66,8 @@ def cross_entropy(
     if is_floating(target.array.dtype):
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
     _check_classes("cross_entropy", input, target, ignore_index, axis)
-    if target.array.dtype in CLASSES and _runs_fused(input, weight):
+    plain = weight is None and not label_smoothing and input.array.ndim == 2
+    if target.array.dtype in CLASSES and (_runs_fused(input, weight) or (plain and runs_on_device(input))):
         return _of_rows(input, target, weight, ignore_index, reduction, label_smoothing)
     target = _check_later("cross_entropy", input, target, ignore_index, axis)
     logp = ops.LogSoftmax(input, axis=axis)
@@ -171,6 +174,8 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
 def _check_later(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> Tensor:
     """The target of a loss whose kernels do not look at the classes, as those of `_of_rows` do."""
     last, what = int(input.array.shape[axis]) - 1, f"{name} met a class out of range"
+    if is_on_device(target.array) and MODE.get().recording is None:
+        check_range(target.array, 0, last, what, ShapeError, ignore_index)
     checked: Tensor = check_in_later_runs(target, 0, last, what, classes=True, ignored=ignore_index)
     return checked
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ox.core.mode import MODE
 from ox.devices import compiled
+from ox.devices.cuda_tensors import is_on_device
 from ox.dtypes import DType, float32
 from ox.tensors.tensor import Tensor
 
@@ -23,4 +24,16 @@ def runs_compiled(tensor: Tensor, types: Container[DType] = (float32,)) -> bool:
         and array.dtype in types
         and array.size > 0
         and compiled.library() is not None
+    )
+
+
+def runs_on_device(tensor: Tensor, types: Container[DType] = (float32,)) -> bool:
+    """The same of a GPU and its kernels (`ox.devices.cuda_operators`); a recording has the plain operators."""
+    mode, array = MODE.get(), tensor.array
+    return (
+        mode.recording is None
+        and mode.executor is None
+        and is_on_device(array)
+        and array.dtype in types
+        and array.size > 0
     )

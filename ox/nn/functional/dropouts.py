@@ -13,15 +13,16 @@ from ox.core.constants import on_device_of, scalar_like
 from ox.core.generator import default_generator, words_of
 from ox.core.mt19937 import Words, tensors
 from ox.core.operator import as_input
-from ox.dtypes import onnx_type
+from ox.dtypes import HALF_TYPES, float32, onnx_type
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.functional.compiled_call import runs_compiled
+from ox.nn.functional.compiled_call import runs_compiled, runs_on_device
 from ox.nn.functional.rectifier import result_or_inplace
 from ox.ops.random.philox import PhiloxDropout
 from ox.tensors.tensor import Tensor
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
 
+ON_DEVICE = (float32, *HALF_TYPES)
 SATURATED = -1.7580993408473766  # what SELU tends to: the value of what alpha dropout drops
 
 
@@ -30,7 +31,9 @@ def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any) -> Tens
     if random.is_torch_compatible():
         words, like = _words(input, shape, generator)
         return as_input(tensors.bernoulli(words, like, 1 - p, like.dtype)).to(input.device)
-    keep = ops.GreaterOrEqual(drawn := random.uniform(shape, generator=generator), scalar_like(p, drawn))
+    keep = ops.GreaterOrEqual(
+        drawn := random.uniform(shape, generator=generator, device=input.device), scalar_like(p, drawn)
+    )
     return on_device_of(ops.Cast(keep, to=onnx_type(input.array.dtype)), input)
 
 
@@ -53,7 +56,7 @@ def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inpl
         if random.is_torch_compatible():
             words, like = _words(input, shape, generator)
             factor = as_input(tensors.dropout_factors(words, like, p)).to(input.device)
-        elif tuple(shape) == input.shape and runs_compiled(input):
+        elif tuple(shape) == input.shape and (runs_compiled(input) or runs_on_device(input, ON_DEVICE)):
             key, counter = (default_generator if generator is None else generator)._skip(math.prod(shape))
             return result_or_inplace(input, PhiloxDropout(input, key, counter, p=p), inplace, "dropout_")
         else:

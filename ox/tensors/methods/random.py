@@ -40,13 +40,13 @@ def _unit(x: Any, generator: Generator | None) -> Tensor:
 def _uniform(x: Any, generator: Generator | None) -> Tensor:
     from ox import random
 
-    return random.uniform(x.shape, float32, generator)
+    return random.uniform(x.shape, float32, generator, x.device)
 
 
 def _standard(x: Any, generator: Generator | None) -> Tensor:
     from ox import random
 
-    return random.normal(x.shape, float32, generator)
+    return random.normal(x.shape, float32, generator, x.device)
 
 
 def _torch(x: Any, generator: Generator | None, draw: str, *numbers: Any) -> Tensor | None:

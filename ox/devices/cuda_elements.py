@@ -1,0 +1,94 @@
+"""Kernels of a GPU that go over elements: activations and their gradients, dropout, random numbers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ox.devices import cuda_state
+from ox.devices.cuda import cupy, ordinal
+from ox.devices.cuda_kernels import THREADS, blocks_of_elements, kernel
+from ox.dtypes import bfloat16, float16, float32
+
+HALVES = (float16, bfloat16)
+
+
+def launch(function: Any, count: int, *arguments: Any) -> None:
+    """Run a kernel of elements. Arguments are arrays on the GPU, whole numbers and numbers of NumPy."""
+    function((blocks_of_elements(count),), (THREADS,), (count, *arguments))
+
+
+def _pointwise(name: str, dtype: Any) -> Any:
+    if dtype == float32:
+        return kernel(name, "pointwise.cu")
+    return kernel(f"{name}_bfloat16", "pointwise.cu" if dtype == bfloat16 else "device_halves.cu")
+
+
+def pointwise(name: str) -> Any:
+    """A kernel of pointwise.cu: of one array, or of two of one shape."""
+
+    def run(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+        first = arrays[0]
+        if (first.dtype != float32 and first.dtype not in HALVES) or not first.size:
+            return None
+        if any(a.shape != first.shape or a.dtype != first.dtype for a in arrays):
+            return None
+        arrays = [cupy().ascontiguousarray(a) for a in arrays]
+        y = cupy().empty(first.shape, first.dtype)
+        launch(_pointwise(name, first.dtype), y.size, *arrays, y)
+        return y
+
+    return run
+
+
+def by_approximation(exact: str, tanh: str) -> Any:
+    """Gelu and its gradient."""
+    found = {"none": pointwise(exact), "tanh": pointwise(tanh)}
+    return lambda xp, arrays, attributes: found[attributes.get("approximate", "none")](xp, arrays, attributes)
+
+
+def with_alpha_1(name: str) -> Any:
+    """A kernel that knows no other `alpha`."""
+    run = pointwise(name)
+    return lambda xp, arrays, attributes: run(xp, arrays, attributes) if attributes.get("alpha", 1.0) == 1.0 else None
+
+
+def dropout(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """PhiloxDropout, of a key and a counter on the host."""
+    x, key, counter = arrays
+    p = attributes["p"]
+    if not x.size or not p < 1 or (x.dtype != float32 and x.dtype not in HALVES):
+        return None
+    if not isinstance(key, np.ndarray | np.generic) or not isinstance(counter, np.ndarray | np.generic):
+        return None
+    x, y, scale = cupy().ascontiguousarray(x), cupy().empty(x.shape, x.dtype), x.dtype.type(1 / (1 - p))
+    launch(
+        kernel("ox_device_dropout", "device_random.cu", str(x.dtype)), (x.size + 3) // 4, x, y, _signed(key),
+        _signed(counter), np.float32(p), np.float32(scale), x.size,
+    )  # fmt: skip
+    return y
+
+
+DRAWS = {"ox.RandomUniform": "ox_random_uniform", "ox.RandomNormal": "ox_device_random_normal"}
+
+
+def random(op: str, key: Any, counter: Any, sizes: list[int], device: str) -> Any:
+    """What RandomUniform and RandomNormal give first, made on a GPU.
+
+    Args:
+        key, counter: uint64 on the host.
+    """
+    with cupy().cuda.Device(ordinal(device)):
+        made = cupy().empty(sizes, float32)
+        if made.size:
+            blocks = (prod(sizes) + 3) // 4
+            launch(kernel(DRAWS[op], "device_random.cu"), blocks, made, _signed(key), _signed(counter), made.size)
+    cuda_state.in_use = True
+    return made
+
+
+def _signed(number: Any) -> int:
+    """The int64 of the same bits."""
+    return int(np.asarray(number).astype(np.uint64).view(np.int64))

@@ -1,0 +1,130 @@
+"""Elements by place on a GPU, with a look at the places; sums by place in a fixed order."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ox.devices import device_checks
+from ox.devices.cuda import cupy
+from ox.devices.cuda_elements import launch
+from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, kernel
+from ox.devices.cuda_tensors import kind_of
+from ox.dtypes import int32, int64
+from ox.errors import BoundsError, OxError
+
+INDEX = {int32: "int", int64: "long long"}
+ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
+SORTED_FROM = 2048  # places; fewer are compared with each other, which sorts nothing
+
+
+def _kernel(name: str, index: Any, element: int = 4, number: Any = "float32") -> Any:
+    lines = f"#define INDEX {INDEX[index]}\n#define ELEMENT {ELEMENT[element]}\n"
+    return kernel(name, "device_index.cu", str(number), lines)
+
+
+def _outside(name: str, n: int) -> int:
+    return device_checks.check(BoundsError, f"an index of {name} is out of range", -n, n - 1)
+
+
+def check_range(
+    values: Any, low: int, high: int, what: str, error: type[OxError] = BoundsError, ignored: int | None = None
+) -> None:
+    """Look at integers on a GPU, without waiting: from `low` to `high`, or `ignored`. The error says `what`."""
+    if not values.size or values.dtype not in INDEX:
+        return
+    number = device_checks.check(error, what, low, high)
+    values = cupy().ascontiguousarray(values)
+    launch(
+        _kernel("ox_device_check_range", values.dtype), values.size, values, low, high,
+        low if ignored is None else ignored, device_checks.address(), number,
+    )  # fmt: skip
+    device_checks.after_launch()
+
+
+def gather(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Gather."""
+    data, indices = arrays
+    if not data.ndim or indices.dtype not in INDEX or data.itemsize not in ELEMENT or not indices.size:
+        return None
+    axis = attributes.get("axis", 0) % data.ndim
+    n, inner = data.shape[axis], prod(data.shape[axis + 1 :])
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    if not prod(shape) or not n:
+        return None
+    data, indices, made = (
+        cupy().ascontiguousarray(data),
+        cupy().ascontiguousarray(indices),
+        cupy().empty(shape, data.dtype),
+    )
+    launch(
+        _kernel("ox_device_gather", indices.dtype, data.itemsize), made.size, data, indices, made, indices.size, n,
+        inner, device_checks.address(), _outside("Gather", n),
+    )  # fmt: skip
+    device_checks.after_launch()
+    return made
+
+
+def gather_elements(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Looks at the places of GatherElements, which CuPy gathers."""
+    data, indices = arrays
+    _check_axis("GatherElements", data, indices, attributes)
+
+
+def scatter_elements(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """ScatterElements with the reduction add; of the others it looks at the places only."""
+    data, indices, updates = arrays
+    _check_axis("ScatterElements", data, indices, attributes)
+    if attributes.get("reduction") != "add" or kind_of(data) is None or data.dtype != updates.dtype:
+        return None
+    if not data.ndim or indices.shape != updates.shape or not indices.size or indices.dtype not in INDEX:
+        return None
+    axis, n = attributes.get("axis", 0) % data.ndim, data.shape[attributes.get("axis", 0)]
+    places = cupy().where(indices < 0, indices + n, indices).astype(int64)
+    outside = (places < 0) | (places >= n)
+    step = prod(data.shape[axis + 1 :])
+    flat = places * step
+    for i, size in enumerate(indices.shape):
+        if i != axis:
+            line = cupy().arange(size, dtype=int64) * prod(data.shape[i + 1 :])
+            flat += line.reshape([-1 if k == i else 1 for k in range(data.ndim)])
+    flat = cupy().where(outside, data.size, flat)  # beyond the end: left out
+    made = cupy().array(data, order="C")
+    return _added(xp, updates.reshape(-1, 1), flat.reshape(-1), made.reshape(-1, 1), made)
+
+
+def _check_axis(name: str, data: Any, indices: Any, attributes: dict[str, Any]) -> None:
+    if data.ndim:
+        n = data.shape[attributes.get("axis", 0)]
+        check_range(indices, -n, n - 1, f"an index of {name} is out of range")
+
+
+def index_add(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """IndexAdd: rows of one place are added in the order in which they come."""
+    g, indices = arrays
+    if kind_of(g) is None or g.ndim < 1 or indices.dtype not in INDEX or indices.shape != g.shape[:1]:
+        return None
+    n, width = attributes["size"], prod(g.shape[1:])
+    sums = cupy().zeros((n, *g.shape[1:]), g.dtype)
+    if not g.size or not n:
+        return sums
+    return _added(xp, g.reshape(-1, width), indices, sums.reshape(n, width), sums)
+
+
+def _added(xp: Any, rows: Any, places: Any, sums: Any, result: Any) -> Any:
+    """Add rows [k, width] to those of `sums` at their places. Many places are sorted first, and each run of equal ones
+    is a block's; a sort does not go into a CUDA graph, for which this gives None."""
+    rows, places = cupy().ascontiguousarray(rows), cupy().ascontiguousarray(places)
+    (k, width), n = rows.shape, sums.shape[0]
+    grid = (min(k, MOST_BLOCKS),)
+    if k < SORTED_FROM:
+        function = _kernel("ox_device_index_add", places.dtype, number=rows.dtype)
+        function(grid, (THREADS,), (k, rows, places, sums, width, n))
+        return result
+    if xp is not cupy():
+        return None
+    places = cupy().where(places < 0, places + n, places).astype(int64, copy=False)
+    order = cupy().argsort(places).astype(int64, copy=False)
+    function = _kernel("ox_device_segment_add", int64, number=rows.dtype)
+    function(grid, (THREADS,), (k, rows, places[order], order, sums, width, n))
+    return result

@@ -1,0 +1,66 @@
+"""Which calls run on kernels of ours on a GPU, of one launch or a few. CuPy runs the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ox.devices import cuda_elements, cuda_index, cuda_products, cuda_rows
+from ox.devices.cuda_elements import by_approximation, pointwise, with_alpha_1
+from ox.devices.cuda_rows import of_rows
+from ox.devices.cuda_tensors import is_on_device
+from ox.devices.operator import Operator
+
+Run = Callable[[Any, list[Any], dict[str, Any]], Any]  # xp, arrays, attributes; None: it cannot do this call
+
+# By operator, those of the domain "ox" with it
+KERNELS: dict[str, Run] = {
+    "Erf": pointwise("ox_erf_forward"),
+    "Sigmoid": pointwise("ox_sigmoid_forward"),
+    "Softplus": pointwise("ox_softplus_forward"),
+    "Swish": with_alpha_1("ox_silu_forward"),
+    "ox.Silu": pointwise("ox_silu_forward"),
+    "Gelu": by_approximation("ox_gelu_forward", "ox_tanh_gelu_forward"),
+    "ox.GeluGradient": by_approximation("ox_gelu_backward", "ox_tanh_gelu_backward"),
+    "ox.SwishGradient": with_alpha_1("ox_silu_backward"),
+    "ox.ReluGradient": pointwise("ox_relu_backward"),
+    "ox.TanhGradient": pointwise("ox_tanh_backward"),
+    "ox.SigmoidGradient": pointwise("ox_sigmoid_backward"),
+    "Softmax": of_rows("ox_device_softmax"),
+    "ox.SoftmaxGradient": of_rows("ox_device_softmax_backward"),
+    "LogSoftmax": of_rows("ox_device_log_softmax"),
+    "ox.LogSoftmaxGradient": of_rows("ox_device_log_softmax_backward"),
+    "LayerNormalization": cuda_rows.layer_norm,
+    "ox.LayerNormalizationGradient": cuda_rows.layer_norm_gradient,
+    "RMSNormalization": cuda_rows.rms_norm,
+    "ox.RMSNormalizationGradient": cuda_rows.rms_norm_gradient,
+    "ox.CrossEntropy": cuda_rows.cross_entropy,
+    "ox.MeanCrossEntropy": cuda_rows.mean_cross_entropy,
+    "ox.CrossEntropyGradient": cuda_rows.cross_entropy_gradient,
+    "ox.PhiloxDropout": cuda_elements.dropout,
+    "MatMul": cuda_products.matmul,
+    "Gemm": cuda_products.gemm,
+    "ox.ScaledAttention": cuda_products.scaled_attention,
+    "ox.ScaledAttentionGradient": cuda_products.scaled_attention_gradient,
+    "Gather": cuda_index.gather,
+    "GatherElements": cuda_index.gather_elements,
+    "ScatterElements": cuda_index.scatter_elements,
+    "ox.IndexAdd": cuda_index.index_add,
+}
+SCALARS_OF_THE_HOST = frozenset(("ox.PhiloxDropout",))  # which the kernel is given as numbers
+
+
+def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """The outputs by a kernel; None where there is none for this call.
+
+    Args:
+        xp: CuPy, or what stands for it.
+        arrays: on one GPU, but for scalars of the host.
+    """
+    name = f"{op.domain}.{op.name}" if op.domain else op.name
+    kernel = KERNELS.get(name)
+    if kernel is None or not arrays or not is_on_device(arrays[0]):
+        return None
+    if name not in SCALARS_OF_THE_HOST and not all(a is None or is_on_device(a) for a in arrays):
+        return None
+    return kernel(xp, arrays, attributes)

@@ -1,0 +1,64 @@
+"""Checks that kernels make of values on a GPU: indices and classes that are out of range.
+
+The host does not wait to hear of them. A kernel that meets a wrong value writes which check failed, and the value, into
+memory of the host; when the host next waits for the device, `raise_if_wrong` raises the error. With
+``CUDA_LAUNCH_BLOCKING=1`` in the environment it is raised by the call that was wrong, in the line of the user.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ox.devices import cuda_state
+from ox.errors import OxError
+
+at_once = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+
+_checks: dict[tuple[type[OxError], str, int, int], int] = {}  # numbers from 1 on
+
+
+@cache
+def _record() -> tuple[Any, Any]:
+    """Two int64 numbers in memory that both sides read: the check that failed, and the value; and that memory."""
+    cuda = sys.modules["cupy"].cuda
+    memory = cuda.pinned_memory.PinnedMemory(16)
+    pointer = cuda.PinnedMemoryPointer(memory, 0)
+    record: Any = np.frombuffer(pointer, np.int64, 2)
+    record[:] = 0
+    return record, memory
+
+
+def address() -> int:
+    """What kernels are given for `record`."""
+    return int(_record()[1].ptr)
+
+
+def check(error: type[OxError], what: str, low: int, high: int) -> int:
+    """The number of a check: values from `low` to `high`, or the error says `what`."""
+    return _checks.setdefault((error, what, low, high), len(_checks) + 1)
+
+
+def raise_if_wrong() -> None:
+    """Raise the error of the first check that failed since the last time. To be called after the host has waited."""
+    if not cuda_state.in_use or not _checks:
+        return
+    record, _ = _record()
+    number, value = int(record[0]), int(record[1])
+    if not number:
+        return
+    record[:] = 0
+    error, what, low, high = next(key for key, each in _checks.items() if each == number)
+    hint = None if at_once else "CUDA_LAUNCH_BLOCKING=1 in the environment: then the call that was wrong raises"
+    raise error(what, expected=f"{low} to {high}", got=str(value), hint=hint, where=None if at_once else "")
+
+
+def after_launch() -> None:
+    """With CUDA_LAUNCH_BLOCKING: wait for the kernel that was just launched, and raise its error."""
+    if at_once:
+        sys.modules["cupy"].cuda.get_current_stream().synchronize()
+        raise_if_wrong()

@@ -1,0 +1,46 @@
+// Elements by place, of ELEMENT (a type of their size), and sums by place, of NUMBER. Places are of INDEX; what is outside
+// is reported, and read as 0.
+#include "device_checks.h"
+#include "device_numbers.h"
+
+// data [outer, n, inner] at places [k] gives [outer, k, inner].
+EACH(ox_device_gather, i, count, const ELEMENT* RESTRICT data, const INDEX* RESTRICT indices, ELEMENT* RESTRICT output, long long k, long long n, long long inner, long long* RESTRICT record, long long check) {
+    const long long index = indices[i / inner % k], at = index < 0 ? index + n : index;
+    const bool inside = at >= 0 && at < n;
+    if (!inside) report(record, check, index);
+    output[i] = inside ? data[(i / inner / k * n + at) * inner + i % inner] : (ELEMENT)0;
+} END
+
+EACH(ox_device_check_range, i, count, const INDEX* RESTRICT values, long long low, long long high, long long ignored, long long* RESTRICT record, long long check) {
+    const long long value = values[i];
+    if ((value < low || value > high) && value != ignored) report(record, check, value);
+} END
+
+// g [k, width] is added by places to `sums`. A block does the rows of one place, in their order: that of the first of them.
+extern "C" __global__ void ox_device_index_add(long long k, const NUMBER* RESTRICT g, const INDEX* RESTRICT indices, NUMBER* RESTRICT sums, long long width, long long n) {
+    for (long long i = blockIdx.x; i < k; i += gridDim.x) {
+        const long long index = indices[i], at = index < 0 ? index + n : index;
+        int earlier = at < 0 || at >= n;
+        for (long long j = threadIdx.x; j < i && !earlier; j += blockDim.x) earlier = indices[j] == index || indices[j] == index - n || indices[j] == index + n;
+        if (__syncthreads_or(earlier)) continue;
+        for (long long c = threadIdx.x; c < width; c += blockDim.x) {
+            COMPUTED sum = LOAD(sums[at * width + c]);
+            for (long long j = i; j < k; j++)
+                if (indices[j] == index || indices[j] == index - n || indices[j] == index + n) sum += LOAD(g[j * width + c]);
+            sums[at * width + c] = STORE(sum);
+        }
+    }
+}
+
+// The same of sorted places, with the rows that they had before: a block does a run of equal places.
+extern "C" __global__ void ox_device_segment_add(long long k, const NUMBER* RESTRICT g, const long long* RESTRICT sorted, const long long* RESTRICT order, NUMBER* RESTRICT sums, long long width, long long n) {
+    for (long long i = blockIdx.x; i < k; i += gridDim.x) {
+        const long long at = sorted[i];
+        if ((i > 0 && sorted[i - 1] == at) || at < 0 || at >= n) continue;
+        for (long long c = threadIdx.x; c < width; c += blockDim.x) {
+            COMPUTED sum = LOAD(sums[at * width + c]);
+            for (long long j = i; j < k && sorted[j] == at; j++) sum += LOAD(g[order[j] * width + c]);
+            sums[at * width + c] = STORE(sum);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+"""The kernels of a GPU against NumPy, in the types and layouts that the samples of the operators do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from nvrtc import ARCHITECTURES, compiled
+
+import ox
+from ox import nn
+from ox.core.operator import OPS
+from ox.devices import cuda_index, cuda_kernels, matmul_precision
+from ox.kernels.gpu_source import gpu_source
+
+F = nn.functional
+TYPES = list(cuda_kernels.TYPES)
+SOURCES = [
+    ("device_rows.cu", "float32"), ("device_rows.cu", "float16"), ("device_rows.cu", "bfloat16"),
+    ("device_losses.cu", "float32"), ("device_random.cu", "float32"), ("device_random.cu", "float16"),
+    ("device_halves.cu", "float32"), ("device_tensors.cu", "float32"),
+    *[("device_index.cu", dtype) for dtype in TYPES],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("file", "dtype"), SOURCES)
+def test_a_source_compiles(file: str, dtype: str, architecture: str) -> None:
+    lines = "#define INDEX int\n#define ELEMENT unsigned char\n" if file == "device_index.cu" else ""
+    assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
+
+
+def random(*shape: int, dtype: Any = ox.float32, seed: int = 0) -> Any:
+    return ox.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32)).to(dtype)
+
+
+def compare(work: Callable[..., Any], *inputs: Any, tolerance: float | None = None) -> None:
+    """Results and gradients on the GPU and on the CPU."""
+    found = []
+    for device in ("cuda", "cpu"):
+        own = [x.to(device).requires_grad_(x.dtype.kind != "i" and x.dtype != ox.bool) for x in inputs]
+        made = work(*own)
+        loss = (made * ox.arange(made.numel(), device=device).reshape(made.shape).to(made.dtype) / made.numel()).sum()
+        loss.backward()
+        assert made.device.type == device
+        found.append([made, *[x.grad for x in own if x.grad is not None]])
+    for a, b in zip(*found, strict=True):
+        assert a.dtype == b.dtype
+        allowed = tolerance or {ox.float32: 2e-5, ox.float64: 1e-9, ox.float16: 1e-2}.get(a.dtype, 6e-2)
+        a, b = a.detach().cpu().double().numpy(), b.detach().double().numpy()
+        np.testing.assert_allclose(a, b, rtol=allowed, atol=allowed * max(1.0, np.abs(b).max()))
+
+
+HALVES = [ox.float16, ox.bfloat16]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES, ox.float64], ids=str)
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: F.softmax(x, -1), lambda x: F.softmax(x, 0), lambda x: F.log_softmax(x, -1), F.gelu, F.silu,
+        lambda x: F.gelu(x, approximate="tanh"), ox.sigmoid, ox.tanh, F.relu, ox.erf, F.softplus,
+        lambda x: F.softmax(x.t(), -1), lambda x: F.gelu(x.t()), lambda x: F.layer_norm(x, (33,)),
+        lambda x: F.rms_norm(x, (33,)),
+    ],
+    ids=range(15),
+)  # fmt: skip
+def test_rows_and_elements(work: Callable[[Any], Any], dtype: Any) -> None:
+    compare(work, random(5, 33, dtype=dtype))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("mask", ["none", "causal", "bool", "row", "bias", "nowhere", "dropout"])
+def test_attention(mask: str, dtype: Any) -> None:
+    allowed = ox.tensor(np.random.default_rng(3).random((2, 1, 6, 7)) > 0.4)
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        masks = {
+            "bool": allowed,
+            "row": allowed[0, 0, :1],
+            "bias": random(6, 7, dtype=dtype, seed=5),
+            "nowhere": allowed & (ox.arange(6) > 2).reshape(6, 1),
+        }
+        chosen = masks[mask].to(q.device) if mask in masks else None
+        ox.manual_seed(0)
+        drop = 0.4 if mask == "dropout" else 0.0
+        return F.scaled_dot_product_attention(q, k, v, chosen, is_causal=mask == "causal", dropout_p=drop)
+
+    sizes = ((2, 3, 6, 4), (2, 3, 7, 4), (2, 3, 7, 5))
+    compare(attend, *[random(*size, dtype=dtype, seed=i) for i, size in enumerate(sizes)])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES, ox.float64], ids=str)
+def test_products(dtype: Any) -> None:
+    compare(lambda a, b: a @ b, random(2, 3, 4, 5, dtype=dtype), random(5, 6, dtype=dtype))
+    compare(lambda a, b: a @ b.transpose(1, 2), random(2, 4, 5, dtype=dtype), random(2, 3, 5, dtype=dtype))
+    compare(F.linear, random(2, 4, 5, dtype=dtype), random(3, 5, dtype=dtype), random(3, dtype=dtype))
+    compare(lambda a, b, c: ox.addmm(c, a, b, alpha=0.5), random(4, 5), random(5, 3), random(4, 3))
+
+
+@pytest.mark.gpu
+def test_products_of_halves_are_added_up_in_float32() -> None:
+    a, b = ox.ones(1, 5000, dtype=ox.float16, device="cuda"), ox.ones(5000, 1, dtype=ox.float16, device="cuda")
+    assert (a @ b).item() == 5000.0  # float16 sums would stop at 2048
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("allowed", [False, True])
+def test_tf32_is_asked_for_where_it_is_allowed(allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ox.devices.cublas import FAST_TF32, FLOAT32, Cublas
+
+    asked = []
+    do = Cublas._do
+    monkeypatch.setattr(Cublas, "_do", lambda self, name, *a: (asked.append((name, a)), do(self, name, *a))[1])
+    monkeypatch.setattr(matmul_precision, "_precision", "high" if allowed else "highest")
+    random(2, 3).to("cuda") @ random(3, 2).to("cuda")
+    random(2, 3, dtype=ox.float64).to("cuda") @ random(3, 2, dtype=ox.float64).to("cuda")
+    kinds = [a[-2] for name, a in asked if name == "cublasGemmStridedBatchedEx"]
+    assert kinds[0] == (FAST_TF32 if allowed else FLOAT32) and kinds[1] not in (FAST_TF32, FLOAT32)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sorted_from", [0, 1 << 30])
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES, ox.float64], ids=str)
+@pytest.mark.parametrize("index", [ox.int32, ox.int64], ids=str)
+def test_gradients_by_place(index: Any, dtype: Any, sorted_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_index, "SORTED_FROM", sorted_from)
+    places = ox.tensor(np.random.default_rng(0).integers(-7, 7, 50)).to(index)
+    compare(lambda x, i: ox.ops.Gather(x, i), random(7, 3, 2, dtype=dtype), places)
+    compare(lambda x, i: ox.ops.Gather(x, i, axis=1), random(3, 7, dtype=dtype), places)
+    compare(lambda x, i: F.embedding(i, x), random(7, 5, dtype=dtype), places % 7)
+    long = (places % 7).long().reshape(10, 5)
+    compare(lambda x, s, i: x.scatter_add(0, i, s), random(7, 5, dtype=dtype), random(10, 5, dtype=dtype), long)
+    compare(lambda x, i: ox.gather(x, 0, i), random(7, 5, dtype=dtype), long)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sorted_from", [0, 1 << 30])
+def test_sums_by_place_are_the_same_in_each_run(sorted_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_index, "SORTED_FROM", sorted_from)
+    g = random(3000, 4)
+    places = ox.tensor(np.random.default_rng(0).integers(0, 9, 3000))
+    wanted = np.zeros((9, 4), np.float32)
+    np.add.at(wanted, places.numpy(), g.numpy())  # in order
+    made: Any = OPS["ox.IndexAdd"](g.to("cuda"), places.to("cuda"), size=9)
+    assert np.array_equal(made.cpu().numpy(), wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy(reduction: str) -> None:
+    target = ox.tensor([1, -100, 0, 6, 2])
+
+    def loss(x: Any, t: Any) -> Any:
+        return F.cross_entropy(x, t, reduction=reduction)
+
+    compare(loss, random(5, 7), target)
+    compare(loss, random(5, 7), target.int())
+    compare(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), random(5, 7), target)
+    assert np.isnan(F.cross_entropy(random(1, 3).to("cuda"), ox.tensor([-100]).to("cuda")).item())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 4001])
+def test_random_numbers_have_the_bits_of_the_cpu(count: int) -> None:
+    def drawn(device: str) -> list[Any]:
+        ox.manual_seed(2**63 + 5)
+        ones = ox.ones(count, device=device)
+        return [
+            ox.rand(count, device=device), ox.rand(count, device=device, dtype=ox.float16), ox.rand_like(ones),
+            ox.randint(5, (count,), device=device), ox.randint(1 << 20, (count,), device=device),
+            F.dropout(ones, 0.3), F.dropout(ones.half(), 0.3), F.dropout1d(ones.reshape(1, count, 1)),
+            ox.empty(count, device=device).uniform_(-1, 2), nn.init.uniform_(ox.empty(count, device=device)),
+            ox.rand(count, device=device),
+        ]  # fmt: skip
+
+    for there, here in zip(drawn("cuda"), drawn("cpu"), strict=True):
+        assert there.device.type == "cuda" and there.dtype == here.dtype
+        assert np.array_equal(there.cpu().numpy(), here.numpy())
+
+
+@pytest.mark.gpu
+def test_normal_numbers() -> None:
+    def drawn(device: str) -> list[Any]:
+        ox.manual_seed(7)
+        made = [ox.randn(4001, device=device), ox.randn_like(ox.ones(3, device=device))]
+        return [*made, nn.init.normal_(ox.empty(5, device=device)), ox.randn(0, device=device)]
+
+    for there, here in zip(drawn("cuda"), drawn("cpu"), strict=True):
+        np.testing.assert_allclose(there.cpu().numpy(), here.numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.gpu
+def test_the_gradient_of_dropout_drops_the_same() -> None:
+    x = ox.ones(1000, device="cuda", requires_grad=True)
+    y = F.dropout(x, 0.5)
+    y.sum().backward()
+    assert np.array_equal(x.grad.cpu().numpy(), y.detach().cpu().numpy()) and 300 < (y > 0).sum().item() < 700
+
+
+@pytest.mark.gpu
+def test_constants_are_made_there() -> None:
+    from ox.devices import cuda
+
+    def made(device: str) -> list[Any]:
+        x = ox.ones(2, 3, dtype=ox.float16, device=device)
+        return [
+            ox.zeros(2, 3, device=device), ox.full((2,), 7, device=device),
+            ox.ones(3, dtype=ox.bfloat16, device=device), ox.arange(4, dtype=ox.uint8, device=device),
+            ox.arange(5, device=device), ox.arange(9, 2, -3, device=device), ox.arange(0, 1, 0.1, device=device),
+            ox.zeros_like(x), ox.full_like(x, 2.5), ox.ones_like(x, dtype=ox.bool),
+            ox.arange(0, 5.5, 1.5, dtype=ox.int32, device=device),
+        ]  # fmt: skip
+
+    for there, here in zip(made("cuda"), made("cpu"), strict=True):
+        assert there.device.type == "cuda" and there.dtype == here.dtype
+        assert np.array_equal(there.cpu().float().numpy(), here.float().numpy())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda, "to_device", None)  # nothing is copied
+        assert ox.zeros(1000, device="cuda").sum().item() == 0
+        assert ox.rand(1000, device="cuda").max().item() < 1
+        assert ox.arange(1000, device="cuda").sum().item() == 499_500
+        assert ox.ones_like(ox.zeros(10, device="cuda")).sum().item() == 10
