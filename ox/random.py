@@ -14,7 +14,7 @@ import numpy as np
 
 from ox.autograd.grad_mode import no_grad
 from ox.core import operator
-from ox.core.constants import scalar
+from ox.core.constants import is_made_on_gpu, scalar
 from ox.core.generator import Generator, default_generator, words_of
 from ox.core.memory_format import preserve_format
 from ox.core.mode import MODE, cannot_record, switch_mode
@@ -124,7 +124,7 @@ def _sample(
     if recording is not None:
         recording.on_random(generator)
     with no_grad():
-        if recording is None and MODE.get().executor is None and str(device).startswith("cuda"):
+        if is_made_on_gpu(device) and MODE.get().executor is None:
             key, counter = generator._skip(prod(sizes))
             drawn = operator.make_tensor(cuda_elements.random(op, key.array, counter.array, sizes, str(device)))
         else:

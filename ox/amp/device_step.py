@@ -7,23 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import cuda, cuda_tensors
+from ox.devices import cuda, cuda_tensors, device_checks
+from ox.errors import TrainError
 
 
-def update(scaler: Any, found: Sequence[Any]) -> None:
-    """Scale, growth tracker and the count of skipped steps after an iteration, of one optimizer or several."""
+def update(scaler: Any, found: Sequence[Any], skips: int, least: float) -> None:
+    """Scale, growth tracker and the count of skipped steps after an iteration, of one optimizer or several.
+
+    Args:
+        skips: so many steps skipped in a row at a scale below `least` are a TrainError, which the next wait raises.
+    """
     flag = cuda.full((), 0, np.float32, str(scaler._scale_tensor.device))
     for each in found:
         if cuda_tensors.is_on_device(each):
             flag = each if len(found) == 1 else cuda.cupy().maximum(flag, each)
         elif each:
             flag[...] = 1
+    numbers = tuple(t.array for t in (scaler._scale_tensor, scaler._tracker_tensor, scaler._skipped_tensor))
+    what = f"the loss scale collapsed below {least}: infinities or NaN in gradients skipped step after step"
+    check = device_checks.check(TrainError, what, 0, skips - 1)
     cuda_tensors.update_scale(
-        scaler._scale_tensor.array,
-        scaler._tracker_tensor.array,
-        scaler._skipped_tensor.array,
+        numbers,
         flag,
         scaler._growth_factor,
         scaler._backoff_factor,
         scaler._growth_interval,
+        cuda_tensors.Collapse(skips, least, check),
     )

@@ -58,7 +58,7 @@ class GradScaler:
         ArgumentError: factors out of range, or a wrong order of calls (`unscale_` or `step` twice before `update`,
             either before `scale`).
         TrainError: the scale collapsed: it is below 2**-16 and the last 20 steps or more were all skipped, which no
-            number of smaller scales would mend.
+            number of smaller scales would mend. On a GPU the next call that waits for it raises this.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class GradScaler:
             recording.on_host_call(self._check_skips)
             return
         if cuda_tensors.is_on_device(self._scale_tensor.array):
-            device_step.update(self, found)
+            device_step.update(self, found, SKIPS, MIN_SCALE)
             return
         if any(found):
             self._scale = np.float32(float(self._scale) * self._backoff_factor)
@@ -361,7 +361,7 @@ class GradScaler:
 
 
 def _skips_on_device(optimizer: Any) -> bool:
-    ask = getattr(optimizer, "skips_on_device", None)  # an optimizer of another library has none
+    ask = getattr(optimizer, "_skips_on_device", None)  # an optimizer of another library has none
     return ask is not None and bool(ask())
 
 

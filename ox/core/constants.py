@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ox.core import operator
+from ox.core.device import CPU
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, Quotient, Root, size_tensor
@@ -129,6 +130,8 @@ def _filled(made: TensorType, value: int, like: TensorBase) -> TensorType:
 
 def is_made_on_gpu(device: Any) -> bool:
     """Whether a tensor that is asked for on this device is made there: not in a recording, whose operators make it."""
+    if device is None or device is CPU:
+        return False
     return str(device).startswith("cuda") and MODE.get().recording is None
 
 

@@ -236,6 +236,11 @@ COMPUTED = (Dim, Quotient, Root)  # numbers that a recording computes anew in ev
 _LARGEST_POWER = 4
 
 
+def contains_sizes(data: Any) -> bool:
+    """Whether there is such a number in lists of lists."""
+    return any(map(contains_sizes, data)) if isinstance(data, (list, tuple)) else isinstance(data, COMPUTED)
+
+
 def _quotient(above: Any, below: Any) -> Any:
     """NotImplemented where one of them is no size: Python then divides floats."""
     first, second = _parts(above), _parts(below)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ox.devices import device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_kernels import THREADS, functions
 
@@ -102,10 +104,28 @@ class Tensors:
         self._functions["ox_multiply_tensors"](self._grid, (THREADS,), (self._table, factor))
 
 
+@dataclass(frozen=True)
+class Collapse:
+    """When the scale of a GradScaler has collapsed: so many steps skipped in a row, at a scale below this one. `check`
+    is the number of the check (`ox.devices.device_checks`) that then fails."""
+
+    skips: int
+    scale: float
+    check: int
+
+
 def update_scale(
-    scale: Any, tracker: Any, skipped: Any, found: Any, growth: float, backoff: float, interval: int
+    numbers: tuple[Any, Any, Any], found: Any, growth: float, backoff: float, interval: int, limit: Collapse
 ) -> None:
-    """The numbers of a GradScaler after an iteration, in place: float32, int64, int64 and a float32 flag on the GPU."""
+    """The numbers of a GradScaler after an iteration, in place.
+
+    Args:
+        numbers: scale, growth tracker and count of skipped steps: float32, int64 and int64 on the GPU.
+        found: a float32 flag there.
+    """
     functions(SOURCE, NAMES)["ox_update_scale"](
-        (1,), (1,), (scale, tracker, skipped, found, np.float64(growth), np.float64(backoff), interval)
-    )
+        (1,), (1,),
+        (*numbers, found, np.float64(growth), np.float64(backoff), interval, np.float64(limit.scale), limit.skips,
+         device_checks.address(), limit.check),
+    )  # fmt: skip
+    device_checks.after_launch()

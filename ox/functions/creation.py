@@ -13,7 +13,7 @@ from ox.core.constants import axes_tensor, is_made_on_gpu, scalar
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
-from ox.core.symbolic import COMPUTED, Dim, size_tensor
+from ox.core.symbolic import COMPUTED, Dim, contains_sizes, size_tensor
 from ox.core.tensor import is_tensor
 from ox.devices import cuda
 from ox.dtypes import ALL, NARROW, DType, float64, get_default_dtype, int64, is_floating
@@ -107,10 +107,6 @@ def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:
     return t
 
 
-def _contains_sizes(data: Any) -> bool:
-    return any(map(_contains_sizes, data)) if isinstance(data, (list, tuple)) else isinstance(data, COMPUTED)
-
-
 def _of_sizes(data: Any, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
     """A number, or lists of them, of which some are sizes of a recording: in operators."""
     plain = _as_array(data, dtype)
@@ -144,7 +140,7 @@ def _of_tensors(data: Any, dtype: DType | None, device: str | None) -> Tensor:
 def tensor(data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A copy of `data` as a tensor. `torch.tensor`."""
     if MODE.get().recording is not None:
-        if _contains_sizes(data):
+        if contains_sizes(data):
             return _of_sizes(data, dtype, device, requires_grad)
         if next(_tensors_in(data), None) is not None:
             return _of_tensors(data, dtype, device).clone().requires_grad_(requires_grad)
@@ -157,7 +153,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: str | None = None) 
         return data
     if MODE.get().recording is not None and next(_tensors_in(data), None) is not None:
         return _of_tensors(data, dtype, device)
-    if MODE.get().recording is not None and _contains_sizes(data):
+    if MODE.get().recording is not None and contains_sizes(data):
         return _of_sizes(data, dtype, device, False)
     return _finish(as_array(data, dtype), device, False)
 
@@ -222,8 +218,7 @@ def _full(shape: Sequence[Any], value: Any, dtype: DType | None, device: str | N
     if dtype not in NARROW and is_made_on_gpu(device):
         return _finish(cuda.full(tuple(sizes), number[()], dtype, str(device)), device, requires_grad)
     try:
-        # zeros come as untouched pages, which is far cheaper than writing them
-        array = np.zeros(sizes, dtype) if value == 0 else np.full(sizes, number, dtype)
+        array = np.zeros(sizes, dtype) if value == 0 else np.full(sizes, number, dtype)  # zeros: untouched pages
     except (MemoryError, OverflowError, ValueError) as error:
         raise DeviceError("there is no memory for this tensor", got=f"{dtype} {list(sizes)}: {error}") from None
     return _finish(array, device, requires_grad)
@@ -283,10 +278,11 @@ def arange(
     if dtype.kind in "iu":  # PyTorch drops the fractions first; of types but int64 after it has counted
         count = None if dtype == int64 else len(np.arange(start, end, step))
         start, end, step = (int(v) for v in (start, end, step))
-        count = len(range(start, end, step)) if count is None else count
         if is_made_on_gpu(device):
-            return _finish(cuda.arange(start, step, count, dtype, str(device)), device, requires_grad)
-        return _finish((start + step * np.arange(count)).astype(dtype), device, requires_grad)
+            several = len(range(start, end, step)) if count is None else count
+            return _finish(cuda.arange(start, step, several, dtype, str(device)), device, requires_grad)
+        values = np.arange(start, end, step) if count is None else start + step * np.arange(count)
+        return _finish(values.astype(dtype), device, requires_grad)
     return _finish(np.arange(start, end, step).astype(dtype), device, requires_grad)
 
 

@@ -90,7 +90,7 @@ class Formula(Optimizer, ABC):
         """Update parameters on a GPU; whether that was done."""
         return device_update.update(self, params, group, group)
 
-    def skips_on_device(self) -> bool:
+    def _skips_on_device(self) -> bool:
         trained = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
         return (
             type(self).step is Optimizer.step

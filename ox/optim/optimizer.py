@@ -147,7 +147,7 @@ class Optimizer(Hooked):
         """The eager update of a group."""
         self._fast(params, group)
 
-    def skips_on_device(self) -> bool:
+    def _skips_on_device(self) -> bool:
         """Whether a step that is to be taken or not, as a number on the GPU says (`ox.devices.skip_flag`), needs no
         wait for that number."""
         return False

@@ -158,3 +158,17 @@ def test_clipping_by_a_norm_that_is_not_finite() -> None:
     assert p.grad.tolist() == [float("inf"), 1.0, 2.0]
     nn.utils.clip_grad_norm_([p], 1.0)
     assert np.isnan(p.grad.tolist()[0]) and p.grad.tolist()[1:] == [0.0, 0.0]
+
+
+def test_a_collapsed_scale_is_an_error_at_the_next_wait() -> None:
+    p = nn.Parameter(f(3))
+    optimizer = ox.optim.SGD([p], lr=1.0)
+    scaler = ox.GradScaler("cuda", init_scale=2.0**-10)
+    with pytest.raises(ox.errors.TrainError, match=r"(?s)collapsed.*0 to 19.*20"):
+        for _ in range(25):
+            optimizer.zero_grad()
+            scaler.scale((p * float("nan")).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            p.detach().sum().item()
+    assert scaler._skipped == 20

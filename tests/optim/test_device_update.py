@@ -121,7 +121,7 @@ def test_a_flag_on_the_device_skips_the_step_and_its_count(skipped: bool) -> Non
     p = ox.ones(3, device="cuda", requires_grad=True)
     p.grad = ox.ones(3, device="cuda")
     optimizer = optim.AdamW([p], lr=0.1)
-    assert optimizer.skips_on_device()
+    assert optimizer._skips_on_device()
     with skipping_where(devices.cuda.full((), int(skipped), np.float32)):
         optimizer.step()
     assert (p.tolist() == [1.0, 1.0, 1.0]) == skipped

@@ -1,5 +1,6 @@
 // Many tensors of a GPU at once: a row of the grid works on each. A line of the table is an address, an element type
 // (device_numbers.h) and a number of elements.
+#include "device_checks.h"
 #include "device_numbers.h"
 
 constexpr int LINE = 3;
@@ -72,12 +73,14 @@ extern "C" __global__ void ox_clip_factor(long long norm, long long kind, double
     *factor = quotient > 1.0 ? 1.0 : quotient;
 }
 
-// One thread: the scale of a GradScaler, its count of good steps and that of skipped ones, after an iteration.
-extern "C" __global__ void ox_update_scale(float* scale, long long* tracker, long long* skipped, const float* found, double growth, double backoff, long long interval) {
+// One thread: the scale of a GradScaler, its count of good steps and that of skipped ones, after an iteration. So many
+// steps skipped in a row as `most`, at a scale below `least`, are reported.
+extern "C" __global__ void ox_update_scale(float* scale, long long* tracker, long long* skipped, const float* found, double growth, double backoff, long long interval, double least, long long most, long long* record, long long check) {
     if (*found != 0.0f) {
         *scale = (float)((double)*scale * backoff);
         *tracker = 0;
         *skipped += 1;
+        if (*skipped >= most && *scale < least) report(record, check, *skipped);
         return;
     }
     *skipped = 0;
