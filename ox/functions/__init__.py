@@ -1,6 +1,6 @@
 """PyTorch's functions on tensors, as compositions of operators; most are Tensor methods too.
 
-Imports ox.core, ox.ops and ox.amp only; ox.tensors for annotations. A function that reads an array is not recorded.
+Imports ox.core, ox.ops, ox.amp and ox.devices only; ox.tensors for annotations. What reads an array is not recorded.
 """
 
 from typing import TYPE_CHECKING
