@@ -119,7 +119,7 @@ class Example:
             bounded = low >= 0 and own - high in ((0, 1) if dim == self.batch else range(own + 1))
             if bounded:
                 limit = min(limit, high - max(0, own - sizes[dim]))
-        return whole.dtype.type(max(limit, low))
+        return whole.dtype.type(max(limit, min(low, 1)))  # a length is not 0 unless the example has one
 
     def call(self, model: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
         """`model` on tensors in the order of the inputs."""

@@ -21,6 +21,7 @@ from ox.graph.ir import Array, Graph, Node
 from ox.graph.passes.inferred_reshape import infer_reshape_sizes
 from ox.graph.record.recorded import SizeTest
 from ox.graph.record.recording import Recording, named_outputs, record
+from ox.graph.record.tensor_lengths import lengths_as_sizes
 from ox.graph.replay import replay
 from ox.graph.size_rules import SizeRules
 from ox.onnx_module.loaded import Loaded
@@ -43,15 +44,16 @@ class Subject:
         """One recording at these sizes."""
         # half of everything: a number that was computed from the input by other means than operators shows
         arrays = self.example.cut(sizes, start=2 if other_values else 0, halved=other_values)
-        return record(
-            lambda *tensors: self.example.call(self.model, tensors),
-            self.example.tensors(arrays),
-            dims=self.example.dims,
-            constants=self.owned,
-            outputs=self.outputs,
-            restore=_distinct([*self.owned.values(), *self.written]),
-            recording=into,
-        )
+        with lengths_as_sizes():
+            return record(
+                lambda *tensors: self.example.call(self.model, tensors),
+                self.example.tensors(arrays),
+                dims=self.example.dims,
+                constants=self.owned,
+                outputs=self.outputs,
+                restore=_distinct([*self.owned.values(), *self.written]),
+                recording=into,
+            )
 
 
 def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -134,7 +136,7 @@ def _compare_far(subject: Subject, a: Graph, first: Sizes, far: Sizes) -> None:
         c = subject.record(far)
     except Exception:  # too small or too large for the model, and not given by the user
         return
-    leak = _leak(a, c, subject)
+    leak = _leak(a, c)
     if leak is not None and not _gives_the_same(subject, a, far):
         raise _explain(subject, a, leak, first, far, c)
 
@@ -184,26 +186,19 @@ def _second(subject: Subject, a: Graph, first: Sizes, second: Sizes) -> _Second:
     try:
         b = subject.record(second, other_values=True, into=recording)
     except Exception as error:
-        leak = _leak(_first_nodes(a, recording.graph), recording.graph, subject) or find_fixed_reshape(
-            a, recording.graph
-        )
+        leak = _leak(_first_nodes(a, recording.graph), recording.graph) or find_fixed_reshape(a, recording.graph)
         raise _explain(subject, a, leak, first, second, recording.graph, error) from (
             None if isinstance(error, OxError) else error
         )
-    leak = _leak(a, b, subject)
+    leak = _leak(a, b)
     if leak is not None:
         raise _explain(subject, a, leak, first, second, b)
     return _Second(b, recording.size_tests)
 
 
-def _leak(a: Graph, b: Graph, subject: Subject) -> Leak | None:
-    infer_reshape_sizes(a, b, several=_has_other_sizes(subject))
+def _leak(a: Graph, b: Graph) -> Leak | None:
+    infer_reshape_sizes(a, b)
     return find_fixed_reshape(a, b) or find_leak(a, b)
-
-
-def _has_other_sizes(subject: Subject) -> bool:
-    """Whether more sizes than the batch may vary."""
-    return not set(subject.example.sizes) <= {subject.example.batch}
 
 
 def _first_nodes(a: Graph, b: Graph) -> Graph:
@@ -282,7 +277,7 @@ def _depends_on_values(subject: Subject, a: Graph, sizes: Sizes) -> bool:
     """Whether the graph changes with the values of the input alone."""
     try:
         other = subject.record(sizes, other_values=True)
-        infer_reshape_sizes(a, other, several=_has_other_sizes(subject))
+        infer_reshape_sizes(a, other)
         return find_leak(a, other) is not None
     except Exception:
         return False
@@ -297,7 +292,7 @@ def _leaking_size(subject: Subject, first: Sizes, second: Sizes) -> str:
             b = subject.record(first | {dim: second[dim]}, into=recording)
         except Exception:
             return dim
-        if _leak(a, b, subject) is not None:
+        if _leak(a, b) is not None:
             return dim
     return next(iter(first))
 

@@ -13,9 +13,12 @@ from ox.functions import cat, maximum, minimum, stack
 from ox.functions.creation import empty, ones, tensor, zeros
 from ox.nn import functional as F
 from ox.nn.base.module import Module
+from ox.nn.functional.arguments import several
+from ox.nn.layers.conv import Conv2d
 from ox.tensors.tensor import Tensor
 
 __all__ = [
+    "DeformConv2d",
     "FrozenBatchNorm2d",
     "RoIAlign",
     "StochasticDepth",
@@ -24,6 +27,7 @@ __all__ = [
     "box_convert",
     "box_iou",
     "clip_boxes_to_image",
+    "deform_conv2d",
     "generalized_box_iou",
     "nms",
     "remove_small_boxes",
@@ -168,6 +172,61 @@ class RoIAlign(Module):
 
     def forward(self, input: Tensor, rois: Tensor | Sequence[Tensor]) -> Tensor:
         return roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned)
+
+
+def deform_conv2d(
+    input: Tensor, offset: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, mask: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """A convolution [n, out, h', w'] whose taps are moved (Dai and others, 2017; with a mask, Zhu and others, 2018).
+    ONNX DeformConv, opset 19. `torchvision.ops.deform_conv2d`.
+
+    Args:
+        input: [n, c, h, w].
+        offset: [n, 2 · offset_groups · kh · kw, h', w'], by how much each tap at each place is moved down and right.
+        weight: [out, c / groups, kh, kw].
+        mask: [n, offset_groups · kh · kw, h', w'], by what each tap is multiplied.
+
+    Raises:
+        ShapeError: sizes that do not fit.
+    """
+    if input.ndim != 4 or weight.ndim != 4 or offset.ndim != 4:
+        raise ShapeError(
+            "deform_conv2d takes images, kernels and offsets of 4 dimensions",
+            got=f"{list(input.shape)}, {list(weight.shape)}, {list(offset.shape)}",
+        )
+    kernel, channels = weight.static_shape[2:], input.static_shape[1]
+    moves, own = offset.static_shape[1], weight.static_shape[1]
+    if channels % own or moves % (2 * kernel[0] * kernel[1]) or not moves:
+        raise ShapeError(
+            "the channels of deform_conv2d do not fit",
+            expected=f"a multiple of {own} for weights {list(weight.static_shape)}, "
+            f"and of {2 * kernel[0] * kernel[1]} in the offset",
+            got=f"{channels} and {moves}",
+        )
+    pads = several(padding, 2, "padding", 0)
+    return ops.DeformConv(
+        input, weight, offset, bias, mask, group=channels // own,
+        offset_group=moves // (2 * kernel[0] * kernel[1]), kernel_shape=list(kernel), pads=[*pads, *pads],
+        strides=list(several(stride, 2, "stride", 1)), dilations=list(several(dilation, 2, "dilation", 1)),
+    )  # fmt: skip
+
+
+class DeformConv2d(Module):
+    """`deform_conv2d` with a weight and a bias of its own. `torchvision.ops.DeformConv2d`."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1,
+        groups: int = 1, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+        plain = Conv2d(in_channels, out_channels, kernel_size, groups=groups, bias=bias)
+        self.weight, self.bias = plain.weight, plain.bias
+
+    def forward(self, input: Tensor, offset: Tensor, mask: Tensor | None = None) -> Tensor:
+        return deform_conv2d(input, offset, self.weight, self.bias, self.stride, self.padding, self.dilation, mask)
 
 
 def sigmoid_focal_loss(

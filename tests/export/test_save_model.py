@@ -391,24 +391,6 @@ def test_places_that_go_down_or_from_the_end(tmp_path: Path, index: Any) -> None
     assert np.array_equal(y, model(x).numpy())
 
 
-def test_packing_by_an_input_says_what_to_do_instead(tmp_path: Path) -> None:
-    pack = nn.utils.rnn.pack_padded_sequence
-    lstm = nn.LSTM(3, 4, batch_first=True)
-
-    def model(x: Any, lengths: Any) -> Any:
-        return lstm(pack(x, lengths, batch_first=True, enforce_sorted=False))[1][0]
-
-    def masked(x: Any, lengths: Any) -> Any:
-        y, _ = lstm(x)
-        return ox.where((ox.arange(y.shape[1]) < lengths[:, None])[..., None], y, 0.0)
-
-    example = ox.randn(3, 5, 3), ox.tensor([5, 2, 4])
-    with pytest.raises(ExportError, match="packing needs the values of the lengths") as caught:
-        ox.export.save(model, tmp_path / "m.onnx", example)
-    assert "lstm(pack(" in str(caught.value) and "mask" in str(caught.value)
-    ox.export.save(masked, tmp_path / "m.onnx", example, dims={"x": ["b", "n", 3], "lengths": ["b"]})
-
-
 def test_a_report_is_short(tmp_path: Path) -> None:
     report = ox.export.save(nn.Linear(3, 4), tmp_path / "m.onnx", ox.randn(8, 3))
     first, dims, *rows = str(report).splitlines()

@@ -9,6 +9,7 @@ from typing import Any
 
 import einops
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -68,6 +69,7 @@ OPEN: dict[str, Callable[[Any], Any]] = {
     ),
     "numel": lambda x: x.reshape(x.numel() // 4, 4) / x.numel(),
     "torch.Size": lambda x: x.reshape((*x.shape[:1], x.shape[1] * 4)),
+    "len": lambda x: ox.zeros(len(x), 1, 4) + x * len(x[0]) / len(x),
     "comparison": lambda x: x * 2 if x.shape[1] == (x + 1).shape[1] else x,
     "tensor": lambda x: x * ox.tensor(x.shape[1]) + ox.tensor([x.shape[0], 1, 1, 1]),
     "text": lambda x: x * len(f"{x.shape[0]:>9} of {x.shape[1]:>9}"),
@@ -86,6 +88,7 @@ RESHAPED: dict[str, Callable[[Any], Any]] = {
     "int": lambda x: x.reshape(int(x.shape[0]), -1),
     "len": lambda x: x.reshape(len(x), -1),
     "NumPy": lambda x: x.reshape(int(np.prod(x.shape[:2])), 4),
+    "windows": lambda x: x.reshape(int(x.shape[0]), x.shape[1] // 2, 2, -1).permute(0, 2, 1, 3),
     "not the first": lambda x: x.permute(1, 0, 2).reshape(2, 3, int(x.shape[0]), 4),
 }
 
@@ -98,7 +101,6 @@ def test_a_reshape_with_one_number_that_varies(tmp_path: Path, name: str) -> Non
 LOST: dict[str, tuple[Callable[[Any], Any], str]] = {
     "int(a / b)": (lambda x: x[:, : int(x.shape[1] / 2)], "a // b"),
     "int": (lambda x: ox.zeros(int(x.shape[0]), 1, 4) + x, "without int()"),
-    "len": (lambda x: ox.zeros(len(x), 1, 4) + x, "x.shape[0] itself, in place of len(x)"),
     "sqrt": (lambda x: x / math.sqrt(x.shape[1]), "ox.zeros(()) + x.shape[1]"),
     "round": (lambda x: x[:, : round(x.shape[1] / 2)], "math.floor"),
     "-1 beside padding": (
@@ -173,6 +175,41 @@ def test_swin_at_other_batch_sizes(tmp_path: Path) -> None:
         (got,) = session.run(None, {"image": images[:batch]})
         expected = model(ox.from_numpy(images[:batch])).detach().numpy()
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_reshape_with_one_number_beside_sizes_that_vary(tmp_path: Path) -> None:
+    """Swin's ``windows.view(int(windows.shape[0] / ...), H // w, W // w, w, w, -1)`` at any size of the image."""
+    answers(RESHAPED["windows"], tmp_path, {"x": ["batch", ox.Dim("n", multiple_of=2), 4]}, [(1, 2), (5, 6), (3, 40)])
+
+
+def test_groups_of_a_convolution(tmp_path: Path) -> None:
+    wide = {"x": ["batch", ox.Dim("length", min=6), 4]}
+
+    def function(x: Any) -> Any:
+        batch = x.shape[0]
+        own = x[:, :3].reshape(batch * 2, 2, 3)
+        y = x.reshape(1, batch * 4, -1)
+        first = F.conv1d(y, own, own[:, 0, 0], 2, 1, 2, groups=batch * 2)
+        images = x[:, :6].reshape(1, batch * 2, 3, 4)
+        second = F.conv2d(images, own.reshape(batch * 2, 1, 2, 3), padding="same", groups=batch * 2)
+        return first.reshape(batch, 2, -1).square().sum(-1) + second.reshape(batch, 2, -1).sum(-1)
+
+    answers(function, tmp_path, wide, [(1, 6), (4, 9), (5, 13)])
+    model = onnx.load(tmp_path / "m.onnx")
+    assert not any(node.op_type == "Conv" for node in model.graph.node)  # whose groups are a number
+
+
+def test_a_spectrum_of_a_known_length(tmp_path: Path) -> None:
+    """onnx 1.23 infers twice the bins where a file does not say that half of them are kept."""
+    weight = ox.randn(33, 2)
+
+    def function(x: Any) -> Any:
+        y = ox.stft(x, 64, 16, window=ox.hann_window(64), return_complex=False).square().sum(-1)
+        return y.transpose(1, 2) @ weight
+
+    x = np.random.default_rng(0).normal(size=(12, 256)).astype(np.float32)
+    report = ox.export.save(function, tmp_path / "m.onnx", x, input_names=["x"])
+    assert report.dims == "x [batch, 256] → output [batch, 17, 2]"
 
 
 def test_a_size_that_onnx_infers_wrongly(tmp_path: Path) -> None:

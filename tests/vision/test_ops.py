@@ -64,6 +64,24 @@ def test_regions() -> None:
     np.testing.assert_allclose(listed.numpy().ravel(), [7, 8, 13, 14])
 
 
+def test_moved_taps() -> None:
+    """By a whole pixel, a tap reads the pixel beside it; without moves, it is a convolution, and a mask multiplies."""
+    x, layer = ox.randn(2, 4, 7, 6), ops.DeformConv2d(4, 6, 3, stride=2, padding=1, groups=2)
+    still = ox.zeros(2, 2 * 2 * 9, 4, 3)
+    plain = ox.nn.functional.conv2d(x, layer.weight, layer.bias, 2, 1, groups=2)
+    np.testing.assert_allclose(layer(x, still).detach().numpy(), plain.detach().numpy(), atol=1e-5)
+    weight = ox.ones(1, 4, 1, 1)
+    moved = ops.deform_conv2d(x, ox.tensor([1.0, -1.0]).reshape(1, 2, 1, 1).expand(2, 2, 7, 6), weight)
+    expected = ox.nn.functional.pad(x.sum(1, keepdim=True), (1, -1, -1, 1))
+    np.testing.assert_allclose(moved.numpy(), expected.numpy(), atol=1e-5)
+    halved = ops.deform_conv2d(x, ox.zeros(2, 2, 7, 6), weight, mask=ox.full((2, 1, 7, 6), 0.5))
+    np.testing.assert_allclose(halved.numpy(), x.sum(1, keepdim=True).numpy() / 2, atol=1e-5)
+    with pytest.raises(ox.errors.ShapeError, match="channels of deform_conv2d"):
+        ops.deform_conv2d(x, ox.zeros(2, 3, 7, 6), weight)
+    with pytest.raises(ox.errors.ShapeError, match="4 dimensions"):
+        ops.deform_conv2d(x[0], ox.zeros(2, 2, 7, 6), weight)
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_focal_loss(reduction: str) -> None:
     x, t = np.array([0.3, -2.0, 1.0]), np.array([1.0, 0.0, 0.0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.dtypes import int64
+from ox.dtypes import int64, onnx_type
 from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.writer.opset import LOWEST, obstacle
 
@@ -165,12 +165,127 @@ def _pads_of_every_axis(writer: _Writer, node: Node) -> bool:
     source, pads, value, axes = [*node.inputs, None, None, None][:4]
     numbers, places = writer.known(pads), writer.known(axes)
     rank = len((source.shape or source.dims or ()) if source is not None else ())
-    if numbers is None or places is None or not rank:
+    if pads is None or places is None or not rank:
         return False
-    full = np.zeros((2, rank), np.int64)
-    full[:, [axis % rank for axis in places]] = np.array(numbers).reshape(2, -1)
-    inputs = [source, writer.constant(node, "pads", full.ravel()), *([value] if value is not None else [])]
+    if numbers is not None:
+        full = np.zeros((2, rank), np.int64)
+        full[:, [axis % rank for axis in places]] = np.array(numbers).reshape(2, -1)
+        every = writer.constant(node, "pads", full.ravel())
+    else:  # the sizes of those axes, and none of the others: taken from behind a 0
+        taken = np.zeros((2, rank), np.int64)
+        taken[:, [axis % rank for axis in places]] = 1 + np.arange(2 * len(places)).reshape(2, -1)
+        known = writer.call(
+            node, "Concat", [writer.constant(node, "none", np.zeros(1, np.int64)), pads], "known", axis=0
+        )
+        every = writer.call(node, "Gather", [known, writer.constant(node, "places", taken.ravel())], "pads")
+    inputs = [source, every, *([value] if value is not None else [])]
     writer.nodes.append(replace(node, inputs=inputs))
+    return True
+
+
+def _triangle(writer: _Writer, node: Node) -> bool:
+    """Trilu came with opset 14: the diagonal of each place tells which side of it the place is on."""
+    source, diagonal = [*node.inputs, None][:2]
+    rank = len((source.shape or source.dims or ()) if source is not None else ())
+    if source is None or source.dtype is None or rank < 2:
+        return False
+    zero, one = (writer.constant(node, name, np.array(n, np.int64)) for name, n in (("zero", 0), ("one", 1)))
+    along = []
+    for axis, other, name in ((rank - 2, 1, "row"), (rank - 1, 0, "column")):
+        size = writer.call(node, "Squeeze", [writer.sizes(node, source, [axis], f"{name}s")], f"{name}_count")
+        numbers = writer.call(node, "Range", [zero, size, one], f"{name}_numbers")
+        outside = writer.constant(node, f"{name}_axis", np.array([other], np.int64))
+        along.append(writer.call(node, "Unsqueeze", [numbers, outside], name))
+    places: Value = writer.call(node, "Sub", [along[1], along[0]], "diagonals")
+    if diagonal is not None:
+        places = writer.call(node, "Sub", [places, diagonal], "beyond")
+    upper = node.attributes.get("upper", 1)
+    beyond = writer.constant(node, "limit", np.array(-1 if upper else 1, np.int64))
+    kept = Value(f"{node.outputs[0].name}/kept", np.dtype(np.bool_))
+    writer.call(node, "Greater" if upper else "Less", [places, beyond], kept)
+    if source.dtype == np.bool_:  # for which ONNX Runtime has no Where
+        writer.call(node, "And", [source, kept], node.outputs[0])
+    else:
+        nothing = writer.constant(node, "nothing", np.zeros((), source.dtype))
+        writer.call(node, "Where", [kept, source, nothing], node.outputs[0])
+    return True
+
+
+def _affine_grid(writer: _Writer, node: Node) -> bool:
+    """AffineGrid came with opset 20: the places of a grid of its own, times the matrices."""
+    theta, size = node.inputs
+    rank = len((theta.shape or theta.dims or ()) if theta is not None else ()) and _matrix_rank(theta)
+    if theta is None or theta.dtype is None or not rank or size is None:
+        return False
+    kind, corners = theta.dtype, bool(node.attributes.get("align_corners"))
+
+    def number(name: str, value: float) -> Value:
+        return writer.constant(node, name, np.array(value, kind))
+
+    def made(name: str) -> Value:
+        return Value(f"{node.outputs[0].name}/{name}", kind)
+
+    def axes(name: str, values: Sequence[int]) -> Value:
+        return writer.constant(node, name, np.array(values, np.int64))
+
+    shape = writer.call(node, "Slice", [size, axes("from", [2]), axes("to", [2 + rank])], "sizes")
+    one, two = number("one", 1), number("two", 2)
+    lines = []
+    for axis in range(rank):
+        own = writer.call(node, "Gather", [shape, axes(f"at_{axis}", [axis])], f"size_{axis}")
+        count = writer.call(
+            node, "Cast", [writer.call(node, "Squeeze", [own], f"count_{axis}")], made(f"n_{axis}"), to=onnx_type(kind)
+        )
+        numbers = writer.call(node, "Range", [number(f"start_{axis}", 0), count, one], made(f"numbers_{axis}"))
+        if corners:  # from -1 to 1; one place alone is in the middle
+            steps = writer.call(node, "Sub", [count, one], made(f"steps_{axis}"))
+            step = writer.call(
+                node, "Div", [two, writer.call(node, "Max", [steps, one], made(f"most_{axis}"))], made(f"step_{axis}")
+            )
+            first = writer.call(
+                node, "Neg", [writer.call(node, "Min", [steps, one], made(f"least_{axis}"))], made(f"first_{axis}")
+            )
+        else:
+            step = writer.call(node, "Div", [two, count], made(f"step_{axis}"))
+            first = writer.call(
+                node, "Sub", [writer.call(node, "Div", [one, count], made(f"half_{axis}")), one], made(f"first_{axis}")
+            )
+        line = writer.call(
+            node, "Add", [writer.call(node, "Mul", [numbers, step], made(f"moved_{axis}")), first], made(f"line_{axis}")
+        )
+        others = [k for k in range(rank + 1) if k != axis]
+        lines.append(writer.call(node, "Unsqueeze", [line, axes(f"others_{axis}", others)], made(f"wide_{axis}")))
+    last = writer.call(node, "Concat", [shape, axes("last", [1])], "places_shape", axis=0)
+    # the last axis comes first
+    spread = [writer.call(node, "Expand", [line, last], made(f"grid_{k}")) for k, line in enumerate(reversed(lines))]
+    spread.append(writer.call(node, "Expand", [one, last], made("ones")))
+    places = writer.call(node, "Concat", spread, made("places"), axis=-1)
+    flat = writer.call(node, "Reshape", [places, axes("flat_shape", [-1, rank + 1])], made("flat"))
+    turned = writer.call(node, "Transpose", [theta], made("turned"), perm=[0, 2, 1])
+    product = writer.call(node, "MatMul", [flat, turned], made("product"))
+    whole = writer.call(node, "Concat", [axes("rows", [-1]), shape, axes("rank", [rank])], "shape", axis=0)
+    writer.call(node, "Reshape", [product, whole], node.outputs[0])
+    return True
+
+
+def _matrix_rank(theta: Value | None) -> int:
+    """2 for images, 3 for volumes."""
+    sizes = (theta.dims or theta.shape or ()) if theta is not None else ()
+    return int(sizes[1]) if len(sizes) == 3 and isinstance(sizes[1], int) else 0
+
+
+def _older_modes(writer: _Writer, node: Node) -> bool:
+    """GridSample called its modes bilinear and bicubic until opset 20."""
+    mode = {"linear": "bilinear", "cubic": "bicubic"}[node.attributes.get("mode", "linear")]
+    writer.nodes.append(replace(node, attributes={**node.attributes, "mode": mode}))
+    return True
+
+
+def _without_half_pixels(writer: _Writer, node: Node) -> bool:
+    """RoiAlign had one coordinate_transformation_mode until opset 16."""
+    if node.attributes.get("coordinate_transformation_mode") != "output_half_pixel":
+        return False
+    writer.nodes.append(replace(node, attributes={**node.attributes, "coordinate_transformation_mode": None}))
     return True
 
 
@@ -195,4 +310,8 @@ FORMS: dict[str, Callable[[_Writer, Node], bool]] = {
     "Split": _sizes_of_parts,
     "Resize": _every_axis,
     "Pad": _pads_of_every_axis,
+    "Trilu": _triangle,
+    "AffineGrid": _affine_grid,
+    "GridSample": _older_modes,
+    "RoiAlign": _without_half_pixels,
 }

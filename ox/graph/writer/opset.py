@@ -52,6 +52,9 @@ def obstacle(node: Node, opset: int) -> str | None:
     for name, value in node.attributes.items():
         if name not in schema.attributes and not same_default(value, default_of(newest, name)):
             return f"{node.op_type} has no attribute {name} in opset {opset}"
+    changed = _changed_meaning(node, schema.since_version)
+    if changed is not None:
+        return f"{changed} in opset {opset}"
     types = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     for given, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
         for i, value in enumerate(given[: len(given) - node.captured] if given is node.inputs else given):
@@ -59,6 +62,19 @@ def obstacle(node: Node, opset: int) -> str | None:
             allowed = types.get(parameter.type_str, [parameter.type_str])
             if value is not None and value.dtype is not None and type_name(value.dtype) not in allowed:
                 return f"{node.op_type} does not take {value.dtype} in opset {opset}"
+    return None
+
+
+def _changed_meaning(node: Node, since: int) -> str | None:
+    """What the operator of that version says or does otherwise, although the same attributes could be written."""
+    if node.op_type == "GridSample" and since < 20 and node.attributes.get("mode", "linear") in ("linear", "cubic"):
+        return "GridSample has other names for its modes"
+    half = node.attributes.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    if node.op_type == "RoiAlign" and since < 16 and half:
+        return "RoiAlign has no coordinate_transformation_mode 'half_pixel'"
+    how = node.attributes.get("reduction")
+    if node.op_type in ("ScatterElements", "ScatterND") and since < 18 and how in ("max", "min"):
+        return f"{node.op_type} has no reduction '{how}'"
     return None
 
 

@@ -18,6 +18,8 @@ from ox.graph.writer.older_opsets import in_older_words
 from ox.graph.writer.workarounds import shielded, with_columns
 
 Names = Mapping[Value, str]
+# defaults that are written all the same: onnx (1.23) infers twice the bins of an STFT that does not say it
+SPELLED_OUT: dict[str, dict[str, Any]] = {"STFT": {"onesided": 1}}
 IR = 10  # what opset 21 came with; every runtime that reads opset 21 reads it
 
 
@@ -117,14 +119,15 @@ def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names |
         doc_string=node.place,
     )
     outside = [known.get(v, v.name) for v in node.inputs[len(listed) :] if v is not None]
-    for name, value in () if function else node.attributes.items():
+    spelled_out = SPELLED_OUT.get(node.op_type, {})
+    for name, value in () if function else {**spelled_out, **node.attributes}.items():
         if value is None or (schema is not None and name not in schema.attributes):
             continue
         if isinstance(value, Graph):
             inside = graph_proto(value, name, opset, calls, dict(zip(value.captures, outside, strict=True)), known)
             proto.attribute.append(helper.make_attribute(name, inside))
             continue
-        if schema is not None and not schema.attributes[name].required:
+        if schema is not None and not schema.attributes[name].required and name not in spelled_out:
             default = opsets.default_of(schema, name)
             if default is not None and opsets.same_default(value, default):
                 continue

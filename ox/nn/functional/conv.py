@@ -10,9 +10,12 @@ from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints
 from ox.core.operator import OPS
 from ox.core.promotion import cast
-from ox.dtypes import float64
+from ox.core.symbolic import Dim
+from ox.dtypes import float64, is_floating
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.arguments import batched, several
+from ox.nn.functional.varying_groups import conv_with_groups
+from ox.ops.nn.window import Window
 from ox.tensors.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
@@ -78,7 +81,18 @@ def _conv(
     groups: int,
 ) -> Tensor:
     shape = _kernel(rank, "conv", weight)
-    return run_conv(input, weight, bias, conv_attributes(stride, padding, dilation, groups, shape))
+    attributes = conv_attributes(stride, padding, dilation, groups, shape)
+    if isinstance(groups, Dim) and _fits_groups(input, weight, groups):
+        window = Window(shape, attributes.get("strides"), attributes.get("dilations"), attributes.get("pads"))
+        return conv_with_groups(input, weight, bias, groups, window)
+    return run_conv(input, weight, bias, attributes)
+
+
+def _fits_groups(input: Tensor, weight: Tensor, groups: int) -> bool:
+    """Whether a batch of floats can be convolved in so many groups; ONNX Conv says what is wrong otherwise."""
+    (_, channels, *_), (out, own, *_), count = input.static_shape, weight.static_shape, int(groups)
+    floats = input.array.dtype == weight.array.dtype and is_floating(input.array.dtype)
+    return floats and input.array.ndim == weight.array.ndim and (channels, out % count) == (own * count, 0)
 
 
 def _kernel(rank: int, name: str, weight: Tensor) -> tuple[int, ...]:

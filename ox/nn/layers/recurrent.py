@@ -18,6 +18,7 @@ from ox.nn.base.module import Module
 from ox.nn.layers.linear import empty, explain_types
 from ox.nn.layers.projected_lstm import projected_lstm
 from ox.nn.parameter import Parameter
+from ox.nn.utils import recorded_packing
 from ox.nn.utils.rnn import PackedSequence, lengths_of, packed_places, padded_places
 from ox.tensors.tensor import Tensor
 
@@ -180,19 +181,23 @@ class RNNBase(Module):
 
     def _packed(self, input: PackedSequence, hx: Any) -> Any:
         """Through the padded form and the lengths."""
-        lengths = lengths_of(input)
         states = self._started(input.data, hx, input.batch_sizes, input.sorted_indices)
-        places = padded_places(lengths)
-        x = ops.Gather(input.data, operator.as_input(places), axis=0)
-        y, last = self._run(x, states, lengths.astype(np.int32))
-        flat = ops.Reshape(y, ints(-1, y.static_shape[-1]))
-        data = ops.Gather(flat, operator.as_input(packed_places(lengths)), axis=0)
+        if recorded_packing.is_recorded(input.batch_sizes):
+            alive = recorded_packing.alive_of(input.batch_sizes)
+            x = recorded_packing.padded_data(input.data, alive)
+            y, last = self._run(x, states, recorded_packing.lengths_of(alive))
+            data = recorded_packing.packed_data(y, alive)
+        else:
+            lengths = lengths_of(input)
+            x = ops.Gather(input.data, operator.as_input(padded_places(lengths)), axis=0)
+            y, last = self._run(x, states, operator.as_input(lengths.astype(np.int32)))
+            flat = ops.Reshape(y, ints(-1, y.static_shape[-1]))
+            data = ops.Gather(flat, operator.as_input(packed_places(lengths)), axis=0)
         ends = self.permute_hidden(last if self.mode == "LSTM" else last[0], input.unsorted_indices)
         return input._replace(data=data), ends
 
     def _run(self, x: Tensor, states: Any, lens: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
         """[T, N, I] through all layers."""
-        lens = None if lens is None else operator.as_input(lens)
         count, ends = 1 + self.bidirectional, []
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:

@@ -10,9 +10,10 @@ import numpy as np
 from ox import ops
 from ox.core import operator
 from ox.core.constants import ints
-from ox.core.mode import cannot_record
-from ox.errors import ArgumentError, RecordError, ShapeError
+from ox.dtypes import int64, onnx_type
+from ox.errors import ArgumentError, ShapeError
 from ox.functions import cat, full_like_shape, stack
+from ox.nn.utils import recorded_packing
 from ox.tensors.tensor import Tensor
 
 
@@ -78,17 +79,6 @@ def _index(values: Any) -> Tensor:
 
 
 def _lengths(lengths: Any, count: int) -> np.ndarray[Any, Any]:
-    recorded = getattr(lengths, "_recorded", None)
-    if recorded is not None and recorded.active():
-        cannot_record(
-            RecordError(
-                "packing needs the values of the lengths, which a recording does not have",
-                expected="lengths that are numbers, the same in every run",
-                got="a tensor of the recording",
-                hint="run the padded batch and mask the steps after each length: "
-                "ox.where(ox.arange(y.shape[1]) < lengths[:, None], ...), or export with fixed lengths",
-            )
-        )
     values = np.asarray(getattr(lengths, "array", lengths)).astype(np.int64)
     if values.shape != (count,):
         raise ShapeError(
@@ -107,9 +97,10 @@ def pack_padded_sequence(
     """Drop the padding of input [T, N, *] (or with `batch_first` [N, T, *]), whose sequences have these lengths.
     `torch.nn.utils.rnn.pack_padded_sequence`.
 
+    A recording may compute or take the lengths: a file then packs by those that it is given.
+
     Raises:
         ArgumentError: a length below 1 or above T, or lengths that do not fall while `enforce_sorted`.
-        RecordError: lengths that a recording computes or takes: how much is packed depends on their values.
         ShapeError: another number of lengths than sequences.
     """
     if batch_first:
@@ -119,6 +110,12 @@ def pack_padded_sequence(
     if given.max(initial=0) > steps:
         raise ArgumentError("a length goes beyond the padded sequences", expected=f"up to {steps}", got=str(given))
     order = None
+    if recorded_packing.is_recorded(lengths):  # the order is that of the values in each run
+        if enforce_sorted:
+            return PackedSequence(*recorded_packing.pack(input, lengths))
+        lengths, places = recorded_packing.descending(lengths)
+        packed = recorded_packing.pack(ops.Gather(input, places, axis=1), lengths)
+        return PackedSequence(*packed, places, recorded_packing.inverse(places))
     if enforce_sorted:
         if (np.diff(given) > 0).any():
             raise ArgumentError(
@@ -152,10 +149,12 @@ def pad_packed_sequence(
     """
     lengths = lengths_of(sequence)
     steps, data = int(lengths.max()), sequence.data
-    if total_length is not None and total_length < steps:
+    if total_length is not None and int(total_length) < steps:
         raise ArgumentError(
             "total_length is less than the longest sequence", expected=f"at least {steps}", got=str(total_length)
         )
+    if recorded_packing.is_recorded(sequence.batch_sizes):
+        return _pad_recorded(sequence, batch_first, padding_value, total_length)
     total = steps if total_length is None else total_length
     # a row of padding behind the data, for the places that no sequence fills
     behind = full_like_shape(data, (1, *data.static_shape[1:]), padding_value)
@@ -167,6 +166,20 @@ def pad_packed_sequence(
         places, lengths = places[:, order], lengths[order]
     padded = ops.Gather(cat([data, behind]), _index(places.T if batch_first else places), axis=0)
     return padded, _index(lengths)
+
+
+def _pad_recorded(
+    sequence: PackedSequence, batch_first: bool, padding_value: float, total_length: int | None
+) -> tuple[Tensor, Tensor]:
+    alive = recorded_packing.alive_of(sequence.batch_sizes)
+    padded = recorded_packing.padded_data(sequence.data, alive, padding_value)
+    lengths = ops.Cast(recorded_packing.lengths_of(alive), to=onnx_type(int64))
+    if total_length is not None:
+        padded = recorded_packing.with_steps(padded, total_length, padding_value)
+    if sequence.unsorted_indices is not None:
+        padded = ops.Gather(padded, sequence.unsorted_indices, axis=1)
+        lengths = ops.Gather(lengths, sequence.unsorted_indices, axis=0)
+    return ops.Transpose(padded, perm=[1, 0, *range(2, padded.array.ndim)]) if batch_first else padded, lengths
 
 
 def pad_sequence(
@@ -217,4 +230,8 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The order that undoes an order. `torch.nn.utils.rnn.invert_permutation`."""
-    return None if permutation is None else _index(np.argsort(permutation.array))
+    if permutation is None:
+        return None
+    if recorded_packing.is_recorded(permutation):
+        return recorded_packing.inverse(permutation)
+    return _index(np.argsort(permutation.array))
