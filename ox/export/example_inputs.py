@@ -109,7 +109,8 @@ class Example:
             array = array * array.dtype.type(0.5)
         elif halved and counts:
             array = whole.min() + (array - whole.min()) // array.dtype.type(2)
-        return np.minimum(array, self._limit(whole, sizes)) if counts else array
+        # an array of no dimensions, of which NumPy's functions make a number, stays one
+        return np.asarray(np.minimum(array, self._limit(whole, sizes))) if counts else array
 
     def _limit(self, whole: Array, sizes: Sizes) -> Any:
         """The largest value of an integer input at these sizes: as far below a size as it is in the example."""

@@ -199,6 +199,21 @@ def test_groups_of_a_convolution(tmp_path: Path) -> None:
     assert not any(node.op_type == "Conv" for node in model.graph.node)  # whose groups are a number
 
 
+def test_an_input_that_is_one_whole_number(tmp_path: Path) -> None:
+    """A sampling rate beside the sound: it stays an array, which ONNX Runtime wants, at every size of the proof."""
+    rows, rate = ROWS, np.array(16000)
+    dims = {"x": ["batch", "length", 4], "rate": []}
+    ox.export.save(
+        lambda x, rate: x.mean(1) * (rate / 8000),
+        tmp_path / "m.onnx",
+        (rows, rate),
+        dims=dims,
+        input_names=["x", "rate"],
+    )
+    (got,) = ort.InferenceSession(tmp_path / "m.onnx").run(None, {"x": rows, "rate": np.array(8000)})
+    np.testing.assert_allclose(got, rows.mean(1), rtol=1e-5, atol=1e-6)
+
+
 def test_a_spectrum_of_a_known_length(tmp_path: Path) -> None:
     """onnx 1.23 infers twice the bins where a file does not say that half of them are kept."""
     weight = ox.randn(33, 2)

@@ -13,10 +13,12 @@ from ox.errors import LoadError
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.reader import version_converter
 from ox.graph.reader.arrays import array_of, attribute_value, constant_of, dense, value_of
+from ox.graph.reader.classical_bodies import classical_body
 from ox.graph.reader.function_bodies import Functions, count_inlined, functions_of, key_of, opset_of, standard_body
 from ox.graph.reader.model_file import MAX_SUBGRAPH_DEPTH
 from ox.graph.reader.model_file import opset_of as opset_of_model
 from ox.graph.reader.order import in_order
+from ox.graph.reader.runtime_bodies import runtime_body
 from ox.graph.reader.scope import Scope
 from ox.graph.reader.validation import check_attributes, check_call, check_names, texts
 from ox.graph.reader.weights import constants_to_weights
@@ -140,10 +142,11 @@ class Reader:
         node = Node(n.op_type, domain, [], [], {}, n.name)
         op = OPS.get(node.key)
         if op is None:
+            own = _own_attributes(n, attributes)
             body = (
-                None
+                classical_body(own) or runtime_body(own)
                 if domain
-                else standard_body(_own_attributes(n, attributes), version, lambda x: self._type_of(x, scope))
+                else standard_body(own, version, lambda x: self._type_of(x, scope))
             )
             if body is None:
                 raise _unknown(node.key, domain, place)
@@ -321,6 +324,8 @@ def _unknown(key: str, domain: str, place: str | None) -> LoadError:
     near = get_close_matches(key.rpartition(".")[2], known, 1)
     if domain:
         hint = "export it without the optimizations of one runtime" if domain.startswith("com.microsoft") else None
+        if key == "ai.onnx.ml.ZipMap":
+            hint = "skl2onnx.to_onnx(model, X, options={'zipmap': False}), which gives the scores as a tensor"
         hint = hint or f"a model-local function '{key.rpartition('.')[2]}' of domain '{domain}', which ox would read"
     else:
         hint = f"the nearest name is {near[0]}" if near else "an operator of ai.onnx that ox.ops lists"

@@ -1,0 +1,72 @@
+"""Writes the body of an operator that ox has not, in operators of `ai.onnx`, for one call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ox.errors import LoadError
+
+OPSET = 21
+
+
+class BodyWriter:
+    """The nodes of one body, and what its call says.
+
+    Raises LoadError, by `refuse`, for what a body does not cover.
+    """
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self.node = node
+        self.nodes: list[onnx.NodeProto] = []
+        self._attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        self._count = 0
+        self.inputs = [f"input_{i}" for i in range(len(node.input))]
+
+    def input(self, place: int) -> str:
+        """The name of an input; empty where the call leaves it out."""
+        return self.inputs[place] if place < len(self.inputs) and self.node.input[place] else ""
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Numbers, text or an array; ``<name>_as_tensor`` stands for lists of doubles."""
+        value = self._attributes.get(f"{name}_as_tensor", self._attributes.get(name, default))
+        if isinstance(value, onnx.TensorProto):
+            return numpy_helper.to_array(value)
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        if isinstance(value, list) and value and isinstance(value[0], bytes):
+            return [each.decode(errors="replace") for each in value]
+        return value
+
+    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """One more node; the name of its first output."""
+        self._count += 1
+        made = output or f"{op}_{self._count}"
+        self.nodes.append(helper.make_node(op, list(inputs), [made], **attributes))
+        return made
+
+    def constant(self, values: Any, dtype: Any = np.float32) -> str:
+        self._count += 1
+        made = f"constant_{self._count}"
+        array = np.asarray(values, dtype)
+        self.nodes.append(helper.make_node("Constant", [], [made], value=numpy_helper.from_array(array)))
+        return made
+
+    def ints(self, *values: int) -> str:
+        return self.constant(values, np.int64)
+
+    def function(self, outputs: Sequence[str]) -> onnx.FunctionProto:
+        """The body, with these names as what it returns."""
+        return helper.make_function(
+            self.node.domain, self.node.op_type, self.inputs, list(outputs), self.nodes,
+            [helper.make_opsetid("", OPSET)],
+        )  # fmt: skip
+
+    def refuse(self, what: str, **said: Any) -> LoadError:
+        """An error that names the call."""
+        where = self.node.doc_string or self.node.name or None
+        return LoadError(f"ox does not read {self.node.domain}.{self.node.op_type} {what}", where=where, **said)

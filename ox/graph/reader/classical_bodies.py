@@ -1,0 +1,114 @@
+"""Bodies of operators of `ai.onnx.ml`, as the converters of scikit-learn, XGBoost and LightGBM write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from ox.graph.reader.body_writer import BodyWriter
+from ox.graph.reader.tree_bodies import transformed, tree_classifier, tree_regressor
+
+DOMAIN = "ai.onnx.ml"
+
+
+def classical_body(node: onnx.NodeProto) -> onnx.FunctionProto | None:
+    """The body of a call of `ai.onnx.ml` in operators of `ai.onnx`; None where ox has none.
+
+    Raises:
+        LoadError: a form of the operator that the body does not cover.
+    """
+    make = BODIES.get(node.op_type) if node.domain == DOMAIN else None
+    if make is None:
+        return None
+    writer = BodyWriter(node)
+    return writer.function(make(writer))
+
+
+def _scaler(w: BodyWriter) -> list[str]:
+    moved = w.add("Sub", _floats(w), w.constant(w.attribute("offset", [0.0])))
+    return [w.add("Mul", moved, w.constant(w.attribute("scale", [1.0])))]
+
+
+def _floats(w: BodyWriter) -> str:
+    return w.add("Cast", w.input(0), to=1)
+
+
+def _normalizer(w: BodyWriter) -> list[str]:
+    x, how = _floats(w), w.attribute("norm", "MAX")
+    kinds = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
+    norm = w.add(kinds[how], x, w.ints(-1), keepdims=1)
+    zero = w.add("Equal", norm, w.constant(0.0))
+    return [w.add("Div", x, w.add("Where", zero, w.constant(1.0), norm))]
+
+
+def _binarizer(w: BodyWriter) -> list[str]:
+    above = w.add("Greater", w.input(0), w.add("CastLike", w.constant(w.attribute("threshold", 0.0)), w.input(0)))
+    return [w.add("CastLike", above, w.input(0))]
+
+
+def _imputer(w: BodyWriter) -> list[str]:
+    values, replaced = w.attribute("imputed_value_floats"), w.attribute("replaced_value_float", 0.0)
+    if values is None:
+        raise w.refuse("of whole numbers")
+    x = w.input(0)
+    missing = w.add("IsNaN", x) if np.isnan(replaced) else w.add("Equal", x, w.constant(replaced))
+    return [w.add("Where", missing, w.constant(values), x)]
+
+
+def _features(w: BodyWriter) -> list[str]:
+    return [w.add("Gather", w.input(0), w.add("Reshape", w.input(1), w.ints(-1)), axis=-1)]
+
+
+def _joined(w: BodyWriter) -> list[str]:
+    every = [w.add("Cast", name, to=1) for name in w.inputs]
+    return [w.add("Concat", *every, axis=-1)]
+
+
+def _one_hot(w: BodyWriter) -> list[str]:
+    known = w.attribute("cats_int64s")
+    if not known:
+        raise w.refuse("of texts")
+    if not w.attribute("zeros", 1):
+        raise w.refuse("that fails for what is no category (zeros=0)")
+    numbers = w.add("Unsqueeze", w.add("Cast", w.input(0), to=7), w.ints(-1))
+    return [w.add("Cast", w.add("Equal", numbers, w.constant(known, np.int64)), to=1)]
+
+
+def _linear(w: BodyWriter, rows: int) -> str:
+    coefficients = np.asarray(w.attribute("coefficients"), np.float32).reshape(rows, -1)
+    scores = w.add("MatMul", _floats(w), w.constant(coefficients.T))
+    intercepts = w.attribute("intercepts")
+    return w.add("Add", scores, w.constant(intercepts)) if intercepts is not None and len(intercepts) else scores
+
+
+def _linear_regressor(w: BodyWriter) -> list[str]:
+    return [transformed(w, _linear(w, int(w.attribute("targets", 1))), w.attribute("post_transform", "NONE"))]
+
+
+def _linear_classifier(w: BodyWriter) -> list[str]:
+    labels, intercepts = w.attribute("classlabels_ints"), w.attribute("intercepts", [])
+    if not labels:
+        raise w.refuse("with labels that are texts", hint="labels that are numbers")
+    if len(intercepts) not in (0, len(labels)):
+        raise w.refuse("with one score for two classes")
+    scores = _linear(w, len(labels))
+    best = w.add("ArgMax", scores, axis=1, keepdims=0)
+    label = w.add("Gather", w.constant(labels, np.int64), best)
+    return [label, transformed(w, scores, w.attribute("post_transform", "NONE"))]
+
+
+BODIES: dict[str, Callable[[BodyWriter], list[str]]] = {
+    "ArrayFeatureExtractor": _features,
+    "Binarizer": _binarizer,
+    "FeatureVectorizer": _joined,
+    "Imputer": _imputer,
+    "LinearClassifier": _linear_classifier,
+    "LinearRegressor": _linear_regressor,
+    "Normalizer": _normalizer,
+    "OneHotEncoder": _one_hot,
+    "Scaler": _scaler,
+    "TreeEnsembleClassifier": tree_classifier,
+    "TreeEnsembleRegressor": tree_regressor,
+}

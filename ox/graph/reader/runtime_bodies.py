@@ -1,0 +1,110 @@
+"""Bodies of operators of `com.microsoft` that ONNX Runtime's optimizer and quantizer write into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from ox.graph.reader.body_writer import BodyWriter
+
+DOMAIN = "com.microsoft"
+
+
+def runtime_body(node: onnx.NodeProto) -> onnx.FunctionProto | None:
+    """The body of a call of `com.microsoft` in operators of `ai.onnx`; None where ox has none.
+
+    Raises:
+        LoadError: a form of the operator that the body does not cover.
+    """
+    make = BODIES.get(node.op_type) if node.domain == DOMAIN else None
+    if make is None:
+        return None
+    writer = BodyWriter(node)
+    return writer.function(make(writer))
+
+
+def _with_bias(w: BodyWriter) -> str:
+    return w.add("Add", w.input(0), w.input(1)) if w.input(1) else w.input(0)
+
+
+def _gelu(w: BodyWriter) -> list[str]:
+    return [w.add("Gelu", _with_bias(w))]
+
+
+def _fast_gelu(w: BodyWriter) -> list[str]:
+    return [w.add("Gelu", _with_bias(w), approximate="tanh")]
+
+
+def _quick_gelu(w: BodyWriter) -> list[str]:
+    x = w.input(0)
+    scaled = w.add("Mul", x, w.add("CastLike", w.constant(w.attribute("alpha", 1.702)), x))
+    return [w.add("Mul", x, w.add("Sigmoid", scaled))]
+
+
+def _fused_product(w: BodyWriter) -> list[str]:
+    if w.attribute("transBatchA", 0) or w.attribute("transBatchB", 0):
+        raise w.refuse("with transBatchA or transBatchB")
+    sides = []
+    for place, name in enumerate(("transA", "transB")):
+        side = w.input(place)
+        if w.attribute(name, 0):  # the last two dimensions of any number
+            side = w.add("Einsum", side, equation="...ij->...ji")
+        sides.append(side)
+    product = w.add("MatMul", *sides)
+    alpha = w.attribute("alpha", 1.0)
+    return [product if alpha == 1 else w.add("Mul", product, w.add("CastLike", w.constant(alpha), product))]
+
+
+def _skip_normalization(w: BodyWriter) -> list[str]:
+    """Y, mean, deviation, sum; the two in the middle belong to training and are not made."""
+    if any(name for name in w.node.output[1:3]):
+        raise w.refuse("with the mean and the deviation as outputs")
+    x, skip, scale, shift, bias = (w.input(place) for place in range(5))
+    total = w.add("Add", x, skip)
+    total = w.add("Add", total, bias) if bias else total
+    inputs = [name for name in (total, scale, shift) if name]
+    made = w.add("LayerNormalization", *inputs, axis=-1, epsilon=w.attribute("epsilon", 1e-12))
+    return [made, "", "", total][: len(w.node.output)]
+
+
+def _product_of_bits(w: BodyWriter) -> list[str]:
+    """A [..., K] times weights of 4 bits, in blocks along K, each with a scale and perhaps a zero."""
+    bits, size = int(w.attribute("bits", 4)), int(w.attribute("block_size"))
+    rows, length = int(w.attribute("N")), int(w.attribute("K"))
+    if bits != 4:
+        raise w.refuse(f"of {bits} bits", expected="4")
+    if w.input(4):
+        raise w.refuse("with an order of its groups (g_idx)")
+    a, packed, scales, zeros = (w.input(place) for place in range(4))
+    blocks = -(-length // size)
+
+    def numbers(name: str, shape: tuple[int, ...]) -> str:
+        """Pairs of 4 bits as floats; the lower ones come first."""
+        low = w.add("BitwiseAnd", name, w.constant(15, np.uint8))
+        high = w.add("BitShift", name, w.constant(4, np.uint8), direction="RIGHT")
+        both = w.add("Concat", *(w.add("Unsqueeze", each, w.ints(-1)) for each in (low, high)), axis=-1)
+        return w.add("CastLike", w.add("Reshape", both, w.ints(*shape)), a)
+
+    wide = numbers(packed, (rows, blocks, size))
+    if zeros:
+        known = w.add("Slice", numbers(zeros, (rows, -1)), w.ints(0), w.ints(blocks), w.ints(1))
+        middle = w.add("Unsqueeze", known, w.ints(-1))
+    else:
+        middle = w.add("CastLike", w.constant(8.0), a)
+    scaled = w.add("Mul", w.add("Sub", wide, middle), w.add("Reshape", scales, w.ints(rows, blocks, 1)))
+    whole = w.add("Slice", w.add("Reshape", scaled, w.ints(rows, -1)), w.ints(0), w.ints(length), w.ints(1))
+    product = w.add("MatMul", a, w.add("Transpose", whole))
+    return [w.add("Add", product, w.input(5)) if w.input(5) else product]
+
+
+BODIES: dict[str, Callable[[BodyWriter], list[str]]] = {
+    "BiasGelu": _gelu,
+    "FastGelu": _fast_gelu,
+    "FusedMatMul": _fused_product,
+    "Gelu": _gelu,
+    "MatMulNBits": _product_of_bits,
+    "QuickGelu": _quick_gelu,
+    "SkipLayerNormalization": _skip_normalization,
+}
