@@ -195,8 +195,8 @@ def _mismatch(
         known = values(graph, [make_tensor(case.inputs[v.name]) for v in graph.inputs])
     replayed, _ = _worst({v.name: known[v].array for v in graph.outputs}, case.outputs, narrowest(graph))
     if not replayed.ok:
-        hint = "the same outputs for the same inputs: no state that changes with a call, no randomness in eval mode, "
-        hint += "and no number that is read from an input (.array, NumPy)"
+        hint = "the same outputs for the same inputs: no state that changes with a call, no number that is read from "
+        hint += "an input (.array, NumPy), and no randomness in eval mode, but with save(..., seed='seed')"
         return ExportError(what, expected=expected, got=f"{got}; the recorded graph gives another too", hint=hint)
     hint = "report it to the runtime: its fused operators part where its single ones do not"
     return ExportError(what, expected=expected, got=f"{got}; no single operator parts", hint=hint)

@@ -22,6 +22,7 @@ from ox.export.example_inputs import Dims, read
 from ox.export.input_gradient import WithGradient
 from ox.export.proof import Proof, ProofOptions, Row, allowance, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
+from ox.export.seed_input import WithSeed, with_seed
 from ox.export.two_sizes import Subject, name_sizes, record_at_sizes
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.ir import Graph, Value
@@ -96,6 +97,7 @@ def save(
     dynamic_shapes: Any = None,
     examples: Sequence[Any] = (),
     gradient: str | Sequence[str] = (),
+    seed: str | None = None,
     opset: int | None = None,
     golden: Any = True,
     labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
@@ -128,6 +130,8 @@ def save(
             recordings and the proof are at their sizes, in place of others near and far.
         gradient: names of inputs; for each, the file has a further output ``<name>.gradient``: the gradient of the sum
             of the first output with respect to it.
+        seed: the name of one more input, a whole number, from which the random numbers of the model come: the file
+            gives for it what the model gives behind `ox.manual_seed` of that number.
         opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
         golden: True for synthetic golden samples, None or False for none, or real samples in the form of `example`.
         labels: the class names of the only output, or of several by name.
@@ -187,6 +191,8 @@ def save(
         if gradient:
             names = [gradient] if isinstance(gradient, str) else gradient
             called, output_names = WithGradient(model, given, names, output_names), None
+        if seed is not None:
+            called, given = WithSeed(called, seed), with_seed(given, seed)
         subject = Subject(called, given, weights_of(model), output_names)
         recorded = record_at_sizes(subject)
         graph = recorded.graph

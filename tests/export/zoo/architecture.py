@@ -34,6 +34,7 @@ class Architecture:
         batch: the sizes that stay open where only the batch does.
         lowest: the oldest opset that has the operators of the model.
         highest: the newest one with whose operators ONNX Runtime runs it.
+        seed: the name of the input from which its random numbers come.
     """
 
     make: Callable[[], nn.Module]
@@ -44,6 +45,7 @@ class Architecture:
     batch: tuple[str, ...] = ("batch",)
     lowest: int = 13
     highest: int = 26
+    seed: str | None = None
 
     @property
     def example(self) -> tuple[Array, ...]:

@@ -96,7 +96,7 @@ class VAE(nn.Module):
     def forward(self, x: Any) -> Any:
         result = self.encoder(x)
         mu, log_var = self.fc_mu(result), self.fc_var(result)
-        z = self.reparameterize(mu, log_var) if self.training else mu
+        z = self.reparameterize(mu, log_var)
         kld = -0.5 * ox.sum(1 + log_var - mu**2 - log_var.exp(), dim=1)
         return {"reconstruction": self.decoder(z), "kld": kld}
 
@@ -227,7 +227,13 @@ MODELS = {
         {"batch": 3, "h": 12, "w": 22},
     ),
     "VAE": Architecture(
-        VAE, lambda batch: (normal(batch, 1, 14, 14),), {"x": ["batch", 1, 14, 14]}, {"batch": 8}, {"batch": 3}
+        VAE,
+        lambda batch: (normal(batch, 1, 14, 14),),
+        {"x": ["batch", 1, 14, 14]},
+        {"batch": 8},
+        {"batch": 3},
+        lowest=18,
+        seed="seed",
     ),
     "RealNVP": Architecture(
         RealNVP, lambda batch: (normal(batch, 6),), {"x": ["batch", 6]}, {"batch": 8}, {"batch": 3}
