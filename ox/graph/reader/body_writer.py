@@ -42,12 +42,17 @@ class BodyWriter:
             return [each.decode(errors="replace") for each in value]
         return value
 
-    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """One more node; the name of its first output."""
         self._count += 1
-        made = output or f"{op}_{self._count}"
+        made = f"{op}_{self._count}"
         self.nodes.append(helper.make_node(op, list(inputs), [made], **attributes))
         return made
+
+    def split(self, source: str, names: Sequence[str]) -> list[str]:
+        """Equal parts along the last dimension, by these names."""
+        self.nodes.append(helper.make_node("Split", [source], list(names), axis=-1, num_outputs=len(names)))
+        return list(names)
 
     def constant(self, values: Any, dtype: Any = np.float32) -> str:
         self._count += 1

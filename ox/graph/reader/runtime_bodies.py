@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from ox.graph.reader.attention_bodies import attention, embeddings
 from ox.graph.reader.body_writer import BodyWriter
 
 DOMAIN = "com.microsoft"
@@ -100,7 +101,9 @@ def _product_of_bits(w: BodyWriter) -> list[str]:
 
 
 BODIES: dict[str, Callable[[BodyWriter], list[str]]] = {
+    "Attention": attention,
     "BiasGelu": _gelu,
+    "EmbedLayerNormalization": embeddings,
     "FastGelu": _fast_gelu,
     "FusedMatMul": _fused_product,
     "Gelu": _gelu,

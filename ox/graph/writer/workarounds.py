@@ -73,6 +73,29 @@ def with_columns(graph: Graph) -> Graph:
     return _rewritten(graph, rewritten, constants, with_columns)
 
 
+def with_truths_chosen(graph: Graph) -> Graph:
+    """The same graph, where each Where of truth values is And, Or and Not: ONNX Runtime (1.32) has no kernel for it."""
+
+    def rewritten(node: Node, nodes: list[Node]) -> bool:
+        if node.key != "Where" or not any(v is not None and v.dtype == np.bool_ for v in node.inputs[1:]):
+            return False
+        condition, first, second = node.inputs
+        (made,) = node.outputs
+        names = ("taken", "other", "left")
+        taken, other, left = (Value(f"{made.name}/{name}", made.dtype, None, made.shape) for name in names)
+        calls: list[tuple[str, list[Value | None], Value]] = [
+            ("And", [condition, first], taken),
+            ("Not", [condition], other),
+            ("And", [other, second], left),
+            ("Or", [taken, left], made),
+        ]
+        for kind, inputs, output in calls:
+            nodes.append(Node(kind, "", inputs, [output], where=node.where, module=node.module))
+        return True
+
+    return _rewritten(graph, rewritten, {}, with_truths_chosen)
+
+
 def with_both_limits(graph: Graph) -> Graph:
     """The same graph, where no Clip of fractions lacks a limit: runtimes take the largest finite number for it, and
     would make that of an infinity."""

@@ -15,7 +15,7 @@ from ox.dtypes import onnx_type
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.writer import opset as opsets
 from ox.graph.writer.older_opsets import in_older_words
-from ox.graph.writer.workarounds import shielded, with_columns
+from ox.graph.writer.workarounds import shielded, with_columns, with_truths_chosen
 
 Names = Mapping[Value, str]
 # defaults that are written all the same: onnx (1.23) infers twice the bins of an STFT that does not say it
@@ -43,7 +43,7 @@ def to_model(
     chosen = opsets.select_opset(graph, opset)
     functions, calls = functions_of(graph, chosen)
     chosen = max([chosen, *(opsets.select_opset(body, opset) for body in functions.values())])
-    graph = with_columns(replace(graph, nodes=shielded(graph)))
+    graph = with_truths_chosen(with_columns(replace(graph, nodes=shielded(graph))))
     name_nodes(graph.nodes)
     owned = [(v, a) for v, a in graph.constants.items() if v in graph.owned]
     inside = name_values(graph)
@@ -213,7 +213,7 @@ def value_info(value: Value, names: Names | None = None) -> onnx.ValueInfoProto:
 
 def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:
     """A model-local function of the domain ``ox``; constants of its body become Constant nodes."""
-    body = with_columns(replace(body, nodes=shielded(body)))
+    body = with_truths_chosen(with_columns(replace(body, nodes=shielded(body))))
     name_nodes(body.nodes)
     names = name_values(body)
     return helper.make_function(

@@ -18,11 +18,13 @@ ML, VENDOR = "ai.onnx.ml", "com.microsoft"
 X = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 
 
-def write(path: Path, op: str, domain: str, inputs: dict[str, Any], outputs: int = 1, **attributes: Any) -> Path:
-    """A file with one call; its first input is the graph's, the others are weights."""
+def write(
+    path: Path, op: str, domain: str, inputs: dict[str, Any], outputs: int = 1, *, rows: Any = "n", **attributes: Any
+) -> Path:
+    """A file with one call; its first input is the graph's, of so many rows, and the others are weights."""
     (first, x), *weights = inputs.items()
     node = helper.make_node(op, list(inputs), [f"y{i}" for i in range(outputs)], "call", domain=domain, **attributes)
-    described = helper.make_tensor_value_info(first, helper.np_dtype_to_tensor_dtype(x.dtype), ["n", *x.shape[1:]])
+    described = helper.make_tensor_value_info(first, helper.np_dtype_to_tensor_dtype(x.dtype), [rows, *x.shape[1:]])
     kinds = [TensorProto.INT64 if outputs == 2 and i == 0 else TensorProto.FLOAT for i in range(outputs)]
     graph = helper.make_graph(
         [node], "g", [described],
@@ -192,14 +194,45 @@ VENDORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", VENDORS)
 def test_of_the_runtime(tmp_path: Path, name: str) -> None:
     op, inputs, attributes = VENDORS[name]
-    if op == "SkipLayerNormalization":  # its two inputs have one batch
-        inputs = {"x": inputs["x"][:1], "s": inputs["s"][:1], **{k: inputs[k] for k in "gb"}}
-    path = write(tmp_path / "m.onnx", op, VENDOR, inputs, **attributes)
-    if op == "SkipLayerNormalization":
-        model = onnx.load(path)
-        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-        onnx.save(model, path)
-    same(path, inputs["x"])
+    rows = 3 if op == "SkipLayerNormalization" else "n"  # its second input has as many
+    same(write(tmp_path / "m.onnx", op, VENDOR, inputs, rows=rows, **attributes), inputs["x"])
+
+
+QKV, BIAS = R.normal(size=(8, 24)).astype(np.float32), R.normal(size=24).astype(np.float32)
+MASKS: dict[str, Any] = {
+    "no mask": None,
+    "each token": np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0]], np.int32),
+    "ends": np.array([5, 2, 3], np.int32),
+    "ends and beginnings": np.array([5, 2, 4, 0, 0, 1], np.int32),
+}
+
+
+@pytest.mark.parametrize("more", [{}, {"unidirectional": 1}, {"scale": 0.7, "mask_filter_value": -3.0}])
+@pytest.mark.parametrize("name", MASKS)
+def test_attention(tmp_path: Path, name: str, more: dict[str, Any]) -> None:
+    inputs = {"x": ROWS, "w": QKV, "b": BIAS} | ({} if MASKS[name] is None else {"m": MASKS[name]})
+    rows = "n" if MASKS[name] is None else 3
+    same(write(tmp_path / "m.onnx", "Attention", VENDOR, inputs, rows=rows, num_heads=2, **more), ROWS)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_embeddings(tmp_path: Path, whole: bool) -> None:
+    """With segments, a mask and numbers of places, or without."""
+    tokens = R.integers(0, 9, (3, 5)).astype(np.int32)
+    words, places, kinds = (R.normal(size=(n, 8)).astype(np.float32) for n in (9, 6, 2))
+    segments, more = ({"s": tokens % 2}, {"k": kinds}) if whole else ({"": None}, {"": None})
+    further = {"m": MASKS["each token"], "p": np.array([[1, 2, 3, 4, 5]] * 3, np.int32)} if whole else {}
+    node = ["x", *segments, "w", "p0", *more, "g", "b", *further]
+    arrays = {"x": tokens, **segments, "w": words, "p0": places, **more, "g": VECTOR, "b": VECTOR, **further}
+    graph = helper.make_graph(
+        [helper.make_node("EmbedLayerNormalization", node, ["y", "count"], "call", domain=VENDOR)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.INT32, [3, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None), helper.make_tensor_value_info("count", 6, None)],
+        [numpy_helper.from_array(each, k) for k, each in arrays.items() if k not in ("", "x")],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 14), helper.make_opsetid(VENDOR, 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path / "m.onnx")
+    same(tmp_path / "m.onnx", tokens)
 
 
 REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
@@ -213,6 +246,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "ZipMap", ML, {"classlabels_int64s": [0, 1]}, "ox has no operator ai.onnx.ml.ZipMap",
     ),
     "batches that are turned": ("FusedMatMul", VENDOR, {"transBatchA": 1}, "transBatchA"),
+    "rotary places": ("Attention", VENDOR, {"num_heads": 2, "do_rotary": 1}, "rotary places"),
     "8 bits": ("MatMulNBits", VENDOR, {"K": 40, "N": 6, "bits": 8, "block_size": 16}, "of 8 bits"),
 }  # fmt: skip
 
