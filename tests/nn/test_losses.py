@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from elsewhere import holds_elsewhere
 
 import ox
 from ox import nn, ops
@@ -139,6 +140,19 @@ def test_ctc_forms_and_gradients() -> None:
     kept.sum().backward()
     assert not logits.grad.array[:, 0].any()
     assert np.isfinite(logits.grad.array).all()
+
+
+def test_ctc_of_any_number_of_steps() -> None:
+    """In a recording of open sizes: the loss and its gradient, elsewhere, too."""
+
+    def loss(x: ox.Tensor) -> ox.Tensor:
+        logp = x.log_softmax(-1)
+        targets = x[: x.shape[0] // 2].argsort(-1)[..., 0].transpose(0, 1).clamp(min=1)
+        lengths = ox.full((x.shape[1],), x.shape[0], dtype=ox.int64) - ox.arange(x.shape[1]) % 2
+        return F.ctc_loss(logp, targets, lengths, (targets > 0).sum(1), reduction="none")
+
+    assert holds_elsewhere(loss, (8, 2, 5), (13, 3, 5))
+    assert holds_elsewhere(loss, (8, 2, 5), (2, 1, 5))
 
 
 def test_ctc_of_empty_targets() -> None:

@@ -12,10 +12,12 @@ from ox.amp.policy import by_policy
 from ox.core.constants import ints, on_device_of, scalar, scalar_like
 from ox.core.mode import MODE
 from ox.core.operator import as_input
+from ox.core.symbolic import Dim, size_tensor
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of
 from ox.nn.functional.reduction import REDUCTIONS, floating, reduced
+from ox.ops.recurrent.time_loop import over_time
 from ox.tensors.tensor import Tensor
 
 __all__ = ["ctc_loss"]
@@ -38,9 +40,10 @@ def ctc_loss(
     """Minus the log-probability that log_probs spell the targets, summed over all alignments.
     `torch.nn.functional.ctc_loss`.
 
-    The forward algorithm in logarithms, one step a time step. A recording unrolls it, so a file is for one number of
-    time steps T and of target places S; the batch stays open. The gradient is that of the formula: it is PyTorch's
-    behind a log_softmax, where PyTorch already counts in what a log_softmax takes back. It may be differentiated again.
+    The forward algorithm in logarithms, one step a time step. A recording for a file makes a Scan of it where the
+    number of time steps T or of target places S is open, and unrolls it otherwise. The gradient is that of the formula:
+    it is PyTorch's behind a log_softmax, where PyTorch already counts in what a log_softmax takes back. It may be
+    differentiated again.
 
     Args:
         log_probs: [T, N, C], or [T, C] without a batch.
@@ -132,58 +135,78 @@ def _check(labels: Tensor, lengths: Tensor, sizes: Tensor, steps: int, count: in
 
 def _forward(logp: Tensor, labels: Tensor, lengths: Tensor, sizes: Tensor, blank: int) -> Tensor:
     """Minus the log-likelihoods [N]; about -NEVER where nothing fits."""
-    steps, places = logp.static_shape[0], labels.static_shape[1]
-    states = 2 * places + 1
     kind = logp.array.dtype
     if kind.itemsize == 2:
         wide = _forward(ops.Cast(logp, to=onnx_type(np.dtype(np.float32))), labels, lengths, sizes, blank)
         return ops.Cast(ops.Clip(wide, None, scalar(3e38, wide.array.dtype)), to=onnx_type(kind))
+    steps, places = logp.shape[0], labels.shape[1]
+    recording = MODE.get().recording
+    is_open = recording is not None and not recording.guarded and any(isinstance(n, Dim) for n in (steps, places))
+    if not is_open:
+        steps, places = logp.static_shape[0], labels.static_shape[1]
+    states = 2 * places + 1
+    several = is_open or places > 0
     never, zero = scalar(NEVER, kind), scalar(0.0, kind)
     # blank, label, blank, label, ..., blank
     blanks = on_device_of(ops.Expand(scalar(blank, INT64), ops.Shape(ops.Unsqueeze(labels, ints(2)))), labels)
     pairs = ops.Concat(blanks, ops.Unsqueeze(labels, ints(2)), axis=2)
     last = on_device_of(ops.Slice(ops.Expand(scalar(blank, INT64), _rows(labels)), ints(0), ints(1), ints(1)), labels)
-    spelled = ops.Concat(ops.Reshape(pairs, ints(0, 2 * places), allowzero=0) if places else _none(sizes), last, axis=1)
-    number_of = on_device_of(as_input(np.arange(states, dtype=np.int64)), logp)
+    spelled = ops.Concat(ops.Reshape(pairs, ints(0, -1), allowzero=0) if several else _none(sizes), last, axis=1)
+    number_of = on_device_of(_numbers(states), logp)
     ends = ops.Unsqueeze(ops.Add(sizes, sizes), ints(1))  # the last state of each sequence
     inside = ops.LessOrEqual(number_of, ends)
     known = ops.Where(inside, spelled, scalar(blank, INT64))
     # a label may follow the one before it without a blank, unless they are the same
-    if states > 2:
-        before = ops.Slice(ops.Pad(known, ints(2, 0), scalar(-1, INT64), ints(1)), ints(0), ints(states), ints(1))
+    if several:
+        before = ops.Slice(ops.Pad(known, ints(2, 0), scalar(-1, INT64), ints(1)), ints(0), ints(-2), ints(1))
         skips = ops.And(ops.Not(ops.Equal(known, before)), ops.Not(ops.Equal(known, scalar(blank, INT64))))
-    index = ops.Expand(ops.Unsqueeze(known, ints(0)), ops.Concat(ints(steps), ops.Shape(known), axis=0))
-    if not steps:
-        emitted: list[Any] = []
-    else:
-        emitted = (
-            list(ops.Split(ops.GatherElements(logp, index, axis=2), axis=0, num_outputs=steps, outputs=steps))
-            if steps > 1
-            else [ops.GatherElements(logp, index, axis=2)]
-        )
+    index = ops.Expand(ops.Unsqueeze(known, ints(0)), ops.Concat(size_tensor([steps]), ops.Shape(known), axis=0))
     # before the first step there is one path, in front of state 0, with probability 1
     start = ops.Where(ops.Equal(number_of, scalar(0, INT64)), zero, never)
     alpha = ops.Where(inside, start, never)
-    for step in range(steps):
-        emission = ops.Squeeze(emitted[step], ints(0))
-        if step == 0:
-            first = ops.Where(ops.LessOrEqual(number_of, scalar(1, INT64)), zero, never)
-            following = ops.Add(ops.Where(inside, first, never), emission)
-        else:
-            ways = [alpha]
-            if states > 1:
-                ways.append(_shifted(alpha, 1, states))
-            if states > 2:
-                ways.append(ops.Where(skips, _shifted(alpha, 2, states), never))
-            following = ops.Add(_log_sum(ways), emission)
-        going = ops.Less(scalar(step, INT64), ops.Unsqueeze(lengths, ints(1)))
-        alpha = ops.Where(going, following, alpha)
+    going = ops.Less(ops.Unsqueeze(on_device_of(_numbers(steps), logp), ints(1, 2)), ops.Unsqueeze(lengths, ints(0, 2)))
+
+    def step(states: list[Any], now: list[Any]) -> tuple[list[Any], list[Any]]:
+        (alpha,), (emission, alive) = states, now
+        ways = [alpha]
+        if several:
+            ways += [_shifted(alpha, 1), ops.Where(skips, _shifted(alpha, 2), never)]
+        return [ops.Where(alive, ops.Add(_log_sum(ways), emission), alpha)], []
+
+    if is_open or steps:
+        emitted = ops.GatherElements(logp, index, axis=2)
+        (emission, alive), rest = zip(*(_first_and_rest(x) for x in (emitted, going)), strict=True)
+        first = ops.Where(ops.LessOrEqual(number_of, scalar(1, INT64)), zero, never)
+        alpha = ops.Where(alive, ops.Add(ops.Where(inside, first, never), emission), alpha)
+        if is_open:
+            (alpha,), _ = over_time(step, [alpha], rest, False, results=0)
+        elif steps > 1:
+            for now in zip(*(_parts(x, steps - 1) for x in rest), strict=True):
+                (alpha,), _ = step([alpha], list(now))
     final = [ops.GatherElements(alpha, ends, axis=1)]
-    if states > 1:
+    if several:
         one = scalar(1, INT64)
         label = ops.GatherElements(alpha, ops.Max(ops.Sub(ends, one), scalar(0, INT64)), axis=1)
         final.append(ops.Where(ops.Greater(ends, scalar(0, INT64)), label, never))
     return ops.Neg(ops.Squeeze(_log_sum(final), ints(1)))
+
+
+def _numbers(count: int) -> Tensor:
+    """int64 [count]."""
+    if isinstance(count, Dim):
+        return ops.Range(scalar(0, INT64), scalar(count, INT64), scalar(1, INT64))
+    return as_input(np.arange(count, dtype=np.int64))
+
+
+def _first_and_rest(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The first step, without its axis, and the others."""
+    return ops.Gather(x, scalar(0, INT64), axis=0), ops.Slice(x, ints(1), ints(2**62), ints(0))
+
+
+def _parts(x: Tensor, count: int) -> list[Tensor]:
+    """Each step, without its axis."""
+    parts = ops.Split(x, axis=0, num_outputs=count, outputs=count) if count > 1 else [x]
+    return [ops.Squeeze(part, ints(0)) for part in parts]
 
 
 def _rows(labels: Tensor) -> Tensor:
@@ -191,10 +214,10 @@ def _rows(labels: Tensor) -> Tensor:
     return ops.Concat(ops.Shape(labels, start=0, end=1), ints(1), axis=0)
 
 
-def _shifted(alpha: Tensor, by: int, states: int) -> Tensor:
+def _shifted(alpha: Tensor, by: int) -> Tensor:
     """The same `by` states later."""
     padded = ops.Pad(alpha, ints(by, 0), scalar(NEVER, alpha.array.dtype), ints(1))
-    return ops.Slice(padded, ints(0), ints(states), ints(1))
+    return ops.Slice(padded, ints(0), ints(-by), ints(1))
 
 
 def _log_sum(parts: list[Any]) -> Tensor:

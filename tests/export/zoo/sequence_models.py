@@ -241,9 +241,9 @@ MODELS = {
     "CTC": Architecture(
         CTCRecognizer,
         _lines,
-        {"images": ["batch", 1, 8, 20], "targets": ["batch", 4]},
+        {"images": ["batch", 1, 8, "width"], "targets": ["batch", "letters"]},
         {"batch": 8, "width": 20, "letters": 4},
-        {"batch": 3, "width": 20, "letters": 4},
+        {"batch": 3, "width": 31, "letters": 5},
     ),
     "TCN": Architecture(
         TCN,
