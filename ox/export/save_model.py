@@ -207,7 +207,7 @@ def save(
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
         if optimize is not None:
-            for_inference(graph)
+            for_inference(graph, opset)
             inferred = simplify(graph, opset)
         rename(graph)
         for v in graph.outputs:

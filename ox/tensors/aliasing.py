@@ -15,6 +15,7 @@ from ox.core.node import Leaf, Node
 from ox.core.tensor import TensorBase
 from ox.devices import cpu, cuda
 from ox.errors import ArgumentError, GradientError
+from ox.tensors.slice_assignment import written_through
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -146,6 +147,9 @@ class Aliases(TensorBase):
 
     def _recorded_write(self: Any, root: Tensor, result: Tensor) -> Tensor | None:
         """In a recording: the root with `result` at the places that this view shows."""
+        fresh = written_through(self, root, result)
+        if fresh is not None:
+            return fresh
         places = views.recompute_view(self, root, views.element_numbers(root))
         if places is None:
             cannot_record(views.unknown_view_error())

@@ -17,6 +17,7 @@ from ox.devices import cpu, cuda
 from ox.errors import ShapeError
 from ox.functions import broadcast_to, like, reshape
 from ox.functions.indexing import as_parts, check_bounds, check_index_shapes, check_inside, get, index_arrays, is_mask
+from ox.tensors.slice_assignment import Block, written_through
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -99,7 +100,7 @@ def _trimmed(value: Tensor, rank: int) -> Tensor:
 
 
 def _record(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
-    """As ScatterElements into the tensor whose memory it is."""
+    """As Slices and a Concat, or as ScatterElements into the tensor whose memory it is."""
     mode = MODE.get()
     if followed:
         x._refuse_write(_OPERATION)
@@ -110,22 +111,31 @@ def _record(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
     ):
         return
     root = x if x._base is None else x._base
-    own = views.recompute_view(x, root, views.element_numbers(root))
-    if own is None:
-        cannot_record(views.unknown_view_error())
-        _write(x, index, value, followed)
-        return
-    places = get(own, index)
-    value = _trimmed(value, places.array.ndim)
-    try:
-        spread = broadcast_to(value, places.shape)
-    except ShapeError:
-        raise _does_not_fit(places.static_shape, value) from None
-    fresh = views.write_elements(root, places, spread)
+    block = Block.named_by(x, index)
+    fresh = None
+    if block is not None:
+        fresh = written_through(x, root, block.replaced(x, _spread(value, get(x, index))))
+    if fresh is None:
+        own = views.recompute_view(x, root, views.element_numbers(root))
+        if own is None:
+            cannot_record(views.unknown_view_error())
+            _write(x, index, value, followed)
+            return
+        places = get(own, index)
+        fresh = views.write_elements(root, places, _spread(value, places))
     x.ensure_writable(_OPERATION)
     root.array[...] = fresh.array
     x.count_write(_OPERATION)
     views.update_recording(root, fresh, mode.recording, followed)
+
+
+def _spread(value: Tensor, part: Tensor) -> Tensor:
+    """The value, broadcast to what is written."""
+    value = _trimmed(value, part.array.ndim)
+    try:
+        return broadcast_to(value, part.shape)
+    except ShapeError:
+        raise _does_not_fit(part.static_shape, value) from None
 
 
 def _does_not_fit(target: tuple[int, ...], value: Tensor) -> ShapeError:

@@ -52,7 +52,7 @@ def _fold(graph: Graph, product: Node, norm: Node, readers: Counter[Value | None
             return False
     factor = scale / np.sqrt(var + norm.attributes.get("epsilon", 1e-5))
     moved = (before.reshape(-1) - mean) * factor + shift
-    w = w * _along_outputs(product, w, factor)
+    w = w * along_outputs(product, w, factor)
     dtype = graph.constants[weight].dtype
     if not is_floating(dtype) or not (np.isfinite(w).all() and np.isfinite(moved).all()):
         return False
@@ -64,7 +64,7 @@ def _fold(graph: Graph, product: Node, norm: Node, readers: Counter[Value | None
     return True
 
 
-def _along_outputs(product: Node, weight: Array, factor: Array) -> Array:
+def along_outputs(product: Node, weight: Array, factor: Array) -> Array:
     """The factor of each output channel in the layout of the weight."""
     if product.key == "Conv":
         return factor.reshape(-1, *[1] * (weight.ndim - 1))
