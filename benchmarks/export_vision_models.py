@@ -259,7 +259,7 @@ def vision_models(lib: Any) -> dict[str, Model]:
     picture, batch = {"x": images(4, 3, 32, 32)}, {"x": {0: "batch"}}
     every = {"x": {0: "batch", 2: "h", 3: "w"}}
     return {
-        "ResNet-18": Model(lambda: resnet18(nn, F), {"input": picture["x"]}, {"input": every["x"]}),
+        "ResNet-18": Model(lambda: resnet18(nn, F), {"input": images(4, 3, 16, 16)}, {"input": every["x"]}),
         "MobileNet": Model(MobileNet, picture, every),
         "EfficientNet": Model(EfficientNet, picture, every),
         "ConvNeXt": Model(ConvNeXt, picture, every),

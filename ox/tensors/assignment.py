@@ -17,7 +17,7 @@ from ox.devices import cpu, cuda
 from ox.errors import ShapeError
 from ox.functions import broadcast_to, like, reshape
 from ox.functions.indexing import as_parts, check_bounds, check_index_shapes, check_inside, get, index_arrays, is_mask
-from ox.tensors.slice_assignment import Block, written_through
+from ox.tensors.slice_assignment import Block, copied_part, written_through
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -114,7 +114,7 @@ def _record(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
     block = Block.named_by(x, index)
     fresh = None
     if block is not None:
-        fresh = written_through(x, root, block.replaced(x, _spread(value, get(x, index))))
+        fresh = written_through(x, root, block.replaced(x, _spread(value, copied_part(x, index))))
     if fresh is None:
         own = views.recompute_view(x, root, views.element_numbers(root))
         if own is None:

@@ -81,6 +81,8 @@ def written_through(view: Tensor, root: Tensor, value: Tensor) -> Tensor | None:
         return None
     op, (base, *arguments), attributes, _, _ = how
     source = views.recompute_view(base, root, root)
+    if source is not None and source is not root:
+        source = views.in_own_memory(source, root)
     undone: Tensor | None = None
     if op is ops.Slice and source is not None:
         block = Block.taken_by(source, *arguments)
@@ -90,6 +92,13 @@ def written_through(view: Tensor, root: Tensor, value: Tensor) -> Tensor | None:
     elif op is ops.Transpose and attributes.get("perm") is not None:
         undone = ops.Transpose(value, perm=[attributes["perm"].index(d) for d in range(value.array.ndim)])
     return None if undone is None else written_through(base, root, undone)
+
+
+def copied_part(x: Tensor, index: Any) -> Tensor:
+    """``x[index]`` that is no view: a write to memory computes all its living views again, and whether a temporary one
+    still lives depends on the garbage collector."""
+    part: Tensor = views.in_own_memory(get(x, index), x)
+    return part
 
 
 def _is_integer(entry: Any) -> bool:
@@ -119,11 +128,13 @@ def _joined(x: Tensor, block: Tensor, ends: list[tuple[int, tuple[int, int | Non
         return block
     (d, (start, stop)), *others = ends
     whole = (slice(None),) * d
-    inside = _joined(get(x, (*whole, slice(start, stop))), block, others) if others else block
-    pieces = [get(x, (*whole, slice(0, start)))] if start else []
+    inside = _joined(copied_part(x, (*whole, slice(start, stop))), block, others) if others else block
+    pieces = [copied_part(x, (*whole, slice(0, start)))] if start else []
     pieces.append(inside)
     if stop is not None:
-        after = get(x, (*whole, slice(start, None))) if stop < 0 < start else x  # where it is short, nothing twice
-        pieces.append(get(after, (*whole, slice(stop, None))))
+        after = (
+            copied_part(x, (*whole, slice(start, None))) if stop < 0 < start else x
+        )  # where it is short, nothing twice
+        pieces.append(copied_part(after, (*whole, slice(stop, None))))
     result: Tensor = ops.Concat(*pieces, axis=d)
     return result

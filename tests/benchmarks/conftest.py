@@ -13,6 +13,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 others = sys.modules.pop("sides", None)
 sys.path.insert(0, str(FOLDER))
 import bench_call_parts  # noqa: E402, F401
+import bench_export_nodes  # noqa: E402, F401
 import bench_first_step  # noqa: E402, F401
 import performance_page  # noqa: E402, F401
 

@@ -39,24 +39,34 @@ def shorten_shape_arithmetic(graph: Graph, known: Known) -> bool:
             if rank == 1 and numbers in runs:
                 _read_shape(walk, node, *runs[numbers], len(numbers))
             first[numbers, rank] = result
-        elif node.key == "Reshape" and (sizes := found.of(result)) in runs and found.array(node.inputs[1]) is None:
-            _read_target(walk, node, *runs[sizes], len(sizes))
+        elif node.key == "Reshape" and (sizes := found.of(result)) is not None:
+            told = found.numbers.get(node.inputs[1])  # type: ignore[arg-type]
+            if told not in (None, sizes) and found.array(node.inputs[1]) is None:  # a -1 among computed ones
+                _read_sizes(walk, node, sizes, first, runs)
         walk.keep(node)
         for value in node.outputs:
             _note_runs(runs, value, found.of(value))
     return walk.changed
 
 
-def _read_target(walk: Walk, node: Node, source: Value, start: int, count: int) -> None:
-    """Let a Reshape take its sizes from the Shape of `source`, unless it takes them from a Shape."""
-    made = walk.maker(node.inputs[1])
-    if made is None or made.key == "Shape":
-        return
-    shape = Value(f"{node.outputs[0].name}/target", made.outputs[0].dtype, (count,), (count,))
-    reader = Node("Shape", "", [source], [shape], where=node.where, module=node.module)
-    _read_shape(walk, reader, source, start, count)
-    walk.keep(reader)
-    node.inputs, node.attributes = [node.inputs[0], shape], {"allowzero": 1}
+def _read_sizes(
+    walk: Walk,
+    node: Node,
+    sizes: Sizes,
+    first: dict[tuple[Sizes, int], Value],
+    runs: Mapping[Sizes, tuple[Value, int]],
+) -> None:
+    """Let a Reshape take its sizes from a value that holds them, or from a Shape."""
+    target = first.get((sizes, 1))
+    if target is None:
+        if sizes not in runs:
+            return
+        target = Value(f"{node.outputs[0].name}/target", np.dtype(np.int64), (len(sizes),), (len(sizes),))
+        reader = Node("Shape", "", [], [target], where=node.where, module=node.module)
+        _read_shape(walk, reader, *runs[sizes], len(sizes))
+        walk.keep(reader)
+        first[sizes, 1] = target
+    node.inputs, node.attributes = [node.inputs[0], target], {"allowzero": 1}
     walk.changed = True
 
 

@@ -10,6 +10,8 @@ from ox.errors import ExportError
 from ox.graph.ir import Graph
 from ox.graph.passes import cleanup
 from ox.graph.passes.fold_if import fold_constant_ifs
+from ox.graph.passes.reshape_targets import simplify_reshape_targets
+from ox.graph.passes.shape_arithmetic import shorten_shape_arithmetic
 from ox.graph.reader.model_file import nodes_of
 from ox.graph.writer.write import to_model
 
@@ -57,8 +59,8 @@ def _sizes(graph: onnx.GraphProto) -> Dims:
 
 
 def simplify(graph: Graph, opset: int | None = None) -> Dims:
-    """Remove what is dead, fold what is known, until nothing changes. Returns the inferred sizes of what is left, also
-    those that are wrong: a file must not contradict them."""
+    """Remove what is dead, fold what is known, compute sizes in few operators, until nothing changes. Returns the
+    inferred sizes of what is left, also those that are wrong: a file must not contradict them."""
     while True:
         cleanup.remove_dead(graph)
         cleanup.remove_identities(graph)
@@ -68,8 +70,11 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
         cleanup.remove_dead(graph)
         dims = infer(to_model(graph, opset=opset, weights=False))
         right = _without_wrong_sizes(graph, dims)
-        inside = fold_shapes_in_subgraphs(graph, right)
-        if not cleanup.fold_shapes(graph, right) and not inside:
+        changed = fold_shapes_in_subgraphs(graph, right)
+        changed |= cleanup.fold_shapes(graph, right)
+        changed |= simplify_reshape_targets(graph, right)
+        changed |= shorten_shape_arithmetic(graph, right)
+        if not changed:
             cleanup.merge_constants(graph)
             return dims
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ox.core import operator
 from ox.core.declared_size import DeclaredSize
 from ox.core.mode import MODE
 from ox.core.operator import OPS
@@ -39,8 +40,12 @@ class Recorded:
         if not any(self.dynamic) or not self.active():
             return plain
         if self.dims is None:
+            # not of the tensor itself, which would live until the garbage collector runs: of a view, a write would
+            # then record more than in another run
+            twin = operator.make_tensor(tensor.array)
+            twin._recorded = Recorded(self.recording, self.value, self.dynamic, twin.version)
             self.dims = tuple(
-                Dim(size, _size_of(tensor, axis), expression=self.expression(axis)) if self.dynamic[axis] else size
+                Dim(size, _size_of(twin, axis), expression=self.expression(axis)) if self.dynamic[axis] else size
                 for axis, size in enumerate(plain)
             )
         return self.dims

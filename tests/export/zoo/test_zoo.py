@@ -57,6 +57,18 @@ def test_with_the_batch_open(tmp_path: Path, name: str) -> None:
     check(name, tmp_path / "m.onnx", architecture.batch_sizes(), dims=architecture.batch_dims())
 
 
+@pytest.mark.slow_after(6)
+@pytest.mark.parametrize("opset", [13, 18, None])
+@pytest.mark.parametrize("name", ZOO)
+def test_for_inference(tmp_path: Path, name: str, opset: int | None) -> None:
+    """Fewer nodes, with the same proof."""
+    opset = opset if opset is None else max(opset, LOWEST.get(name, 13))
+    plain = exported(name, tmp_path / "plain.onnx", opset=opset)
+    fast = exported(name, tmp_path / "fast.onnx", opset=opset, optimize="inference")
+    assert fast.nodes <= plain.nodes and fast.opset == plain.opset
+    assert fast.dims == plain.dims and [row.at for row in fast.rows] == [row.at for row in plain.rows]
+
+
 @pytest.mark.parametrize("name", ZOO)
 def test_with_all_sizes_open(tmp_path: Path, name: str) -> None:
     architecture = ZOO[name]
