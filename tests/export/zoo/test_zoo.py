@@ -58,7 +58,7 @@ def test_with_the_batch_open(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow_after(6)
-@pytest.mark.parametrize("opset", [13, 18, None])
+@pytest.mark.parametrize("opset", [13, None])
 @pytest.mark.parametrize("name", ZOO)
 def test_for_inference(tmp_path: Path, name: str, opset: int | None) -> None:
     """Fewer nodes, with the same proof."""
