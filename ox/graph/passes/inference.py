@@ -8,6 +8,7 @@ from ox.graph.passes.fold_batch_norm import fold_batch_norms
 from ox.graph.passes.fold_pads import fold_pads
 from ox.graph.passes.fold_parameters import fold_parameters
 from ox.graph.passes.fold_scales import fold_scales
+from ox.graph.passes.group_norm import expand_group_norms
 from ox.graph.passes.move_reshapes import move_reshapes
 from ox.graph.passes.optimize import optimize
 from ox.graph.passes.reshape_targets import simplify_reshape_targets
@@ -29,6 +30,7 @@ def for_inference(graph: Graph, opset: int | None = None) -> None:
     fold_batch_norms(graph)
     fold_pads(graph)
     gather_selected(graph)
+    expand_group_norms(graph)
     for _ in range(ROUNDS):
         optimize(graph)
         known = inferred_sizes(graph, opset)
