@@ -31,20 +31,23 @@ def move_reshapes(graph: Graph, known: Known) -> bool:
     Args:
         known: inferred sizes by the names of values.
     """
-    changed = False
-    while True:
-        found = analyze_sizes(graph, known)
-        readers = Counter(v for node in graph.nodes for v in node.inputs)
-        readers.update(graph.outputs)
-        producers = graph.producers()
+    found = analyze_sizes(graph, known)
+    changed, moved = False, True
+    while moved:
+        moved = False
+        readers, producers = _readers(graph), graph.producers()
         for last in graph.nodes:
             region = _region(last, found, readers, producers) if last.key == "Reshape" else None
             if region is not None:
-                break
-        else:
-            return changed
-        _move(graph, last, region)
-        changed = True
+                _move(graph, last, region, found)
+                readers, producers = _readers(graph), graph.producers()
+                changed = moved = True
+    return changed
+
+
+def _readers(graph: Graph) -> Counter[Value | None]:
+    """How often each value is read."""
+    return Counter([*(v for node in graph.nodes for v in node.inputs), *graph.outputs])
 
 
 def _region(
@@ -95,13 +98,14 @@ def _fits_both(found: Sizes | None, before: Sizes, sizes: Sizes, place: int) -> 
     return not found or found[0].number == 1 or (found[0] == before[-1] == sizes[-1] and len(before) > 1)
 
 
-def _move(graph: Graph, last: Node, region: _Region) -> None:
+def _move(graph: Graph, last: Node, region: _Region, found: SymbolicSizes) -> None:
     """Read above the first Reshapes; what the last one gave is what the operators give."""
     shape = last.outputs[0].shape
     made: dict[Value, Value] = {}
     for node in region.nodes:  # new values: what is known of the old ones by their names is no longer so
         (old,) = node.outputs
         made[old] = Value(f"{old.name}/rows", old.dtype, None, shape)
+        found.note(made[old], found.of(last.outputs[0]))
     made[last.inputs[0]] = last.outputs[0]  # type: ignore[index]
     for node in region.nodes:
         node.inputs = [None if v is None else made.get(v, region.sources.get(v, v)) for v in node.inputs]

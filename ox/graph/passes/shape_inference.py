@@ -16,6 +16,7 @@ from ox.graph.reader.model_file import nodes_of
 from ox.graph.writer.write import to_model
 
 Dims = dict[str, tuple[int | str | None, ...]]
+ROUNDS = 16  # a bound for what does not only remove; three or four do
 
 
 def infer(model: onnx.ModelProto) -> Dims:
@@ -61,6 +62,7 @@ def _sizes(graph: onnx.GraphProto) -> Dims:
 def simplify(graph: Graph, opset: int | None = None) -> Dims:
     """Remove what is dead, fold what is known, compute sizes in few operators, until nothing changes. Returns the
     inferred sizes of what is left, also those that are wrong: a file must not contradict them."""
+    rounds = 0
     while True:
         cleanup.remove_dead(graph)
         cleanup.remove_identities(graph)
@@ -72,8 +74,10 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
         right = _without_wrong_sizes(graph, dims)
         changed = fold_shapes_in_subgraphs(graph, right)
         changed |= cleanup.fold_shapes(graph, right)
-        changed |= simplify_reshape_targets(graph, right)
-        changed |= shorten_shape_arithmetic(graph, right)
+        if rounds < ROUNDS:
+            changed |= simplify_reshape_targets(graph, right)
+            changed |= shorten_shape_arithmetic(graph, right)
+            rounds += 1
         if not changed:
             cleanup.merge_constants(graph)
             return dims

@@ -65,7 +65,9 @@ def test_for_inference(tmp_path: Path, name: str, opset: int | None) -> None:
     opset = opset if opset is None else max(opset, LOWEST.get(name, 13))
     plain = exported(name, tmp_path / "plain.onnx", opset=opset)
     fast = exported(name, tmp_path / "fast.onnx", opset=opset, optimize="inference")
-    assert fast.nodes <= plain.nodes and fast.opset == plain.opset
+    kinds = [node.op_type for node in onnx.load(tmp_path / "plain.onnx").graph.node]
+    norms = sum(kind in ("GroupNormalization", "OxGroupNormalization") for kind in kinds)  # six operators each
+    assert fast.nodes <= plain.nodes + 5 * norms and fast.opset == plain.opset
     assert fast.dims == plain.dims and [row.at for row in fast.rows] == [row.at for row in plain.rows]
 
 
