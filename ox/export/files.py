@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
 
-from ox.dtypes import FLOAT8, PACKED, bfloat16, onnx_type
 from ox.errors import ExportError
-from ox.graph.ir import Array, Graph
+from ox.graph.ir import Graph
+from ox.graph.writer.weights import Places, pointing, without_weights, write_beside, write_inside
 from ox.serialization.files import write_whole
 
 MAX_INLINE_BYTES = 2**31 - 2**24  # bytes of weights inside the file itself; protobuf ends at 2 GB
-PAGE_BYTES = 4096  # where each tensor of a data file begins, so that it can be mapped into memory
-SMALL = 1024  # bytes; what is smaller stays inside
 
 T = TypeVar("T")
 
@@ -37,19 +34,35 @@ def check_writable(path: Path) -> None:
         raise ExportError(f"cannot write {path}", got=f"no permission to write in {path.parent.resolve()}")
 
 
+@dataclass(frozen=True)
+class Written:
+    """A model that was written, and is to be proven.
+
+    Attributes:
+        data: the file that holds the bytes of the large weights: the model's, or one beside it.
+        places: where they are in it.
+        outline: the model with these places in place of the bytes.
+    """
+
+    path: Path
+    data: Path
+    places: Places
+    outline: onnx.ModelProto
+
+
 def write(
-    model: Callable[[bool], onnx.ModelProto],
+    model: Callable[[], onnx.ModelProto],
     graph: Graph,
     path: Path,
-    prove: Callable[[Path], T],
+    prove: Callable[[Written], T],
     threshold: int,
     note: Callable[[T], Mapping[str, str]] = lambda _: {},
 ) -> tuple[T, Path | None]:
     """Write, prove what was written, and only then let it appear.
 
     Args:
-        model: builds the model, with its weights or without.
-        prove: called with the written file; what it raises leaves everything as it was.
+        model: builds the model without its weights.
+        prove: called with what was written; what it raises leaves everything as it was.
         threshold: bytes of weights above which they go to a file of their own.
         note: metadata about what `prove` returned.
 
@@ -57,34 +70,36 @@ def write(
         What `prove` returned, and the data file if there is one.
     """
     results: list[T] = []
+    data = path.with_name(path.name + ".data")
+    apart = sum(graph.constants[v].nbytes for v in graph.owned) > threshold
+
+    def whole(temporary: Path) -> None:
+        bare = without_weights(model(), graph)
+        with open(temporary, "wb") as file:
+            places = write_inside(bare, graph, file)
+        outline = pointing(bare, graph, places, temporary.name)
+        results.append(prove(Written(temporary, temporary, places, outline)))
+        _append_metadata(temporary, note(results[0]))
+
+    def two_files(temporary: Path) -> None:
+        bare = without_weights(model(), graph)
+
+        def weights(beside: Path) -> None:
+            with open(beside, "wb") as file:
+                places = write_beside(graph, file)
+            outline = pointing(bare, graph, places, beside.name)
+            onnx.save(outline, temporary)
+            results.append(prove(Written(temporary, beside, places, outline)))
+            onnx.save(pointing(bare, graph, places, data.name), temporary)
+            _append_metadata(temporary, note(results[0]))
+
+        write_whole(data, weights)
+
     try:
-        if sum(graph.constants[v].nbytes for v in graph.owned) <= threshold:
-
-            def whole(temporary: Path) -> None:
-                onnx.save(model(True), temporary)
-                results.append(prove(temporary))
-                _append_metadata(temporary, note(results[0]))
-
-            write_whole(path, whole)
-            return results[0], None
-        data = path.with_name(path.name + ".data")
-
-        def apart(temporary: Path) -> None:
-            bare = model(False)
-
-            def weights(beside: Path) -> None:
-                places = _write_data(graph, beside)
-                onnx.save(_pointing(bare, graph, places, beside.name), temporary)
-                results.append(prove(temporary))
-                onnx.save(_pointing(bare, graph, places, data.name), temporary)
-                _append_metadata(temporary, note(results[0]))
-
-            write_whole(data, weights)
-
-        write_whole(path, apart)
-        return results[0], data
+        write_whole(path, two_files if apart else whole)
     except OSError as error:
         raise ExportError(f"cannot write {path}", got=error.strerror or str(error)) from error
+    return results[0], data if apart else None
 
 
 def _append_metadata(path: Path, entries: Mapping[str, str]) -> None:
@@ -95,52 +110,3 @@ def _append_metadata(path: Path, entries: Mapping[str, str]) -> None:
         onnx.helper.set_model_props(more, dict(entries))
         with open(path, "ab") as file:
             file.write(more.SerializeToString())
-
-
-def _write_data(graph: Graph, path: Path) -> dict[str, tuple[int, int]]:
-    """The large weights one after another; where each begins, and its length."""
-    places = {}
-    with open(path, "wb") as f:
-        for value, array in graph.constants.items():
-            if value in graph.owned and array.nbytes >= SMALL:
-                f.seek(-(-f.tell() // PAGE_BYTES) * PAGE_BYTES)
-                data = _bytes(array)
-                places[value.name] = (f.tell(), len(data))
-                f.write(data)
-    return places
-
-
-def _bytes(array: Array) -> memoryview | bytes:
-    """Little-endian, in row-major order, without a copy where NumPy can lend its memory."""
-    if array.dtype in PACKED:  # two or four elements a byte
-        return numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
-    if array.dtype == bfloat16 or array.dtype in FLOAT8:
-        return array.tobytes()
-    return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).data.cast("B")
-
-
-def _pointing(
-    bare: onnx.ModelProto, graph: Graph, places: dict[str, tuple[int, int]], location: str
-) -> onnx.ModelProto:
-    """The model with its weights: small ones inside, large ones as places in the data file."""
-    from ox.graph.writer.write import tensor_proto
-
-    model = onnx.ModelProto()
-    model.CopyFrom(bare)
-    owned = {v.name for v in graph.owned}
-    owned -= {v.name for v in graph.overridable}
-    kept = [info for info in model.graph.input if info.name not in owned]
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
-    for value, array in graph.constants.items():
-        if value not in graph.owned:
-            continue
-        if value.name not in places:
-            model.graph.initializer.append(tensor_proto(array, value.name))
-            continue
-        tensor = model.graph.initializer.add(name=value.name, data_type=onnx_type(array.dtype), dims=array.shape)
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        offset, length = places[value.name]
-        for key, text in (("location", location), ("offset", str(offset)), ("length", str(length))):
-            tensor.external_data.add(key=key, value=text)
-    return model

@@ -17,6 +17,8 @@ from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ExportError
+from ox.export.files import Written
+from ox.export.large_weights import to_run
 from ox.export.quantization.rounding import rounding_tolerance
 from ox.export.runtimes import Runtime, open_runtime
 from ox.graph.contract import PROOF
@@ -119,20 +121,16 @@ class ProofOptions:
 USUAL = ProofOptions()
 
 
-def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case], options: ProofOptions = USUAL) -> Proof:
+def prove(written: Written, graph: Graph, opset: int, cases: Sequence[Case], options: ProofOptions = USUAL) -> Proof:
     """Check a file and run it.
 
     Raises:
         ExportError: the checker refuses it, the runtime refuses it, or an output is further from eager's than
             `ox.tolerance` allows; then names the first operator whose values part, and the user's line.
     """
-    # the branch of an If that the sizes never take may contradict them, which the full check does not forgive
-    branches = any(node.op_type == "If" for node in graph.all_nodes())
-    try:
-        onnx.checker.check_model(model, full_check=not branches)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ExportError("onnx.checker refuses the file", got=str(error).strip()) from error
-    runtime = open_runtime(model, graph, opset)
+    with to_run(written, graph) as (path, weights):
+        _check(path, graph)
+        runtime = open_runtime(path, graph, opset, weights)
     through = allowance(graph, cases)
     rows, failed = [], []
     for case in cases:
@@ -146,6 +144,15 @@ def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case], options:
         if case.in_report:
             rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name, case.sizes))
     return Proof(tuple(rows), runtime.name, runtime.note, tuple(failed))
+
+
+def _check(path: Path, graph: Graph) -> None:
+    # the branch of an If that the sizes never take may contradict them, which the full check does not forgive
+    branches = any(node.op_type == "If" for node in graph.all_nodes())
+    try:
+        onnx.checker.check_model(path, full_check=not branches)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ExportError("onnx.checker refuses the file", got=str(error).strip()) from error
 
 
 def allowance(graph: Graph, cases: Sequence[Case]) -> tolerance.Through:

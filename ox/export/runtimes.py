@@ -7,6 +7,7 @@ import math
 import platform
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Runtime:
 
     name: str
     note: str | None = None  # what a person should know about this proof
+    weights: Mapping[str, Any] = MappingProxyType({})  # the session reads their memory as long as it is there
 
     def __init__(self, session: Any, name: str, note: str | None = None) -> None:
         self._session, self.name, self.note = session, name, note
@@ -68,8 +70,12 @@ class Widened(Runtime):
         }
 
 
-def open_runtime(model: Path | bytes, graph: Graph, opset: int) -> Runtime:
+def open_runtime(model: Path | bytes, graph: Graph, opset: int, weights: Mapping[str, Array] | None = None) -> Runtime:
     """A runtime for a written model.
+
+    Args:
+        weights: initializers that the runtime reads in place instead of loading them, with no copies in an order of its
+            own, which are as large. They must stay what they are.
 
     Raises:
         ExportError: no runtime accepts the file, with the reasons.
@@ -83,16 +89,21 @@ def open_runtime(model: Path | bytes, graph: Graph, opset: int) -> Runtime:
         if missing is not None:
             note = f"{missing}; in the proof {note}"
         return Widened(_session(widened.SerializeToString()), graph, note)
-    return _session(model)
+    return _session(model, weights or {})
 
 
-def _session(model: Path | bytes) -> Runtime:
+def _session(model: Path | bytes, weights: Mapping[str, Array] = MappingProxyType({})) -> Runtime:
     ort = shared().module
     version = ".".join(ort.__version__.split(".")[:2])
     options = ort.SessionOptions()  # the defaults, as a user's session has them: a fusion of the runtime may be wrong
     options.log_severity_level = 4
     from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
+    kept = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
+    for name, value in kept.items():
+        options.add_initializer(name, value)
+    if weights:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     given = model if isinstance(model, bytes) else str(model)
     try:
         session = ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
@@ -103,7 +114,9 @@ def _session(model: Path | bytes) -> Runtime:
         return Runtime(ReferenceEvaluator(loaded, new_ops=[Gelu]), f"onnx.reference {onnx.__version__}", note)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ExportError(f"ONNX Runtime {version} refuses the file", got=_first_line(error)) from error
-    return Runtime(session, f"ONNX Runtime {version} ({_provider(session)})")
+    runtime = Runtime(session, f"ONNX Runtime {version} ({_provider(session)})")
+    runtime.weights = kept
+    return runtime
 
 
 def _provider(session: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 from ox._version import __version__
 from ox.autograd.grad_mode import no_grad
 from ox.compiler.module import OptimizedModule
+from ox.core.copy_on_write import CopyOnWrite
 from ox.core.mode import MODE
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
@@ -24,10 +26,12 @@ from ox.export.proof import Proof, ProofOptions, Row, allowance, narrowest, prov
 from ox.export.proof_cases import observed_sizes, run_cases
 from ox.export.seed_input import WithSeed, with_seed
 from ox.export.two_sizes import Subject, name_sizes, record_at_sizes
+from ox.graph.array_bytes import slices
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.ir import Graph, Value
 from ox.graph.passes.inference import for_inference
 from ox.graph.passes.shape_inference import infer, simplify
+from ox.graph.record.restore import restored
 from ox.graph.writer import opset as opsets
 from ox.graph.writer.names import rename
 from ox.graph.writer.older_opsets import in_older_words
@@ -171,7 +175,8 @@ def save(
         )
     wanted = ProofOptions.read(proof)
     path = Path(path)
-    with note_failure(path), _eval_mode(model):
+    weights = weights_of(model)
+    with note_failure(path), _eval_mode(model), _lent(model, weights) as lender:
         files.check_writable(path)
         opsets.check_range(opset)
         known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its interface
@@ -193,7 +198,7 @@ def save(
             called, output_names = WithGradient(model, given, names, output_names), None
         if seed is not None:
             called, given = WithSeed(called, seed), with_seed(given, seed)
-        subject = Subject(called, given, weights_of(model), output_names)
+        subject = Subject(called, given, weights, output_names, lender=lender)
         recorded = record_at_sizes(subject)
         graph = recorded.graph
         if isinstance(model, Loaded):
@@ -203,7 +208,8 @@ def save(
         if mixed_bfloat16(graph):
             graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
-        cases, rules = run_cases(called, given, names, golden, recorded.rules, wanted.sizes)
+        with restored(subject.tensors, lender):
+            cases, rules = run_cases(called, given, names, golden, recorded.rules, wanted.sizes)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
         if optimize is not None:
@@ -229,7 +235,7 @@ def save(
         kept = model.metadata if isinstance(model, Loaded) else {}
         entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
         proven, data = files.write(
-            lambda weights: to_model(graph, opset=opset, metadata=entries, weights=weights),
+            lambda: to_model(graph, opset=opset, metadata=entries, weights=False),
             graph,
             path,
             lambda written: prove(written, graph, opset, cases, wanted),
@@ -271,6 +277,12 @@ def _eval_mode(model: Any) -> Iterator[None]:
     finally:
         for module, training in zip(modules, modes, strict=True):
             object.__setattr__(module, "training", training)
+
+
+def _lent(model: Any, weights: Mapping[str, Tensor]) -> CopyOnWrite:
+    """The arrays of the weights, for graphs, a proof and a file to read: a copy of each would be as large as all."""
+    inside = Counter(map(id, model.graph.constants.values())) if isinstance(model, Loaded) else {}
+    return CopyOnWrite(weights.values(), inside)
 
 
 def weights_of(model: Any) -> dict[str, Tensor]:
@@ -320,7 +332,7 @@ def _check_weights(graph: Graph) -> None:
     """No NaN among the weights: such a model answers nothing, and yet a proof finds it equal to itself."""
     for value in graph.owned:
         array = graph.constants[value]
-        if is_floating(array.dtype) and (count := int(np.isnan(array).sum())):
+        if is_floating(array.dtype) and (count := sum(int(np.isnan(part).sum()) for part in slices(array))):
             raise ExportError(
                 f"'{value.name}' holds NaN",
                 got=f"{count} of {array.size} values",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ox.autograd.grad_mode import no_grad
+from ox.core.copy_on_write import CopyOnWrite
 from ox.core.size_expression import leaves
 from ox.errors import ExportError, OxError, RecordError
 from ox.export.dynamic_shapes import BATCH
@@ -31,14 +32,15 @@ from ox.tolerance import compare
 
 @dataclass(frozen=True)
 class Subject:
-    """What is recorded: a function of the inputs, the tensors it owns, the names of what it returns, and what else it
-    writes, to be put back."""
+    """What is recorded: a function of the inputs, the tensors it owns, the names of what it returns, what else it
+    writes, to be put back, and the lender of the arrays that recordings need not copy."""
 
     model: Callable[..., Any]
     example: Example
     owned: Mapping[str, Tensor]
     outputs: Sequence[str] | None
     written: Sequence[Tensor] = ()
+    lender: CopyOnWrite | None = None
 
     def record(self, sizes: Sizes, *, other_values: bool = False, into: Recording | None = None) -> Graph:
         """One recording at these sizes."""
@@ -51,13 +53,15 @@ class Subject:
                 dims=self.example.dims,
                 constants=self.owned,
                 outputs=self.outputs,
-                restore=_distinct([*self.owned.values(), *self.written]),
+                restore=self.tensors,
                 recording=into,
+                lender=self.lender,
             )
 
-
-def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return list({id(t): t for t in tensors}.values())
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Each once, what is put back after a run."""
+        return list({id(t): t for t in [*self.owned.values(), *self.written]}.values())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ox.graph.contract import CONTRACT, GOLDEN, PROOF, RUN, VERSION, Contract, T
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.reader.model_file import metadata_of, nodes_of, opset_of
 from ox.graph.reader.read import from_model
-from ox.graph.reader.source import read_model
+from ox.graph.reader.source import read_apart
 from ox.graph.reader.weights import quantized_weights, trainable_weights
 from ox.graph.replay import call, replay
 from ox.graph.size_rules import sizes_by_name
@@ -179,7 +179,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     if isinstance(path, str) and is_address(path):
         path = local_copy(path)
     try:
-        model = read_model(path)
+        model, weights = read_apart(path)
     except LoadError as error:
         if str(path) not in error.what:
             error.where = ", ".join(filter(None, [str(path), error.where]))
@@ -195,7 +195,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         )
     metadata = metadata_of(model)
     try:
-        graph = from_model(model)
+        graph = from_model(model, weights)
         _check_ends(graph)
         contract = Contract.from_metadata(metadata)
     except OxError as error:

@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from ox.call_site import line_at, users_place
 from ox.core import operator, views
+from ox.core.copy_on_write import before_write
 from ox.core.memory_format import layout
 from ox.core.mode import MODE, cannot_record
 from ox.core.node import Leaf, Node
@@ -199,7 +200,7 @@ class Aliases(TensorBase):
                 f"{operation} writes in place to an expanded tensor, of which several elements share one memory",
                 hint=".clone() before the write",
             )
-        if isinstance(array, ndarray):
+        if isinstance(array, ndarray) and not before_write(array):
             self.array, self._version = array.copy(), [self.version, ""]
             self._base = self._viewed = self._origin = None
 

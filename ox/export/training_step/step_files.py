@@ -82,12 +82,12 @@ class StepFiles:
                 file.writelines(chunks(arrays, {KEY: layout.to_json()}))
             self._write(evaluated, self.places.evaluation, chosen_too, both)
 
-        def both(written: Path) -> None:
+        def both(written: files.Written) -> None:
             prove(written, evaluated, chosen_too, cases)
             proven.append(self._write(graph, self.places.step, chosen, steps))
 
-        def steps(written: Path) -> None:
-            proven.append(prove_step(written, graph, chosen, chains, before))
+        def steps(written: files.Written) -> None:
+            proven.append(prove_step(written.path, graph, chosen, chains, before))
 
         write_whole(self.places.initial, state)
         (rows, undecided), data = proven
@@ -100,8 +100,8 @@ class StepFiles:
         )  # fmt: skip
 
     def _write(self, graph: Graph, path: Path, opset: int, prove_it: Any) -> Path | None:
-        def model(weights: bool) -> onnx.ModelProto:
-            made = inliner.inline_local_functions(to_model(graph, opset=opset, metadata=self.metadata, weights=weights))
+        def model() -> onnx.ModelProto:
+            made = inliner.inline_local_functions(to_model(graph, opset=opset, metadata=self.metadata, weights=False))
             plain = [each for each in made.opset_import if not each.domain]  # no node is of the functions' domain now
             del made.opset_import[:]
             made.opset_import.extend(plain)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -10,7 +12,7 @@ from onnx import checker, defs, shape_inference
 
 from ox.core.operator import OPS
 from ox.errors import LoadError
-from ox.graph.ir import Graph, Node, Value
+from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.reader import version_converter
 from ox.graph.reader.arrays import array_of, attribute_value, constant_of, dense, value_of
 from ox.graph.reader.classical_bodies import classical_body
@@ -27,22 +29,25 @@ MOST_NODES = 250_000
 NEWEST = defs.onnx_opset_version()
 
 
-def from_model(model: onnx.ModelProto) -> Graph:
+def from_model(model: onnx.ModelProto, weights: Mapping[str, Array] = MappingProxyType({})) -> Graph:
     """Read a model whose operators ox has, or for which it or ONNX has a body. Initializers, and constants that are
     weights, are what the graph owns; doc strings come back as places.
+
+    Args:
+        weights: initializers of the model's graph that were read apart, by name; the graph takes these very arrays.
 
     Raises:
         LoadError: an operator, attribute or element type that ox has not, a value that is read before it is computed
             (a cycle, too), or one that is made twice.
     """
-    return Reader(model).graph()
+    return Reader(model, weights).graph()
 
 
 class Reader:
     """Reads one model."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self.model = model
+    def __init__(self, model: onnx.ModelProto, weights: Mapping[str, Array]) -> None:
+        self.model, self.weights = model, weights
         self.functions: Functions = functions_of(model)
         self.inferred = False
         ends = frozenset(info.name for info in model.graph.output)
@@ -73,7 +78,8 @@ class Reader:
         texts("the initializers", *(t.name for t in proto.initializer))
         texts("the initializers", *(s.values.name for s in proto.sparse_initializer))
         for tensor in proto.initializer:
-            value = scope.add_weight(tensor.name, array_of(tensor))
+            apart = self.weights.get(tensor.name) if scope is self.top else None
+            value = scope.add_weight(tensor.name, array_of(tensor) if apart is None else apart)
             if scope is not self.top:
                 scope.values[tensor.name] = value
         for sparse in proto.sparse_initializer:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from numpy import ndarray
+
 from ox.call_site import module_path, users_line
+from ox.core.copy_on_write import CopyOnWrite
 from ox.core.mode import MODULES, switch_mode
 from ox.core.operator import Operator
 from ox.core.size_expression import Expression
 from ox.errors import RecordError
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.record.recorded import Recorded, SizeTest
+from ox.graph.record.restore import restored
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -37,6 +41,7 @@ class Recording:
         self._names: dict[str, Value] = {}
         self._numbers: dict[str, int] = {}  # of the last name that was made of another one
         self._inside: list[Recording] = []  # recordings of branches and bodies
+        self._lender: CopyOnWrite | None = None
 
     def _name(self, value: Value, wanted: str) -> Value:
         """Give `value` a name that is free: the wanted one, or with a number behind it."""
@@ -93,10 +98,21 @@ class Recording:
             self._claim(value, name)
             self.graph.owned.add(value)
         self._constants[id(array)] = (array, value, tensor.version)
-        from ox.devices import cpu
-
-        self.graph.constants[value] = cpu(array).copy()  # a step may overwrite the memory
+        self.graph.constants[value] = array if self._lender is not None and self._lender.lends(array) else _copy(array)
         return value
+
+    def borrow_from(self, lender: CopyOnWrite) -> None:
+        """Arrays that `lender` lends are constants of the graph without a copy, until somebody writes them."""
+
+        graph = self.graph  # and not the recording, whose views of weights would live on
+
+        def take_copy(array: Any, copy: Any) -> None:
+            for value, known in graph.constants.items():
+                if known is array:
+                    graph.constants[value] = copy
+
+        self._lender = lender
+        lender.readers.append(take_copy)
 
     def value(self, tensor: Tensor) -> Value:
         """What the tensor is in this graph: a value that it has, or a constant from now on."""
@@ -291,6 +307,13 @@ def stale_view_error(tensor: Tensor) -> RecordError:
     )
 
 
+def _copy(array: Any) -> Any:
+    """In memory of the CPU that nobody else has: a step may overwrite the tensor's."""
+    from ox.devices import cpu
+
+    return array.copy() if isinstance(array, ndarray) else cpu(array)
+
+
 # a changing tensor of no dimensions has no size to mark, yet what is computed from it changes
 _SCALAR: tuple[bool, ...] = (True,)
 
@@ -304,6 +327,7 @@ def record(
     outputs: Sequence[str] | None = None,
     restore: Iterable[Tensor] = (),
     recording: Recording | None = None,
+    lender: CopyOnWrite | None = None,
 ) -> Graph:
     """Run `function(*inputs)` once and return what ran as a graph.
 
@@ -314,6 +338,7 @@ def record(
         outputs: names for what the function returns; default ``output`` or ``output_0``, ..., or a dict's keys.
         restore: tensors whose values, versions and gradients are put back after the run, as it may write them.
         recording: where to record; its `graph` then holds what ran until an error.
+        lender: has the arrays that the graph need not copy; it may read them until the lender's context ends.
 
     Raises:
         RecordError: a branch on data, or a result that is no tensor.
@@ -321,23 +346,20 @@ def record(
     from ox import random
 
     recording = recording or Recording()
-    kept = [(t, t.array.copy(), t.array, t.grad, t._version and list(t._version)) for t in restore]
+    if lender is not None:
+        recording.borrow_from(lender)
     state = random.get_state()
-    try:
-        for name, tensor in inputs.items():
-            recording.input(name, tensor, (dims or {}).get(name))
-        for name, tensor in (constants or {}).items():
-            recording.constant(tensor, name)
-        with switch_mode(recording=recording):
-            return recording.finish(named_outputs(function(*inputs.values()), outputs))
-    finally:
-        recording.forget()
-        random.set_state(state)
-        for tensor, array, memory, grad, version in kept:
-            memory[...] = array
-            tensor.array, tensor.grad = memory, grad
-            if tensor._version is not None:
-                tensor._version[:] = version or [0, ""]
+    with restored(restore, lender):
+        try:
+            for name, tensor in inputs.items():
+                recording.input(name, tensor, (dims or {}).get(name))
+            for name, tensor in (constants or {}).items():
+                recording.constant(tensor, name)
+            with switch_mode(recording=recording):
+                return recording.finish(named_outputs(function(*inputs.values()), outputs))
+        finally:
+            recording.forget()
+            random.set_state(state)
 
 
 def named_outputs(result: Any, names: Sequence[str] | None) -> dict[str, Tensor]:
