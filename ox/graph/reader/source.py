@@ -30,8 +30,8 @@ def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def read_apart(path: str | os.PathLike[str]) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A file, and by name those of its initializers that are external data. They are read straight into their arrays: as
-    a part of the model they would be in memory twice.
+    """A file, and by name those of its initializers that are external data. These go straight into arrays: in the
+    model they would be in memory twice.
 
     Raises:
         LoadError: as `read_model`.
