@@ -311,6 +311,8 @@ def randperm(
                 "randperm has no form in operators, so it cannot be recorded", hint="draw before, and pass it in"
             )
         )
+    if recording is not None:
+        recording.on_random(generator or default_generator)
     if is_torch_compatible():
         with switch_mode(recording=None):
             words = words_of(generator)

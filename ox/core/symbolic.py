@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.call_site import is_ox
+from ox.call_site import is_ox, is_users_file
 from ox.core import operator
 from ox.core.declared_size import DeclaredSize, SizeHint
 from ox.core.mode import MODE
@@ -115,7 +115,6 @@ class Dim(int):
 
     __radd__, __rmul__ = __add__, __mul__
     __floor__ = __ceil__ = __trunc__ = __pos__
-    __hash__ = int.__hash__
 
     def __eq__(self, other: object) -> Any:
         return _compare("==", int.__eq__(self, other), self, other)
@@ -141,8 +140,6 @@ class Dim(int):
 
 class Compared(float):
     """A `float` computed from sizes, of whose comparisons the recording takes note, too."""
-
-    __hash__ = float.__hash__
 
     def __eq__(self, other: object) -> Any:
         return _compare("==", float.__eq__(self, other), self, other)
@@ -321,6 +318,33 @@ def _compare(sign: str, outcome: Any, a: Any, b: Any) -> Any:
         test = combined(sign if outcome else OPPOSITE[sign], expression_of(a), expression_of(b))
         recording.on_size_test(test)
     return outcome
+
+
+def _lost(kind: type, name: str) -> Callable[..., Any]:
+    """A method of `int` or `float` whose result is a plain number. The recording takes note where the user's code asked
+    for it: a branch may depend on the number, and nobody could tell."""
+    method: Callable[..., Any] = getattr(kind, name)
+
+    def plain(self: Any, *others: Any) -> Any:
+        note_lost_size()
+        return method(self, *others)
+
+    plain.__name__ = name
+    return plain
+
+
+def note_lost_size() -> None:
+    """For the recording, if the code that called the caller is the user's: it has a size as a plain number now."""
+    recording: Any = MODE.get().recording
+    if recording is not None and is_users_file(sys._getframe(2).f_code.co_filename):
+        recording.on_size_test(None)
+
+
+_BITS = [f"__{side}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for side in ("", "r")]
+for _name in ("__int__", "__float__", "__hash__", "__round__", "__invert__", *_BITS):
+    setattr(Dim, _name, _lost(int, _name))
+for _name in ("__int__", "__float__", "__hash__", "__round__"):
+    setattr(Compared, _name, _lost(float, _name))
 
 
 def is_named(size: Any) -> bool:

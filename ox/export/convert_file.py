@@ -53,6 +53,8 @@ def convert(
         raise ArgumentError(
             f"no size is called '{unknown[0]}'", expected=", ".join(sorted(names)) or "none varies", got=str(fix)
         )
+    if any(size < 1 for size in fix.values()):
+        raise ArgumentError("a size that is fixed is 1 at least", got=str(fix))
     if (broken := rules.broken(fix)) is not None:
         raise ArgumentError("the file is not for these sizes", expected=broken, got=str(fix))
     _, run = open_model(path)

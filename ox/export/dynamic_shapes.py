@@ -30,6 +30,15 @@ def from_axes(arrays: Mapping[str, Array], axes: Axes) -> Dims:
     return found
 
 
+def check_axes(axes: Axes | None, ends: Sequence[str]) -> None:
+    """Raise ArgumentError where `dynamic_axes` names what is neither input nor output."""
+    unknown = [name for name in axes or () if name not in ends]
+    if unknown:
+        raise ArgumentError(
+            f"dynamic_axes names '{unknown[0]}', which is no input and no output", expected=", ".join(ends)
+        )
+
+
 def from_shapes(arrays: Mapping[str, Array], shapes: Any, arguments: Sequence[str]) -> Dims:
     """The dims of inputs from `torch.export`'s ``{"x": {0: Dim("batch")}}``, or ``({0: "batch"}, None)`` in the order
     of the inputs. A size is None or `Dim.STATIC` where it is fixed, `Dim.DYNAMIC` or `Dim.AUTO` where it has no name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ox.export.dynamic_shapes import BATCH, from_axes, from_examples, from_shape
 from ox.functions.creation import tensor
 from ox.graph.contract import Contract
 from ox.graph.ir import Array
+from ox.graph.record.structure import filled, leaves, parts_of_example
 from ox.graph.size_rules import SizeRange, SizeRules
 from ox.tensors.tensor import Tensor
 
@@ -35,6 +36,9 @@ class Example:
     keywords: tuple[str, ...] | None  # the model's own argument names; None: by position
     known: SizeRules = field(default_factory=SizeRules)  # what a loaded file says of its sizes
     others: tuple[Mapping[str, Array], ...] = ()  # further examples, of other sizes
+    arguments: tuple[Any, ...] | None = (
+        None  # what the model is called with, where that holds lists, dicts and the like
+    )
 
     @property
     def sizes(self) -> Sizes:
@@ -108,9 +112,10 @@ class Example:
         if halved and is_floating(array.dtype):
             array = array * array.dtype.type(0.5)
         elif halved and counts:
-            array = whole.min() + (array - whole.min()) // array.dtype.type(2)
-        # an array of no dimensions, of which NumPy's functions make a number, stays one
-        return np.asarray(np.minimum(array, self._limit(whole, sizes))) if counts else array
+            low = whole.min() if whole.ndim else whole.dtype.type(min(int(whole), 1))
+            array = low + (array - low) // array.dtype.type(2)
+        # of no dimensions, NumPy's results are numbers
+        return np.asarray(np.minimum(array, self._limit(whole, sizes)) if counts else array)
 
     def _limit(self, whole: Array, sizes: Sizes) -> Any:
         """The largest value of an integer input at these sizes: as far below a size as it is in the example."""
@@ -122,11 +127,24 @@ class Example:
                 limit = min(limit, high - max(0, own - sizes[dim]))
         return whole.dtype.type(max(limit, min(low, 1)))  # a length is not 0 unless the example has one
 
+    def with_number(self, name: str) -> Example:
+        """With one input more, the last, which is a single int64."""
+        if name in self.arrays:
+            raise ArgumentError(f"an input is called '{name}' already", expected="another name", got=name)
+        arrays, dims = {**self.arrays, name: np.array(7, np.int64)}, {**self.dims, name: ()}
+        keywords = None if self.keywords is None else (*self.keywords, name)
+        arguments = None if self.arguments is None else (*self.arguments, arrays[name])
+        others = tuple({**each, name: arrays[name]} for each in self.others)
+        return replace(self, arrays=arrays, dims=dims, keywords=keywords, arguments=arguments, others=others)
+
     def call(self, model: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
         """`model` on tensors in the order of the inputs."""
+        given: Sequence[Any] = tensors
+        if self.arguments is not None:
+            given = filled(self.arguments, iter(tensors), parts_of_example)
         if self.keywords is None:
-            return model(*tensors)
-        return model(**dict(zip(self.keywords, tensors, strict=True)))
+            return model(*given)
+        return model(**dict(zip(self.keywords, given, strict=True)))
 
     def tensors(self, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
         """Arrays as tensors of their own memory."""
@@ -144,8 +162,8 @@ def read(
     dynamic_shapes: Any = None,
     others: Sequence[Any] = (),
 ) -> Example:
-    """Make an Example of what the caller gave: a tensor, a tuple of them, or a dict by argument name; arguments as of
-    `ox.export.save`.
+    """Make an Example of what the caller gave: a tensor, a tuple of them, or a dict by argument name. Lists, tuples,
+    dicts and dataclasses of tensors count as one of them. Arguments as of `ox.export.save`.
 
     Raises:
         ArgumentError: names or dims that do not fit, an empty example, a size that has two values.
@@ -156,17 +174,21 @@ def read(
         given = list(example.values())
     else:
         given = list(example) if isinstance(example, (tuple, list)) else [example]
-    arrays = [_array(x) for x in given]
-    _check_arguments(model, len(arrays), keywords)
+    _check_arguments(model, len(given), keywords)
+    arguments = tuple(given) if any(parts_of_example(x) is not None for x in given) else None
+    called = keywords or argument_names(model, len(given))
+    inner = [pair for name, x in zip(called, given, strict=True) for pair in leaves(x, name, parts_of_example)]
+    arrays = [_array(x) for _, x in (inner if arguments is not None else zip(called, given, strict=True))]
     if names is None:
         known = [info.name for info in contract.inputs] if contract else []
-        names = known if len(known) == len(arrays) else keywords or argument_names(model, len(arrays))
+        usual = called if arguments is None else [name for name, _ in inner]
+        names = known if len(known) == len(arrays) else usual
     if len(names) != len(arrays) or len(set(names)) != len(names):
         raise ArgumentError(
             "input_names do not fit the example", expected=f"{len(arrays)} different names", got=str(list(names))
         )
     named = dict(zip(names, arrays, strict=True))
-    further = tuple(_alike(each, named, keywords) for each in others)
+    further = tuple(_alike(each, named, keywords, arguments is not None) for each in others)
     told = [dims, dynamic_axes, dynamic_shapes]
     if sum(each is not None for each in told) > 1:
         raise ArgumentError("the sizes that vary are told twice", hint="dims, dynamic_axes or dynamic_shapes")
@@ -189,13 +211,16 @@ def read(
     for arrays_of_other in further:
         _checked(Example(dict(arrays_of_other), {n: _dims(n, x, every) for n, x in arrays_of_other.items()}, keywords))
     rules = rules.of({str(dim) for each in every.values() for dim in each})
-    return _checked(Example(named, every, keywords, rules, further))
+    return _checked(Example(named, every, keywords, rules, further, arguments))
 
 
-def _alike(example: Any, first: Mapping[str, Array], keywords: tuple[str, ...] | None) -> dict[str, Array]:
+def _alike(
+    example: Any, first: Mapping[str, Array], keywords: tuple[str, ...] | None, nested: bool
+) -> dict[str, Array]:
     """A further example, in the form of the first."""
     values = [example[key] for key in keywords] if keywords is not None and isinstance(example, Mapping) else example
-    arrays = [_array(x) for x in (values if isinstance(values, (tuple, list)) else [values])]
+    values = values if isinstance(values, (tuple, list)) else [values]
+    arrays = [_array(x) for x in ([x for _, x in leaves(values, "", parts_of_example)] if nested else values)]
     kinds = [(x.dtype, x.ndim) for x in arrays]
     if kinds != [(x.dtype, x.ndim) for x in first.values()]:
         raise ArgumentError(
@@ -227,7 +252,10 @@ def _array(x: Any) -> Array:
     if isinstance(x, Tensor):
         array: Array = x.detach().cpu().array
         return array
-    array = np.asarray(x)
+    try:
+        array = np.asarray(x)
+    except ValueError as error:  # rows of different lengths
+        raise ArgumentError("an example is no array", got=str(error), hint="rows of one length") from error
     if array.dtype not in ALL:
         got = f"{type(x).__name__} of {array.dtype}"
         raise ArgumentError("an example is a tensor or array of numbers, or a tuple or dict of them", got=got)
@@ -269,6 +297,7 @@ def _dims(name: str, array: Array, given: Dims | None) -> tuple[int | str, ...]:
 
 def _checked(example: Example) -> Example:
     seen: dict[str, tuple[int, str]] = {}
+    limits: dict[str, tuple[int, int | None, int]] = {}
     sizes, declared = example.sizes, example.declared
     for name, dims in example.dims.items():
         for dim, size in zip(dims, example.arrays[name].shape, strict=True):
@@ -276,6 +305,13 @@ def _checked(example: Example) -> Example:
                 continue
             if isinstance(dim, DeclaredSize):
                 _check_declared(dim, size, name, sizes, declared)
+                own = dim.base.min, dim.base.max, dim.base.multiple_of
+                if limits.setdefault(str(dim.base), own) != own:
+                    raise ArgumentError(
+                        f"the size '{dim.base}' is declared twice, with other limits",
+                        expected="one ox.Dim for all inputs that have it",
+                        got=" and ".join(f"min={a}, max={b}, multiple_of={c}" for a, b, c in (limits[dim.base], own)),
+                    )
             if size == 0:
                 raise ArgumentError(
                     f"the size '{dim}' of the example '{name}' is 0", got=str(list(example.arrays[name].shape))

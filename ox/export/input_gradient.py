@@ -11,6 +11,7 @@ from ox.dtypes import is_floating
 from ox.errors import ArgumentError
 from ox.export.example_inputs import Example
 from ox.graph.record.recording import named_outputs
+from ox.graph.record.structure import leaves, parts_of_example
 from ox.tensors.tensor import Tensor
 
 
@@ -41,8 +42,9 @@ class WithGradient:
                 )  # fmt: skip
         self.model, self.example, self.names, self.outputs = model, example, names, outputs
 
-    def __call__(self, *tensors: Tensor, **named: Tensor) -> dict[str, Tensor]:
-        given = dict(zip(self.example.arrays, [*tensors, *named.values()], strict=True))
+    def __call__(self, *arguments: Any, **named: Any) -> dict[str, Tensor]:
+        tensors = [x for _, x in leaves([*arguments, *named.values()], "", parts_of_example)]
+        given = dict(zip(self.example.arrays, tensors, strict=True))
         with enable_grad():
             for name in self.names:
                 given[name] = given[name].detach().requires_grad_()

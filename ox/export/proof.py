@@ -102,6 +102,14 @@ class ProofOptions:
                 "there is no such proof", expected=f"'warn', or a dict of {', '.join(sorted(known))}", got=str(given)
             )
         options = cls(**given)
+        sizes = options.sizes if isinstance(options.sizes, (list, tuple)) else [options.sizes]
+        each_is = [isinstance(one, Mapping) and all(type(n) is int and n > 0 for n in one.values()) for one in sizes]
+        if not all(each_is) or sizes is not options.sizes:
+            raise ArgumentError(
+                "the sizes of a proof are a list of dicts of whole numbers from 1 on",
+                expected="[{'length': 512}, ...]",
+                got=str(options.sizes),
+            )
         for each in (options.atol, options.rtol):
             if each is not None and not (isinstance(each, (int, float)) and each >= 0):
                 raise ArgumentError("a tolerance is a number from 0 on", got=repr(each))

@@ -160,5 +160,5 @@ def _eager(
     model: Callable[..., Any], example: Example, arrays: Mapping[str, Array], names: Sequence[str]
 ) -> dict[str, Array]:
     result = example.call(model, list(example.tensors(arrays).values()))
-    outputs = arrays_of(named_outputs(result, None if isinstance(result, Mapping) else names))
+    outputs = arrays_of(named_outputs(result, names))
     return {name: outputs[name] for name in names}

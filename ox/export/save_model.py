@@ -20,17 +20,20 @@ from ox.core.mode import MODE
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export import files
+from ox.export.dynamic_shapes import check_axes
 from ox.export.example_inputs import Dims, read
 from ox.export.input_gradient import WithGradient
 from ox.export.proof import Proof, ProofOptions, Row, allowance, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
-from ox.export.seed_input import WithSeed, with_seed
+from ox.export.save_options import check_meaning, check_options, check_outputs
+from ox.export.seed_input import Seeded
 from ox.export.two_sizes import Subject, name_sizes, record_at_sizes
 from ox.graph.array_bytes import slices
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.ir import Graph, Value
 from ox.graph.passes.inference import for_inference
 from ox.graph.passes.shape_inference import infer, simplify
+from ox.graph.passes.sizes import of_counted_sizes
 from ox.graph.record.restore import restored
 from ox.graph.writer import opset as opsets
 from ox.graph.writer.names import rename
@@ -56,7 +59,7 @@ class Report:
     size: int  # bytes, of the data file too
     data: Path | None = None  # external data
     metadata: dict[str, str] | None = None
-    unstated: tuple[str, ...] = ()  # lines that compare sizes in a way that the contract cannot say
+    unstated: tuple[str, ...] = ()  # lines that compare sizes, or make numbers of them, as the contract cannot say
 
     def __str__(self) -> str:
         """The file, its inputs and outputs, and how it was proven; all of it is in the fields."""
@@ -121,10 +124,12 @@ def save(
 
     Args:
         model: an `ox.nn.Module` or any function of tensors.
-        example: a tensor or array, a tuple of them in the order of the arguments, or a dict by argument name. More
-            than ten rows make a better proof.
+        example: a tensor or array, a tuple of them in the order of the arguments, or a dict by argument name. An
+            argument may be a list, tuple, dict or dataclass of tensors, too; its inputs are called after it, such as
+            ``cache_0_key``. More than ten rows make a better proof.
         input_names: default: the argument names of `forward`.
-        output_names: default: ``output``, ``output_0``, ..., or the keys of the dict that the model returns.
+        output_names: default: ``output``, ``output_0``, ..., or the keys or fields of the dict or dataclass that the
+            model returns; inside of others ``output_1_0``.
         dims: for an input, a size or a name a dimension; sizes with a name may vary. Default: the first dimension of
             every input is "batch", and the others are fixed. `ox.Dim` declares limits, and sizes that follow from
             others.
@@ -134,8 +139,8 @@ def save(
             recordings and the proof are at their sizes, in place of others near and far.
         gradient: names of inputs; for each, the file has a further output ``<name>.gradient``: the gradient of the sum
             of the first output with respect to it.
-        seed: the name of one more input, a whole number, from which the random numbers of the model come: the file
-            gives for it what the model gives behind `ox.manual_seed` of that number.
+        seed: for a model that draws random numbers: the name of a further input, one int64. The file draws what the
+            model does after `ox.manual_seed` of that number.
         opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
         golden: True for synthetic golden samples, None or False for none, or real samples in the form of `example`.
         labels: the class names of the only output, or of several by name.
@@ -169,10 +174,7 @@ def save(
             got=f"{1 + len(further)} of them",
             hint="ox.export.save(model, path, (x, n))",
         )
-    if optimize not in (None, "inference"):
-        raise ArgumentError(
-            f"there is no optimization '{optimize}'", expected="'inference' or None", got=repr(optimize)
-        )
+    check_options(optimize=optimize, seed=seed, metadata=metadata, external_above=external_above)
     wanted = ProofOptions.read(proof)
     path = Path(path)
     weights = weights_of(model)
@@ -193,14 +195,21 @@ def save(
         if output_names is None and known is not None:
             output_names = [info.name for info in known.outputs]
         called = model
+        if seed is not None:
+            called, given = Seeded(model, seed), given.with_number(seed)
         if gradient:
             names = [gradient] if isinstance(gradient, str) else gradient
-            called, output_names = WithGradient(model, given, names, output_names), None
-        if seed is not None:
-            called, given = WithSeed(called, seed), with_seed(given, seed)
+            called, output_names = WithGradient(called, given, names, output_names), None
         subject = Subject(called, given, weights, output_names, lender=lender)
         recorded = record_at_sizes(subject)
         graph = recorded.graph
+        if recorded.draws and seed is None:
+            raise ExportError(
+                "the model draws random numbers, and the file would hold those of one call",
+                where=recorded.draws,
+                hint='seed="seed" for an input that they follow from, or the noise itself as an input; '
+                ".eval() of a module that a function calls",
+            )
         if isinstance(model, Loaded):
             graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
             graph.declared_inputs = model.graph.declared_inputs
@@ -208,16 +217,22 @@ def save(
         if mixed_bfloat16(graph):
             graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
+        check_axes(dynamic_axes, [*given.arrays, *names])
+        check_meaning(meaning, [*given.arrays, *names])
         with restored(subject.tensors, lender):
             cases, rules = run_cases(called, given, names, golden, recorded.rules, wanted.sizes)
+        if not wanted.warn:
+            check_outputs(cases)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
         if optimize is not None:
             for_inference(graph, opset)
             inferred = simplify(graph, opset)
         rename(graph)
+        counted = of_counted_sizes(graph)
         for v in graph.outputs:
-            v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
+            seen = [(sizes, outputs[v.name]) for sizes, outputs in shapes]
+            v.dims = name_sizes(seen, inferred.get(v.name), v.name, v in counted)
         named = _labels(labels, names)
         _check_labels(named, graph.outputs)
         opset = opsets.select_opset(in_older_words(graph, opset), opset)

@@ -66,12 +66,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A graph, the sizes at which it is right as far as the code has compared them, and the lines of comparisons that
-    could not be stated so."""
+    """A graph, the sizes at which it is right as far as the code has compared them, the lines of comparisons that could
+    not be stated so, and the line that draws random numbers."""
 
     graph: Graph
     rules: SizeRules
     unstated: tuple[str, ...] = ()
+    draws: str = ""
 
 
 def record_twice(subject: Subject) -> Graph:
@@ -94,10 +95,12 @@ def record_at_sizes(subject: Subject) -> Recorded:
     example = subject.example
     first, second = recording_sizes(example)
     if type(subject.model) is Loaded:  # a graph holds no code that could take another path
-        graph, _ = _first(subject, first)
+        graph = _first(subject, first).graph
         return Recorded(graph, SizeRules(example.declared, example.conditions))
-    a, tests = _first(subject, first)
-    tests = in_named_sizes(tests, a, example, first)
+    recording = _first(subject, first)
+    a, draws = recording.graph, recording.draws
+    tests = in_named_sizes(recording.size_tests, a, example, first)
+    del recording  # views of parameters that it made would change the second
     ranges = rules_of(tests, first, example.declared).ranges
     # where only one size is left, the second recording tells a branch from a check of the size against itself
     ranges = {dim: each for dim, each in ranges.items() if each.min != each.max and dim != example.batch}
@@ -110,16 +113,16 @@ def record_at_sizes(subject: Subject) -> Recorded:
     for far in far_sizes(example, rules):
         _compare_far(subject, a, first, first | far)
     stated = named(tests)
-    return Recorded(a, rules, tuple(dict.fromkeys(t.where for t in tests if t not in stated)))
+    return Recorded(a, rules, tuple(dict.fromkeys(t.where for t in tests if t not in stated)), draws)
 
 
-def _first(subject: Subject, sizes: Sizes) -> tuple[Graph, list[SizeTest]]:
-    """The first recording. Nothing else of it lives on: views of parameters that it made would change the second."""
+def _first(subject: Subject, sizes: Sizes) -> Recording:
     recording = Recording()
     try:
-        return subject.record(sizes, into=recording), recording.size_tests
+        subject.record(sizes, into=recording)
     except RecordError as error:
         raise as_export_error(error) from error
+    return recording
 
 
 def far_sizes(example: Example, rules: SizeRules) -> list[Sizes]:
@@ -153,7 +156,7 @@ def _gives_the_same(subject: Subject, graph: Graph, sizes: Sizes) -> bool:
     try:
         with no_grad():
             result = subject.example.call(subject.model, tensors)
-            expected = arrays_of(named_outputs(result, None if isinstance(result, Mapping) else names))
+            expected = arrays_of(named_outputs(result, names))
             got = replay(graph, tensors)
     except Exception:  # of an operator of the graph, which then does not hold at these sizes
         return False
@@ -309,7 +312,10 @@ def as_export_error(error: OxError) -> ExportError:
 
 
 def name_sizes(
-    runs: Sequence[tuple[Sizes, tuple[int, ...]]], known: Sequence[int | str | None] | None, stem: str
+    runs: Sequence[tuple[Sizes, tuple[int, ...]]],
+    known: Sequence[int | str | None] | None,
+    stem: str,
+    counted: bool = False,
 ) -> tuple[int | str, ...]:
     """The sizes to declare for an output: as inferred, else as seen.
 
@@ -317,6 +323,7 @@ def name_sizes(
         runs: the output's shape in several runs, and the named sizes of each run.
         known: the result of shape inference; None inside where unknown.
         stem: the output's name, from which a size of its own is named.
+        counted: sizes may follow from values, so that an equal number in all runs means nothing.
     """
     result: list[int | str] = []
     for axis in range(len(runs[0][1])):
@@ -327,7 +334,7 @@ def name_sizes(
         same = [name for name in runs[0][0] if all(sizes[name] == n for sizes, n in seen)]
         if inferred is not None:
             result.append(inferred)
-        elif len({n for _, n in seen}) == 1:
+        elif len({n for _, n in seen}) == 1 and not counted:
             result.append(seen[0][1])
         else:
             result.append(same[0] if same else f"{stem}_{axis}")

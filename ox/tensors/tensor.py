@@ -13,6 +13,7 @@ from ox.core import operator
 from ox.core.changes import CHANGES
 from ox.core.mode import MODE
 from ox.core.node import Leaf, Node
+from ox.core.symbolic import Dim, note_lost_size
 from ox.core.tensor import TensorBase
 from ox.devices import cuda_state, device_checks
 from ox.dtypes import get_default_dtype, is_floating
@@ -313,7 +314,10 @@ class Tensor(Methods, Aliases, TensorBase):
     def __len__(self) -> int:
         if not self.array.ndim:
             raise NoLengthError("a tensor of no dimensions has no length", hint="x.item()")
-        return self.shape[0]
+        size = self.shape[0]
+        if isinstance(size, Dim):
+            note_lost_size()
+        return size
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))

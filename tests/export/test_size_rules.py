@@ -116,6 +116,38 @@ def test_what_a_comparison_cannot_say_is_reported(tmp_path: Path) -> None:
     assert report.unstated[0] in str(report)
 
 
+# what makes a plain number of a size, which 100 would turn: no recording is near that
+NUMBERS: dict[str, Callable[[Any], bool]] = {
+    "int": lambda x: int(x.shape[1]) > 100,
+    "int of a quotient": lambda x: int(x.shape[1] / 2) > 50,
+    "float": lambda x: float(x.shape[1]) > 100,
+    "float of a root": lambda x: float(x.shape[1] ** 0.5) > 10,
+    "len": lambda x: len(x[0]) > 100,
+    "math.sqrt": lambda x: math.sqrt(x.shape[1]) > 10,
+    "round": lambda x: round(x.shape[1] / 2) > 50,
+    "in a set": lambda x: x.shape[1] in {3, 5},
+    "a key": lambda x: {3: True}.get(x.shape[1], False),
+    "a shape as a key": lambda x: x.shape in {(2, 3, 4)},
+    "bits": lambda x: x.shape[1] & 64 == 64,
+    "a shift": lambda x: x.shape[1] >> 6 == 2,
+    "numpy": lambda x: bool((np.array(x.shape) > 100).any()),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_a_size_became_is_reported(tmp_path: Path, name: str) -> None:
+    """A branch on it is not seen, and may be another one at other sizes."""
+    report = save(lambda x: x * 2 if NUMBERS[name](x) else x + 1, tmp_path, input_names=["x"])
+    assert len(report.unstated) == 1 and "test_size_rules.py" in report.unstated[0]
+    assert any(line.startswith("right only where") for line in report.limits)
+
+
+def test_numbers_that_ox_makes_of_sizes_are_none_of_the_users(tmp_path: Path) -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+    report = save(lambda x: layer(F.pad(x, (0, 0, 0, 3)).flip(1)).chunk(2, 1)[0], tmp_path)
+    assert not report.unstated
+
+
 @pytest.mark.parametrize("root", [math.log2, math.isqrt], ids=["log2", "isqrt"])
 @pytest.mark.parametrize("length", [9, 20])
 def test_a_number_that_a_size_became_in_steps(tmp_path: Path, root: Any, length: int) -> None:

@@ -240,3 +240,17 @@ def test_a_size_that_onnx_infers_wrongly(tmp_path: Path) -> None:
     assert "64" not in report.dims
     flat, bins = ort.InferenceSession(tmp_path / "spectrum.onnx").run(None, {"x": x})
     assert flat.shape == (12, 66, 17) and bins.shape == (12, 33, 17, 2)
+
+
+@pytest.mark.parametrize("name", ["unique", "places", "mask"])
+def test_sizes_that_depend_on_values_are_open(tmp_path: Path, name: str) -> None:
+    """Also where all examples happen to give one number of values."""
+    functions: dict[str, Callable[[Any], Any]] = {
+        "unique": lambda x: ox.unique(x) * 2,
+        "places": lambda x: (x[:, 0] > 1).nonzero(),
+        "mask": lambda x: x[:1][x[:1] == 2],
+    }
+    example = np.tile(np.array([[0, 1, 2]]), (8, 1))
+    report = ox.export.save(functions[name], tmp_path / "m.onnx", example, input_names=["x"], golden=None)
+    (output,) = report.contract.outputs
+    assert output.dims[0] == "output_0"

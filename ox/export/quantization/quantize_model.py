@@ -114,6 +114,7 @@ def quantize(
         contract = renew(made, metadata, session, rows, chosen.precision, chosen.rounds)
         example = next(iter([s.inputs for s in contract.samples] + [_one(f, float_session) for f in feeds]), None)
         taken = None if example is None else seconds([float_session, session], example)
+        before = _size(source)  # which `path` may replace
         write(made, path)
         return QuantizeReport(
             source,
@@ -123,7 +124,7 @@ def quantize(
             tuple(in_float),
             tuple(reasons),
             len(feeds),
-            (_size(source), path.stat().st_size),
+            (before, path.stat().st_size),
             None if taken is None else (taken[0], taken[1]),
             1 if example is None else next((len(x) for x in example.values() if x.ndim), 1),
             accuracy,

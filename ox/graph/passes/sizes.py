@@ -43,6 +43,17 @@ def fixed_values(graph: Graph) -> set[Value]:
     return fixed
 
 
+def of_counted_sizes(graph: Graph) -> set[Value]:
+    """The values whose sizes may depend on values: what NonZero, Unique and the like make, and all after it."""
+    found: set[Value] = set()
+    for node in graph.nodes:
+        inside = (n for _, inner in node.subgraphs() for n in inner.all_nodes())
+        counts = any(OPS[n.key].data_dependent_shape for n in (node, *inside) if n.key in OPS)
+        if counts or any(v in found for v in node.inputs):
+            found.update(node.outputs)
+    return found
+
+
 def _ends(graph: Graph) -> set[Value]:
     given = {
         v for v in graph.inputs if v.shape is not None and not any(isinstance(d, str) for d in v.dims or ())

@@ -13,10 +13,12 @@ from ox.core.copy_on_write import CopyOnWrite
 from ox.core.mode import MODULES, switch_mode
 from ox.core.operator import Operator
 from ox.core.size_expression import Expression
+from ox.core.tensor import is_tensor
 from ox.errors import RecordError
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.record.recorded import Recorded, SizeTest
 from ox.graph.record.restore import restored
+from ox.graph.record.structure import leaves, parts
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -31,6 +33,7 @@ class Recording:
     keeps_fused = False  # a fused Function stays one node, for an engine that has its kernel
     over = False  # nothing is recorded any more
     watched = False  # a profiler of Python looks at every function that is called
+    draws = ""  # the first line of the user's code that draws random numbers
     guarded = False  # it must hold for all inputs, so that Python code must not decide by what may differ
 
     def __init__(self) -> None:
@@ -231,6 +234,7 @@ class Recording:
 
     def on_random(self, generator: Any) -> None:
         """A generator is about to draw random numbers."""
+        self.draws = self.draws or users_line() or "unknown"
 
     def on_walk(self, nodes: Iterable[Any]) -> None:
         """A backward is about to pass these nodes; on for those who must know."""
@@ -363,21 +367,35 @@ def record(
 
 
 def named_outputs(result: Any, names: Sequence[str] | None) -> dict[str, Tensor]:
-    """What a function returned, by name; a None beside tensors is left out.
+    """What a function returned, by name: tensors inside of lists, tuples, dicts and dataclasses; a None is left out.
 
-    Raises RecordError for what is no tensor."""
-    if isinstance(result, Mapping):
-        named = dict(result)
-    else:
-        several = list(result) if isinstance(result, (tuple, list)) else [result]
-        several = [each for each in several if each is not None] or several  # the loss of a model without targets
-        names = names or (["output"] if len(several) == 1 else [f"output_{i}" for i in range(len(several))])
-        if len(names) != len(several):
-            raise RecordError("other names than results", expected=f"{len(several)} names", got=str(list(names)))
-        named = dict(zip(names, several, strict=True))
-    for name, tensor in named.items():
-        if not hasattr(tensor, "_recorded"):
+    Args:
+        names: in the order of the tensors; those of a dict may be in any, if they are its keys. Default: ``output``,
+            ``output_0``, ``output_1_0``, or keys and names of fields.
+
+    Raises:
+        RecordError: what is no tensor, other names than tensors, or two of one name.
+    """
+    if isinstance(result, (list, tuple)):
+        result = [each for each in result if each is not None]
+        if len(result) == 1:  # beside the loss of a model without targets
+            (result,) = result
+    numbered = isinstance(result, (list, tuple))
+    found = list(leaves(result, "output" if numbered or parts(result) is None else ""))
+    for name, tensor in found:
+        if not is_tensor(tensor):
             raise RecordError(
-                f"result '{name}' is no tensor", got=type(tensor).__name__, expected="tensors, or a dict of them"
+                f"result '{name}' is no tensor",
+                got=type(tensor).__name__,
+                expected="tensors, or lists, tuples, dicts and dataclasses of them",
             )
-    return named
+    own = [name for name, _ in found]
+    if not found:
+        raise RecordError("the result holds no tensor", got=type(result).__name__)
+    if names is not None and (numbered or set(names) != set(own)):
+        if len(names) != len(found):
+            raise RecordError("other names than results", expected=f"{len(found)} names", got=str(list(names)))
+        own = list(names)
+    if len(set(own)) < len(own):
+        raise RecordError("two results have one name", got=", ".join(own), hint="output_names=[...]")
+    return {name: tensor for name, (_, tensor) in zip(own, found, strict=True)}

@@ -14,6 +14,7 @@ from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.writer.opset import LOWEST, obstacle
 
 
+
 def in_older_words(graph: Graph, opset: int | None) -> Graph:
     """The graph with each node that `opset` cannot express, and of which an older form is known, in that form. Others
     stay as they are; `ox.graph.writer.opset.select_opset` says what still stands in the way.
@@ -276,7 +277,7 @@ def _matrix_rank(theta: Value | None) -> int:
 
 def _older_modes(writer: _Writer, node: Node) -> bool:
     """GridSample called its modes bilinear and bicubic until opset 20."""
-    mode = {"linear": "bilinear", "cubic": "bicubic"}[node.attributes.get("mode", "linear")]
+    mode = {"linear": "bilinear", "cubic": "bicubic"}[node.attributes.get("mode") or "linear"]
     writer.nodes.append(replace(node, attributes={**node.attributes, "mode": mode}))
     return True
 

@@ -95,9 +95,9 @@ def same_default(value: Any, default: Any) -> bool:
 
 def check_range(wanted: int | None) -> None:
     """Raise ExportError for an opset that ox does not write."""
-    if wanted is not None and not LOWEST_ALLOWED <= wanted <= HIGHEST:
+    if wanted is not None and not (type(wanted) is int and LOWEST_ALLOWED <= wanted <= HIGHEST):
         raise ExportError(
-            f"opset {wanted} is out of range",
+            f"opset {wanted!r} is out of range",
             expected=f"{LOWEST_ALLOWED} to {HIGHEST} (ONNX Runtime runs up to {HIGHEST})",
             hint=f"--opset {LOWEST}, which every live runtime reads",
         )

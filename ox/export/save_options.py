@@ -1,0 +1,46 @@
+"""What `ox.export.save` is told besides the model, checked before anything is recorded or written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import is_floating
+from ox.errors import ArgumentError, ExportError
+from ox.export.proof import Case
+
+
+def check_options(*, optimize: Any, seed: Any, metadata: Any, external_above: Any) -> None:
+    """Raise ArgumentError for a value of the wrong kind."""
+    if optimize not in (None, "inference"):
+        raise ArgumentError(
+            f"there is no optimization '{optimize}'", expected="'inference' or None", got=repr(optimize)
+        )
+    if seed is not None and not (isinstance(seed, str) and seed):
+        raise ArgumentError("seed is the name of an input", expected='seed="seed"', got=repr(seed))
+    for key, text in dict(metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ArgumentError(
+                "metadata are texts by name", got=f"{key!r}: {text!r}", hint="str(...) or json.dumps(...)"
+            )
+    if isinstance(external_above, bool) or not isinstance(external_above, (int, float)):
+        raise ArgumentError("external_above is a number of bytes", got=repr(external_above))
+
+
+def check_meaning(meaning: Mapping[str, str | None] | None, ends: Sequence[str]) -> None:
+    """Raise ArgumentError where a text is about what is neither input nor output."""
+    for name in meaning or ():
+        if name not in ends:
+            raise ArgumentError(f"meaning names '{name}', which is no input and no output", expected=", ".join(ends))
+
+
+def check_outputs(cases: Sequence[Case]) -> None:
+    """Raise ExportError where an output is nothing but NaN: every file would be found equal to the model."""
+    for name, output in cases[0].outputs.items():
+        if is_floating(output.dtype) and all(np.isnan(case.outputs[name]).all() for case in cases) and output.size:
+            raise ExportError(
+                f"'{name}' is NaN for every example, so nothing can be proven",
+                hint='an example of numbers that the model is for; proof="warn" writes the file all the same',
+            )
