@@ -10,7 +10,7 @@ from ox.autograd.grad_mode import enable_grad
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError
 from ox.export.example_inputs import Example
-from ox.graph.record.recording import named_outputs
+from ox.graph.record.outputs import named_outputs
 from ox.graph.record.structure import leaves, parts_of_example
 from ox.tensors.tensor import Tensor
 

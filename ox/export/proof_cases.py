@@ -13,7 +13,7 @@ from ox.export.example_inputs import Example, Sizes, recording_sizes, within
 from ox.export.proof import Case
 from ox.export.two_sizes import arrays_of, far_sizes
 from ox.graph.ir import Array
-from ox.graph.record.recording import named_outputs
+from ox.graph.record.outputs import named_outputs
 from ox.graph.size_rules import SizeRange, SizeRules
 
 PROOF_ROWS = (1, 2, 7)

@@ -20,8 +20,9 @@ from ox.export.size_tests import agreed, in_named_sizes, named, rules_of
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node
 from ox.graph.passes.inferred_reshape import infer_reshape_sizes
+from ox.graph.record.outputs import named_outputs
 from ox.graph.record.recorded import SizeTest
-from ox.graph.record.recording import Recording, named_outputs, record
+from ox.graph.record.recording import Recording, record
 from ox.graph.record.tensor_lengths import lengths_as_sizes
 from ox.graph.replay import replay
 from ox.graph.size_rules import SizeRules

@@ -55,6 +55,13 @@ def test_nor_is_an_order(tmp_path: Path) -> None:
         ox.export.save(lambda x: x[ox.randperm(4)], tmp_path / "m.onnx", X, dims=FIXED, seed="seed")
 
 
+def test_a_generator_of_its_own_gives_the_same_numbers_each_time(tmp_path: Path) -> None:
+    ox.export.save(lambda x: x + ox.rand(x.shape[0], 3, generator=ox.Generator(3)), tmp_path / "m.onnx", X)
+    generator = ox.Generator(3)
+    with pytest.raises(ExportError, match="baked"):
+        ox.export.save(lambda x: x + ox.rand(4, 3, generator=generator), tmp_path / "m.onnx", X, dims=FIXED)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_numbers_follow_from_the_seed(tmp_path: Path, name: str) -> None:
     model = MODELS[name]

@@ -146,6 +146,16 @@ def test_output_names_stand_for_the_keys_of_a_dict(tmp_path: Path) -> None:
     assert np.array_equal(session.run(["a"], {"x": rows})[0], rows)
 
 
+def test_a_state_has_its_name_on_both_sides(tmp_path: Path) -> None:
+    report = ox.export.save(lambda x, h: {"y": x + h, "h": x - h}, tmp_path / "m.onnx", (x(4), x(4)))
+    assert [o.name for o in report.contract.outputs] == ["y", "h_out"]
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    a, b = x(2), x(2)
+    assert np.allclose(session.run(["h_out"], {"x": a, "h": b})[0], a - b)
+    with pytest.raises(ExportError, match="would be called 'h'"):
+        ox.export.save(lambda x, h: (x + h, x - h), tmp_path / "m.onnx", (x(4), x(4)), output_names=["y", "h"])
+
+
 def test_a_gradient_for_a_part(tmp_path: Path) -> None:
     ox.export.save(lambda p: (p[0] * p[1]).sum(1), tmp_path / "m.onnx", ((floats(4, 3), floats(4, 3)),), gradient="p_0")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
@@ -158,7 +168,7 @@ def test_what_is_no_tensor_is_named(tmp_path: Path) -> None:
         ox.export.save(lambda x: {"a": x, "b": [x, 3]}, tmp_path / "m.onnx", floats(4, 3))
     with pytest.raises(ExportError, match="two results have one name"):
         ox.export.save(lambda x: {"a_0": x, "a": [x]}, tmp_path / "m.onnx", floats(4, 3))
-    with pytest.raises(ExportError, match="holds no tensor"):
+    with pytest.raises(ExportError, match="is no tensor, and holds none"):
         ox.export.save(lambda x: (None, []), tmp_path / "m.onnx", floats(4, 3))
     with pytest.raises(ArgumentError, match="an example is no array"):
         ox.export.save(lambda x: x, tmp_path / "m.onnx", ([[1.0, 2.0], [3.0]],))

@@ -19,7 +19,7 @@ from ox.export.training_step.state import overwrite
 from ox.export.training_step.step import Step
 from ox.export.two_sizes import Subject, arrays_of, record_twice
 from ox.graph.ir import Array, Graph
-from ox.graph.record.recording import named_outputs
+from ox.graph.record.outputs import named_outputs
 from ox.tensors.tensor import Tensor
 
 

@@ -10,15 +10,15 @@ from numpy import ndarray
 
 from ox.call_site import module_path, users_line
 from ox.core.copy_on_write import CopyOnWrite
+from ox.core.generator import default_generator
 from ox.core.mode import MODULES, switch_mode
 from ox.core.operator import Operator
 from ox.core.size_expression import Expression
-from ox.core.tensor import is_tensor
 from ox.errors import RecordError
 from ox.graph.ir import Graph, Node, Value
+from ox.graph.record.outputs import beside, named_outputs
 from ox.graph.record.recorded import Recorded, SizeTest
 from ox.graph.record.restore import restored
-from ox.graph.record.structure import leaves, parts
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -33,7 +33,7 @@ class Recording:
     keeps_fused = False  # a fused Function stays one node, for an engine that has its kernel
     over = False  # nothing is recorded any more
     watched = False  # a profiler of Python looks at every function that is called
-    draws = ""  # the first line of the user's code that draws random numbers
+    draws = ""  # the first line of the user's code that draws from the generator of `ox.manual_seed`
     guarded = False  # it must hold for all inputs, so that Python code must not decide by what may differ
 
     def __init__(self) -> None:
@@ -234,7 +234,8 @@ class Recording:
 
     def on_random(self, generator: Any) -> None:
         """A generator is about to draw random numbers."""
-        self.draws = self.draws or users_line() or "unknown"
+        if generator is default_generator:  # another one is made anew in each call, or seen to go on
+            self.draws = self.draws or users_line() or "unknown"
 
     def on_walk(self, nodes: Iterable[Any]) -> None:
         """A backward is about to pass these nodes; on for those who must know."""
@@ -360,42 +361,8 @@ def record(
             for name, tensor in (constants or {}).items():
                 recording.constant(tensor, name)
             with switch_mode(recording=recording):
-                return recording.finish(named_outputs(function(*inputs.values()), outputs))
+                results = named_outputs(function(*inputs.values()), outputs)
+                return recording.finish(results if outputs else beside(results, {*inputs, *(constants or {})}))
         finally:
             recording.forget()
             random.set_state(state)
-
-
-def named_outputs(result: Any, names: Sequence[str] | None) -> dict[str, Tensor]:
-    """What a function returned, by name: tensors inside of lists, tuples, dicts and dataclasses; a None is left out.
-
-    Args:
-        names: in the order of the tensors; those of a dict may be in any, if they are its keys. Default: ``output``,
-            ``output_0``, ``output_1_0``, or keys and names of fields.
-
-    Raises:
-        RecordError: what is no tensor, other names than tensors, or two of one name.
-    """
-    if isinstance(result, (list, tuple)):
-        result = [each for each in result if each is not None]
-        if len(result) == 1:  # beside the loss of a model without targets
-            (result,) = result
-    numbered = isinstance(result, (list, tuple))
-    found = list(leaves(result, "output" if numbered or parts(result) is None else ""))
-    for name, tensor in found:
-        if not is_tensor(tensor):
-            raise RecordError(
-                f"result '{name}' is no tensor",
-                got=type(tensor).__name__,
-                expected="tensors, or lists, tuples, dicts and dataclasses of them",
-            )
-    own = [name for name, _ in found]
-    if not found:
-        raise RecordError("the result holds no tensor", got=type(result).__name__)
-    if names is not None and (numbered or set(names) != set(own)):
-        if len(names) != len(found):
-            raise RecordError("other names than results", expected=f"{len(found)} names", got=str(list(names)))
-        own = list(names)
-    if len(set(own)) < len(own):
-        raise RecordError("two results have one name", got=", ".join(own), hint="output_names=[...]")
-    return {name: tensor for name, (_, tensor) in zip(own, found, strict=True)}
