@@ -25,7 +25,7 @@ from ox.export.example_inputs import Dims, read
 from ox.export.input_gradient import WithGradient
 from ox.export.proof import Proof, ProofOptions, Row, allowance, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
-from ox.export.save_options import check_meaning, check_options, check_outputs
+from ox.export.save_options import check_options, check_outputs
 from ox.export.seed_input import Seeded
 from ox.export.two_sizes import Subject, name_sizes, record_at_sizes
 from ox.graph.array_bytes import slices
@@ -218,7 +218,6 @@ def save(
             graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
         check_axes(dynamic_axes, [*given.arrays, *names])
-        check_meaning(meaning, [*given.arrays, *names])
         with restored(subject.tensors, lender):
             cases, rules = run_cases(called, given, names, golden, recorded.rules, wanted.sizes)
         if not wanted.warn:

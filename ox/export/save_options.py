@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,6 @@ def check_options(*, optimize: Any, seed: Any, metadata: Any, external_above: An
             )
     if isinstance(external_above, bool) or not isinstance(external_above, (int, float)):
         raise ArgumentError("external_above is a number of bytes", got=repr(external_above))
-
-
-def check_meaning(meaning: Mapping[str, str | None] | None, ends: Sequence[str]) -> None:
-    """Raise ArgumentError where a text is about what is neither input nor output."""
-    for name in meaning or ():
-        if name not in ends:
-            raise ArgumentError(f"meaning names '{name}', which is no input and no output", expected=", ".join(ends))
 
 
 def check_outputs(cases: Sequence[Case]) -> None:

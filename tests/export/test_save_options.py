@@ -15,7 +15,6 @@ X = np.ones((4, 3), np.float32)
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "axes of nothing": ({"dynamic_axes": {"imput": {0: "b"}}}, "dynamic_axes names 'imput'"),
-    "meaning of nothing": ({"meaning": {"z": "a score"}}, "meaning names 'z'"),
     "opset as text": ({"opset": "17"}, "opset '17' is out of range"),
     "opset as fraction": ({"opset": 17.5}, "opset 17.5 is out of range"),
     "sizes of the proof": ({"proof": {"sizes": {"batch": 3}}}, "the sizes of a proof"),

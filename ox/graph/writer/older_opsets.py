@@ -26,7 +26,9 @@ def in_older_words(graph: Graph, opset: int | None) -> Graph:
     writer = _Writer(graph, opset)
     for node in graph.nodes:
         writer.add(node)
-    return replace(graph, nodes=writer.nodes, constants={**graph.constants, **writer.constants})
+    read = {*graph.outputs, *graph.owned, *(v for node in writer.nodes for v in node.inputs)}
+    constants = {v: array for v, array in {**graph.constants, **writer.constants}.items() if v in read}
+    return replace(graph, nodes=writer.nodes, constants=constants)
 
 
 class _Writer:

@@ -1,4 +1,4 @@
-"""Operators in the words of older opsets."""
+"""The modes of GridSample had other names before opset 20."""
 
 from __future__ import annotations
 

@@ -84,3 +84,12 @@ def test_what_an_older_opset_cannot_say(tmp_path: Path, name: str) -> None:
     function, opset, says = REFUSED[name]
     with pytest.raises(ExportError, match=says):
         ox.export.save(function, tmp_path / "m.onnx", np.ones((4, 2, 8, 8), np.float32), opset=opset)
+
+
+def test_numbers_that_became_attributes_are_left_out(tmp_path: Path) -> None:
+    """ONNX Runtime warns of what no operator reads."""
+    x = np.random.default_rng(0).normal(size=(4, 5, 6)).astype(np.float32)
+    ox.export.save(lambda x: x.mean(1).amax(-1), tmp_path / "m.onnx", x, opset=13)
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    read = {name for node in graph.node for name in node.input}
+    assert all(set(node.output) & read for node in graph.node if node.op_type == "Constant")
