@@ -1,4 +1,4 @@
-"""`ox convert`: writes an ONNX file for another opset, with fixed sizes, or without documentation."""
+"""`ox convert`: writes an ONNX file for another opset or runtime, with fixed sizes, or without documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ox_cli.export import Optimize
+from ox_cli.export import Optimize, Target
 from ox_cli.file_size import size
 
 
@@ -26,6 +26,9 @@ def convert(
     optimize: Annotated[
         Optimize | None, typer.Option(help="inference: shorter and faster.", show_default="the graph as it is")
     ] = None,
+    target: Annotated[
+        Target | None, typer.Option(help="A runtime that lacks some operators.", show_default="none")
+    ] = None,
 ) -> None:
     """Write an ONNX file anew, compared with the old one in ONNX Runtime before and after."""
     from ox.export import convert as write
@@ -37,7 +40,7 @@ def convert(
         if not name or not number.isdecimal():
             raise UsageError(f"--fix {each} is no size", expected="NAME=NUMBER, for example --fix batch=1")
         fixed[name] = int(number)
-    report, proof = write(path, to or path, opset=opset, fix=fixed, strip=strip, optimize=optimize)
+    report, proof = write(path, to or path, opset=opset, fix=fixed, strip=strip, optimize=optimize, target=target)
     typer.echo(f"{report.path}  {size(report.path.stat().st_size)} · opset {report.opset} · {report.nodes} nodes")
     for line in [report.dims, *report.limits]:
         typer.echo(line)

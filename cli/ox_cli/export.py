@@ -32,6 +32,17 @@ class Optimize(StrEnum):
     inference = "inference"
 
 
+class Target(StrEnum):
+    """The runtimes that a file can be written for: those of `ox.graph.targets`, which the help does not load."""
+
+    iree = "iree"
+    mnn = "mnn"
+    ncnn = "ncnn"
+    opencv = "opencv"
+    openvino = "openvino"
+    tvm = "tvm"
+
+
 def export(
     path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
     run: Annotated[Path | None, typer.Option(help="Folder or name of the run.", show_default="the newest run")] = None,
@@ -68,6 +79,13 @@ def export(
             show_default="the graph as the model has it",
         ),
     ] = None,
+    target: Annotated[
+        Target | None,
+        typer.Option(
+            help="A runtime that lacks some operators: the file has others in their place, and is for inference.",
+            show_default="none: a file for ONNX Runtime, and for most others",
+        ),
+    ] = None,
 ) -> None:
     """Export a run's model to an ONNX file, verified in ONNX Runtime before it is written."""
     from ox import train
@@ -84,6 +102,8 @@ def export(
         raise UsageError("a training step has no golden samples", hint="--train without --golden")
     if train_step and optimize is not None:
         raise UsageError("a training step is not for inference", hint="--train without --optimize")
+    if train_step and target is not None:
+        raise UsageError("a target is for inference", hint="--train without --target")
     check_writable(path)
     if train_step:
         start = None if run is None and recipe_file is not None else find_run(run)
@@ -111,6 +131,7 @@ def export(
         run=found.name,
         metadata={"ox.recipe": recipe.name},
         optimize=optimize,
+        target=target,
     )
     for line in lines(report, str(found.folder), isinstance(samples, tuple)):
         typer.echo(line)

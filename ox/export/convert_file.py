@@ -1,4 +1,4 @@
-"""`ox.export.convert`: a file for another opset, with sizes fixed, or without what only people read."""
+"""`ox.export.convert`: a file for another opset or runtime, with sizes fixed, or without what only people read."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def convert(
     fix: Mapping[str, int] | None = None,
     strip: bool = False,
     optimize: str | None = None,
+    target: str | None = None,
 ) -> tuple[Report, FileProof]:
     """Write an ONNX file anew: read as a module, saved and proven as any model, and compared with the old file in ONNX
     Runtime.
@@ -36,7 +37,7 @@ def convert(
         opset: as of `ox.export.save`.
         fix: sizes of inputs that varied, by their names: ``{"batch": 1}``.
         strip: leave out documentation, metadata (but for the sizes that the file is right for) and golden samples.
-        optimize: as of `ox.export.save`.
+        optimize, target: as of `ox.export.save`.
 
     Raises:
         LoadError: the file cannot be read.
@@ -69,7 +70,9 @@ def convert(
                 array = example[info.name]
                 example[info.name] = array.take([i % array.shape[axis] for i in range(fix[str(dim)])], axis)
     # with nothing fixed the file's own interface holds, and its rules with it
-    report = save(net, to, example, dims=dims if fix else None, opset=opset, optimize=optimize, golden=not strip)
+    report = save(
+        net, to, example, dims=dims if fix else None, opset=opset, optimize=optimize, target=target, golden=not strip
+    )
     if strip:
         model = onnx.load(to, load_external_data=False)
         _strip(model)

@@ -35,6 +35,7 @@ from ox.graph.passes.inference import for_inference
 from ox.graph.passes.shape_inference import infer, simplify
 from ox.graph.passes.sizes import of_counted_sizes
 from ox.graph.record.restore import restored
+from ox.graph.targets import find_target, for_target
 from ox.graph.writer import opset as opsets
 from ox.graph.writer.names import rename
 from ox.graph.writer.older_opsets import in_older_words
@@ -113,6 +114,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     external_above: int = files.MAX_INLINE_BYTES,
     optimize: str | None = None,
+    target: str | None = None,
     proof: Any = None,
 ) -> Report:
     """Write `model` as an ONNX file that has proven itself; a file that was there stays until the new one has.
@@ -152,6 +154,9 @@ def save(
             what is computed from parameters alone is computed now, and the rest is simplified
             (`ox.graph.passes.inference`). Parameters of the file are then not those of the model. Default: the graph
             as the model wrote it, which can be fine-tuned.
+        target: a runtime that lacks something of ONNX, for which the graph is written otherwise: ``"iree"``, ``"mnn"``,
+            ``"ncnn"``, ``"opencv"``, ``"openvino"`` or ``"tvm"`` (`ox.graph.targets`). It implies ``"inference"``, and
+            an opset that the runtime knows. The proof is in ONNX Runtime all the same.
         proof: ``"warn"`` writes the file even if its outputs are too far from the model's; a dict may have ``atol``
             and ``rtol`` in place of `ox.tolerance`, ``sizes``, further ones to run at (``[{"length": 512}]``), and
             ``warn``. What was proven stands in the metadata, as ``ox.proof``.
@@ -176,6 +181,9 @@ def save(
         )
     check_options(optimize=optimize, seed=seed, metadata=metadata, external_above=external_above)
     wanted = ProofOptions.read(proof)
+    written_for = None if target is None else find_target(target)
+    if written_for is not None and opset is None:
+        opset = written_for.opset
     path = Path(path)
     weights = weights_of(model)
     with note_failure(path), _eval_mode(model), _lent(model, weights) as lender:
@@ -224,7 +232,9 @@ def save(
             check_outputs(cases)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
-        if optimize is not None:
+        if written_for is not None and opset is not None:
+            inferred = for_target(graph, written_for, opset)
+        elif optimize is not None:
             for_inference(graph, opset)
             inferred = simplify(graph, opset)
         rename(graph)
@@ -247,6 +257,8 @@ def save(
             through if isinstance(through := allowance(graph, cases), float) else None,
         )
         kept = model.metadata if isinstance(model, Loaded) else {}
+        if target is not None:
+            kept = {**kept, "ox.target": target}
         entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
         proven, data = files.write(
             lambda: to_model(graph, opset=opset, metadata=entries, weights=False),

@@ -71,7 +71,7 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
             continue
         cleanup.remove_dead(graph)
         dims = infer(to_model(graph, opset=opset, weights=False))
-        right = _without_wrong_sizes(graph, dims)
+        right = without_wrong_sizes(graph, dims)
         changed = fold_shapes_in_subgraphs(graph, right)
         changed |= cleanup.fold_shapes(graph, right)
         if rounds < ROUNDS:
@@ -85,10 +85,10 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
 
 def inferred_sizes(graph: Graph, opset: int | None = None) -> Dims:
     """Sizes of the graph's values by name, as onnx infers them, without those that the recorded run had otherwise."""
-    return _without_wrong_sizes(graph, infer(to_model(graph, opset=opset, weights=False)))
+    return without_wrong_sizes(graph, infer(to_model(graph, opset=opset, weights=False)))
 
 
-def _without_wrong_sizes(graph: Graph, dims: Dims) -> Dims:
+def without_wrong_sizes(graph: Graph, dims: Dims) -> Dims:
     """None in place of sizes that the recorded run had otherwise: inference knows some operators wrongly. onnx 1.23
     gives STFT as many bins as its frames are long, though only half of them are kept."""
     right = dict(dims)

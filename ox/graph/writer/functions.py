@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,11 @@ def functions_of(graph: Graph, opset: int) -> tuple[dict[str, Graph], dict[Node,
     return functions, calls
 
 
-def body_of(node: Node, known: dict[Value, Array]) -> Graph:
-    """Record the operator's body for inputs of these types and ranks, every size open; the known ones have values."""
+def body_of(node: Node, known: dict[Value, Array], body: Callable[..., Any] | None = None) -> Graph:
+    """Record the operator's body, or another one, for inputs of these types and ranks, every size open; the known ones
+    have values."""
     op: Any = OPS[node.key]
-    body = op.body if node.domain else op.expanded
+    body = body or (op.body if node.domain else op.expanded)
     inputs = {
         f"input_{i}": operator.make_tensor(np.zeros(v.shape or (), v.dtype))
         for i, v in enumerate(node.inputs)

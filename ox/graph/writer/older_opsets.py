@@ -14,7 +14,6 @@ from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.writer.opset import LOWEST, obstacle
 
 
-
 def in_older_words(graph: Graph, opset: int | None) -> Graph:
     """The graph with each node that `opset` cannot express, and of which an older form is known, in that form. Others
     stay as they are; `ox.graph.writer.opset.select_opset` says what still stands in the way.

@@ -129,7 +129,8 @@ def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names |
             continue
         if schema is not None and not schema.attributes[name].required and name not in spelled_out:
             default = opsets.default_of(schema, name)
-            if default is not None and opsets.same_default(value, default):
+            stated = (node.op_type, name) == ("Resize", "mode")  # OpenCV and pnnx want it; MNN has another default
+            if default is not None and opsets.same_default(value, default) and not stated:
                 continue
         proto.attribute.append(attribute_proto(name, value))
     return proto
