@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tiny test test-seeds test-matrix test-all lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs proto clean
+.PHONY: help demo tiny test test-seeds test-matrix test-all lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -77,11 +77,14 @@ recipes: $(VENV)/.installed-dev ## train, export and serve every recipe, and che
 docs: $(VENV)/.installed-dev ## run every code block of README.md and docs/
 	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
 
+embed: $(VENV)/.installed-dev ## run fifteen exported models in eleven runtimes, each in an environment of its own in .embed; write docs/runtimes.md
+	$(BIN)/python tests/embed/embed.py $(ARGS)
+
 proto: $(VENV)/.installed-dev ## compile the .proto files of the gRPC services
 	$(BIN)/python -W ignore -m grpc_tools.protoc -I$(PROTO) --descriptor_set_out=$(PROTO)/services.desc $(sort $(notdir $(wildcard $(PROTO)/*.proto)))
 
 clean: ## remove all files that the targets made, with the virtual environment
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .embed build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The extras of each environment: `run` is that of a user; `dev` adds the tests; `parity` and `bench` add PyTorch and others.
