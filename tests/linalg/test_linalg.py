@@ -126,6 +126,13 @@ def test_what_cannot_be_recorded_says_so(function: Any) -> None:
         record(function, {"x": ox.tensor(A)})
 
 
+@pytest.mark.parametrize("rank", [4, 2], ids=["full", "deficient"])
+def test_the_inverse_of_a_hermitian_matrix(rank: int) -> None:
+    v = A[..., :rank]
+    x = v @ np.diag([3.0, -2, 1, -4][:rank]) @ v.swapaxes(-1, -2)
+    assert close(L.pinv(ox.tensor(x), rtol=1e-9, hermitian=True), np.linalg.pinv(x, rcond=1e-9, hermitian=True))
+
+
 def test_refusals() -> None:
     with pytest.raises(LinAlgError, match="singular"):
         L.inv(ox.zeros(2, 2))

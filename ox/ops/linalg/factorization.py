@@ -138,7 +138,11 @@ def PseudoInverse(xp: XP, A: T, *, atol: float = 0.0, rtol: float = 0.0, hermiti
     _matrices("pinv", A)
     if not A.size:
         return xp.zeros((*A.shape[:-2], A.shape[-1], A.shape[-2]), A.dtype)
-    u, s, vh = xp.linalg.svd(A, False, hermitian=True) if hermitian else xp.linalg.svd(A, False)
+    if hermitian:  # CuPy's svd has no such argument
+        w, u = xp.linalg.eigh(A)
+        s, vh = xp.abs(w), u.swapaxes(-1, -2) * xp.sign(w)[..., None]
+    else:
+        u, s, vh = xp.linalg.svd(A, False)
     small = s <= xp.maximum(atol, rtol * s.max(-1, keepdims=True))
     inverse = xp.where(small, 0, 1 / xp.where(small, 1, s)).astype(A.dtype)
     return xp.matmul(vh.swapaxes(-1, -2) * inverse[..., None, :], u.swapaxes(-1, -2))
