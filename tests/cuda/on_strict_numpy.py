@@ -1,0 +1,29 @@
+"""pytest -p on_strict_numpy: tests marked `gpu` run with a stand-in for CuPy, without a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import strict_numpy
+
+TESTS = Path(__file__).resolve().parents[1]
+BEYOND = {
+    "devices/test_cublas.py": "cuBLAS",
+    "devices/test_cuda_graph.py": "CUDA graphs",
+    "engines/native/cuda": "kernels",
+    "compiler/test_gpu.py": "kernels and CUDA graphs",
+    "core/test_lazy.py::test_cuda_names_on_a_device": "memory pool",
+    "devices/test_cuda.py::test_memory_comes_back": "memory pool",
+    "serve/telemetry/test_gpu.py": "NVIDIA's management library",
+}
+
+strict_numpy.install()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        place = f"{item.path.relative_to(TESTS).as_posix()}::{item.name}"
+        for path, what in BEYOND.items():
+            if place.startswith(path):
+                item.add_marker(pytest.mark.skip(reason=f"the stand-in has no {what}"))
