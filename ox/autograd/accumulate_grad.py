@@ -61,7 +61,9 @@ def run_hooks_of_accumulation(tensor: TensorBase, leaf: Leaf, g: TensorBase) -> 
 
 def _writable(array: Any) -> bool:
     """Whether each element has its own writable memory; those of an expanded array have not."""
-    return not isinstance(array, np.ndarray) or array.flags.writeable
+    if isinstance(array, np.ndarray):
+        return bool(array.flags.writeable)
+    return all(stride or count < 2 for stride, count in zip(array.strides, array.shape, strict=True))
 
 
 def owner(array: Any) -> Any:

@@ -11,6 +11,7 @@ from ox.autograd.backward_pass import grad
 from ox.core import operator
 from ox.core.mode import switch_mode
 from ox.core.tensor import TensorBase, is_tensor
+from ox.devices import cpu, cuda
 from ox.dtypes import float64
 from ox.errors import ArgumentError, GradientError
 
@@ -88,7 +89,7 @@ def gradgradcheck(
     random = np.random.default_rng(seed)
     if grad_outputs is None:
         outputs = _outputs(function, _leaves(given, chosen))
-        grad_outputs = [operator.make_tensor(_numbers(random, y.static_shape)) for y in outputs]
+        grad_outputs = [operator.make_tensor(_like(_numbers(random, y.static_shape), y)) for y in outputs]
     count = len(given)
 
     def first(*both: Any) -> list[TensorBase]:
@@ -153,12 +154,12 @@ def _check(
         found = grad(
             [several[i] for i in reached],
             [leaves[i] for i in chosen],
-            [operator.make_tensor(weights[i]) for i in reached],
+            [operator.make_tensor(_like(weights[i], several[i])) for i in reached],
             allow_unused=True,
         )
     worst: tuple[float, str] = (0.0, "")
     for i, g in zip(chosen, found, strict=True):
-        analytic = np.zeros(given[i].static_shape) if g is None else g.array
+        analytic = np.zeros(given[i].static_shape) if g is None else cpu(g.array)
         if analytic.shape != given[i].static_shape:
             raise GradientError(
                 f"the {what} of input {i} has another shape than the input",
@@ -171,7 +172,9 @@ def _check(
         for place in places:
             ahead, behind = (_perturbed(function, given, i, place, step) for step in (eps, -eps))
             # differences of outputs first: the sum of all outputs may be too large for a difference of sums
-            numeric = sum(float(((ahead[k].array - behind[k].array) * weights[k]).sum()) / (2 * eps) for k in floating)
+            numeric = sum(
+                float((cpu(ahead[k].array - behind[k].array) * weights[k]).sum()) / (2 * eps) for k in floating
+            )
             off = abs(float(analytic[place]) - numeric)
             excess = off / (atol + rtol * abs(numeric)) if np.isfinite(off) else np.inf
             if excess > worst[0]:
@@ -195,6 +198,11 @@ def _perturbed(
     inputs[i] = operator.make_tensor(array)
     result = function(*inputs)
     return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _like(array: np.ndarray[Any, Any], y: TensorBase) -> Any:
+    """The array on the device of y."""
+    return array if isinstance(y.array, np.ndarray) else cuda.to_device(array, y.device)
 
 
 def _numbers(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -38,7 +38,7 @@ def get(x: Tensor, index: Any) -> Tensor:
     """
     index = _as_tuple(index)
     if len(index) == 1 and (single := _truth(index[0])) is not None:
-        return ops.Compress(ops.Unsqueeze(x, axes_tensor([0])), reshape(single, 1), axis=0)
+        return ops.Compress(ops.Unsqueeze(x, axes_tensor([0])), reshape(_beside(single, x), 1), axis=0)
     parts = as_parts(x, index, whole=True)
     if len(parts) == 1 and is_mask(parts[0]):
         return _masked(x, parts[0])
@@ -178,9 +178,14 @@ def _as_array(part: Any) -> Any:
     return part.array if is_tensor(part) else part
 
 
+def _beside(index: Any, x: Tensor) -> Any:
+    """An index, which may be the host's, on the device of x."""
+    return index if index.device == x.device else to_device(index, x.device)
+
+
 def _masked(x: Tensor, mask: Tensor) -> Tensor:
     """The elements where a mask of the first dimensions is true."""
-    rank = mask.array.ndim
+    mask, rank = _beside(mask, x), mask.array.ndim
     if rank < x.array.ndim:
         shape = x.shape
         x = x if rank == 1 else reshape(x, [product_of(shape[:rank]), *shape[rank:]])
@@ -248,7 +253,7 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
 
 def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     """Integer tensors: one is a Gather; several adjoining ones index the merged dimension."""
-    first, indices = arrays[0][0], [a if a.device == x.device else to_device(a, x.device) for _, a in arrays]
+    first, indices = arrays[0][0], [_beside(a, x) for _, a in arrays]
     if len(arrays) == 1:
         check_bounds(indices[0], x.static_shape[first], f"the index of dimension {first}")
         return ops.Gather(x, indices[0], axis=first)

@@ -100,6 +100,13 @@ def test_random_numbers_are_those_of_the_cpu(line: Callable[[Any], Any]) -> None
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
+def test_a_gradient_whose_elements_share_memory_adds_up() -> None:
+    x = ox.ones(3, device="cuda").requires_grad_()
+    x.grad = ox.ones(1, device="cuda").expand(3)
+    x.sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
 def test_tensors_that_the_user_left_on_the_cpu_are_an_error() -> None:
     x = ox.randn(4, 6).to("cuda")
     with pytest.raises(ox.errors.DeviceError, match="different devices"):

@@ -19,7 +19,7 @@ from ox.nn.layers.linear import empty, explain_types
 from ox.nn.layers.projected_lstm import projected_lstm
 from ox.nn.parameter import Parameter
 from ox.nn.utils import recorded_packing
-from ox.nn.utils.rnn import PackedSequence, lengths_of, packed_places, padded_places
+from ox.nn.utils.rnn import PackedSequence, lengths_of, packed_places, padded_places, take
 from ox.tensors.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
@@ -166,9 +166,7 @@ class RNNBase(Module):
         """States (for LSTM the pair) with the sequences in another order; as they are for None."""
         if permutation is None:
             return hx
-        if self.mode == "LSTM":
-            return tuple(ops.Gather(s, permutation, axis=1) for s in hx)
-        return ops.Gather(hx, permutation, axis=1)
+        return tuple(take(s, permutation, axis=1) for s in hx) if self.mode == "LSTM" else take(hx, permutation, axis=1)
 
     def _batched(self, state: Tensor) -> Tensor:
         if state.array.ndim != 2:
@@ -189,10 +187,10 @@ class RNNBase(Module):
             data = recorded_packing.packed_data(y, alive)
         else:
             lengths = lengths_of(input)
-            x = ops.Gather(input.data, operator.as_input(padded_places(lengths)), axis=0)
-            y, last = self._run(x, states, operator.as_input(lengths.astype(np.int32)))
+            x = take(input.data, padded_places(lengths), axis=0)
+            y, last = self._run(x, states, operator.as_input(lengths.astype(np.int32)).to(x.device))
             flat = ops.Reshape(y, ints(-1, y.static_shape[-1]))
-            data = ops.Gather(flat, operator.as_input(packed_places(lengths)), axis=0)
+            data = take(flat, packed_places(lengths), axis=0)
         ends = self.permute_hidden(last if self.mode == "LSTM" else last[0], input.unsorted_indices)
         return input._replace(data=data), ends
 
