@@ -7,12 +7,13 @@ MACHINE ?= $(shell uname -m)
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 VENV   := .venv
 BIN    := $(VENV)/bin
+CUDA   := $(VENV)/cuda-packages
 PROTO  := ox/serve/protocol/grpc/proto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tiny test test-seeds test-matrix test-all lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean
+.PHONY: help demo tiny test test-seeds test-matrix test-all hostcuda lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -32,8 +33,12 @@ test-seeds: $(VENV)/.installed-dev ## make test in several orders: SEEDS="1 2 3"
 test-matrix: $(VENV)/.installed-dev ## make test with 1, 2 and 4 workers, without a home folder, right after boot, and (run by root) as an ordinary user
 	$(BIN)/python scripts/run_matrix.py --variants all $(if $(ARGS),-- $(ARGS))
 
-test-all: $(VENV)/.installed-dev ## run all tests (up to an hour)
+test-all: $(VENV)/.installed-dev $(CUDA)/.installed ## run all tests (up to an hour)
 	$(BIN)/python -m pytest $(ARGS)
+
+# The files are named, because pytest takes a minute to find the tests of all of them.
+hostcuda: $(VENV)/.installed-dev $(CUDA)/.installed ## run the tests marked gpu with the real CuPy, its kernels on this CPU
+	PYTHONPATH=$(CURDIR)/tests/cuda:$(CURDIR)/$(CUDA) $(BIN)/python -m pytest -p on_host_cuda -p no:randomly -m gpu -n $(WORKERS) --maxprocesses 4 $(or $(ARGS),$(shell grep -rl "mark.gpu" tests --include="test_*.py"))
 
 lint: $(VENV)/.installed-dev ## check code with ruff: rules and format
 	$(BIN)/ruff check .
@@ -98,4 +103,9 @@ $(VENV)/.installed-%: pyproject.toml
 	@test -x $(BIN)/python || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
 	@echo 'installing ox-onnx[$(EXTRAS)] into $(VENV) (once)'
 	@$(BIN)/python -m pip install -e ".[$(EXTRAS)]"
+	@touch $@
+
+# CuPy and what it needs to compile, without CUDA's libraries (a gigabyte), in a folder that only tests/cuda looks into.
+$(CUDA)/.installed: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --no-deps --target $(CUDA) "cupy-cuda13x==14.2.*" cuda-pathfinder nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt
 	@touch $@

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+CUDA_PACKAGES = Path(sys.prefix) / "cuda-packages"  # CuPy and what it needs to compile: `make hostcuda` installs them
 
 
 @dataclass(frozen=True)
@@ -30,28 +31,20 @@ def gpu_files() -> list[str]:
     return sorted(str(file.relative_to(ROOT)) for file in files if "mark.gpu" in file.read_text())
 
 
-def run(
-    plugin: str, arguments: Sequence[str], folder: Path, timeout: float, environment: dict[str, str] | None = None
-) -> Results:
-    """Run pytest with a plugin of this folder. `folder` takes the report."""
+def environment_with(*folders: Path) -> dict[str, str]:
+    """The environment of a process that finds modules in these folders, too."""
+    path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def run(plugin: str, arguments: Sequence[str], folder: Path, timeout: float, **variables: str) -> Results:
+    """Run pytest with a plugin of this folder. `folder` takes the report; `variables` are set in its environment."""
     report = folder / f"{plugin}.xml"
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    options = ["-p", plugin, "-p", "no:randomly", "-q", "--tb=short", f"--junitxml={report}"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            plugin,
-            "-q",
-            "--tb=short",
-            "-p",
-            "no:randomly",
-            f"--junitxml={report}",
-            *arguments,
-        ],
+        [sys.executable, "-m", "pytest", *options, *arguments],
         cwd=ROOT,
-        env={**os.environ, **(environment or {}), "PYTHONPATH": path},
+        env={**environment_with(HERE, CUDA_PACKAGES), **variables},
         capture_output=True,
         text=True,
         timeout=timeout,

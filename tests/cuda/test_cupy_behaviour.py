@@ -71,3 +71,8 @@ def test_types(line: str) -> None:
 def test_indices_outside_of_an_axis_wrap() -> None:
     assert value("xp.take(x, xp.asarray([4, -5]))").tolist() == [0, 3]
     assert value("x[xp.asarray([4, -5])]").tolist() == [0, 3]
+
+
+def test_the_base_of_a_view_is_the_array_that_owns_the_memory() -> None:
+    owner = value("x + 0")
+    assert owner.base is None and owner[1:].base is owner and owner.reshape(2, 2)[0].base is owner

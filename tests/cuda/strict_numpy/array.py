@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +17,7 @@ from strict_numpy.device import Device, MemoryPointer
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 TYPES = {np.dtype(char) for char in "?bBhHiIlLqQefdFD"} | {BFLOAT16}
 SCALARS = (int, float, complex, np.generic)
+_alive: WeakValueDictionary[int, ndarray] = WeakValueDictionary()  # arrays of the stand-in, by the id of NumPy's inside
 owner = ModuleType("cupy")  # install() puts the module here that NumPy's functions are sent to
 
 
@@ -32,6 +34,8 @@ def on_device(value: Any) -> Any:
         made = object.__new__(ndarray)
         made._host = np.asarray(value)
         checked_type(made._host.dtype)
+        made.base = _alive.get(id(made._host.base))
+        _alive[id(made._host)] = made
         return made
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(on_device, value))
@@ -63,6 +67,7 @@ class ndarray:
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
     _host: np.ndarray[Any, Any]
+    base: ndarray | None  # what a view is a part of
 
     def __new__(
         cls, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"
@@ -81,7 +86,6 @@ class ndarray:
     real = property(lambda self: on_device(self._host.real))
     imag = property(lambda self: on_device(self._host.imag))
     flags = property(lambda self: Flags(self._host.flags))
-    base = property(lambda self: on_device(self._host.base))
     data = property(lambda self: MemoryPointer(self._host))
     device = property(lambda self: Device())
 

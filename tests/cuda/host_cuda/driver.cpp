@@ -1,0 +1,115 @@
+// libcuda.so.1 without a device. A module is a shared library that g++ made of kernels; a launch calls one of its functions.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <string>
+#include <vector>
+
+#include "work.h"
+
+namespace {
+struct Work {
+    void (*run)(void*);
+    std::vector<char> data;
+};
+using Graph = std::vector<Work>;
+
+Graph* graph;
+bool lost;
+
+using Launch = void (*)(const unsigned* size, void** arguments);
+constexpr int VERSION = 13000, BLOCKS_PER_MULTIPROCESSOR = 2, BLOCKS = 264, THREADS = 512, MOST_THREADS = 1024;
+}  // namespace
+
+extern "C" {
+long host_cuda_counts[COUNTERS];
+int host_cuda_capturing;
+
+void host_cuda_submit(void (*run)(void*), const void* data, size_t size, Counter counter) {
+    const char* bytes = static_cast<const char*>(data);
+    if (host_cuda_capturing) {
+        graph->push_back({run, std::vector<char>(bytes, bytes + size)});
+        return;
+    }
+    ++host_cuda_counts[counter];
+    run(const_cast<void*>(data));
+}
+
+int host_cuda_wait() {
+    if (host_cuda_capturing) {
+        lost = true;
+        return CAPTURE_UNSUPPORTED;
+    }
+    ++host_cuda_counts[WAITS];
+    return SUCCESS;
+}
+
+void host_cuda_begin_capture() {
+    graph = new Graph;
+    lost = false;
+    host_cuda_capturing = 1;
+}
+
+void* host_cuda_end_capture() {
+    host_cuda_capturing = 0;
+    if (lost) {
+        delete graph;
+        graph = nullptr;
+    }
+    return graph;
+}
+
+void host_cuda_launch_graph(void* captured) {
+    ++host_cuda_counts[GRAPHS];
+    for (Work& work : *static_cast<Graph*>(captured)) work.run(work.data.data());
+}
+
+void host_cuda_free_graph(void* captured) { delete static_cast<Graph*>(captured); }
+
+int cuInit(unsigned) { return SUCCESS; }
+int cuDriverGetVersion(int* version) { return *version = VERSION, SUCCESS; }
+int cuGetErrorName(int, const char** text) { return *text = "CUDA_ERROR", SUCCESS; }
+int cuGetErrorString(int, const char** text) { return *text = "an error of tests/cuda/host_cuda", SUCCESS; }
+int cuCtxGetCurrent(void** context) { return *context = &graph, SUCCESS; }
+int cuCtxSetCurrent(void*) { return SUCCESS; }
+int cuCtxGetDevice(int* device) { return *device = 0, SUCCESS; }
+int cuStreamGetCtx(void*, void** context) { return *context = &graph, SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
+
+// The image is the path of the library.
+int cuModuleLoadData(void** module, const char* image) {
+    *module = dlopen(image, RTLD_NOW | RTLD_LOCAL);
+    if (!*module) fprintf(stderr, "%s\n", dlerror());
+    return *module ? SUCCESS : NOT_FOUND;
+}
+
+int cuModuleUnload(void*) { return SUCCESS; }
+
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+    *function = dlsym(module, (std::string("host_cuda_launch_") + name).c_str());
+    return *function ? SUCCESS : NOT_FOUND;
+}
+
+int cuModuleGetGlobal_v2(void** address, size_t* size, void* module, const char* name) {
+    *address = dlsym(module, name);
+    if (size) *size = 0;
+    return *address ? SUCCESS : NOT_FOUND;
+}
+
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void*,
+                   void** arguments, void**) {
+    const unsigned size[] = {gx, gy, gz, bx, by, bz};
+    reinterpret_cast<Launch>(function)(size, arguments);
+    return SUCCESS;
+}
+
+int cuFuncGetAttribute(int* value, int attribute, void*) { return *value = attribute == 0 ? MOST_THREADS : 0, SUCCESS; }
+int cuFuncSetAttribute(void*, int, int) { return SUCCESS; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) {
+    return *blocks = BLOCKS_PER_MULTIPROCESSOR, SUCCESS;
+}
+int cuOccupancyMaxPotentialBlockSize(int* blocks, int* threads, void*, void*, size_t, int) {
+    return *blocks = BLOCKS, *threads = THREADS, SUCCESS;
+}
+}

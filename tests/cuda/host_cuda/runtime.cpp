@@ -1,0 +1,178 @@
+// The CUDA runtime on the host, where device memory is host memory. A Python module: `replace` puts these functions in the
+// place of those that CuPy's module `cupy_backends.cuda.api.runtime` gives to its other modules (`__pyx_capi__`).
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <initializer_list>
+
+#include "work.h"
+
+namespace {
+using Address = intptr_t;
+enum CopyKind { TO_DEVICE_KIND = 1, TO_HOST_KIND = 2 };
+constexpr size_t ALIGNMENT = 512;
+constexpr int NOT_A_NUMBER = 0xff;  // new memory is not zero: what reads it too early gives NaN
+
+PyObject *error_class, *attributes_class, *properties;
+
+PyObject* failed(int status) {
+    PyObject* error = PyObject_CallFunction(error_class, "i", status);
+    if (error) PyErr_SetObject(error_class, error);
+    Py_XDECREF(error);
+    return nullptr;
+}
+
+PyObject* done() { Py_RETURN_NONE; }
+PyObject* waited() {
+    const int status = host_cuda_wait();
+    return status ? failed(status) : done();
+}
+
+struct Copy {
+    Address to, from;
+    size_t size;
+    static void run(void* copy) {
+        const Copy& c = *static_cast<const Copy*>(copy);
+        memmove(reinterpret_cast<void*>(c.to), reinterpret_cast<void*>(c.from), c.size);
+    }
+};
+PyObject* copy_later(Address to, Address from, size_t size, int kind, Address, int) {
+    const Copy copy{to, from, size};
+    host_cuda_submit(Copy::run, &copy, sizeof copy, kind == TO_DEVICE_KIND ? TO_DEVICE : kind == TO_HOST_KIND ? TO_HOST : ON_DEVICE);
+    return done();
+}
+PyObject* copy(Address to, Address from, size_t size, int kind, int) {
+    PyObject* result = waited();
+    if (result) copy_later(to, from, size, kind, 0, 0);
+    return result;
+}
+
+struct Fill {
+    Address to;
+    int value;
+    size_t size;
+    static void run(void* fill) {
+        const Fill& f = *static_cast<const Fill*>(fill);
+        memset(reinterpret_cast<void*>(f.to), f.value, f.size);
+    }
+};
+PyObject* fill(Address to, int value, size_t size, int) {
+    const Fill work{to, value, size};
+    host_cuda_submit(Fill::run, &work, sizeof work, FILLS);
+    return done();
+}
+PyObject* fill_later(Address to, int value, size_t size, Address, int) { return fill(to, value, size, 0); }
+
+Address allocate(size_t size, int) {
+    void* made = nullptr;
+    if (posix_memalign(&made, ALIGNMENT, size ? size : 1)) return failed(2), 0;
+    memset(made, NOT_A_NUMBER, size);
+    return reinterpret_cast<Address>(made);
+}
+Address allocate_later(size_t size, Address, int) { return allocate(size, 0); }
+Address allocate_managed(size_t size, int, void*) { return allocate(size, 0); }
+Address allocate_host(size_t size, unsigned, int) { return allocate(size, 0); }
+PyObject* release(Address memory, int) { return free(reinterpret_cast<void*>(memory)), done(); }
+PyObject* release_later(Address memory, Address, int) { return release(memory, 0); }
+
+Address handle(int) { return reinterpret_cast<Address>(malloc(1)); }
+Address handle_with_flags(unsigned, int) { return handle(0); }
+Address handle_with_priority(unsigned, int, int) { return handle(0); }
+PyObject* wait_for(Address, int) { return waited(); }
+PyObject* wait_for_device(int) { return waited(); }
+PyObject* record_event(Address, Address, int) { return done(); }
+PyObject* wait_on_device(Address, Address, int, void*) { return done(); }
+PyObject* query(Address, int) { return done(); }
+float no_time(Address, Address, int) { return 0; }
+
+PyObject* begin_capture(Address, int, void*) { return host_cuda_begin_capture(), done(); }
+Address end_capture(Address, int) {
+    void* graph = host_cuda_end_capture();
+    if (!graph) failed(CAPTURE_INVALIDATED);
+    return reinterpret_cast<Address>(graph);
+}
+int is_capturing(Address, int) { return host_cuda_capturing; }
+Address instantiate(Address graph, int) { return graph; }
+PyObject* launch(Address graph, Address, int) { return host_cuda_launch_graph(reinterpret_cast<void*>(graph)), done(); }
+PyObject* upload(Address, Address, int) { return done(); }
+PyObject* keep_graph(Address, int) { return done(); }  // the executable graph is the same object
+PyObject* free_graph(Address graph, int) { return host_cuda_free_graph(reinterpret_cast<void*>(graph)), done(); }
+
+int one(int) { return 1; }
+int zero(int) { return 0; }
+int zero_of(Address, int) { return 0; }
+unsigned no_flags(Address, int) { return 0; }
+int version(int) { return 13000; }
+int major(int) { return 13; }
+int no_peer(int, int, int) { return 0; }
+PyObject* none_of(int, int) { return done(); }
+PyObject* none(int) { return done(); }
+PyObject* context() { return done(); }
+PyObject* free_and_total(int) { return Py_BuildValue("(nn)", Py_ssize_t{1} << 36, Py_ssize_t{1} << 37); }
+PyObject* device_properties(int, int) { return PyDict_Copy(properties); }
+int memory_type(Address, int) { return 2; }
+PyObject* pointer_attributes(Address pointer, int) { return PyObject_CallFunction(attributes_class, "inni", 0, pointer, Py_ssize_t{0}, 2); }
+int attribute(int number, int, int) {
+    switch (number) {  // cudaDeviceAttr
+        case 1: return 1024;  // threads of a block
+        case 8: return 49152;  // bytes of shared memory of a block
+        case 10: return 32;  // threads of a warp
+        case 16: return 132;  // multiprocessors
+        case 39: return 2048;  // threads of a multiprocessor
+        case 75: return 9;  // compute capability
+        case 76: return 0;
+        case 97: return 232448;  // bytes of shared memory that a block may ask for
+        case 115: return 0;  // memory pools
+        default: return 1;
+    }
+}
+
+template <class F> void* pointer(F* function) { return reinterpret_cast<void*>(function); }
+const struct {
+    const char* name;
+    void* function;
+} FUNCTIONS[] = {
+    {"memcpy", pointer(copy)}, {"memcpyAsync", pointer(copy_later)}, {"memset", pointer(fill)}, {"memsetAsync", pointer(fill_later)},
+    {"malloc", pointer(allocate)}, {"mallocAsync", pointer(allocate_later)}, {"mallocManaged", pointer(allocate_managed)},
+    {"hostAlloc", pointer(allocate_host)}, {"free", pointer(release)}, {"freeHost", pointer(release)}, {"freeAsync", pointer(release_later)},
+    {"eventCreate", pointer(handle)}, {"eventCreateWithFlags", pointer(handle_with_flags)}, {"eventDestroy", pointer(release)},
+    {"eventRecord", pointer(record_event)}, {"eventQuery", pointer(query)}, {"eventSynchronize", pointer(wait_for)},
+    {"eventElapsedTime", pointer(no_time)}, {"streamCreate", pointer(handle)}, {"streamCreateWithFlags", pointer(handle_with_flags)},
+    {"streamCreateWithPriority", pointer(handle_with_priority)}, {"streamDestroy", pointer(release)}, {"streamQuery", pointer(query)},
+    {"streamSynchronize", pointer(wait_for)}, {"streamWaitEvent", pointer(wait_on_device)}, {"streamGetFlags", pointer(no_flags)},
+    {"streamGetPriority", pointer(zero_of)}, {"streamIsCapturing", pointer(is_capturing)}, {"streamBeginCapture", pointer(begin_capture)},
+    {"streamEndCapture", pointer(end_capture)}, {"graphInstantiate", pointer(instantiate)}, {"graphLaunch", pointer(launch)},
+    {"graphUpload", pointer(upload)}, {"graphDestroy", pointer(keep_graph)}, {"graphExecDestroy", pointer(free_graph)},
+    {"deviceSynchronize", pointer(wait_for_device)}, {"getDevice", pointer(zero)}, {"getDeviceCount", pointer(one)},
+    {"setDevice", pointer(none_of)}, {"getDeviceProperties", pointer(device_properties)}, {"deviceGetAttribute", pointer(attribute)},
+    {"deviceCanAccessPeer", pointer(no_peer)}, {"deviceEnablePeerAccess", pointer(none_of)}, {"_deviceEnsurePeerAccess", pointer(none_of)},
+    {"driverGetVersion", pointer(version)}, {"runtimeGetVersion", pointer(version)}, {"_getCUDAMajorVersion", pointer(major)},
+    {"memGetInfo", pointer(free_and_total)}, {"pointerGetAttributes", pointer(pointer_attributes)},
+    {"pointerGetMemoryType", pointer(memory_type)}, {"profilerStart", pointer(none)}, {"profilerStop", pointer(none)},
+    {"_ensure_context", pointer(context)},
+};
+
+// replace(functions, properties, error class, attributes class): `functions` has a capsule for each name
+PyObject* replace(PyObject*, PyObject* arguments) {
+    PyObject* capsules;
+    if (!PyArg_ParseTuple(arguments, "OOOO", &capsules, &properties, &error_class, &attributes_class)) return nullptr;
+    for (PyObject* kept : {properties, error_class, attributes_class}) Py_INCREF(kept);
+    for (const auto& [name, function] : FUNCTIONS) {
+        PyObject* old = PyDict_GetItemString(capsules, name);
+        if (!old) return PyErr_Format(PyExc_KeyError, "CuPy's runtime has no %s", name);
+        Py_INCREF(old);  // which has the text of the signature
+        PyObject* capsule = PyCapsule_New(function, PyCapsule_GetName(old), nullptr);
+        if (!capsule || PyDict_SetItemString(capsules, name, capsule)) return nullptr;
+        Py_DECREF(capsule);
+    }
+    return done();
+}
+
+PyMethodDef METHODS[] = {{"replace", replace, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "host_cuda_runtime", nullptr, -1, METHODS, nullptr, nullptr, nullptr, nullptr};
+}  // namespace
+
+PyMODINIT_FUNC PyInit_host_cuda_runtime() { return PyModule_Create(&MODULE); }

@@ -1,0 +1,35 @@
+// What the libraries of this folder share: work of the device, and counters.
+#pragma once
+#include <stddef.h>
+
+enum Counter { LAUNCHES, PRODUCTS, GRAPHS, WAITS, TO_DEVICE, TO_HOST, ON_DEVICE, FILLS, COUNTERS };
+
+enum CudaError { SUCCESS = 0, NOT_FOUND = 500, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+
+enum HostCudaMeeting { MEET_NOBODY, MEET_BLOCK, MEET_WARP };
+
+struct HostCudaIndex {
+    unsigned x, y, z;
+};
+
+extern "C" {
+extern long host_cuda_counts[COUNTERS];
+// Whether a stream is being captured. Then work is not done, but kept in a graph with a copy of its data.
+extern int host_cuda_capturing;
+// Do the work, or keep it. `counter` counts it when it is done.
+void host_cuda_submit(void (*run)(void*), const void* data, size_t size, enum Counter counter);
+// For what waits: the error of a capture, which is lost then, or SUCCESS.
+int host_cuda_wait(void);
+void host_cuda_begin_capture(void);
+void* host_cuda_end_capture(void);  // the graph; null if the capture was lost
+void host_cuda_launch_graph(void* graph);
+void host_cuda_free_graph(void* graph);
+
+// Run a thread of a block for each index, which `index` has while that thread runs.
+void host_cuda_run_block(HostCudaIndex size, HostCudaIndex* index, void (*run)(void*), void* data);
+// Wait until the other threads of the block, or of the warp, are here.
+void host_cuda_meet(HostCudaMeeting meeting);
+int host_cuda_thread(void);  // the number of the running thread in its block
+// Give a value to the warp, and take that of a lane.
+void host_cuda_exchange(void* value, size_t size, int lane);
+}
