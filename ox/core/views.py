@@ -211,6 +211,7 @@ def recompute_view(view: TensorBase, root: TensorBase, replacement: TensorBase) 
 
 def write_elements(root: TensorType, places: TensorBase, value: TensorBase) -> TensorType:
     """The root's new value: `value` at `places`, written by ScatterElements without a reduction."""
+    places = on_device_of(places, root)
     flat = OPS["ScatterElements"](reshape_to(root, [-1]), reshape_to(places, [-1]), reshape_to(value, [-1]), axis=0)
     return reshape_to(flat, root._stored_shape)
 

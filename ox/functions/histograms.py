@@ -235,7 +235,8 @@ def histogram(
             last = first + 1
         low, high = _limits(flat, first, last, "histogram", 0.5)
         steps = cast(ops.Range(scalar(0, int64), scalar(bins + 1, int64), scalar(1, int64)), dtype)
-        edges = ops.Add(low, ops.Mul(ops.Div(steps, scalar(bins, dtype)), ops.Sub(high, low)))
+        shares = on_device_of(ops.Div(steps, scalar(bins, dtype)), flat)
+        edges = ops.Add(low, ops.Mul(shares, ops.Sub(high, low)))
         edges = cat([narrow(edges, 0, 0, bins), reshape(high, 1)])
     count = edges.shape[0] - 1
     lowest, highest = narrow(edges, 0, 0, 1), narrow(edges, 0, count, 1)

@@ -196,7 +196,8 @@ def _places(counts: Any) -> Tensor:
         raise ArgumentError("repeat_interleave takes counts of 0 or more")
     ends = ops.CumSum(ops.Cast(counts, to=7), scalar(0, int64))
     total = ops.ReduceSum(ops.Cast(counts, to=7), keepdims=0)
-    return bucketize(ops.Range(scalar(0, int64), total, scalar(1, int64)), ends, right=True)
+    places = on_device_of(ops.Range(scalar(0, int64), total, scalar(1, int64)), ends)
+    return bucketize(places, ends, right=True)
 
 
 def unfold(x: Any, dimension: int, size: int, step: int) -> Tensor:

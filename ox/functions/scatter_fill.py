@@ -114,7 +114,7 @@ def _reduced(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: 
         raise ArgumentError(f"no reduction {reduce!r}", expected=", ".join(REDUCTIONS))
     dtype = x.array.dtype
     if not include_self:
-        start = broadcast_to(scalar(_neutral(reduce, dtype), dtype), index.shape)
+        start = full_like_shape(x, tuple(index.shape), _neutral(reduce, dtype), dtype)
         x = ops.ScatterElements(x, index, start, axis=dim)
     total = _elements(x, index, src, dim, REDUCTIONS[reduce])
     if reduce != "mean":

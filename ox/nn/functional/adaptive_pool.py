@@ -96,6 +96,7 @@ def _largest(x: Tensor, places: Tensor, sizes: Sequence[int]) -> tuple[Tensor, T
     """The largest of the values at `places` [N or 1, C or 1, P, K] of the flattened images, and its place, both as
     [N, C, *sizes]."""
     images, P, K = x.shape[:2], places.shape[2], places.shape[3]
+    places = on_device_of(places, x)
     flat = shaped(x, [*images, product(x.shape[2:])])
     met = expand_to(shaped(places, [*places.shape[:2], P * K]), [*images, P * K])
     values = shaped(ops.GatherElements(flat.detach(), met, axis=2), [*images, P, K])

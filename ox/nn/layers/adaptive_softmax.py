@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ox import ops
-from ox.core.constants import ints, scalar_like, zeros
+from ox.core.constants import ints, on_device_of, scalar_like, zeros
 from ox.core.mode import MODE, values_are_checked
 from ox.core.operator import as_input
+from ox.devices import cpu
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ShapeError
 from ox.nn import functional as F
@@ -105,10 +106,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             low = self.cutoffs[i]
             here = ops.Equal(cluster, scalar_like(i, t))
             if known:
-                (rows,) = np.nonzero(np.asarray(here.numpy()))
+                (rows,) = np.nonzero(cpu(here.array))
                 if not rows.size:
                     continue
-                places = as_input(rows.astype(np.int64))
+                places = on_device_of(as_input(rows.astype(np.int64)), x)
                 own = F.log_softmax(self.tail[i](ops.Gather(x, places, axis=0)), 1)
                 found = _picked(own, ops.Sub(ops.Gather(t, places, axis=0), scalar_like(low, t)))
                 apart = zeros(output.shape, output)
