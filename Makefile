@@ -36,9 +36,12 @@ test-matrix: $(VENV)/.installed-dev ## make test with 1, 2 and 4 workers, withou
 test-all: $(VENV)/.installed-dev $(CUDA)/.installed ## run all tests (up to an hour)
 	$(BIN)/python -m pytest $(ARGS)
 
-# The files are named, because pytest takes a minute to find the tests of all of them.
-hostcuda: $(VENV)/.installed-dev $(CUDA)/.installed ## run the tests marked gpu with the real CuPy, its kernels on this CPU
-	PYTHONPATH=$(CURDIR)/tests/cuda:$(CURDIR)/$(CUDA) $(BIN)/python -m pytest -p on_host_cuda -p no:randomly -m gpu -n $(WORKERS) --maxprocesses 4 $(or $(ARGS),$(shell grep -rl "mark.gpu" tests --include="test_*.py"))
+hostcuda: $(VENV)/.installed-dev $(CUDA)/.installed ## run the tests marked gpu with the real CuPy, its kernels on this CPU; ARGS="tests/amp" runs some
+ifdef ARGS
+	PYTHONPATH=$(CURDIR)/tests/cuda:$(CURDIR)/$(CUDA) $(BIN)/python -m pytest -p on_host_cuda -p no:randomly -m gpu $(ARGS)
+else
+	OX_ARCHITECTURES="sm_80 sm_90 sm_100" $(BIN)/python -m pytest tests/cuda/test_host_cuda.py
+endif
 
 lint: $(VENV)/.installed-dev ## check code with ruff: rules and format
 	$(BIN)/ruff check .

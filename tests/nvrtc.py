@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import sysconfig
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -12,11 +15,14 @@ import pytest
 ARCHITECTURES = ["compute_80", "compute_90", "compute_100"]
 
 
+# where the wheel may be: this environment, or the folder of `make hostcuda`
+FOLDERS = [*sys.path, f"{sys.prefix}/cuda-packages"]
+
+
 @cache
 def nvrtc() -> ctypes.CDLL | None:
     """The library of the wheel nvidia-cuda-nvrtc, if it is installed."""
-    folders = Path(sysconfig.get_path("purelib")).glob("nvidia/*/lib")
-    for folder in folders:
+    for folder in (lib for path in FOLDERS for lib in Path(path).glob("nvidia/*/lib")):
         for builtins in folder.glob("libnvrtc-builtins.so*"):
             ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
         for library in folder.glob("libnvrtc.so*"):
@@ -26,28 +32,52 @@ def nvrtc() -> ctypes.CDLL | None:
 
 def headers() -> list[Path]:
     """The folders of CUDA's headers, if a wheel with them is installed."""
-    return [file.parent for file in Path(sysconfig.get_path("purelib")).glob("nvidia/*/include/cuda_fp16.h")]
+    return [file.parent for path in FOLDERS for file in Path(path).glob("nvidia/*/include/cuda_fp16.h")]
 
 
 def compiled(text: str, architecture: str) -> str:
     """The PTX. Raises AssertionError with the compiler's log."""
+    if "#include <cuda" in text and not headers():
+        pytest.skip("the wheel nvidia-cuda-runtime, with CUDA's headers, is not installed")
+    options = [f"--gpu-architecture={architecture}", "-std=c++17", "--device-as-default-execution-space"]
+    return compile_source(text, [*options, *(f"-I{folder}" for folder in headers())])
+
+
+def compile_source(text: str, options: Sequence[str], templates: Sequence[str] = ()) -> str:
+    """The PTX of a source, and of instances of its templates. Raises AssertionError with the compiler's log."""
     library = nvrtc()
     if library is None:
         pytest.skip("the wheel nvidia-cuda-nvrtc is not installed")
-    if "#include <cuda" in text and not headers():
-        pytest.skip("the wheel nvidia-cuda-runtime, with CUDA's headers, is not installed")
     handle = ctypes.c_void_p()
     assert library.nvrtcCreateProgram(ctypes.byref(handle), text.encode(), b"kernels.cu", 0, None, None) == 0
-    options = [f"--gpu-architecture={architecture}".encode(), b"-std=c++17", b"--device-as-default-execution-space"]
-    options += [f"-I{folder}".encode() for folder in headers()]
-    status = library.nvrtcCompileProgram(handle, len(options), (ctypes.c_char_p * len(options))(*options))
+    try:
+        for expression in templates:
+            assert library.nvrtcAddNameExpression(handle, expression.encode()) == 0
+        given = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+        status = library.nvrtcCompileProgram(handle, len(options), given)
+        assert status == 0, _text(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, handle)
+        return _text(library.nvrtcGetPTXSize, library.nvrtcGetPTX, handle)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(handle))
+
+
+def _text(get_size: Callable[..., int], get: Callable[..., int], handle: ctypes.c_void_p) -> str:
     size = ctypes.c_size_t()
-    library.nvrtcGetProgramLogSize(handle, ctypes.byref(size))
-    log = ctypes.create_string_buffer(size.value)
-    library.nvrtcGetProgramLog(handle, log)
-    assert status == 0, log.value.decode()
-    library.nvrtcGetPTXSize(handle, ctypes.byref(size))
-    code = ctypes.create_string_buffer(size.value)
-    library.nvrtcGetPTX(handle, code)
-    library.nvrtcDestroyProgram(ctypes.byref(handle))
-    return code.value.decode()
+    get_size(handle, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    get(handle, text)
+    return text.value.decode()
+
+
+def problem_of(architecture: str, folder: Path, file: Path) -> str | None:
+    """What NVRTC says against a source that tests/cuda/host_cuda left in a file. `folder` takes compiled headers."""
+    kernel = json.loads(file.read_text())
+    headers = folder / str(os.getpid())
+    headers.mkdir(exist_ok=True)
+    options = [option for option in kernel["options"] if not option.startswith("-arch")]
+    options += [f"--gpu-architecture={architecture}", "--pch", f"--pch-dir={headers}"]
+    try:
+        compile_source(kernel["source"], options, kernel["names"])
+    except AssertionError as error:
+        return f"{error}\n{kernel['source']}"
+    return None

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from child_pytest import CUDA_PACKAGES, HERE, Results, environment_with, gpu_files, run
+from nvrtc import nvrtc, problem_of
 
 pytestmark = pytest.mark.slow
 
+# `make hostcuda` has them all; one takes 50 seconds of a processor
+ARCHITECTURES = os.environ.get("OX_ARCHITECTURES", "sm_90").split()
 ON_DEVICES = ["one GPU", "CUDA provider", "mpiexec", "management library"]
 
 
@@ -38,3 +45,16 @@ def test_the_tests_marked_gpu(results: Results) -> None:
     assert len(results.passed) > 600
     others = [reason for reason in results.skipped.values() if not any(part in reason for part in ON_DEVICES)]
     assert not others
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.usefixtures("results")
+def test_nvrtc_compiles_their_kernels(architecture: str, sources: Path, tmp_path: Path) -> None:
+    if nvrtc() is None:
+        pytest.skip("the wheel nvidia-cuda-nvrtc is not installed")
+    files = sorted(sources.iterdir())
+    assert len(files) > 700
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        problems = pool.map(partial(problem_of, architecture, tmp_path), files, chunksize=20)
+        bad = [found for found in problems if found]
+    assert not bad, f"{len(bad)} of {len(files)}: {bad[0]}"
