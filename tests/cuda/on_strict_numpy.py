@@ -13,6 +13,7 @@ BEYOND = {
     "devices/test_cuda_graph.py": "CUDA graphs",
     "engines/native/cuda": "kernels",
     "compiler/test_gpu.py": "kernels and CUDA graphs",
+    "cuda/test_threads_that_meet.py": "kernels",
     "cuda/test_step_counts.py::test_a_step[captured": "kernels and CUDA graphs",
     "core/test_lazy.py::test_cuda_names_on_a_device": "memory pool",
     "devices/test_cuda.py::test_memory_comes_back": "memory pool",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
-from nvrtc import ARCHITECTURES, compiled
+from nvrtc import ARCHITECTURES, compiled, nvrtc, problem_of
 
 from ox.kernels.compiler import SOURCE
 from ox.kernels.gpu_source import gpu_source
@@ -24,3 +27,15 @@ def test_a_wrong_source_does_not() -> None:
     text = (SOURCE / "softmax.cu").read_text() + "EACH(wrong, i, n, float* x) { x[i] = nothing; } END"
     with pytest.raises(AssertionError, match="undefined"):
         compiled(gpu_source(text), "compute_90")
+
+
+@pytest.mark.parametrize(("body", "problem"), [("*x = 1;", None), ("*x = nothing;", "undefined")])
+def test_kernels_in_files(body: str, problem: str | None, tmp_path: Path) -> None:
+    if nvrtc() is None:
+        pytest.skip("the wheel nvidia-cuda-nvrtc is not installed")
+    source = f"template <class T> __global__ void set(T* x) {{ {body} }}"
+    kernel = {"source": source, "options": ["-arch=sm_70"], "names": ["set<float>"]}
+    file = tmp_path / "kernel.json"
+    file.write_text(json.dumps(kernel))
+    found = problem_of("sm_100", tmp_path, file)
+    assert found is None if problem is None else problem in (found or "")
