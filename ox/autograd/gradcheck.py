@@ -173,7 +173,7 @@ def _check(
             ahead, behind = (_perturbed(function, given, i, place, step) for step in (eps, -eps))
             # differences of outputs first: the sum of all outputs may be too large for a difference of sums
             numeric = sum(
-                float((cpu(ahead[k].array - behind[k].array) * weights[k]).sum()) / (2 * eps) for k in floating
+                float(((cpu(ahead[k].array) - cpu(behind[k].array)) * weights[k]).sum()) / (2 * eps) for k in floating
             )
             off = abs(float(analytic[place]) - numeric)
             excess = off / (atol + rtol * abs(numeric)) if np.isfinite(off) else np.inf

@@ -52,11 +52,21 @@ class PackedLSTM(nn.LSTM):
         return super().forward(packed)[1][0]
 
 
+class GloballyPruned(nn.Linear):
+    """Half of the weights and biases are taken away when it is first called."""
+
+    def forward(self, x: Any) -> Any:
+        prune = nn.utils.prune
+        prune.global_unstructured([(self, "weight"), (self, "bias")], prune.L1Unstructured, amount=0.5)
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
 def names(x: Any) -> dict[str, Any]:
     """What a line may use."""
     rows, labels = (ox.tensor(numbers).to(x.device) for numbers in (ROWS, LABELS))
-    given = {"x": x, "rows": rows, "labels": labels, "SelfAttention": SelfAttention, "PackedLSTM": PackedLSTM}
-    return {"ox": ox, "nn": nn, "F": nn.functional, "np": np, **given}
+    modules = {module.__name__: module for module in (SelfAttention, PackedLSTM, GloballyPruned)}
+    given = {"x": x, "rows": rows, "labels": labels}
+    return {"ox": ox, "nn": nn, "F": nn.functional, "np": np, **modules, **given}
 
 
 def expression(line: str, x: Any) -> Prepared:

@@ -12,6 +12,7 @@ import numpy as np
 from ox import random
 from ox.core.mode import switch_mode
 from ox.core.operator import make_tensor
+from ox.devices import cpu
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.base.module import Module
 from ox.nn.utils.weight_norm import remove_hook
@@ -70,7 +71,7 @@ class BasePruningMethod:
         with switch_mode(grad=False):
             held = getattr(module, f"{name}_mask") if before else make_tensor(np.ones_like(value.array))
             container = PruningContainer(*before, method)
-            mask = container.compute_mask(scores.detach(), held)
+            mask = container.compute_mask(scores.detach().cpu(), held.cpu()).to(value.device)  # NumPy sorts
         if before:
             remove_hook(module, BasePruningMethod, name, "pruning")
         else:
@@ -247,7 +248,7 @@ class CustomFromMask(BasePruningMethod):
                 expected=str(list(default_mask.static_shape)),
                 got=str(list(self.mask.static_shape)),
             )
-        return default_mask * self.mask.to(default_mask.array.dtype)
+        return default_mask * self.mask.to(default_mask.device, default_mask.array.dtype)
 
 
 def _methods(module: Module, name: str) -> list[BasePruningMethod]:
@@ -304,10 +305,10 @@ def global_unstructured(
     if method.PRUNING_TYPE != "unstructured":
         raise TypeError(f"{pruning_method.__name__} is {method.PRUNING_TYPE}; global pruning is unstructured")
     values = [getattr(module, name) for module, name in pairs]
-    flat_scores = [scores.get(pair, value).array.reshape(-1) for pair, value in zip(pairs, values, strict=True)]
+    flat_scores = [cpu(scores.get(pair, value).array).reshape(-1) for pair, value in zip(pairs, values, strict=True)]
     held = [m._buffers.get(f"{name}_mask") for m, name in pairs]
     masks = [
-        np.ones(v.array.size, v.array.dtype) if m is None else m.array.reshape(-1)
+        np.ones(v.array.size, v.array.dtype) if m is None else cpu(m.array).reshape(-1)
         for m, v in zip(held, values, strict=True)
     ]
     whole = PruningContainer(method).compute_mask(
