@@ -9,7 +9,7 @@ import numpy as np
 
 from ox import ops
 from ox.core import operator
-from ox.core.constants import ints, zeros
+from ox.core.constants import ints, on_device_of, zeros
 from ox.dtypes import DType
 from ox.errors import ArgumentError, OxError, ShapeError
 from ox.nn import functional as F
@@ -19,7 +19,7 @@ from ox.nn.layers.linear import empty, explain_types
 from ox.nn.layers.projected_lstm import projected_lstm
 from ox.nn.parameter import Parameter
 from ox.nn.utils import recorded_packing
-from ox.nn.utils.rnn import PackedSequence, lengths_of, packed_places, padded_places, take
+from ox.nn.utils.rnn import PackedSequence, lengths_of, packed_places, padded_places
 from ox.tensors.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
@@ -29,6 +29,11 @@ _CHECKS = (
     "check_forward_args", "check_hidden_size", "get_expected_hidden_size", "get_expected_cell_size", "permute_hidden",
 )  # fmt: skip
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+
+def _taken(x: Tensor, places: Any, axis: int) -> Tensor:
+    """Parts of x, by numbers of the host or a tensor."""
+    return ops.Gather(x, on_device_of(operator.as_input(places), x), axis=axis)
 
 
 class RNNBase(Module):
@@ -166,7 +171,9 @@ class RNNBase(Module):
         """States (for LSTM the pair) with the sequences in another order; as they are for None."""
         if permutation is None:
             return hx
-        return tuple(take(s, permutation, axis=1) for s in hx) if self.mode == "LSTM" else take(hx, permutation, axis=1)
+        if self.mode == "LSTM":
+            return tuple(_taken(s, permutation, axis=1) for s in hx)
+        return _taken(hx, permutation, axis=1)
 
     def _batched(self, state: Tensor) -> Tensor:
         if state.array.ndim != 2:
@@ -187,10 +194,10 @@ class RNNBase(Module):
             data = recorded_packing.packed_data(y, alive)
         else:
             lengths = lengths_of(input)
-            x = take(input.data, padded_places(lengths), axis=0)
-            y, last = self._run(x, states, operator.as_input(lengths.astype(np.int32)).to(x.device))
+            x = _taken(input.data, padded_places(lengths), axis=0)
+            y, last = self._run(x, states, on_device_of(operator.as_input(lengths.astype(np.int32)), x))
             flat = ops.Reshape(y, ints(-1, y.static_shape[-1]))
-            data = take(flat, packed_places(lengths), axis=0)
+            data = _taken(flat, packed_places(lengths), axis=0)
         ends = self.permute_hidden(last if self.mode == "LSTM" else last[0], input.unsorted_indices)
         return input._replace(data=data), ends
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from ox import ops
 from ox.core import operator
-from ox.core.constants import ints
-from ox.devices import cuda_state
+from ox.core.constants import ints, on_device_of
 from ox.dtypes import int64, onnx_type
 from ox.errors import ArgumentError, ShapeError
 from ox.functions import cat, full_like_shape, stack
@@ -76,13 +75,7 @@ def packed_places(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _index(values: Any) -> Tensor:
-    return values if isinstance(values, Tensor) else operator.as_input(np.asarray(values, np.int64))
-
-
-def take(x: Tensor, indices: Any, axis: int) -> Tensor:
-    """Parts of x, by numbers that are computed on the host for every device."""
-    with cuda_state.taking_host_arrays_along():
-        return ops.Gather(x, _index(indices), axis=axis)
+    return operator.as_input(np.asarray(values, np.int64))
 
 
 def _lengths(lengths: Any, count: int) -> np.ndarray[Any, Any]:
@@ -133,12 +126,12 @@ def pack_padded_sequence(
     else:
         order = np.argsort(-given, kind="stable")
         given = given[order]
-        input = take(input, order, axis=1)
+        input = ops.Gather(input, on_device_of(_index(order), input), axis=1)
     longest = int(given[0])
     alive = np.arange(longest)[:, None] < given
     flat = ops.Reshape(input, ints(-1, *input.static_shape[2:]), allowzero=0)
     return PackedSequence(
-        take(flat, np.flatnonzero(alive), axis=0),
+        ops.Gather(flat, on_device_of(_index(np.flatnonzero(alive)), flat), axis=0),
         _index(alive.sum(1)),
         None if order is None else _index(order),
         None if order is None else invert_permutation(_index(order)),
@@ -171,7 +164,8 @@ def pad_packed_sequence(
     if sequence.unsorted_indices is not None:
         order = sequence.unsorted_indices.array
         places, lengths = places[:, order], lengths[order]
-    padded = take(cat([data, behind]), places.T if batch_first else places, axis=0)
+    rows = on_device_of(_index(places.T if batch_first else places), data)
+    padded = ops.Gather(cat([data, behind]), rows, axis=0)
     return padded, _index(lengths)
 
 
@@ -184,7 +178,7 @@ def _pad_recorded(
     if total_length is not None:
         padded = recorded_packing.with_steps(padded, total_length, padding_value)
     if sequence.unsorted_indices is not None:
-        padded = take(padded, sequence.unsorted_indices, axis=1)
+        padded = ops.Gather(padded, on_device_of(sequence.unsorted_indices, padded), axis=1)
         lengths = ops.Gather(lengths, sequence.unsorted_indices, axis=0)
     return ops.Transpose(padded, perm=[1, 0, *range(2, padded.array.ndim)]) if batch_first else padded, lengths
 
