@@ -33,7 +33,7 @@ GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 def _taken(x: Tensor, places: Any, axis: int) -> Tensor:
     """Parts of x, by numbers of the host or a tensor."""
-    return ops.Gather(x, on_device_of(operator.as_input(places), x), axis=axis)
+    return ops.Gather(x, operator.as_input(places).to(x.device), axis=axis)
 
 
 class RNNBase(Module):

@@ -178,7 +178,7 @@ def _pad_recorded(
     if total_length is not None:
         padded = recorded_packing.with_steps(padded, total_length, padding_value)
     if sequence.unsorted_indices is not None:
-        padded = ops.Gather(padded, on_device_of(sequence.unsorted_indices, padded), axis=1)
+        padded = ops.Gather(padded, sequence.unsorted_indices.to(padded.device), axis=1)
         lengths = ops.Gather(lengths, sequence.unsorted_indices, axis=0)
     return ops.Transpose(padded, perm=[1, 0, *range(2, padded.array.ndim)]) if batch_first else padded, lengths
 
