@@ -326,18 +326,18 @@ def _lost(kind: type, name: str) -> Callable[..., Any]:
     method: Callable[..., Any] = getattr(kind, name)
 
     def plain(self: Any, *others: Any) -> Any:
-        note_lost_size()
+        note_lost_size(self)
         return method(self, *others)
 
     plain.__name__ = name
     return plain
 
 
-def note_lost_size() -> None:
+def note_lost_size(size: Any) -> None:
     """For the recording, if the code that called the caller is the user's: it has a size as a plain number now."""
     recording: Any = MODE.get().recording
     if recording is not None and is_users_file(sys._getframe(2).f_code.co_filename):
-        recording.on_size_test(None)
+        recording.on_size_test(None, size.expression if isinstance(size, Dim) else None)
 
 
 _BITS = [f"__{side}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for side in ("", "r")]

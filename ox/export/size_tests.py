@@ -27,6 +27,13 @@ def named(tests: Iterable[SizeTest]) -> list[SizeTest]:
     return [t for t in tests if t.expression is not None and all(isinstance(n, str) for n in leaves(t.expression))]
 
 
+def unstated(tests: Iterable[SizeTest]) -> list[SizeTest]:
+    """Those that no rule can state, without numbers that are the same at all sizes."""
+    tests = list(tests)
+    stated = named(tests)
+    return [t for t in tests if t not in stated and not isinstance(t.number, int)]
+
+
 def agreed(first: Sequence[SizeTest], second: Sequence[SizeTest], runs: tuple[Sizes, Sizes]) -> list[SizeTest]:
     """The tests of the first recording, in which a number that the second had otherwise is the size that it is. A test
     that came out otherwise in the second changed nothing, for both are one graph."""
@@ -51,15 +58,13 @@ def _agreed(a: Expression, b: Expression, runs: tuple[Sizes, Sizes]) -> Expressi
 
 def in_named_sizes(tests: Sequence[SizeTest], graph: Graph, example: Example, sizes: Sizes) -> list[SizeTest]:
     """The same tests, without sizes of values inside; where one cannot be written so, the test has no expression."""
-    inside = {leaf for t in tests for leaf in leaves(t.expression) if isinstance(leaf, SizeOf)}
+    inside = {leaf for t in tests for e in (t.expression, t.number) for leaf in leaves(e) if isinstance(leaf, SizeOf)}
     if not inside:
         return list(tests)
     seen = _runs(inside, graph, example, sizes)
-    known = {leaf: _fit(seen[leaf]) for leaf in inside}
-    return [
-        SizeTest(_known(substituted(t.expression, {k: e for k, e in known.items() if e is not None})), t.where)
-        for t in tests
-    ]
+    fits = {leaf: _fit(seen[leaf]) for leaf in inside}
+    known = {leaf: e for leaf, e in fits.items() if e is not None}
+    return [SizeTest(_known(substituted(t.expression, known)), t.where, substituted(t.number, known)) for t in tests]
 
 
 def _known(expression: Expression) -> Expression:

@@ -16,7 +16,7 @@ from ox.core.size_expression import leaves
 from ox.errors import ExportError, OxError, RecordError
 from ox.export.dynamic_shapes import BATCH
 from ox.export.example_inputs import Example, Sizes, recording_sizes, within
-from ox.export.size_tests import agreed, in_named_sizes, named, rules_of
+from ox.export.size_tests import agreed, in_named_sizes, named, rules_of, unstated
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node
 from ox.graph.passes.inferred_reshape import infer_reshape_sizes
@@ -113,8 +113,7 @@ def record_at_sizes(subject: Subject) -> Recorded:
     _check_batch(tests, rules, example)
     for far in far_sizes(example, rules):
         _compare_far(subject, a, first, first | far)
-    stated = named(tests)
-    return Recorded(a, rules, tuple(dict.fromkeys(t.where for t in tests if t not in stated)), draws)
+    return Recorded(a, rules, tuple(dict.fromkeys(t.where for t in unstated(tests))), draws)
 
 
 def _first(subject: Subject, sizes: Sizes) -> Recording:

@@ -316,7 +316,7 @@ class Tensor(Methods, Aliases, TensorBase):
             raise NoLengthError("a tensor of no dimensions has no length", hint="x.item()")
         size = self.shape[0]
         if isinstance(size, Dim):
-            note_lost_size()
+            note_lost_size(size)
         return size
 
     def __iter__(self) -> Any:

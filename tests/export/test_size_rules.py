@@ -122,7 +122,6 @@ NUMBERS: dict[str, Callable[[Any], bool]] = {
     "int of a quotient": lambda x: int(x.shape[1] / 2) > 50,
     "float": lambda x: float(x.shape[1]) > 100,
     "float of a root": lambda x: float(x.shape[1] ** 0.5) > 10,
-    "len": lambda x: len(x[0]) > 100,
     "math.sqrt": lambda x: math.sqrt(x.shape[1]) > 10,
     "round": lambda x: round(x.shape[1] / 2) > 50,
     "in a set": lambda x: x.shape[1] in {3, 5},
@@ -140,6 +139,17 @@ def test_a_number_that_a_size_became_is_reported(tmp_path: Path, name: str) -> N
     report = save(lambda x: x * 2 if NUMBERS[name](x) else x + 1, tmp_path, input_names=["x"])
     assert len(report.unstated) == 1 and "test_size_rules.py" in report.unstated[0]
     assert any(line.startswith("right only where") for line in report.limits)
+
+
+def test_a_number_that_is_the_same_at_all_sizes_is_not(tmp_path: Path) -> None:
+    """As the width of the heads, by whose root people divide."""
+    report = save(lambda x: x @ x.mT / math.sqrt(x.size(-1)), tmp_path, input_names=["x"])
+    assert not report.unstated and not report.limits
+
+
+def test_a_length_is_a_size(tmp_path: Path) -> None:
+    report = save(lambda x: x * 2 if len(x[0]) > 100 else x + 1, tmp_path, input_names=["x"])
+    assert not report.unstated and str(report.contract.rules) == "seq in 1..100"
 
 
 def test_numbers_that_ox_makes_of_sizes_are_none_of_the_users(tmp_path: Path) -> None:

@@ -69,10 +69,12 @@ class SizeOf:
 
 @dataclass(frozen=True)
 class SizeTest:
-    """A comparison of sizes that came out true where the code was recorded; None: of sizes that nothing is known of."""
+    """A comparison of sizes that came out true where the code was recorded; None: of sizes that nothing is known of, or
+    none, but a size that became a plain number, which code may compare: `number`."""
 
     expression: Expression
     where: str
+    number: Expression = None
 
 
 def _size_of(tensor: Tensor, axis: int) -> Callable[[], Tensor]:

@@ -218,9 +218,9 @@ class Recording:
         """While code of ox itself runs, in which no code of a user does: a profiler of Python stands still."""
         return nullcontext()
 
-    def on_size_test(self, test: Expression) -> None:
-        """Python code has compared sizes, or ox has for it."""
-        self.root().size_tests.append(SizeTest(test, users_line()))
+    def on_size_test(self, test: Expression, number: Expression = None) -> None:
+        """Python code has compared sizes, or ox has for it; or it has made a plain number of a size."""
+        self.root().size_tests.append(SizeTest(test, users_line(), number))
 
     def on_custom_gradient(self) -> None:
         """A gradient was declared that is not that of the operators; a graph holds operators only."""

@@ -10,7 +10,7 @@ from ox.graph.ir import Graph
 from ox.graph.passes.batched_products import write_batched_products
 from ox.graph.passes.inference import for_inference
 from ox.graph.passes.reshape_targets import simplify_reshape_targets
-from ox.graph.passes.shape_inference import Dims, simplify, without_wrong_sizes
+from ox.graph.passes.shape_inference import Dims, inferred_sizes, simplify, without_wrong_sizes
 from ox.graph.targets.bodies import (
     range_as_running_sum,
     recurrent_in_steps,
@@ -81,6 +81,8 @@ def for_target(graph: Graph, target: Target, opset: int) -> Dims:
     The graph computes the same within `ox.tolerance`, with the same inputs and outputs; parameters may be others, as by
     `ox.graph.passes.inference.for_inference`.
     """
+    # before the Reshapes between linear layers are left out, for only those of one layer are recognized
+    write_batched_products(graph, inferred_sizes(graph, opset))
     for_inference(graph, opset)
     while True:
         rename(graph)
@@ -91,6 +93,7 @@ def for_target(graph: Graph, target: Target, opset: int) -> Dims:
             changed |= rewrite(graph, right)
         if not changed:
             break
+        rename(graph)  # inference of sizes knows values by their names, and rewrites may give one name twice
         for_inference(graph, opset)
     for rewrite in target.last:
         rewrite(graph, right)
