@@ -30,7 +30,7 @@ VERSION = 13000
 
 @cache
 def _driver() -> ctypes.CDLL:
-    for name in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13"):
+    for name in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13", "libnccl.so.2"):
         ctypes.CDLL(str(build.built() / name), ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(str(build.built() / "libcuda.so.1"))
 

@@ -20,6 +20,7 @@ LIBRARIES = {
     "libcuda.so.1": ["driver", "fibers"],
     "libcublas.so.13": ["blas"],
     "libcublasLt.so.13": [],  # which CuPy loads, and does not call
+    "libnccl.so.2": ["nccl"],
     "host_cuda_runtime.so": ["runtime"],
 }
 FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-fpermissive"]
