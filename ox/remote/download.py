@@ -94,10 +94,11 @@ def _listed(address: Address, system: FileSystem, root: str) -> Listing:
     files: dict[str, RemoteFile] = {}
     for path, entry in found.items():
         name = path.removeprefix(above)
-        parts = name.split("/")
-        if not path.startswith(above) or not all(map(_is_name, filter(None, parts))):
+        marks_folder = not name or name.endswith("/")  # an empty object, which consoles of stores make
+        parts = name.removesuffix("/").split("/") if name else []
+        if not path.startswith(above) or not all(map(_is_name, parts)):
             raise LoadError(f"{address} holds a file whose name cannot be one here", where="", got=ascii(name[:200]))
-        if parts[-1] and not any(part.startswith(".") for part in parts):
+        if not marks_folder and not any(part.startswith(".") for part in parts):
             files[name] = RemoteFile(path, int(entry["size"] or 0), _tag(entry))
     if not 0 < len(files) <= MOST_FILES:
         raise LoadError(f"{address} is not a model", where="", expected=f"1 to {MOST_FILES:,} files",
@@ -106,8 +107,9 @@ def _listed(address: Address, system: FileSystem, root: str) -> Listing:
 
 
 def _is_name(part: str) -> bool:
-    """Whether a part of a path can be a file's name, and only that."""
-    return part.isprintable() and "\\" not in part and part not in (".", "..") and len(part.encode()) <= LONGEST_NAME
+    """Whether a part of a path can be a file's name, and only that. An empty part would make the path absolute."""
+    allowed = part.isprintable() and "\\" not in part and part not in ("", ".", "..")
+    return allowed and len(part.encode()) <= LONGEST_NAME
 
 
 def _tag(entry: dict[str, Any]) -> str:
@@ -146,6 +148,8 @@ def _download(address: Address, system: FileSystem, listing: Listing, folder: Pa
         for name, file in listing.files.items():
             target = made / name
             target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():  # on a disk that does not tell upper case from lower case
+                raise LoadError(f"{address} holds two files whose names are one here", where="", got=ascii(name[:200]))
             system.get_file(file.path, str(target))
             if (size := target.stat().st_size) != file.size:
                 raise LoadError(f"{address} was downloaded only in part", where="", expected=f"{file.size:,} bytes",

@@ -83,6 +83,9 @@ def _load_error(address: Address, error: Exception) -> LoadError:
     if isinstance(error, OSError) and error.filename and os.path.isabs(str(error.filename)):
         return LoadError(f"{address} cannot be kept here", where="", got=f"{error.filename}: {error.strerror}",
                          hint="OX_CACHE names another folder")  # fmt: skip
+    if isinstance(error, TimeoutError):  # fsspec's has no text
+        return LoadError(f"{address} cannot be read: the store does not answer, or has stopped in the middle of a file",
+                         where="", got=got.removesuffix(": "), hint="check the network, and try again")  # fmt: skip
     return LoadError(f"{address} cannot be read", where="", got=got)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.exceptions import FSTimeoutError
 
 import ox
 from ox import remote
@@ -53,14 +54,32 @@ def left(cache: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["b/m/../../evil", "b/m/./x", "b/m/a\\..\\b", "b/m/a\nb", "b/m/" + "x" * 256, "/etc/evil", "b/other/x"],
+    [
+        "b/m/../../evil", "b/m/./x", "b/m/a\\..\\b", "b/m/a\nb", "b/m/" + "x" * 256, "/etc/evil", "b/other/x",
+        "b/m//etc/evil", "b/m/1//evil", "b/m//", "b/m/1//", "b/m/C:\\evil",
+    ],
     ids=ascii,
-)
+)  # fmt: skip
 def test_names_that_lead_elsewhere(store: Memory, cache: Path, name: str) -> None:
     store.files[name] = b"evil"
     with pytest.raises(LoadError, match="name cannot be one here"):
         remote.local_copy("s3://b/m")
     assert not store.fetched and not left(cache)
+
+
+def test_an_object_that_stands_for_a_folder(store: Memory) -> None:
+    store.files |= {"b/m/": b"", "b/m/1/": b""}
+    folder = remote.local_copy("s3://b/m")
+    assert sorted(path.name for path in folder.rglob("*")) == ["1", "2", "model.onnx", "model.onnx"]
+
+
+def test_names_that_are_one_on_this_disk(store: Memory, cache: Path) -> None:
+    """Upper and lower case on a disk that does not tell them apart: one would silently replace the other."""
+    store.files = {"b/m/Model.onnx": b"one", "b/m/model.onnx": b"two"}
+    store.before_fetch = lambda target: Path(target).with_name("model.onnx").touch()
+    with pytest.raises(LoadError, match="two files whose names are one here"):
+        remote.local_copy("s3://b/m")
+    assert not left(cache)
 
 
 def test_a_file_where_a_folder_is(store: Memory, cache: Path) -> None:
@@ -111,6 +130,16 @@ def test_an_error_of_a_library(store: Memory, cache: Path) -> None:
     with pytest.raises(LoadError, match="s3://b/m cannot be read") as caught:
         remote.local_copy("s3://b/m")
     assert caught.value.got == "RuntimeError: the first line" and not left(cache)
+
+
+def test_a_store_that_stops_sending(store: Memory, cache: Path) -> None:
+    def fail(target: str) -> None:
+        raise FSTimeoutError  # without a text, as the clients of S3 and GCS raise it
+
+    store.before_fetch = fail
+    with pytest.raises(LoadError, match="does not answer, or has stopped in the middle") as caught:
+        remote.local_copy("s3://b/m")
+    assert caught.value.got == "FSTimeoutError" and caught.value.hint and not left(cache)
 
 
 def test_a_damaged_copy_is_replaced(store: Memory) -> None:

@@ -126,6 +126,23 @@ def test_nothing_there(case: Case, store: type[StandIn], cache: Path, end: str) 
     assert not cache.exists()
 
 
+@pytest.mark.parametrize("name", ["{outside}", "../../../../../..{outside}", "1//evil", "a\\evil"])
+def test_names_that_lead_elsewhere(
+    case: Case, store: type[StandIn], cache: Path, tmp_path: Path, name: str
+) -> None:  # fmt: skip
+    """Nothing outside the cache is written, whatever a client makes of such names."""
+    outside = tmp_path / "evil"
+    store.files[f"{case.prefix}{name.format(outside=outside)}"] = b"evil"
+    try:
+        folder = remote.local_copy(case.folder)
+    except LoadError as error:
+        assert "name cannot be one here" in str(error)
+        assert not cache.exists()
+    else:  # a client that takes only the last part of a name, as that of MLflow
+        assert all(path.resolve().is_relative_to(folder) for path in folder.rglob("*"))
+    assert not outside.exists()
+
+
 def test_half_a_file(case: Case, store: type[StandIn], cache: Path) -> None:
     store.cut = True
     with pytest.raises(LoadError, match=r"only in part|cannot be read"):
