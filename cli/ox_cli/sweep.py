@@ -26,7 +26,7 @@ def sweep(
             show_default=False,
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(help="Number of trials.", min=1)] = 20,
+    trials: Annotated[int | None, typer.Option(help="Number of trials.", min=1, show_default="20")] = None,
     metric: Annotated[
         str | None,
         typer.Option(help="Metric on the validation data: accuracy, loss or another.", show_default="accuracy"),
@@ -51,7 +51,7 @@ def sweep(
     Ctrl-C stops the sweep; --resume continues it.
     """
     from ox.train import Interrupted
-    from ox.train.sweep import Sweep
+    from ox.train.sweep import TRIALS, Sweep
 
     if ray is not None:  # before a folder is made
         from ox.ray.cluster import connect
@@ -61,25 +61,32 @@ def sweep(
         if recipe is not None or metric is not None or seed is not None or out is not None:
             raise UsageError("--resume takes recipe, space, metric and seed from the sweep", hint="ox sweep --help")
         found = Sweep.find(resume)
+        if trials is not None and trials != found.count:
+            if ray is not None:
+                raise UsageError("--resume with --ray keeps the number of trials", got=f"--trials {trials}",
+                                 expected=f"{found.count}, or no --trials")  # fmt: skip
+            found = found.with_count(trials)
     elif recipe is None:
         raise UsageError("ox sweep needs a recipe", hint="ox sweep digits lr=1e-4..1e-1:log")
     else:
-        found = Sweep.create(recipe, space or [], metric or "accuracy", seed or 0, out or Path("sweeps"))
+        found = Sweep.create(
+            recipe, space or [], metric or "accuracy", seed or 0, out or Path("sweeps"), trials or TRIALS
+        )
     names = list(found.space())
-    typer.echo(f"{found.recipe}: {trials} trials of {', '.join(found.words)} · {found.metric} · {found.folder}")
+    typer.echo(f"{found.recipe}: {found.count} trials of {', '.join(found.words)} · {found.metric} · {found.folder}")
 
     def show(trial: Trial) -> None:
         typer.echo("  ".join(_cells(trial, names)))
 
     try:
         if ray is None:
-            done = found.run(trials, show)
+            done = found.run(found.count, show)
         else:
             from ox.ray.tuning import run as run_on_ray
 
-            done = run_on_ray(found, ray, trials)
+            done = run_on_ray(found, ray, found.count)
     except Interrupted as stop:
-        typer.echo(f"\nstopped · next: ox sweep --resume {found.folder} --trials {trials}")
+        typer.echo(f"\nstopped · next: ox sweep --resume {found.folder}{'' if ray is None else f' --ray {ray}'}")
         raise typer.Exit(stop.exit_code) from None
     _table(found, done, names)
 

@@ -4,6 +4,6 @@ Imported by ox.ray and ox_cli only.
 """
 
 from ox.train.sweep.space import Space, read_space
-from ox.train.sweep.sweep import Sweep, Trial
+from ox.train.sweep.sweep import TRIALS, Sweep, Trial
 
-__all__ = ["Space", "Sweep", "Trial", "read_space"]
+__all__ = ["TRIALS", "Space", "Sweep", "Trial", "read_space"]

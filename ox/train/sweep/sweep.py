@@ -1,7 +1,7 @@
 """A sweep: trials of a recipe with different options, in one folder, which can be stopped and resumed.
 
 sweeps/digits-0001/
-  sweep.json       recipe, search space, metric, seed
+  sweep.json       recipe, search space, metric, seed, number of trials
   study.log        the trials, Optuna's journal
   trial-0000/ ...  the run folders
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from ox.train.sweep.space import Space, library, read_space
 from ox.train.trainer import Trainer
 
 FILE, JOURNAL = "sweep.json", "study.log"
+TRIALS = 20  # of a sweep that names no number
 UNPRUNED = 4  # trials before the first that may be pruned
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}  # of Optuna
 
@@ -49,6 +50,7 @@ class Sweep:
         recipe: the name of a recipe, or the path of a recipe file.
         words: the search space, see `read_space`.
         metric: of the validation data: accuracy, loss, or one of the recipe's metrics.
+        count: how many trials it should have.
     """
 
     folder: Path
@@ -56,9 +58,10 @@ class Sweep:
     words: tuple[str, ...]
     metric: str
     seed: int = 0
+    count: int = TRIALS
 
     @classmethod
-    def create(cls, recipe: str, words: Sequence[str], metric: str, seed: int, out: Path) -> Sweep:
+    def create(cls, recipe: str, words: Sequence[str], metric: str, seed: int, out: Path, count: int = TRIALS) -> Sweep:
         """A new sweep in the next folder ``<out>/<recipe>-0001``, ...
 
         Raises:
@@ -79,17 +82,29 @@ class Sweep:
                 number += 1
             except OSError as error:
                 raise TrainError(f"no sweep can be made in {out}", got=str(error)) from error
-        sweep = cls(folder, path, tuple(words), metric, seed)
-        content = {"recipe": path, "space": sweep.words, "metric": metric, "seed": seed}
-        write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
+        sweep = cls(folder, path, tuple(words), metric, seed, count)
+        sweep._write()
         return sweep
+
+    def with_count(self, count: int) -> Sweep:
+        """The same sweep with another number of trials, which is kept in its folder."""
+        sweep = replace(self, count=count)
+        sweep._write()
+        return sweep
+
+    def _write(self) -> None:
+        content = {
+            "recipe": self.recipe, "space": self.words, "metric": self.metric, "seed": self.seed, "trials": self.count
+        }  # fmt: skip
+        write_text(self.folder / FILE, json.dumps(content, indent=2) + "\n")
 
     @classmethod
     def find(cls, folder: Path) -> Sweep:
         """The sweep in a folder. Raises LoadError if there is none."""
         try:
             content = json.loads((folder / FILE).read_text())
-            return cls(folder, content["recipe"], tuple(content["space"]), content["metric"], content["seed"])
+            count = content.get("trials", TRIALS)  # older versions did not write it
+            return cls(folder, content["recipe"], tuple(content["space"]), content["metric"], content["seed"], count)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LoadError(f"there is no sweep in {folder}", got=str(error), where="",
                             hint="ox sweep digits lr=1e-4..1e-1:log") from error  # fmt: skip

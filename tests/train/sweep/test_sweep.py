@@ -129,6 +129,17 @@ def test_mistakes(made: Sweep, recipe: str, tmp_path: Path) -> None:
         Sweep.create(recipe, ["lr=0.1"], "accuracy", 0, tmp_path / "accuracy").run(1)
 
 
+def test_a_resumed_sweep_keeps_its_number_of_trials(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = Sweep.create(recipe, ["lr=0.2,0.3", "epochs=1"], "loss", 0, tmp_path, 1)
+    again = ["sweep", "--resume", str(sweep.folder)]
+    for more, count in (([], 1), (["--trials", "2"], 2), ([], 2)):
+        assert main([*again, *more]) == 0
+        assert f": {count} trials of" in capsys.readouterr().out
+        assert len(list(sweep.folder.glob("trial-*"))) == Sweep.find(sweep.folder).count == count
+
+
 def test_the_command(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", recipe, "lr=0.2,0.3", "--metric", "loss", "--trials", "2", "--out", str(tmp_path / "sweeps")]
     assert main(words) == 0
