@@ -1,7 +1,7 @@
 """The chart in deploy/helm, rendered, and held against deploy/base and Kubernetes' schemas.
 
-Helm is a binary that no package on PyPI brings. The chart keeps to four constructs of its templates (values, `quote`,
-`toYaml | nindent`, `if` with `not`), which `render` does, and refuses all others.
+Helm is a binary that no package on PyPI brings. The chart keeps to five constructs of its templates (values, `quote`,
+`toYaml | nindent`, `if` with `not`, and with `not (regexMatch ...)`), which `render` does, and refuses all others.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def render(text: str, scope: dict[str, Any]) -> str:
             shown.pop()
         elif match := re.fullmatch(r"if (not )?(\.[\w.]+)", content):
             shown.append(bool(value(scope, match[2])) is not bool(match[1]))
+        elif match := re.fullmatch(r'if not \(regexMatch "([^"\\]+)" (\.[\w.]+)\)', content):
+            shown.append(re.search(match[1], value(scope, match[2])) is None)
         elif all(shown):
             out.append(shape(scope, content))
     assert shown == [True], "an `if` without its `end`"
@@ -94,7 +96,7 @@ def test_it_makes_what_the_base_has(documents: Callable[..., dict[str, Any]], de
 VALUES: dict[str, dict[str, Any]] = {
     "as they are": {},
     "another name": {"release": "digits"},
-    "a store": {"models": "s3://bucket/models", "cache": True},
+    "a store": {"models": "s3://bucket/models", "cache": True, "credentialsSecret": "s3", "serviceAccountName": "ox"},
     "a GPU": {"device": "cuda", "image": "ox:0.1.0-cuda13", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
     "an autoscaler": {"autoscaling": {"enabled": True}},
 }
@@ -126,6 +128,23 @@ def test_downloads_have_a_place(documents: Callable[..., dict[str, Any]]) -> Non
     folder = next(entry["value"] for entry in container["env"] if entry["name"] == "OX_CACHE")
     (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == folder]
     assert {"name": mount["name"], "emptyDir": {}} in pod["volumes"] and not mount.get("readOnly")
+
+
+@pytest.mark.parametrize("models", ["s3://bucket/models", "mlflow:models:/digits/1"])
+def test_models_in_a_store(models: str, documents: Callable[..., dict[str, Any]]) -> None:
+    """No claim that nobody has made, but credentials."""
+    more = {"credentialsSecret": "store", "serviceAccountName": "reader"}
+    pod = documents(models=models, cache=True, **more)["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["keys", "cache"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == ["keys", "cache"]
+    assert container["envFrom"] == [{"secretRef": {"name": "store"}}] and pod["serviceAccountName"] == "reader"
+
+
+def test_the_image_reads_what_the_chart_names(chart: Path, deploy: Path) -> None:
+    (scheme,) = set(re.findall(r"(\w+)://", (chart / "values.yaml").read_text()))
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", (deploy / "Containerfile").read_text(), re.M)
+    assert scheme in extras.split(",")
 
 
 def test_the_chart_has_the_form_of_helm(chart: Path, check: Check) -> None:
