@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -26,10 +27,14 @@ class OxConfig(BackendConfig):  # type: ignore[misc]
     Args:
         backend: as in `ox.distributed.init_process_group`: None is NCCL on GPUs, and MPI on CPUs.
         timeout_s: the longest wait of any operation, in seconds; None: 2 minutes for the start, then 30 minutes.
+
+    Attributes:
+        command: the words of the command that made these settings, which the config.toml of a run names.
     """
 
     backend: str | None = None
     timeout_s: float | None = None
+    command: list[str] = field(default_factory=lambda: list(sys.argv), init=False, repr=False)
 
     @property
     def backend_cls(self) -> type[OxBackend]:
@@ -68,12 +73,13 @@ class OxBackend(Backend):  # type: ignore[misc]
             own["OX_LOCAL_PROCESSES"] = here.local_world_size  # they share the memory of the machine
             variables = shared | {name: str(value) for name, value in own.items()}
             threads = max(1, int(worker.resources.get("CPU", 1)))
-            calls.append(worker_group.execute_single_async(rank, _prepare, variables, threads))
+            calls.append(worker_group.execute_single_async(rank, _prepare, variables, threads, backend_config.command))
         ray.get(calls)
 
 
-def _prepare(variables: dict[str, str], threads: int) -> None:
+def _prepare(variables: dict[str, str], threads: int, command: list[str]) -> None:
     machine.use(threads)
+    sys.argv[:] = command
     for name in [name for name in os.environ if name.startswith(OTHER_LAUNCHERS)]:
         del os.environ[name]
     os.environ.update(variables)

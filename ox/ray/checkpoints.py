@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import ray.train
 from ray.train import Checkpoint
 
+from ox import temporary_files
 from ox.train.display import Silent
 from ox.train.trainer import Trainer
 
+FOLDER = "ox-ray-"  # a worker's own folder, in the system's folder for temporary files
 # Ray's storage itself has the checkpoints before the last
 LEFT_OUT = shutil.ignore_patterns("last-*.safetensors", ".training")
 
@@ -36,7 +39,7 @@ def fit(trainer: Trainer, *, show: Silent | None = None) -> dict[str, Any]:
         what `Trainer.fit` raises.
     """
     name = ray.train.get_context().get_experiment_name()
-    with TemporaryDirectory(prefix="ox-ray-") as place:
+    with temporary_files.folder(FOLDER) as place:
         folder = Path(place, name)
         if (begun := ray.train.get_checkpoint()) is not None:
             begun.to_directory(folder)
@@ -51,12 +54,17 @@ def fit(trainer: Trainer, *, show: Silent | None = None) -> dict[str, Any]:
     return result
 
 
+def remove_left_folders() -> None:
+    """Removes the folders of workers on this machine that were killed: Ray kills them after Ctrl-C and a failure."""
+    temporary_files.remove_abandoned(Path(gettempdir()), re.compile(re.escape(FOLDER) + ".*"))
+
+
 def _report(trainer: Trainer, folder: Path, metrics: dict[str, Any]) -> None:
     """Reports metrics and, from rank 0, the run folder. Ray waits here for all workers."""
     if not trainer.ranks.is_first:
         ray.train.report(metrics)
         return
-    with TemporaryDirectory(prefix="ox-ray-", dir=folder.parent) as place:
+    with TemporaryDirectory(dir=folder.parent) as place:
         copy = shutil.copytree(folder, Path(place, folder.name), copy_function=os.link, ignore=LEFT_OUT)
         ray.train.report(metrics, checkpoint=Checkpoint.from_directory(copy))
 

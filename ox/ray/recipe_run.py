@@ -12,7 +12,7 @@ import ray
 from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError
 
 from ox.errors import DistributedError, TrainError
-from ox.ray.checkpoints import fit
+from ox.ray.checkpoints import fit, remove_left_folders
 from ox.ray.cluster import connect
 from ox.ray.trainer import OxTrainer
 from ox.train.display import Terminal
@@ -25,6 +25,20 @@ from ox.train.trainer import Trainer
 
 STORAGE = "ray"  # the folder with Ray's storage in the folder of a run that is not finished
 KEEP = 2  # checkpoints in Ray's storage
+
+
+class WorkerTerminal(Terminal):
+    """Prints the run folder of the driver, for that of the worker is gone after the run."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def begin(self, trainer: Trainer, run: Run, threads: int, notes: list[str]) -> None:
+        super().begin(trainer, Run(self.folder, run.config), threads, notes)
+
+    def finished(self, trainer: Trainer, run: Run | None, result: dict[str, Any]) -> None:
+        super().finished(trainer, run and Run(self.folder, run.config), result)
 
 
 class Stopped(TrainError):
@@ -65,7 +79,7 @@ def train(
     config = TrainConfig.from_defaults(recipe.defaults, **options)
     connect(address)
     _check_cpus(address, nproc * (config.threads or 1))
-    return _run(runs.create(recipe, config, out), recipe, config, address, nproc, restarts)
+    return _run(runs.create(recipe, config, out, nproc), recipe, config, address, nproc, restarts)
 
 
 def resume(folder: str | os.PathLike[str], address: str, *, nproc: int | None = None, restarts: int = 0) -> Run:
@@ -89,7 +103,8 @@ def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: in
     trainer = OxTrainer(
         _work,
         train_loop_config={
-            "name": recipe.name, "text": recipe.text, "path": str(recipe.path.resolve()), "options": options.to_table()
+            "name": recipe.name, "text": recipe.text, "path": str(recipe.path.resolve()),
+            "options": options.to_table(), "folder": str(run.folder),
         },
         scaling_config=ScalingConfig(
             num_workers=nproc,
@@ -114,6 +129,7 @@ def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: in
         raise Stopped(run, address) from stop
     finally:
         _collect(run, storage)
+        remove_left_folders()
     shutil.rmtree(storage, ignore_errors=True)
     return runs.find(run.folder)
 
@@ -145,7 +161,7 @@ def _reason(error: TrainingFailedError) -> str:
 def _work(config: dict[str, Any]) -> None:
     """Trains on a worker."""
     trainer = Trainer(recipe_of(**config), TrainConfig(**config["options"]))
-    fit(trainer, show=Terminal())
+    fit(trainer, show=WorkerTerminal(Path(config["folder"])))
 
 
 def recipe_of(name: str, text: str, path: str, **_: Any) -> Recipe:

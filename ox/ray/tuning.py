@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ def run(sweep: Sweep, address: str, count: int) -> list[Trial]:
     connect(address)
     mode = "max" if sweep.maximize else "min"
     fixed = {"name": recipe.name, "text": recipe.text, "path": str(recipe.path.resolve())}
-    work = tune.with_parameters(_work, recipe=fixed, metric=sweep.metric, maximize=sweep.maximize)
+    command = list(sys.argv)
+    work = tune.with_parameters(_work, recipe=fixed, metric=sweep.metric, maximize=sweep.maximize, command=command)
     storage = sweep.folder.resolve() / STORAGE
     if tune.Tuner.can_restore(str(storage / sweep.folder.name)):
         tuner = tune.Tuner.restore(str(storage / sweep.folder.name), trainable=work, resume_errored=True)
@@ -87,8 +89,9 @@ def _trial(sweep: Sweep, number: int, result: Any) -> Trial:
     return Trial(dict(result.config), state, metrics.get("best"), metrics.get("epoch", 0), folder)
 
 
-def _work(options: dict[str, Any], recipe: dict[str, str], metric: str, maximize: bool) -> None:
+def _work(options: dict[str, Any], recipe: dict[str, str], metric: str, maximize: bool, command: list[str]) -> None:
     """A trial, on a worker. Each epoch is reported with the run folder; so a trial goes on after a failure."""
+    sys.argv[:] = command  # config.toml names it
     folder = Path("run").resolve()  # in the working directory of the trial
     if (begun := tune.get_checkpoint()) is not None:
         begun.to_directory(folder)

@@ -52,6 +52,7 @@ def test_a_recipe(results: dict[str, Any]) -> None:
     assert not (folder / "ray").exists()
     run = ox.train.find(folder)
     assert run.config["machine"]["processes"] == 2 and run.options.epochs == 1
+    assert run.config["run"]["command"] == "local_runs.py"  # not that of Ray's worker
     recipe, model = ox.train.restore(folder)
     assert recipe.name == "weight" and model.weight.shape == (1, 1)
 
@@ -73,6 +74,7 @@ def test_a_sweep(results: dict[str, Any]) -> None:
     assert sweep["states"].count("complete") >= 1 and set(sweep["states"]) <= {"complete", "pruned"}
     run = ox.train.find(results["folder"] / sweep["best"])
     assert run.result is not None and run.options.lr == sweep["lr"] == 0.3
+    assert run.config["run"]["command"] == "local_runs.py"
 
 
 @pytest.mark.parametrize("command", [["train", "digits"], ["sweep", "digits", "lr=1,2"]])

@@ -21,8 +21,12 @@ from ox.train.recipe.recipe import Recipe
 from ox.train.run.train_config import TrainConfig
 
 
-def describe(recipe: Recipe, options: TrainConfig, run: str) -> dict[str, Any]:
-    """Everything that is needed to repeat the run."""
+def describe(recipe: Recipe, options: TrainConfig, run: str, processes: int | None = None) -> dict[str, Any]:
+    """Everything that is needed to repeat the run.
+
+    Args:
+        processes: that will train it; default: those of this process group.
+    """
     return {
         "run": {"name": run, "made": datetime.now(UTC).isoformat(timespec="seconds"), "command": _command()},
         "recipe": {"name": recipe.name, "source": str(recipe.path.resolve()), "sha256": recipe.sha256},
@@ -33,7 +37,7 @@ def describe(recipe: Recipe, options: TrainConfig, run: str) -> dict[str, Any]:
             "platform": platform.platform(),
             "instructions": machine.instruction_set() or "unknown",
             "threads": machine.threads(),
-            "processes": current_ranks().size,
+            "processes": processes or current_ranks().size,
             "executors": executors(),
         },
     }

@@ -142,8 +142,13 @@ class Run:
         return replace(recipe, base=base)
 
 
-def create(recipe: Recipe, options: TrainConfig, root: str | os.PathLike[str] = "runs") -> Run:
+def create(
+    recipe: Recipe, options: TrainConfig, root: str | os.PathLike[str] = "runs", processes: int | None = None
+) -> Run:
     """Creates the next folder ``<root>/<recipe>-0001``, ``-0002``, ... with its config and a copy of the recipe file.
+
+    Args:
+        processes: that will train it, where another process than these creates it; default: those of this group.
 
     Raises:
         TrainError: the folder cannot be made.
@@ -155,7 +160,7 @@ def create(recipe: Recipe, options: TrainConfig, root: str | os.PathLike[str] = 
         number = 1 + max((int(n) for n in numbers if n.isascii() and n.isdigit()), default=0)
         while True:
             try:
-                return _create_atomically(root / f"{recipe.name}-{number:04d}", recipe, options)
+                return _create_atomically(root / f"{recipe.name}-{number:04d}", recipe, options, processes)
             except FileExistsError:  # another process has created the same number at the same time
                 number += 1
 
@@ -181,7 +186,7 @@ def create_at(folder: str | os.PathLike[str], recipe: Recipe, options: TrainConf
         return _write_files(folder, recipe, options)
 
 
-def _create_atomically(folder: Path, recipe: Recipe, options: TrainConfig) -> Run:
+def _create_atomically(folder: Path, recipe: Recipe, options: TrainConfig, processes: int | None = None) -> Run:
     """Creates a run folder under a temporary name and renames it. If the process is killed, the next run that is
     created removes the temporary folder.
 
@@ -190,7 +195,7 @@ def _create_atomically(folder: Path, recipe: Recipe, options: TrainConfig) -> Ru
     """
     with temporary_files.folder(".ox-run-", folder.parent) as place:
         (place / folder.name).mkdir()
-        run = _write_files(place / folder.name, recipe, options)
+        run = _write_files(place / folder.name, recipe, options, processes)
         try:
             os.rename(run.folder, folder)
         except OSError as error:
@@ -200,8 +205,8 @@ def _create_atomically(folder: Path, recipe: Recipe, options: TrainConfig) -> Ru
         return Run(folder, run.config)
 
 
-def _write_files(folder: Path, recipe: Recipe, options: TrainConfig) -> Run:
-    run = Run(folder, config.describe(recipe, options, folder.name))
+def _write_files(folder: Path, recipe: Recipe, options: TrainConfig, processes: int | None = None) -> Run:
+    run = Run(folder, config.describe(recipe, options, folder.name, processes))
     try:
         run.last.parent.mkdir(exist_ok=True)
         if recipe.base is not None:
