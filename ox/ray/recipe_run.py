@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import ActorDiedError
 from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError
 
 from ox.errors import DistributedError, TrainError
@@ -153,9 +154,21 @@ def _collect(run: Run, storage: Path) -> None:
 
 
 def _reason(error: TrainingFailedError) -> str:
-    """The first line of the last exception in the tracebacks of the workers."""
-    found = re.findall(r"^(?:[\w.]+\.)?(\w+: .+)$", str(error), re.MULTILINE)
-    return found[-1] if found else str(error).partition("\n")[0]
+    """What happened to each worker that failed; else to Ray's controller."""
+    failures = getattr(error, "worker_failures", None) or {}
+    # what Ray's health check met, rather than that it failed
+    causes = {rank: getattr(failure, "health_check_failure", failure) for rank, failure in failures.items()}
+    found = [f"rank {rank}: {_one_line(cause)}" for rank, cause in sorted(causes.items())]
+    return "; ".join(found) or _one_line(getattr(error, "controller_failure", error))
+
+
+def _one_line(error: BaseException) -> str:
+    """The first line of the last exception in a traceback; without one, that of the error."""
+    if isinstance(error, ActorDiedError):
+        return "its process has ended: it was killed, the machine had no memory left, or its node is gone"
+    text = str(error).strip()
+    raised = re.findall(r"^(?:[\w.]+\.)?(\w+: .+)$", text, re.MULTILINE)
+    return (raised[-1] if raised else f"{type(error).__name__}: {text}").partition("\n")[0][:300]
 
 
 def _work(config: dict[str, Any]) -> None:

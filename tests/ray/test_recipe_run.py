@@ -12,6 +12,7 @@ import pytest
 
 import ox
 from ox import nn, temporary_files
+from ox.errors import TrainError
 from ox.train import Trainer
 from ox.train.run import run as runs
 
@@ -40,6 +41,33 @@ def test_a_killed_driver_leaves_the_number_of_workers(tmp_path: Path, monkeypatc
     with pytest.raises(Killed):
         recipe_run.resume(tmp_path / "digits-0001", "local")
     assert started == [2, 2]
+
+
+def test_why_the_workers_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank with its reason, also where Ray gives no traceback, but kills a worker that needs too much memory."""
+    from ray.exceptions import ActorDiedError, OutOfMemoryError
+    from ray.train import WorkerGroupError
+    from ray.train.v2._internal.exceptions import UserExceptionWithTraceback, WorkerHealthCheckFailedError
+
+    from ox.ray import recipe_run
+
+    def fit(trainer: object) -> None:
+        failures: dict[int, Exception] = {
+            2: WorkerHealthCheckFailedError("A worker health check failed.", ActorDiedError()),
+            1: WorkerHealthCheckFailedError("A worker health check failed.", OutOfMemoryError("2 were killed\nmore")),
+            0: UserExceptionWithTraceback(ValueError("no"), "Traceback:\n  line 1\nValueError: no\n"),
+        }
+        raise WorkerGroupError("[Rank 1 Error Snippet]:\n...", failures)
+
+    monkeypatch.setattr(recipe_run, "connect", lambda address: None)
+    monkeypatch.setattr(recipe_run, "_check_cpus", lambda address, needed: None)
+    monkeypatch.setattr(recipe_run.OxTrainer, "fit", fit)
+    with pytest.raises(TrainError, match="the workers failed") as caught:
+        recipe_run.train("digits", "local", out=tmp_path, nproc=3, epochs=1)
+    first, second, third = str(caught.value.got).split("; ")
+    assert first == "rank 0: ValueError: no" and second == "rank 1: OutOfMemoryError: 2 were killed"
+    assert third.startswith("rank 2: its process has ended") and "memory" in third
+    assert "--resume" in str(caught.value.hint)
 
 
 def test_a_worker_prints_the_folder_of_the_driver(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
