@@ -14,6 +14,7 @@ TIMEOUT = 10.0  # seconds in which a cluster must answer; Ray itself would wait 
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # how a client of gRPC begins
 SETTINGS = 4  # the type of the first frame of a server
 CLIENT = "ray://"
+TOKEN = "with a token: RAY_AUTH_MODE=token, and the cluster's ~/.ray/auth_token here; also compare the versions of Ray"
 
 
 def connect(address: str, timeout: float = TIMEOUT) -> None:
@@ -25,7 +26,9 @@ def connect(address: str, timeout: float = TIMEOUT) -> None:
         timeout: seconds in which something must answer at the address.
 
     Raises:
-        DistributedError: nobody listens at the address, something that is not Ray, or no cluster runs here.
+        DistributedError: nobody listens at the address, something that is not Ray, no cluster runs here, or the cluster
+            refuses: Ray sends its token (https://docs.ray.io/en/latest/ray-security/token-auth.html) to an address that
+            is named only if RAY_AUTH_MODE is "token".
     """
     if ray.is_initialized():
         return
@@ -34,10 +37,12 @@ def connect(address: str, timeout: float = TIMEOUT) -> None:
     try:
         ray.init(address=address)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise DistributedError(
-            f"there is no Ray cluster at {address}", where="", got=str(error).partition("\n")[0],
-            hint="ray start --head starts one; --ray local needs none",
-        ) from error  # fmt: skip
+        got = str(error).partition("\n")[0]
+        if address not in ("local", "auto"):  # somebody answers there
+            raise DistributedError(f"the Ray cluster at {address} refuses the connection", where="", got=got,
+                                   hint=TOKEN) from error  # fmt: skip
+        raise DistributedError(f"there is no Ray cluster at {address}", where="", got=got,
+                               hint="ray start --head starts one; --ray local needs none") from error  # fmt: skip
 
 
 def _check(address: str, timeout: float) -> None:

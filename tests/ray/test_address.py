@@ -66,3 +66,18 @@ def test_no_cluster_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
     with pytest.raises(DistributedError, match="no Ray cluster at auto") as caught:
         connect("auto")
     assert caught.value.got == "Could not find any running Ray instance."
+
+
+@pytest.mark.parametrize(("address", "hint"), [("127.0.0.1:6379", "RAY_AUTH_MODE=token"), ("auto", "ray start --head")])
+def test_a_cluster_that_refuses(address: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray only says that it cannot connect, also where a token is missing."""
+    from ox.ray import cluster
+
+    def refuse(address: str) -> None:
+        raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
+
+    monkeypatch.setattr(cluster.ray, "init", refuse)
+    monkeypatch.setattr(cluster, "_check", lambda address, timeout: None)
+    with pytest.raises(DistributedError, match="Ray cluster at") as caught:
+        cluster.connect(address)
+    assert hint in str(caught.value.hint) and "Failed to connect" in str(caught.value.got)
