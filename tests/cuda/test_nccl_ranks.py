@@ -22,7 +22,8 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     asked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     if reason := asked.stdout.strip():
         pytest.skip(reason)
-    program = f"import host_cuda, runpy; host_cuda.install(); runpy.run_path({str(HERE / 'nccl_ranks.py')!r}, run_name='__main__')"
+    path = str(HERE / "nccl_ranks.py")
+    program = f"import host_cuda, runpy; host_cuda.install(); runpy.run_path({path!r}, run_name='__main__')"
     words = [str(MPIEXEC), "-n", "2", sys.executable, "-c", program]
     process = subprocess.Popen(
         words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

@@ -76,7 +76,7 @@ def test_a_cluster_that_refuses(address: str, hint: str, monkeypatch: pytest.Mon
     def refuse(address: str) -> None:
         raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
 
-    monkeypatch.setattr(cluster.ray, "init", refuse)
+    monkeypatch.setattr("ray.init", refuse)
     monkeypatch.setattr(cluster, "_check", lambda address, timeout: None)
     with pytest.raises(DistributedError, match="Ray cluster at") as caught:
         cluster.connect(address)

@@ -61,7 +61,7 @@ def test_why_the_workers_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(recipe_run, "connect", lambda address: None)
     monkeypatch.setattr(recipe_run, "_check_cpus", lambda address, needed: None)
-    monkeypatch.setattr(recipe_run.OxTrainer, "fit", fit)
+    monkeypatch.setattr("ox.ray.trainer.OxTrainer.fit", fit)
     with pytest.raises(TrainError, match="the workers failed") as caught:
         recipe_run.train("digits", "local", out=tmp_path, nproc=3, epochs=1)
     first, second, third = str(caught.value.got).split("; ")
