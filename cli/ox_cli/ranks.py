@@ -11,9 +11,10 @@ import typer
 
 
 def is_rank() -> bool:
-    """Whether a launcher started this process as one of several."""
+    """Whether a launcher started this process as one of several. Raises ArgumentError for an impossible RANK."""
     from ox.distributed import environment
 
+    environment.check_variables(environment.launch())
     return environment.is_rank()
 
 

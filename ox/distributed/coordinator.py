@@ -27,6 +27,7 @@ LAST_CALL = 5.0  # seconds for which the first attempt waits for more nodes than
 FAILURE_TIMEOUT = 5.0  # seconds from the failure of a rank to SIGKILL of the others
 HUNG_TIMEOUT = 1.5  # the same for a rank that hangs: the others end by themselves after a second
 STOP_TIMEOUT = 60.0  # seconds between the signal to stop and SIGKILL
+REFUSALS = 8  # nodes that were refused, named in an error
 GOODBYE = 10.0  # seconds in which the nodes leave at the end
 OS_EXIT = "exit code 1: ended by os._exit(0), without the end of the program"
 
@@ -102,13 +103,16 @@ class Coordinator:
     change: bool = False  # the attempt was stopped because nodes come or go
     stopped: int | None = None  # the signal that stopped the job
     restarts: int = 0
+    refusals: dict[str, str] = field(default_factory=dict)  # who came and was refused, and why
     run: str | None = None  # the run that the ranks have created
     succeeded: int = 0  # ranks that ended well
     report: Callable[[str], None] | None = None  # called with what is said to all nodes
     outcome: Future[Outcome] = field(default_factory=Future)
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _timer: asyncio.TimerHandle | None = None
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._greeter = frames.Greeter(frames.token(), frames.SPARE)
 
     def start(self) -> None:
         """Serves in a thread."""
@@ -138,7 +142,7 @@ class Coordinator:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             frames.keep_alive(writer.get_extra_info("socket"))
-            hello, known = await frames.greet(reader, writer, frames.token(), self._over.is_set())
+            hello, known = await self._greeter.greet(reader, writer, self._over.is_set())
             if hello.get("kind") == "node" and isinstance(hello.get("nonce"), str):
                 await self._serve_node(hello, known, reader, writer)
             elif self.store is not None:
@@ -146,8 +150,8 @@ class Coordinator:
             else:
                 writer.write(frames.reply({"refused": "no ranks are meeting"}, frames.token(), hello))
             await writer.drain()
-        except (OSError, ValueError, KeyError, TypeError, EOFError, TimeoutError):
-            pass  # nobody of ours, or somebody who has gone
+        except (OSError, ValueError, KeyError, TypeError, EOFError, TimeoutError, asyncio.CancelledError):
+            pass  # nobody of ours, or somebody who has gone, or the job is over
         finally:
             writer.close()
 
@@ -159,6 +163,7 @@ class Coordinator:
         problem = self._problem(hello) if known else {"refused": "another token"}
         writer.write(frames.reply(problem or {"joined": True}, frames.token(), hello))
         if problem is not None:
+            self._note_refusal(hello, problem if known else None, str(writer.get_extra_info("peername")[0]))
             return
         node = Node(hello, writer, monotonic())
         self.nodes.append(node)
@@ -181,6 +186,17 @@ class Coordinator:
         if not 0 < int(hello["processes"]) < frames.FRAME:
             return {"error": "this node has no processes"}
         return {"refused": "its job has ended"} if self._over.is_set() else None
+
+    def _note_refusal(self, hello: dict[str, Any], problem: dict[str, Any] | None, address: str) -> None:
+        """Notes a node that came and cannot take part, for the others that miss it; no `problem`: another token."""
+        if len(self.refusals) >= REFUSALS or (problem is not None and "error" not in problem):
+            return
+        if problem is None:
+            self.refusals[address] = f"from {address} came another {frames.TOKEN}"
+            return
+        expected, got = problem.get("expected"), problem.get("got")
+        values = "" if expected is None else f" ({got} instead of {expected})"
+        self.refusals[str(hello["place"])] = f"{hello['place']} was refused: {problem['error']}{values}"[: frames.TEXT]
 
     def _handle(self, node: Node, message: dict[str, Any]) -> None:
         node.seen = monotonic()
@@ -305,6 +321,7 @@ class Coordinator:
             first, frames.token(), str(self.attempt), self.job.heartbeat,
             lambda rank, text: self._fail(Cause(1, text), HUNG_TIMEOUT),
         )  # fmt: skip
+        self._greeter.most = first + frames.SPARE
         head = self.members[0].hello
         for number, node in enumerate(self.members):
             self._send([node], start={
@@ -342,8 +359,8 @@ class Coordinator:
             self._membership_changed()
 
     def _give_up(self) -> None:
-        least, text = self.job.nodes[0], f"{len(self.nodes)}"
-        self._finish(Outcome(1, f"{text} of at least {least} nodes are there after {self.job.timeout:g} s"))
+        what = f"{len(self.nodes)} of at least {self.job.nodes[0]} nodes are there after {self.job.timeout:g} s"
+        self._finish(Outcome(1, " · ".join([what, *self.refusals.values()])))
 
     def _finish(self, outcome: Outcome) -> None:
         if not self._over.is_set():

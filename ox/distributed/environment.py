@@ -6,6 +6,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from ox.distributed import frames
+from ox.errors import ArgumentError
+
 ATTEMPT = "OX_LAUNCH_ATTEMPT"  # the number of the attempt of `ox launch` to run all ranks
 MEETING = ("ox", "mpi", "torchrun", "srun")  # launchers whose ranks meet at a store
 
@@ -30,13 +33,45 @@ def is_rank() -> bool:
 
 def launch() -> Launch:
     """The launcher of this process."""
-    numbers = {name: int(value) for name, value in os.environ.items() if name in _NUMBERS and value.isdigit()}
+    texts = {name: os.environ.get(name, "") for name in _NUMBERS}
+    numbers = {name: int(text) for name, text in texts.items() if text.isascii() and text.isdigit()}
     launchers = (("ox", *_LAUNCHERS[-2][1:]),) if ATTEMPT in os.environ else _LAUNCHERS
     for by, rank, size, local_rank, local_size in launchers:
         if rank in numbers and size in numbers:
             local = numbers.get(local_rank, numbers[rank]), numbers.get(local_size, numbers[size])
             return Launch(by, numbers[rank], numbers[size], *local)
     return Launch("nobody")
+
+
+def check_variables(here: Launch) -> None:
+    """Refuses variables of `env://` that name no rank: the process would train alone, and its peers would wait for it.
+    Without MASTER_ADDR they may be there for other reasons.
+
+    Raises:
+        ArgumentError: RANK or WORLD_SIZE is missing or no number, or does not fit the other.
+    """
+    env = os.environ
+    alone = not env.get("MASTER_ADDR") or ("RANK" not in env and env.get("WORLD_SIZE", "1") == "1")
+    # A rank that is too large for several is refused at the store, where the others learn of it.
+    fits = here.by != "nobody" and (here.by != "torchrun" or here.size > 1 or here.rank < here.size)
+    if alone or fits:
+        return
+    raise ArgumentError(
+        "RANK and WORLD_SIZE name no rank", where="", expected="RANK from 0 to WORLD_SIZE - 1, on every rank",
+        got=", ".join(f"{name}={env[name]!r}" if name in env else f"no {name}" for name in ("RANK", "WORLD_SIZE")),
+        hint="set both, or start the ranks with ox launch; without MASTER_ADDR this process is alone",
+    )  # fmt: skip
+
+
+def check_heartbeat() -> None:
+    """Raises ArgumentError if the time limit of the heartbeat is none."""
+    try:
+        frames.heartbeat_timeout()
+    except ValueError:
+        raise ArgumentError(
+            f"{frames.HEARTBEAT} (--heartbeat-timeout) is a time limit", where="",
+            expected=f"0 (off), or 1 to {frames.LONGEST:,.0f} seconds", got=os.environ[frames.HEARTBEAT],
+        ) from None  # fmt: skip
 
 
 # the first match counts: scripts may set torchrun's variables under mpiexec

@@ -19,12 +19,14 @@ from typing import Any
 TOKEN = "OX_RENDEZVOUS_TOKEN"  # the environment variable with the secret of the ranks
 HEARTBEAT = "OX_HEARTBEAT_TIMEOUT"  # the environment variable with the seconds after which a silent rank counts as hung
 HEARTBEAT_TIMEOUT = 60.0
+LONGEST = 1e6  # the longest time limit in seconds, for the clock of asyncio
 PROTOCOL = 2
 FRAME = 1 << 16  # the largest frame that the server takes, in bytes
 LARGEST = 1 << 24  # the largest that a client takes of a server that has proved that it knows the token
 TEXT = 200  # characters of a text that a rank sends and others are shown
 MAC = 32  # bytes of an HMAC
 HANDSHAKE = 10.0  # seconds in which a connection must say hello
+SPARE = 256  # connections beside those of the ranks that may have said no hello yet
 
 
 def token() -> bytes:
@@ -33,11 +35,11 @@ def token() -> bytes:
 
 
 def heartbeat_timeout() -> float:
-    """Seconds without a heartbeat after which a rank counts as hung; 0: never."""
-    try:
-        return max(0.0, float(os.environ.get(HEARTBEAT) or HEARTBEAT_TIMEOUT))
-    except ValueError:
-        return HEARTBEAT_TIMEOUT
+    """Seconds without a heartbeat after which a rank counts as hung; 0: never. Raises ValueError for no such number."""
+    limit = float(os.environ.get(HEARTBEAT) or HEARTBEAT_TIMEOUT)
+    if limit != 0 and not 1 <= limit <= LONGEST:
+        raise ValueError("a time limit that is none")
+    return limit
 
 
 def mac(secret: bytes, kind: bytes, nonce: str, body: bytes) -> bytes:
@@ -71,15 +73,31 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(length)
 
 
-async def greet(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, failed: bool
-) -> tuple[dict[str, Any], bool]:
-    """Greets a client. Returns its hello, and whether it knows the token. Raises ValueError for none of ours."""
-    nonce = secrets.token_hex(16)
-    writer.write(frame({"store": "ox", "protocol": PROTOCOL, "nonce": nonce, "failed": failed}))
-    body = await asyncio.wait_for(read_frame(reader), HANDSHAKE)
-    hello = content(body[MAC:])
-    return hello, hmac.compare_digest(body[:MAC], mac(secret, b"hello", nonce, body[MAC:]))
+class Greeter:
+    """Greets clients. `most` connections may have said no hello yet: one more closes the oldest, so that those who only
+    connect keep nobody out."""
+
+    def __init__(self, secret: bytes, most: int) -> None:
+        self._secret, self.most = secret, most
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+
+    async def greet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, failed: bool
+    ) -> tuple[dict[str, Any], bool]:
+        """Greets a client. Returns its hello, and whether it knows the token. Raises ValueError for none of ours."""
+        self._silent[writer] = None
+        if len(self._silent) > self.most:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
+        nonce = secrets.token_hex(16)
+        try:
+            writer.write(frame({"store": "ox", "protocol": PROTOCOL, "nonce": nonce, "failed": failed}))
+            body = await asyncio.wait_for(read_frame(reader), HANDSHAKE)
+        finally:
+            self._silent.pop(writer, None)
+        hello = content(body[MAC:])
+        return hello, hmac.compare_digest(body[:MAC], mac(self._secret, b"hello", nonce, body[MAC:]))
 
 
 def reply(content: dict[str, Any], secret: bytes, hello: dict[str, Any]) -> bytes:

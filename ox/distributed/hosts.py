@@ -34,10 +34,11 @@ def mpiexec() -> str:
 
 
 def read(path: Path) -> list[tuple[str, int]]:
-    """The hosts of a file and how many ranks each may have. Raises ArgumentError for an invalid file."""
+    """The hosts of a file and how many ranks each may have, in all its lines. Raises ArgumentError for an invalid
+    file."""
     if not path.is_file():
         raise ArgumentError(f"there is no host file {path}", expected="lines such as node1:4")
-    hosts = []
+    hosts: dict[str, int] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         text = line.partition("#")[0].strip()
         match = HOST.fullmatch(text)
@@ -47,10 +48,10 @@ def read(path: Path) -> list[tuple[str, int]]:
                 got=repr(line[:80]),
             )  # fmt: skip
         if match is not None:
-            hosts.append((match[1], int(match[2] or 1)))
+            hosts[match[1]] = hosts.get(match[1], 0) + int(match[2] or 1)
     if not hosts:
         raise ArgumentError(f"the host file {path} names no host", expected="lines such as node1:4")
-    return hosts
+    return list(hosts.items())
 
 
 def divide(hosts: list[tuple[str, int]], ranks: int | None) -> list[tuple[str, int]]:
@@ -83,11 +84,10 @@ def run(plan: launcher.Plan, path: Path, report: Callable[[str], None]) -> int:
     address = "127.0.0.1" if alone else socket.gethostname()
     coordinator = launcher.serve(plan, ports.listen(address, 0))
     coordinator.report = report
-    line = [mpiexec()]
-    for host, ranks in shares:
-        node = plan.of_node(ranks, (address, coordinator.port), False)
-        line += [] if len(line) == 1 else [":"]
-        line += ["-n", "1", "-host", host, sys.executable, "-m", "ox.distributed.hosts", json.dumps(asdict(node))]
+    # One program for all hosts: mpiexec refuses several programs with a -host each.
+    node = asdict(plan.of_node(0, (address, coordinator.port), False))
+    line = [mpiexec(), "-hosts", ",".join(host for host, _ in shares), "-n", str(len(shares)), "-ppn", "1"]
+    line += [sys.executable, "-m", "ox.distributed.hosts", json.dumps([node, [ranks for _, ranks in shares]])]
     return _wait(coordinator, line, path, report)
 
 
@@ -125,5 +125,6 @@ def _wait(coordinator: Coordinator, line: list[str], path: Path, report: Callabl
 
 
 if __name__ == "__main__":
-    plan = json.loads(sys.argv[1])
-    Node(NodePlan(**plan | {"store": tuple(plan["store"])}), lambda line: None).run()
+    plan, ranks = json.loads(sys.argv[1])
+    plan |= {"store": tuple(plan["store"]), "ranks": ranks[int(os.environ["PMI_RANK"])]}
+    Node(NodePlan(**plan), lambda line: None).run()

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ox.distributed.environment import MEETING, Launch, launch
+from ox.distributed.environment import MEETING, Launch, check_heartbeat, check_variables, launch
 from ox.errors import ArgumentError, DeviceError, DistributedError
 
 RUN = "OX_LAUNCH_RUN"  # the run that an earlier attempt created
@@ -66,10 +66,17 @@ def default_timeout(otherwise: timedelta) -> float:
 
 
 def create_backend(name: str | None, timeout: float | None, device: Any, rank: int = -1, world_size: int = -1) -> Any:
-    """The backend of all ranks of the program. `rank` and `world_size` count where no launcher tells them."""
+    """The backend of all ranks of the program. `rank` and `world_size` count where no launcher tells them.
+
+    Raises:
+        ArgumentError: see `check_variables` and `check_heartbeat`; an unknown backend.
+        DistributedError: ranks do not meet (`rendezvous.met`). DeviceError: MPI or NCCL is missing.
+    """
     here = launch()
     if here.by == "nobody" and rank >= 0 and world_size > 1:
         here = Launch("torchrun", rank, world_size, rank, world_size)
+    else:
+        check_variables(here)
     name = _backend_name(name, here)
     if name == "nccl":
         from ox.distributed import nccl
@@ -102,6 +109,7 @@ def start_mpi(here: Launch, limit: float) -> Any:
         return mpi.start()
     from ox.distributed import rendezvous
 
+    check_heartbeat()
     if here.by != "mpi":
         mpi.check_pmi()
     _met.append(True)

@@ -19,6 +19,7 @@ from ox.devices import machine
 from ox.distributed import frames, mpi, ports
 from ox.distributed.client import receive
 from ox.distributed.coordinator import GOODBYE, Coordinator, Job
+from ox.distributed.environment import check_heartbeat
 from ox.distributed.init import START_TIMEOUT
 from ox.distributed.node import Node, NodePlan
 from ox.errors import ArgumentError, DistributedError
@@ -59,7 +60,11 @@ class Plan:
         """What must be equal on all nodes."""
         nodes = "{}:{}".format(*self.nodes)
         script = _script(self.command)
-        return {"version of ox": __version__, "--rdzv-id": self.job, "--nnodes": nodes, "script": script}
+        heartbeat = f"{frames.heartbeat_timeout():g} s"
+        return {
+            "version of ox": __version__, "--rdzv-id": self.job, "--nnodes": nodes, "script": script,
+            "--heartbeat-timeout": heartbeat,
+        }  # fmt: skip
 
     def of_node(self, ranks: int, store: tuple[str, int], has_store: bool) -> NodePlan:
         """The plan of a node."""
@@ -152,6 +157,13 @@ def _script(command: Sequence[str]) -> str:
 
 def check(plan: Plan) -> None:
     """Raises ArgumentError for a plan that cannot be."""
+    check_heartbeat()
+    if plan.restarts < 0:
+        raise ArgumentError("--max-restarts is how often all ranks restart", where="", expected="0 or more",
+                            got=str(plan.restarts))  # fmt: skip
+    if plan.timeout is not None and not plan.timeout > 0:
+        raise ArgumentError("--timeout is a time limit", where="", expected="seconds, more than 0",
+                            got=f"{plan.timeout:g}")  # fmt: skip
     if plan.ranks is not None and plan.ranks < 1:
         raise ArgumentError("at least one process is needed", got=str(plan.ranks))
     if not plan.command:

@@ -15,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ox.distributed import init
+from ox.errors import OxError
 
 PIPE = "OX_LAUNCH_PIPE"  # "descriptor PID" of the launch: where it reads notes, and its process
+STOPPED = (130, 143)  # exit codes of a training run that Ctrl-C or SIGTERM has stopped: no failure
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
@@ -37,7 +39,14 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(descriptor, False)
     init.pipe.append(descriptor)
     try:
-        _run(arguments)
+        try:
+            _run(arguments)
+        except OxError as error:
+            if error.exit_code not in STOPPED:
+                raise
+            if os.environ["RANK"] == "0":  # the others say the same
+                print(f"ox: {error.what}", file=sys.stderr, flush=True)
+            raise SystemExit(error.exit_code) from None
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if code:

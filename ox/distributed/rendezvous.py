@@ -15,6 +15,7 @@ import hashlib
 import os
 import re
 import select
+import signal
 import socket
 import sys
 import threading
@@ -26,10 +27,9 @@ from typing import Any
 from zlib import crc32
 
 from ox._version import __version__
-from ox.distributed import frames, ports, store
+from ox.distributed import frames, heartbeat, ports, store
 from ox.distributed.client import REPLY_TIMEOUT, NoStore, connect, receive
 from ox.distributed.environment import ATTEMPT, Launch
-from ox.distributed.heartbeat import Heartbeat
 from ox.errors import ArgumentError, DistributedError
 
 STORE_PROCESS = str(Path(store.__file__).with_name("store_process.py"))
@@ -43,7 +43,9 @@ PMI = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
 HASHED_PORTS = range(20000, 30000)  # below those that systems give to outgoing connections
 
 _places: list[str] = []  # of each rank, once all have met
-_connection: list[socket.socket] = []  # to the store, from the meeting on
+_connection: list[tuple[socket.socket, float]] = []  # to the store, and the seconds for which it may be silent
+_store: list[int] = []  # the process that this rank has started
+_answered = threading.Event()  # the store has read that this rank leaves
 
 
 @contextmanager
@@ -58,23 +60,33 @@ def met(here: Launch, limit: float, age: float) -> Iterator[None]:
             the store is in use. ArgumentError: no address.
     """
     rank, until = here.rank, monotonic() + limit
-    host, port = address(os.environ, here)
-    hello = _hello(rank, here.size, limit, age)
+    named, port = address(os.environ, here)
+    host, hello = named, _hello(rank, here.size, limit, age)
     if rank == 0 and here.by != "ox":
         _start_store(host, port, hello)
         host = "127.0.0.1" if not ports.is_loopback(host) else host
     connection = _join(hello, host, port, limit, until)
-    _wait_for_all(connection, rank, host, port, until)
-    _connection[:] = [connection]
+    try:
+        _wait_for_all(connection, rank, host, port, until)
+    except DistributedError as error:
+        if rank == 0 and here.by != "ox" and (problem := _not_here(named)):
+            error.extra["MASTER_ADDR"] = problem
+        raise
+    # `ox launch` watches its own store; it may be stopped (Ctrl-Z) and continue.
+    silence = 0.0 if here.by == "ox" else frames.heartbeat_timeout()
+    _connection[:] = [(connection, silence)]
     with (
         _ended_by_news(connection, rank),
         nullcontext() if here.by == "mpi" else _manager(here, hello, host, port, until),
     ):
         yield
-    os.register_at_fork(after_in_child=connection.close)  # or a worker would keep the connection of a killed rank
-    watch = threading.Thread(target=_watch, args=(connection, rank), name="ox-rendezvous", daemon=True)
+    # The system closes this one, not Python at its end: MPICH says goodbye to the store after that.
+    lasting = os.dup(connection.fileno())
+    for close in (connection.close, lambda: os.close(lasting)):  # or a worker would keep that of a killed rank
+        os.register_at_fork(after_in_child=close)
+    watch = threading.Thread(target=_watch, args=(connection, rank, silence), name="ox-rendezvous", daemon=True)
     watch.start()
-    Heartbeat(connection)
+    heartbeat.Heartbeat(connection)
     if rank == 0 and here.by != "ox":  # MPI's own end is registered later, so it comes before
         atexit.register(watch.join, LEAVE_TIMEOUT)
 
@@ -82,12 +94,8 @@ def met(here: Launch, limit: float, age: float) -> Iterator[None]:
 @contextmanager
 def _manager(here: Launch, hello: dict[str, Any], host: str, port: int, until: float) -> Iterator[None]:
     """A context in which MPI finds the store as its process manager."""
-    try:
-        manager = connect(host, port, {**hello, "kind": "mpi"}, until, f"rank {here.rank}")
-    except (OSError, NoStore) as error:
-        raise DistributedError(
-            f"the store at {host}:{port} has gone", where=f"rank {here.rank}", got=str(error)
-        ) from error
+    gone = f"the store at {host}:{port} has gone"
+    manager = _connected({**hello, "kind": "mpi"}, host, port, until, gone, "the output of rank 0 says why")
     manager.settimeout(None)
     os.environ.update(zip(PMI, (str(manager.detach()), str(here.rank), str(here.size)), strict=True))
     try:
@@ -103,17 +111,19 @@ def place_of(rank: int) -> str:
 
 
 def leave() -> None:
-    """Tells the store that the end of this rank is no failure."""
-    for connection in _connection:
+    """Tells the store that the end of this rank is no failure. Waits for its answer, for MPI's end needs the store, and
+    would wait for one that is stopped for ever; so long `_watch` can end this rank."""
+    for connection, silence in _connection:
         with suppress(OSError):
             connection.sendall(frames.frame({"left": True}))
+            _answered.wait(2 * silence)
 
 
 def tell_early_exit(here: Launch) -> None:
     """Tells the others that this rank ends without a meeting, if the store can be reached."""
     failed = hasattr(sys, "last_value")
     until = monotonic() + EARLY_TIMEOUT[failed]
-    with suppress(DistributedError, ArgumentError, OSError):
+    with suppress(DistributedError, ValueError, OSError):
         host, port = address(os.environ, here)
         hello = _hello(here.rank, here.size, EARLY_TIMEOUT[failed], 0.0) | {"ended": "ended without a call of it"}
         if here.rank == 0:
@@ -195,15 +205,15 @@ def _start_store(host: str, port: int, hello: dict[str, Any]) -> None:
         listener.set_inheritable(True)
         # No subprocess.Popen, which warns of a process that nobody waits for: the store ends after this rank.
         command = [sys.executable, "-IS", STORE_PROCESS, str(listener.fileno()), str(hello["size"])]
-        os.posix_spawn(
+        _store[:] = [os.posix_spawn(
             sys.executable, command, os.environ,
             file_actions=[(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)],
-        )  # fmt: skip
+        )]  # fmt: skip
 
 
 def _listener(host: str, port: int, hello: dict[str, Any]) -> socket.socket:
     until = monotonic() + min(BIND_TIMEOUT, hello["limit"])
-    backlog = min(hello["size"] + store.SPARE, socket.SOMAXCONN)
+    backlog = min(hello["size"] + frames.SPARE, socket.SOMAXCONN)
     while True:
         try:
             return ports.listen(host, port, backlog)
@@ -236,6 +246,15 @@ def _occupant(host: str, port: int, hello: dict[str, Any]) -> DistributedError:
     )  # fmt: skip
 
 
+def _not_here(host: str) -> str:
+    """What looks wrong with the address of rank 0; empty for one of this machine. A proxy's may lead here, too."""
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return f"{host}: {error.strerror}"
+    return "" if ports.is_local(host) else f"{host} is no address of this machine, on which rank 0 runs"
+
+
 # -- all ranks ---------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +264,10 @@ def _hello(rank: int, size: int, limit: float, age: float) -> dict[str, Any]:
         "kind": "rank", "rank": rank, "size": size, "limit": limit, "age": age, "machine": _machine(),
         "attempt": os.environ.get(ATTEMPT, ""),
         "place": f"process {os.getpid()} on {socket.gethostname()}",
-        "same": {"WORLD_SIZE": str(size), "the version of ox": __version__, "their script": _script()},
+        "same": {
+            "WORLD_SIZE": str(size), "the version of ox": __version__, "their script": _script(),
+            frames.HEARTBEAT: f"{frames.heartbeat_timeout():g}",
+        },
     }  # fmt: skip
 
 
@@ -274,17 +296,23 @@ def _script() -> str:
 
 def _join(hello: dict[str, Any], host: str, port: int, limit: float, until: float) -> socket.socket:
     """Connects to the store, which rank 0 may yet have to start."""
-    rank, pause = hello["rank"], 0.02
+    return _connected(
+        hello, host, port, until,
+        f"rank 0 did not come to init_process_group within {limit:g} s: no store of ox at {host}:{port}",
+        "MASTER_ADDR is the machine of rank 0, and MASTER_PORT the same on all ranks; init_process_group(timeout=...)",
+    )  # fmt: skip
+
+
+def _connected(hello: dict[str, Any], host: str, port: int, until: float, what: str, hint: str) -> socket.socket:
+    """A connection to the store; tries until it succeeds or the time is over, for strangers may crowd the port. Raises
+    a DistributedError that says `what`."""
+    where, pause = f"rank {hello['rank']}", 0.02
     while True:
         try:
-            return connect(host, port, hello, until, f"rank {rank}")
+            return connect(host, port, hello, until, where)
         except (OSError, NoStore) as error:
             if monotonic() + pause > until:
-                raise DistributedError(
-                    f"rank 0 did not come to init_process_group within {limit:g} s: no store of ox at {host}:{port}",
-                    where=f"rank {rank}", got=str(error), hint="MASTER_ADDR is the machine of rank 0, and MASTER_PORT "
-                    "the same on all ranks; init_process_group(timeout=...)",
-                ) from error  # fmt: skip
+                raise DistributedError(what, where=where, got=str(error), hint=hint) from error
         sleep(pause)
         pause = min(2 * pause, 0.5)
 
@@ -292,7 +320,7 @@ def _join(hello: dict[str, Any], host: str, port: int, limit: float, until: floa
 def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, until: float) -> None:
     """Waits until the store says that all ranks have come. Raises the DistributedError that it says otherwise."""
     connection.settimeout(
-        min(max(0.0, until - monotonic()), store.LONGEST) + REPLY_TIMEOUT
+        min(max(0.0, until - monotonic()), frames.LONGEST) + REPLY_TIMEOUT
     )  # the store watches the time limit
     try:
         news = receive(connection)
@@ -331,14 +359,38 @@ def _ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
         fcntl.fcntl(connection, fcntl.F_SETFL, flags)
 
 
-def _watch(connection: socket.socket, rank: int) -> None:
-    """Ends this rank when the store says that another has ended, or when the store has gone. Returns when all others
-    have ended well."""
+def _news(connection: socket.socket, silence: float) -> Any:
+    """The next frame that is no answer of the store. Raises TimeoutError when none has come for `silence` seconds."""
+    pause = silence / heartbeat.PARTS if silence else None
+    heard = monotonic()
+    while True:
+        before = monotonic()
+        if select.select([connection], [], [], pause)[0]:
+            heard = monotonic()
+            news = receive(connection)
+            if "left" in news:
+                _answered.set()
+            elif "beat" not in news:
+                return news
+        elif monotonic() - before > silence / 2:  # this process itself was stopped: answers may wait to be read
+            heard = monotonic()
+        elif monotonic() - heard > silence:
+            raise TimeoutError
+
+
+def _watch(connection: socket.socket, rank: int, silence: float = 0.0) -> None:
+    """Ends this rank when the store says that another has ended, or when the store has gone or has been silent for so
+    many seconds (0: however long). Returns when all others have ended well."""
     try:
-        news = receive(connection)
+        news = _news(connection, silence)
         if "alone" in news:
+            _answered.set()
             return
         how, code = f"rank {news['ended']} {news['how']}", int(news["code"])
+    except TimeoutError:
+        how, code = f"the store of the ranks, a process beside rank 0, has not answered for {silence:g} s", 1
+        for process in _store:  # it is stopped, and would stay
+            os.kill(process, signal.SIGKILL)
     except (OSError, ValueError, KeyError, TypeError) as error:
         how, code = f"the store of the ranks, at rank 0, has gone ({error})", 1
     sleep(GRACE)

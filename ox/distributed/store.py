@@ -7,7 +7,8 @@ killed, to tell the others. It ends with the last connection. Imports nothing of
 A connection (`ox.distributed.frames`) is one of two kinds:
 
 - *rank*: the store sends one frame when all ranks have come, or an error, and one when a rank has failed or hangs. The
-  rank sends its heartbeat. The end of this connection is the end of the rank. Rank 0 is told when only it is left.
+  rank sends its heartbeat, which the store answers. The end of this connection is the end of the rank. Rank 0 is told
+  when only it is left.
 - *mpi*: the lines of MPICH's process manager interface (`ox.distributed.pmi`).
 """
 
@@ -28,11 +29,13 @@ from ox.distributed import pmi
 from ox.distributed.frames import (
     FRAME,
     HANDSHAKE,
+    LONGEST,
+    SPARE,
     TEXT,
     TOKEN,
+    Greeter,
     content,
     frame,
-    greet,
     heartbeat_timeout,
     keep_alive,
     read_frame,
@@ -41,8 +44,6 @@ from ox.distributed.frames import (
 )  # fmt: skip
 
 LINGER = 5.0  # seconds in which a failed store answers ranks that come late, so that they get the same error
-LONGEST = 1e6  # the longest time limit in seconds, for the clock of asyncio
-SPARE = 64  # connections beside those of the ranks
 CHECKS = 1.0  # seconds between checks of the heartbeats
 
 
@@ -104,6 +105,9 @@ class Store:
     manager: pmi.Manager | None = None
     _watch: asyncio.Task[None] | None = None
 
+    def __post_init__(self) -> None:
+        self._greeter = Greeter(self.secret, self.size + SPARE)
+
     async def serve(self, listener: socket.socket) -> None:
         """Serves until all ranks have ended."""
         server = await asyncio.start_server(self._connection, sock=listener, limit=FRAME)
@@ -112,19 +116,19 @@ class Store:
         server.close()
 
     def _end_if_alone(self) -> None:
-        """Ends a store whose rank 0 was killed before it connected."""
+        """Ends a store whose rank 0 was killed before it connected. A stranger may have been there the last time."""
         if self.connections == 0:
             self.ended.set()
+        asyncio.get_running_loop().call_later(HANDSHAKE, self._end_if_alone)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
             keep_alive(writer.get_extra_info("socket"))
-            if self.connections <= 2 * self.size + SPARE:
-                hello, known = await greet(reader, writer, self.secret, self.failure is not None)
-                await self.converse(hello, known, reader, writer)
-        except (OSError, ValueError, KeyError, EOFError, TimeoutError):
-            pass  # no rank of ours, or one that has gone
+            hello, known = await self._greeter.greet(reader, writer, self.failure is not None)
+            await self.converse(hello, known, reader, writer)
+        except (OSError, ValueError, KeyError, EOFError, TimeoutError, asyncio.CancelledError):
+            pass  # no rank of ours, or one that has gone, or this store ends
         finally:
             writer.close()
             self.connections -= 1
@@ -274,7 +278,9 @@ class Store:
     def _note_beat(self, member: Member, beat: dict[str, Any]) -> None:
         if "left" in beat:
             member.finalized = True
+            member.writer.write(frame({"left": True}))
             return
+        member.writer.write(frame({"beat": True}))  # this store runs, too
         member.beat, member.starts = monotonic(), False
         member.idle, member.waits = float(beat["idle"]), float(beat["waits"])
         member.operation = str(beat["operation"])[:TEXT]

@@ -14,7 +14,7 @@ from time import perf_counter, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
 from ox.distributed import heartbeat
-from ox.errors import DistributedError
+from ox.errors import ArgumentError, DistributedError
 
 if TYPE_CHECKING:
     from ox.distributed.process_group import ProcessGroup
@@ -190,5 +190,8 @@ PROGRESS_THREAD = ProgressThread()
 
 
 def seconds(timeout: timedelta | float) -> float:
-    """A time limit in seconds."""
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    """A time limit in seconds. Raises ArgumentError if it is negative or no number."""
+    found = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    if not found >= 0:
+        raise ArgumentError("a time limit is not negative", expected="seconds or a timedelta", got=f"{found:g} s")
+    return found

@@ -59,7 +59,8 @@ def init_process_group(
     Raises:
         DistributedError: a rank did not come in time or ended; ranks differ in their number, script or version of ox,
             or two have one number; the port at rank 0 is in use; another token.
-        ArgumentError: called twice, an unknown backend, or no MASTER_ADDR and MASTER_PORT where they are needed.
+        ArgumentError: called twice, an unknown backend, a negative timeout, no MASTER_ADDR and MASTER_PORT where they
+            are needed, or a RANK, WORLD_SIZE or OX_HEARTBEAT_TIMEOUT that cannot be.
         DeviceError: mpi4py or NCCL is missing.
     """
     if _groups:

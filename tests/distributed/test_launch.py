@@ -30,6 +30,9 @@ print(f"rank {{rank}} of {{dist.get_world_size()}} is done", *sys.argv[1:], flus
 """
 
 
+SSH_HOST = "OX_TEST_HOST"
+
+
 def page(folder: Path, before: str = "", after: str = "") -> Path:
     (folder / "page.py").write_text(PAGE.format(before=before, after=after))
     return folder / "page.py"
@@ -218,6 +221,7 @@ def test_a_wrong_command_line_starts_nothing(tmp_path: Path) -> None:
         (("--nnodes", "2", "--", "-m", "x"), 1, "expected --rdzv-endpoint HOST:PORT"),
         (("--rdzv-endpoint", "a:b", "--", "-m", "x"), 1, "expected HOST:PORT"),
         (("--hostfile", "hosts", "--", "-m", "x"), 1, "there is no host file hosts"),
+        (("--heartbeat-timeout", "-1", "--", "-m", "x"), 1, "(--heartbeat-timeout) is a time limit"),
     ):
         code, out = launched(tmp_path, *words)
         assert code == expected and said in out, out
@@ -229,6 +233,37 @@ def test_a_host_file(tmp_path: Path) -> None:
     page(tmp_path)
     code, out = launched(tmp_path, "--hostfile", "hosts", "--nproc", "2", "--", "page.py")
     assert code == 0 and out.count("of 2 is done") == 2, out
+
+
+@needs_mpi
+def test_a_host_file_with_two_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mpiexec starts one node on each. An ssh of ours runs its command here and tells it the host."""
+    (tmp_path / "hosts").write_text("host-a:1\nhost-b:1\nhost-b:1\n")
+    (tmp_path / "ssh").write_text(
+        f'#!/bin/sh\nwhile [ "$1" = -x ]; do shift; done\nexport {SSH_HOST}="$1"\nshift\nexec sh -c "$*"\n'
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("HYDRA_LAUNCHER", "ssh")
+    monkeypatch.setenv("HYDRA_LAUNCHER_EXEC", str(tmp_path / "ssh"))
+    page(tmp_path, after=f"print('on', os.environ['{SSH_HOST}'], os.environ['LOCAL_WORLD_SIZE'], 'ranks', flush=True)")
+    code, out = launched(tmp_path, "--hostfile", "hosts", "--", "page.py")
+    assert code == 0 and out.count("of 3 is done") == 3, out
+    assert out.count("on host-a 1 ranks") == 1 and out.count("on host-b 2 ranks") == 2, out
+
+
+@needs_mpi
+def test_a_run_that_was_stopped_is_no_failure(tmp_path: Path) -> None:
+    """What the Trainer raises after its checkpoint: a line, no traceback, its exit code, no restart."""
+    after = """
+from ox.errors import TrainError
+stop = TrainError("stopped in epoch 2")
+stop.exit_code = 143
+raise stop
+"""
+    page(tmp_path, after=after)
+    code, out = launched(tmp_path, "--nproc", "2", "--max-restarts", "3", "--", "page.py")
+    assert code == 143 and out.count("ox: stopped in epoch 2") == 1, out
+    assert not any(word in out for word in ("Traceback", "Abort", "restarting")), out
 
 
 def test_without_mpi_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

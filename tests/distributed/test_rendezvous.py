@@ -152,6 +152,12 @@ def test_the_next_attempt_at_one_port(tmp_path: Path) -> None:
     check(started(tmp_path, JOIN + WORKS, MASTER_PORT=port))
 
 
+@needs_mpi
+def test_the_end_without_heartbeats(tmp_path: Path) -> None:
+    """MPICH takes leave of the store after Python's end; the store must still be there."""
+    check(started(tmp_path, JOIN + WORKS, **{frames.HEARTBEAT: 0}))
+
+
 # -- ranks that do not -------------------------------------------------------------------------------------------
 
 
@@ -187,8 +193,9 @@ def test_rank_0_does_not_come(tmp_path: Path) -> None:
         ("", {"WORLD_SIZE": 3}, "WORLD_SIZE"),
         ("if os.environ['RANK'] == '1': rendezvous.__version__ = '0.0.7'\n", {}, "the version of ox"),
         ("if os.environ['RANK'] == '1': sys.modules['__main__'].__file__ = ox.__file__\n", {}, "their script"),
+        ("", {frames.HEARTBEAT: 30}, frames.HEARTBEAT),
     ],
-    ids=["size", "version", "script"],
+    ids=["size", "version", "script", "heartbeat"],
 )
 def test_ranks_that_differ(code: str, second: dict[str, object], said: str, tmp_path: Path) -> None:
     ranks = started(tmp_path, code + JOIN, {"RANK": 0}, {"RANK": 1, **second})
@@ -230,6 +237,16 @@ def test_a_port_in_use(greeting: bytes, tmp_path: Path) -> None:
     assert zero.error == f"port {port} is in use" and "something that is no store of ox" in zero.out
     assert "another MASTER_PORT, or OX_RENDEZVOUS_PORT" in zero.out
     assert one.error.startswith("rank 0 did not come to init_process_group within 2 s"), one.out
+
+
+@needs_mpi
+def test_rank_0_is_not_at_its_address(tmp_path: Path) -> None:
+    zero, one = started(tmp_path, JOIN, MASTER_ADDR="nohost.invalid", LIMIT=1)
+    assert zero.error == "rank 1 did not come to init_process_group within 1 s"
+    assert "MASTER_ADDR nohost.invalid: " in zero.out
+    assert one.error.startswith(
+        "rank 0 did not come to init_process_group within 1 s: no store of ox at nohost.invalid"
+    )
 
 
 @needs_mpi
@@ -283,6 +300,26 @@ def test_rank_0_is_killed_and_the_store_tells_the_others(tmp_path: Path) -> None
     ranks = started(tmp_path, code)
     assert "ox: rank 0 ended without the end of the program; rank 1 ends, too" in ranks[1].out
     assert [rank.code for rank in ranks] == [-9, 1]
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["time.sleep(100)", "dist.destroy_process_group()"], ids=["running", "ending"])
+def test_the_store_is_stopped(then: str, tmp_path: Path) -> None:
+    """It answers no heartbeat, and MPI's end would wait for it for ever."""
+    code = JOIN + (
+        "if dist.get_rank() == 0: os.kill(rendezvous._store[0], 19); print('store', rendezvous._store[0], flush=True)\n"
+        f"dist.barrier()\n{then}\n"
+    )
+    ranks = started(tmp_path, code, **{frames.HEARTBEAT: 3})
+    assert [rank.code for rank in ranks] == [1, 1], [rank.out for rank in ranks]
+    for number, rank in enumerate(ranks):
+        assert "ox: the store of the ranks, " in rank.out and f"; rank {number} ends, too" in rank.out, rank.out
+    store_process = int(ranks[0].out.partition("store ")[2].split()[0])
+    until = time.monotonic() + 60
+    while Path(f"/proc/{store_process}").exists():  # rank 0 has killed it
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 # -- the address -------------------------------------------------------------------------------------------------
