@@ -73,7 +73,7 @@ def create_backend(name: str | None, timeout: float | None, device: Any, rank: i
         DistributedError: ranks do not meet (`rendezvous.met`). DeviceError: MPI or NCCL is missing.
     """
     here = launch()
-    if here.by == "nobody" and rank >= 0 and world_size > 1:
+    if here.by == "nobody" and rank >= 0 and world_size > 0:
         here = Launch("torchrun", rank, world_size, rank, world_size)
     else:
         check_variables(here)

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
         except OxError as error:
             if error.exit_code not in STOPPED:
                 raise
-            if os.environ["RANK"] == "0":  # the others say the same
+            if os.environ.get("RANK") == "0":  # the others say the same
                 print(f"ox: {error.what}", file=sys.stderr, flush=True)
             raise SystemExit(error.exit_code) from None
     except SystemExit as stop:

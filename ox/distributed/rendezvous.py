@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import atexit
 import errno
-import fcntl
 import hashlib
 import os
 import re
-import select
-import signal
 import socket
 import sys
 import threading
@@ -27,7 +24,7 @@ from typing import Any
 from zlib import crc32
 
 from ox._version import __version__
-from ox.distributed import frames, heartbeat, ports, store
+from ox.distributed import frames, heartbeat, ports, store, store_watch
 from ox.distributed.client import REPLY_TIMEOUT, NoStore, connect, receive
 from ox.distributed.environment import ATTEMPT, Launch
 from ox.errors import ArgumentError, DistributedError
@@ -36,7 +33,6 @@ STORE_PROCESS = str(Path(store.__file__).with_name("store_process.py"))
 PORT = "OX_RENDEZVOUS_PORT"  # the environment variable with the port of the store, if it is not MASTER_PORT
 STORE = "OX_LAUNCH_STORE"  # the environment variable with the address of the store of `ox launch`
 BIND_TIMEOUT = store.LINGER + 3.0  # seconds in which the store of an earlier attempt may give up the port
-GRACE = 1.0  # seconds in which a launcher sees which rank ended first, and this rank prints an error of its own
 LEAVE_TIMEOUT = 10.0  # seconds for which rank 0 waits for the others at its end: with a container ends its store
 EARLY_TIMEOUT = (0.5, 5.0)  # seconds in which a rank that ends before the meeting tells the store; after an error
 PMI = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
@@ -44,8 +40,6 @@ HASHED_PORTS = range(20000, 30000)  # below those that systems give to outgoing 
 
 _places: list[str] = []  # of each rank, once all have met
 _connection: list[tuple[socket.socket, float]] = []  # to the store, and the seconds for which it may be silent
-_store: list[int] = []  # the process that this rank has started
-_answered = threading.Event()  # the store has read that this rank leaves
 
 
 @contextmanager
@@ -76,15 +70,22 @@ def met(here: Launch, limit: float, age: float) -> Iterator[None]:
     silence = 0.0 if here.by == "ox" else frames.heartbeat_timeout()
     _connection[:] = [(connection, silence)]
     with (
-        _ended_by_news(connection, rank),
+        store_watch.ended_by_news(connection, rank),
         nullcontext() if here.by == "mpi" else _manager(here, hello, host, port, until),
     ):
         yield
-    # The system closes this one, not Python at its end: MPICH says goodbye to the store after that.
-    lasting = os.dup(connection.fileno())
-    for close in (connection.close, lambda: os.close(lasting)):  # or a worker would keep that of a killed rank
-        os.register_at_fork(after_in_child=close)
-    watch = threading.Thread(target=_watch, args=(connection, rank, silence), name="ox-rendezvous", daemon=True)
+    # The system closes this one, not Python at its end: MPICH takes leave of the store after that.
+    lasting = [os.dup(connection.fileno())]
+
+    def close_in_child() -> None:  # or a worker would keep the connection of a killed rank
+        connection.close()
+        while lasting:
+            os.close(lasting.pop())
+
+    os.register_at_fork(after_in_child=close_in_child)
+    watch = threading.Thread(
+        target=store_watch.watch, args=(connection, rank, silence), name="ox-rendezvous", daemon=True
+    )
     watch.start()
     heartbeat.Heartbeat(connection)
     if rank == 0 and here.by != "ox":  # MPI's own end is registered later, so it comes before
@@ -112,11 +113,11 @@ def place_of(rank: int) -> str:
 
 def leave() -> None:
     """Tells the store that the end of this rank is no failure. Waits for its answer, for MPI's end needs the store, and
-    would wait for one that is stopped for ever; so long `_watch` can end this rank."""
+    would wait for one that is stopped for ever; so long `store_watch` can end this rank."""
     for connection, silence in _connection:
         with suppress(OSError):
             connection.sendall(frames.frame({"left": True}))
-            _answered.wait(2 * silence)
+            store_watch.answered.wait(2 * silence)
 
 
 def tell_early_exit(here: Launch) -> None:
@@ -130,7 +131,7 @@ def tell_early_exit(here: Launch) -> None:
             _start_store(host, port, hello)
             host = "127.0.0.1" if not ports.is_loopback(host) else host
         _join(hello, host, port, EARLY_TIMEOUT[failed], until).close()
-        sleep(GRACE if failed else 0.0)  # mpiexec ends the others when it sees the end of this rank
+        sleep(store_watch.GRACE if failed else 0.0)  # mpiexec ends the others when it sees the end of this rank
 
 
 # -- the address -------------------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def _start_store(host: str, port: int, hello: dict[str, Any]) -> None:
         listener.set_inheritable(True)
         # No subprocess.Popen, which warns of a process that nobody waits for: the store ends after this rank.
         command = [sys.executable, "-IS", STORE_PROCESS, str(listener.fileno()), str(hello["size"])]
-        _store[:] = [os.posix_spawn(
+        store_watch.store_process[:] = [os.posix_spawn(
             sys.executable, command, os.environ,
             file_actions=[(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)],
         )]  # fmt: skip
@@ -339,62 +340,3 @@ def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, un
             str(failure["what"]), where=f"rank {rank}", expected=failure.get("expected"), hint=failure.get("hint"),
             extra={str(label): str(text) for label, text in failure.get("extra", {}).items()},
         )  # fmt: skip
-
-
-# -- the end -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
-    """A context in which the system ends this process when the store has news: `MPI_Init` holds Python's lock and
-    would wait for a rank that has ended for ever."""
-    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
-    flags = fcntl.fcntl(connection, fcntl.F_GETFL)
-    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)  # news become SIGIO
-    try:
-        if select.select([connection], [], [], 0)[0]:  # news from before
-            _watch(connection, rank)
-        yield
-    finally:
-        fcntl.fcntl(connection, fcntl.F_SETFL, flags)
-
-
-def _news(connection: socket.socket, silence: float) -> Any:
-    """The next frame that is no answer of the store. Raises TimeoutError when none has come for `silence` seconds."""
-    pause = silence / heartbeat.PARTS if silence else None
-    heard = monotonic()
-    while True:
-        before = monotonic()
-        if select.select([connection], [], [], pause)[0]:
-            heard = monotonic()
-            news = receive(connection)
-            if "left" in news:
-                _answered.set()
-            elif "beat" not in news:
-                return news
-        elif monotonic() - before > silence / 2:  # this process itself was stopped: answers may wait to be read
-            heard = monotonic()
-        elif monotonic() - heard > silence:
-            raise TimeoutError
-
-
-def _watch(connection: socket.socket, rank: int, silence: float = 0.0) -> None:
-    """Ends this rank when the store says that another has ended, or when the store has gone or has been silent for so
-    many seconds (0: however long). Returns when all others have ended well."""
-    try:
-        news = _news(connection, silence)
-        if "alone" in news:
-            _answered.set()
-            return
-        how, code = f"rank {news['ended']} {news['how']}", int(news["code"])
-    except TimeoutError:
-        how, code = f"the store of the ranks, a process beside rank 0, has not answered for {silence:g} s", 1
-        for process in _store:  # it is stopped, and would stay
-            os.kill(process, signal.SIGKILL)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        how, code = f"the store of the ranks, at rank 0, has gone ({error})", 1
-    sleep(GRACE)
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        print(f"ox: {how}; rank {rank} ends, too", file=sys.stderr, flush=True)
-    os._exit(code)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ox.distributed import frames, ports, rendezvous, store
+from ox.distributed import frames, ports, rendezvous, store, store_watch
 from ox.distributed.client import connect, receive
 from ox.distributed.coordinator import Coordinator, Job
 from ox.distributed.environment import Launch
@@ -102,13 +102,30 @@ def test_a_store_that_is_silent() -> None:
     near, far = socket.socketpair()
     with near, far:
         far.sendall(frames.frame({"beat": True}) + frames.frame({"alone": True}))
-        assert rendezvous._news(near, LIMIT) == {"alone": True}
+        assert store_watch.next_news(near, LIMIT) == {"alone": True}
         far.sendall(frames.frame({"beat": True}))
-        with pytest.raises(TimeoutError):
-            rendezvous._news(near, 0.6)
+        with pytest.raises(store_watch.SilentStore):
+            store_watch.next_news(near, 0.6)
         far.close()
         with pytest.raises(ConnectionResetError):
-            rendezvous._news(near, 0.0)
+            store_watch.next_news(near, 0.0)
+
+
+def test_a_rank_that_was_stopped_itself_blames_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wakes after the time limit, before the answers that wait for it have been read."""
+    near, far = socket.socketpair()
+    with near, far:
+        wait, waits = store_watch.select.select, []
+
+        def stopped(*words: Any) -> Any:
+            if waits:
+                return wait(*words)
+            waits.append(time.sleep(1.0))
+            far.sendall(frames.frame({"alone": True}))
+            return [], [], []
+
+        monkeypatch.setattr(store_watch.select, "select", stopped)
+        assert store_watch.next_news(near, 0.5) == {"alone": True}
 
 
 def test_what_is_wrong_with_the_address_of_rank_0() -> None:

@@ -1,0 +1,83 @@
+"""What a rank hears from the store after the meeting: that another rank has ended or hangs, or nothing any more."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic, sleep
+from typing import Any
+
+from ox.distributed import heartbeat
+from ox.distributed.client import receive
+
+GRACE = 1.0  # seconds in which a launcher sees which rank ended first, and this rank prints an error of its own
+
+store_process: list[int] = []  # which this rank has started
+answered = threading.Event()  # the store has read that this rank leaves
+
+
+@contextmanager
+def ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
+    """A context in which the system ends this process when the store has news: `MPI_Init` holds Python's lock and
+    would wait for a rank that has ended for ever."""
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(connection, fcntl.F_GETFL)
+    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)  # news become SIGIO
+    try:
+        if select.select([connection], [], [], 0)[0]:  # news from before
+            watch(connection, rank)
+        yield
+    finally:
+        fcntl.fcntl(connection, fcntl.F_SETFL, flags)
+
+
+class SilentStore(Exception):
+    """The store has not answered in time."""
+
+
+def next_news(connection: socket.socket, silence: float) -> Any:
+    """The next frame that is no answer of the store. Raises SilentStore when nothing came for `silence` seconds."""
+    pause = silence / heartbeat.PARTS if silence else None
+    heard = monotonic()
+    while True:
+        before = monotonic()
+        if select.select([connection], [], [], pause)[0]:
+            heard = monotonic()
+            news = receive(connection)
+            if "left" in news:
+                answered.set()
+            elif "beat" not in news:
+                return news
+        elif monotonic() - before > silence / 2:  # this process itself was stopped: answers may wait to be read
+            heard = monotonic()
+        elif monotonic() - heard > silence:
+            raise SilentStore
+
+
+def watch(connection: socket.socket, rank: int, silence: float = 0.0) -> None:
+    """Ends this rank when the store says that another has ended, or when the store has gone or has been silent for so
+    many seconds (0: however long). Returns when all others have ended well."""
+    try:
+        news = next_news(connection, silence)
+        if "alone" in news:
+            answered.set()
+            return
+        how, code = f"rank {news['ended']} {news['how']}", int(news["code"])
+    except SilentStore:
+        how, code = f"the store of the ranks, at rank 0, has gone (no answer for {silence:g} s)", 1
+        for process in store_process:  # it is stopped, and would stay
+            os.kill(process, signal.SIGKILL)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        how, code = f"the store of the ranks, at rank 0, has gone ({error})", 1
+    sleep(GRACE)
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        print(f"ox: {how}; rank {rank} ends, too", file=sys.stderr, flush=True)
+    os._exit(code)
