@@ -11,10 +11,9 @@ import typer
 
 
 def is_rank() -> bool:
-    """Whether a launcher started this process as one of several. Raises ArgumentError for an impossible RANK."""
+    """Whether a launcher started this process as one of several."""
     from ox.distributed import environment
 
-    environment.check_variables(environment.launch())
     return environment.is_rank()
 
 
@@ -55,7 +54,14 @@ def launch_ranks(options: dict[str, Any], nproc: int, restarts: int) -> None:
 
 @contextmanager
 def process_group() -> Iterator[bool]:
-    """Within the block several ranks form a process group. Yields whether this process prints."""
+    """Within the block several ranks form a process group. Yields whether this process prints.
+
+    Raises:
+        ArgumentError: RANK or WORLD_SIZE cannot be; and what `init_process_group` raises.
+    """
+    from ox.distributed import environment
+
+    environment.check_variables(environment.launch())
     if not is_rank():
         yield True
         return

@@ -33,7 +33,7 @@ def test_variables_that_name_no_rank(env: dict[str, str], clean: pytest.MonkeyPa
     """The process would train alone, and say nothing."""
     for name, value in (env | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}).items():
         clean.setenv(name, value)
-    for begin in (dist.init_process_group, command_ranks.is_rank):
+    for begin in (dist.init_process_group, command_ranks.process_group().__enter__):
         with pytest.raises(ArgumentError, match="RANK and WORLD_SIZE name no rank") as raised:
             begin()
         got = {name: repr(env[name]) if name in env else f"no {name}" for name in ("RANK", "WORLD_SIZE")}
@@ -53,7 +53,8 @@ def test_variables_that_are_no_mistake(env: dict[str, str], clean: pytest.Monkey
     """Some tools set WORLD_SIZE for reasons of their own; then there is no MASTER_ADDR."""
     for name, value in env.items():
         clean.setenv(name, value)
-    assert command_ranks.is_rank() == ("2" in env.values())
+    environment.check_variables(environment.launch())
+    assert environment.is_rank() == ("2" in env.values())
 
 
 @pytest.mark.parametrize("text", ["abc", "-3", "nan", "inf", "1e9", "0.2"])
