@@ -23,7 +23,7 @@ from ox.core.mt19937.switch import is_torch_compatible, torch_compatible
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.symbolic import size_tensor
-from ox.devices import cuda_elements
+from ox.devices import cuda_elements, cuda_kernels
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
 from ox.functions.dimension_arguments import sizes_of
@@ -124,7 +124,7 @@ def _sample(
     if recording is not None:
         recording.on_random(generator)
     with no_grad():
-        if is_made_on_gpu(device) and MODE.get().executor is None:
+        if is_made_on_gpu(device) and MODE.get().executor is None and cuda_kernels.are_on():
             key, counter = generator._skip(prod(sizes))
             drawn = operator.make_tensor(cuda_elements.random(op, key.array, counter.array, sizes, str(device)))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ox.devices.cuda import cupy
 from ox.errors import OxError
 from ox.kernels.gpu_source import gpu_source
+from ox.kernels.library import OFF
 
 THREADS = 256  # of a block
 WARP = 32  # threads that work on one row, or one block of elements: cuda.h
@@ -25,6 +27,12 @@ TYPES = {
 }
 
 Kernel = Callable[[int, int, int], None]  # the number of rows; addresses of the table and the plan (blocks.h)
+
+
+@cache
+def are_on() -> bool:
+    """Whether kernels of ours run on GPUs: not with ``OX_KERNELS=off``, which leaves all to CuPy."""
+    return os.environ.get("OX_KERNELS", "").lower() not in OFF
 
 
 class NvrtcError(OxError):

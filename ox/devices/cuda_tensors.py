@@ -11,7 +11,7 @@ import numpy as np
 
 from ox.devices import device_checks
 from ox.devices.cuda import cupy
-from ox.devices.cuda_kernels import THREADS, functions
+from ox.devices.cuda_kernels import THREADS, are_on, functions
 
 KINDS = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}  # device_numbers.h
 SOURCE = '#include "device_tensors.cu"\n'
@@ -29,8 +29,8 @@ def kind_of(array: Any) -> int | None:
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether something is an array on a GPU."""
-    return not isinstance(array, np.ndarray | np.generic) and hasattr(array, "data")
+    """Whether something is an array on a GPU, for whose kernels it may be."""
+    return not isinstance(array, np.ndarray | np.generic) and hasattr(array, "data") and are_on()
 
 
 def is_dense(array: Any) -> bool:

@@ -51,6 +51,25 @@ class _Terminated(BaseException):
     """SIGTERM came."""
 
 
+class _Sigterm:
+    """In the main thread it waits while a compiler is started: an exception there would leave the compiler behind."""
+
+    waits = came = False
+
+    def hold(self) -> None:
+        self.waits = threading.current_thread() is threading.main_thread() or self.waits
+
+    def go_on(self) -> None:
+        """Raise what has waited."""
+        if threading.current_thread() is threading.main_thread():
+            self.waits = False
+            if self.came:
+                raise _Terminated
+
+
+_sigterm = _Sigterm()
+
+
 @contextmanager
 def _cleaning_up_at_sigterm() -> Iterator[None]:
     """SIGTERM ends the process as it always does, but after the compiler and its files. A handler of the user's own
@@ -62,8 +81,11 @@ def _cleaning_up_at_sigterm() -> Iterator[None]:
 
     def terminate(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the clean-up
-        raise _Terminated
+        _sigterm.came = True
+        if not _sigterm.waits:
+            raise _Terminated
 
+    _sigterm.came = _sigterm.waits = False
     signal.signal(signal.SIGTERM, terminate)
     try:
         yield
@@ -278,6 +300,7 @@ def run(command: list[str], temporary: str) -> None:
     """
     # zig keeps what it compiles for C++ in caches, which nobody would find again
     folders = dict.fromkeys(("TMPDIR", "ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR"), temporary)
+    _sigterm.hold()
     try:
         compiler = subprocess.Popen(
             command,
@@ -288,13 +311,15 @@ def run(command: list[str], temporary: str) -> None:
             start_new_session=True,
         )
     except OSError as error:
+        _sigterm.go_on()
         raise CompilerError(f"the compiler {command[0]} does not run: {error.strerror or error}") from None
     said: list[bytes] = []
     seconds = seconds_of(command)
     listener = threading.Thread(target=_listen, args=(compiler.stderr, said), daemon=True)
     with compiler:
-        listener.start()
         try:
+            _sigterm.go_on()
+            listener.start()
             compiler.wait(timeout=seconds)
         except BaseException as error:
             with suppress(ProcessLookupError):

@@ -162,6 +162,13 @@ def test_sigterm_ends_the_compiler_too(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cache").rglob("*")] == ["kernels"]
 
 
+def test_sigterm_while_the_compiler_is_started(tmp_path: Path) -> None:
+    """The compiler itself sends it, before its parent knows of it or just after."""
+    process = started(tmp_path / "cache", CXX=script(tmp_path, "kill -TERM $PPID; exec sleep 600"))
+    process.communicate(timeout=60)  # a compiler that is left behind holds the pipes
+    assert process.returncode == -signal.SIGTERM
+
+
 def test_a_handler_of_sigterm_stays(tmp_path: Path) -> None:
     """And the default comes back. In a process of its own, which a signal that comes late may end."""
     killing = script(tmp_path, "kill -TERM $PPID; exit 1")
