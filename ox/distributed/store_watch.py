@@ -17,7 +17,7 @@ from typing import Any
 from ox.distributed import heartbeat
 from ox.distributed.client import receive
 
-GRACE = 1.0  # seconds in which a launcher sees which rank ended first, and this rank prints an error of its own
+GRACE = 0.5  # seconds in which a launcher sees which rank ended first, and this rank prints an error of its own
 
 store_process: list[int] = []  # which this rank has started
 answered = threading.Event()  # the store has read that this rank leaves
