@@ -2,7 +2,7 @@
 # Another interpreter: make demo PYTHON=python3.13. With an NVIDIA GPU: make test EXTRAS=cuda13,test,dev (never cpu and cuda together).
 
 PYTHON ?= python3
-WORKERS ?= auto
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MACHINE ?= $(shell uname -m)
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 VENV   := .venv
@@ -24,7 +24,7 @@ demo: $(VENV)/.installed-run ## train on real digits, export a verified file, se
 tiny: $(VENV)/.installed-dev ## train, export, load, serve and one operator's tests, in under a minute
 	$(BIN)/python scripts/tiny.py
 
-test: $(VENV)/.installed-dev ## run the fast tests in random order (under 10 minutes on 2 cores); WORKERS=2
+test: $(VENV)/.installed-dev ## run the fast tests in random order (about 10 minutes on 2 cores); WORKERS=3
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-seeds: $(VENV)/.installed-dev ## make test in several orders: SEEDS="1 2 3"; prints time, passed and failed of each
