@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ BEYOND = {
     "serve/telemetry/test_gpu.py": "NVIDIA's management library",
 }
 
-os.environ["OX_KERNELS"] = "off"
 strict_numpy.install()
 
 

@@ -6,6 +6,7 @@ and neither kernels of its own nor cuBLAS nor CUDA graphs.
 
 from __future__ import annotations
 
+import os
 import sys
 from types import ModuleType
 
@@ -18,6 +19,7 @@ __all__ = ["install"]
 
 def install() -> ModuleType:
     """Make the stand-in `cupy`. Returns the module."""
+    os.environ["OX_KERNELS"] = "off"  # kernels of ox's own
     np.seterr(all="ignore")  # CuPy computes without warnings
     cupy = functions.namespace()
     cupy.cuda = device.namespace()
