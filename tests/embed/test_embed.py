@@ -59,7 +59,7 @@ def test_a_run_without_end(runtime: Runtime, tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_reason_fits_a_line_of_the_page() -> None:
-    assert one_line("what\n  /root/some/folder/file.cc:3 | says <this>") == r"what file.cc:3 \| says &lt;this>"
+    assert one_line("what\n  /build/some/folder/file.cc:3 | says <this>") == r"what file.cc:3 \| says &lt;this>"
     assert len(one_line("long " * 100)) == 180
 
 
