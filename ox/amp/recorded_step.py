@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ox.amp.unscaling import with_gradients
 from ox.core import operator
 from ox.core.constants import scalar
 from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.tensor import TensorBase, is_tensor
-from ox.dtypes import float16, float32, float64
-from ox.errors import DTypeError, RecordError
+from ox.dtypes import float32, float64
+from ox.errors import RecordError
 
 
 def scaled(scale: TensorBase, x: TensorBase) -> TensorBase:
@@ -32,23 +33,13 @@ def unscaled(scale: TensorBase, optimizer: Any) -> Any:
     found: list[Any] = []
     with switch_mode(grad=False, autocast=None):
         factor = cast(OPS["Div"](scalar(1.0, float64), cast(scale, float64)), float32)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                g = parameter.grad
-                if g is None:
-                    continue
-                if g.dtype == float16:
-                    raise DTypeError(
-                        "GradScaler does not unscale float16 gradients",
-                        expected="float32 parameters, whose casts autocast makes",
-                        hint="no model.half(): ox.autocast alone",
-                    )
-                if g.is_sparse:
-                    cannot_record(RecordError("sparse gradients are unscaled"))
-                    continue
-                # zero where all are finite, else NaN
-                found.append(cast(OPS["ReduceSum"](OPS["Mul"](g, scalar(0.0, g.array.dtype)), keepdims=0), float32))
-                g.mul_(cast(factor, g.array.dtype))
+        for g in (parameter.grad for parameter in with_gradients(optimizer)):
+            if g.is_sparse:
+                cannot_record(RecordError("sparse gradients are unscaled"))
+                continue
+            # zero where all are finite, else NaN
+            found.append(cast(OPS["ReduceSum"](OPS["Mul"](g, scalar(0.0, g.array.dtype)), keepdims=0), float32))
+            g.mul_(cast(factor, g.array.dtype))
         return None if not found else OPS["IsNaN"](reduce(OPS["Add"], found))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 BY = "GradScaler.unscale_"
 
 
+def with_gradients(optimizer: Any) -> Iterator[Any]:
+    """The parameters of an optimizer that have a gradient.
+
+    Raises:
+        DTypeError: a gradient is float16.
+    """
+    for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+        if parameter.grad.dtype == float16:
+            raise DTypeError(
+                "GradScaler does not unscale float16 gradients",
+                expected="float32 parameters, whose casts autocast makes",
+                hint="no model.half(): ox.autocast alone",
+            )
+        yield parameter
+
+
 def unscaled(scaler: Any, optimizer: Any) -> Any:
     """Divide all gradients in place.
 
@@ -36,24 +52,15 @@ def unscaled(scaler: Any, optimizer: Any) -> Any:
     dense: list[TensorBase] = []
     factor = None
     with switch_mode(grad=False, autocast=None):
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                g = parameter.grad
-                if g is None:
-                    continue
-                if g.dtype == float16:
-                    raise DTypeError(
-                        "GradScaler does not unscale float16 gradients",
-                        expected="float32 parameters, whose casts autocast makes",
-                        hint="no model.half(): ox.autocast alone",
-                    )  # fmt: skip
-                if getattr(g, "is_sparse", False):
-                    factor = scaler._factor() if factor is None else factor
-                    g = g.coalesce()
-                    flags.append(_not_finite(g._values().array))
-                    parameter.grad = g * factor
-                else:
-                    dense.append(g)
+        for parameter in with_gradients(optimizer):
+            g = parameter.grad
+            if getattr(g, "is_sparse", False):
+                factor = scaler._factor() if factor is None else factor
+                g = g.coalesce()
+                flags.append(_not_finite(g._values().array))
+                parameter.grad = g * factor
+            else:
+                dense.append(g)
         on_device = [g for g in dense if cuda_tensors.is_on_device(g.array)]
         if on_device:
             scaler._move(on_device[0])

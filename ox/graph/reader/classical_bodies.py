@@ -5,25 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import onnx
 
 from ox.graph.reader.body_writer import BodyWriter
 from ox.graph.reader.tree_bodies import transformed, tree_classifier, tree_regressor
-
-DOMAIN = "ai.onnx.ml"
-
-
-def classical_body(node: onnx.NodeProto) -> onnx.FunctionProto | None:
-    """The body of a call of `ai.onnx.ml` in operators of `ai.onnx`; None where ox has none.
-
-    Raises:
-        LoadError: a form of the operator that the body does not cover.
-    """
-    make = BODIES.get(node.op_type) if node.domain == DOMAIN else None
-    if make is None:
-        return None
-    writer = BodyWriter(node)
-    return writer.function(make(writer))
 
 
 def _scaler(w: BodyWriter) -> list[str]:

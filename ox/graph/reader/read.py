@@ -15,12 +15,11 @@ from ox.errors import LoadError
 from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.reader import version_converter
 from ox.graph.reader.arrays import array_of, attribute_value, constant_of, dense, value_of
-from ox.graph.reader.classical_bodies import classical_body
+from ox.graph.reader.foreign_body import foreign_body
 from ox.graph.reader.function_bodies import Functions, count_inlined, functions_of, key_of, opset_of, standard_body
 from ox.graph.reader.model_file import MAX_SUBGRAPH_DEPTH
 from ox.graph.reader.model_file import opset_of as opset_of_model
 from ox.graph.reader.order import in_order
-from ox.graph.reader.runtime_bodies import runtime_body
 from ox.graph.reader.scope import Scope
 from ox.graph.reader.validation import check_attributes, check_call, check_names, texts
 from ox.graph.reader.weights import constants_to_weights
@@ -149,11 +148,7 @@ class Reader:
         op = OPS.get(node.key)
         if op is None:
             own = _own_attributes(n, attributes)
-            body = (
-                classical_body(own) or runtime_body(own)
-                if domain
-                else standard_body(own, version, lambda x: self._type_of(x, scope))
-            )
+            body = foreign_body(own) if domain else standard_body(own, version, lambda x: self._type_of(x, scope))
             if body is None:
                 raise _unknown(node.key, domain, place)
             self._inline(body, opset_of(body, version), n, scope)

@@ -5,25 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import onnx
 
 from ox.graph.reader.attention_bodies import attention, embeddings
 from ox.graph.reader.body_writer import BodyWriter
-
-DOMAIN = "com.microsoft"
-
-
-def runtime_body(node: onnx.NodeProto) -> onnx.FunctionProto | None:
-    """The body of a call of `com.microsoft` in operators of `ai.onnx`; None where ox has none.
-
-    Raises:
-        LoadError: a form of the operator that the body does not cover.
-    """
-    make = BODIES.get(node.op_type) if node.domain == DOMAIN else None
-    if make is None:
-        return None
-    writer = BodyWriter(node)
-    return writer.function(make(writer))
 
 
 def _with_bias(w: BodyWriter) -> str:
