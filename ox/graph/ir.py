@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,6 +88,10 @@ class Graph:
     def producers(self) -> dict[Value, Node]:
         """Which node makes each value."""
         return {value: node for node in self.nodes for value in node.outputs}
+
+    def reads(self) -> Counter[Value | None]:
+        """How often each value is read: by nodes, and as an output of the graph."""
+        return Counter([*(value for node in self.nodes for value in node.inputs), *self.outputs])
 
     def values(self) -> Iterator[Value]:
         """Every value once: inputs, captures, constants, then what nodes make. Not those of subgraphs."""

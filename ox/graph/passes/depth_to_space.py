@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ox.graph.ir import Graph, Node
 from ox.graph.passes.polynomial import Polynomial
 from ox.graph.passes.size_analysis import analyze_sizes
@@ -22,8 +20,7 @@ def find_depth_to_space(graph: Graph, known: Known) -> bool:
         known: inferred sizes by the names of values.
     """
     found = analyze_sizes(graph, known)
-    readers = Counter(v for node in graph.nodes for v in node.inputs)
-    readers.update(graph.outputs)
+    readers = graph.reads()
     walk = Walk(graph)
     for node in walk:
         turn = walk.maker(node.inputs[0]) if node.key == "Reshape" else None

@@ -20,8 +20,7 @@ def fold_batch_norms(graph: Graph) -> bool:
     (``conv.weight`` gives ``conv.bias``). Not touched: a weight that others read or that a caller may override, a norm
     in training mode, and everything that is no constant.
     """
-    readers = Counter(v for node in graph.nodes for v in node.inputs)
-    readers.update(graph.outputs)
+    readers = graph.reads()
     producers = graph.producers()
     kept: list[Node] = []
     for node in graph.nodes:

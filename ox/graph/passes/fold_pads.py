@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.walk import Walk
 
@@ -13,8 +11,7 @@ def fold_pads(graph: Graph) -> bool:
 
     Exact: a Conv multiplies the same zeros. The numbers must be constants of the code.
     """
-    readers = Counter(v for node in graph.nodes for v in node.inputs)
-    readers.update(graph.outputs)
+    readers = graph.reads()
     walk = Walk(graph)
     for node in walk:
         pad = walk.maker(node.inputs[0]) if node.key == "Conv" else None

@@ -25,8 +25,7 @@ def fold_scales(graph: Graph, known: Known) -> bool:
         known: inferred sizes by the names of values.
     """
     found = analyze_sizes(graph, known)
-    readers = Counter(v for node in graph.nodes for v in node.inputs)
-    readers.update(graph.outputs)
+    readers = graph.reads()
     walk = Walk(graph)
     for node in walk:
         for value, factor in (node.inputs, node.inputs[::-1]) if node.key == "Mul" else ():

@@ -17,8 +17,7 @@ def move_transposes(graph: Graph) -> bool:
     input is a single number or comes out of an equal Transpose, and nothing else reads what lies between. Whether any
     was moved.
     """
-    readers = Counter(v for node in graph.nodes for v in node.inputs)
-    readers.update(graph.outputs)
+    readers = graph.reads()
     producers = graph.producers()
     changed = False
     for node in graph.nodes:

@@ -35,19 +35,14 @@ def move_reshapes(graph: Graph, known: Known) -> bool:
     changed, moved = False, True
     while moved:
         moved = False
-        readers, producers = _readers(graph), graph.producers()
+        readers, producers = graph.reads(), graph.producers()
         for last in graph.nodes:
             region = _region(last, found, readers, producers) if last.key == "Reshape" else None
             if region is not None:
                 _move(graph, last, region, found)
-                readers, producers = _readers(graph), graph.producers()
+                readers, producers = graph.reads(), graph.producers()
                 changed = moved = True
     return changed
-
-
-def _readers(graph: Graph) -> Counter[Value | None]:
-    """How often each value is read."""
-    return Counter([*(v for node in graph.nodes for v in node.inputs), *graph.outputs])
 
 
 def _region(

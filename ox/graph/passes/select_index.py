@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from ox.graph.ir import Graph, Node, Value
@@ -18,8 +16,7 @@ def gather_selected(graph: Graph) -> bool:
     Exact. Both numbers must be constants of the code, and nothing else may read the Slice. For inference: the gradient
     of a Gather adds up rows, that of a Slice does not need to.
     """
-    readers = Counter(v for node in graph.nodes for v in node.inputs)
-    readers.update(graph.outputs)
+    readers = graph.reads()
     walk = Walk(graph)
     for node in walk:
         part = walk.maker(node.inputs[0]) if node.key == "Squeeze" else None
