@@ -79,6 +79,17 @@ def export(
             show_default="the graph as the model has it",
         ),
     ] = None,
+    seed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="For a model that draws random numbers: they follow from a further input of that name, one int64.",
+            show_default=False,
+        ),
+    ] = None,
+    own_seed: Annotated[
+        bool, typer.Option("--own-seed", help="For a model that draws random numbers: the file draws others each time.")
+    ] = False,
     target: Annotated[
         Target | None,
         typer.Option(
@@ -104,6 +115,10 @@ def export(
         raise UsageError("a training step is not for inference", hint="--train without --optimize")
     if train_step and target is not None:
         raise UsageError("a target is for inference", hint="--train without --target")
+    if train_step and (seed is not None or own_seed):
+        raise UsageError("a training step has a seed of its own", hint="--train without --seed and --own-seed")
+    if seed is not None and own_seed:
+        raise UsageError("--seed and --own-seed exclude each other", hint=f"ox export --own-seed {path}")
     check_writable(path)
     if train_step:
         start = None if run is None and recipe_file is not None else find_run(run)
@@ -130,6 +145,7 @@ def export(
         meaning={**recipe.inputs, **recipe.outputs},
         run=found.name,
         metadata={"ox.recipe": recipe.name},
+        seed=own_seed or seed,
         optimize=optimize,
         target=target,
     )

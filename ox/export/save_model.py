@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from ox._version import __version__
 from ox.autograd.grad_mode import no_grad
@@ -23,6 +24,7 @@ from ox.export import files
 from ox.export.dynamic_shapes import check_axes
 from ox.export.example_inputs import Dims, read
 from ox.export.input_gradient import WithGradient
+from ox.export.own_seed import draw_seed, free_name, with_seed_given
 from ox.export.proof import Proof, ProofOptions, Row, allowance, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
 from ox.export.save_options import check_options, check_outputs
@@ -105,7 +107,7 @@ def save(
     dynamic_shapes: Any = None,
     examples: Sequence[Any] = (),
     gradient: str | Sequence[str] = (),
-    seed: str | None = None,
+    seed: str | bool | None = None,
     opset: int | None = None,
     golden: Any = True,
     labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
@@ -142,7 +144,8 @@ def save(
         gradient: names of inputs; for each, the file has a further output ``<name>.gradient``: the gradient of the sum
             of the first output with respect to it.
         seed: for a model that draws random numbers: the name of a further input, one int64. The file draws what the
-            model does after `ox.manual_seed` of that number.
+            model does after `ox.manual_seed` of that number. True: no input; the file draws a seed itself at each run,
+            by RandomUniform. It is proven with the seed as an input, and has no golden samples.
         opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
         golden: True for synthetic golden samples, None or False for none, or real samples in the form of `example`.
         labels: the class names of the only output, or of several by name.
@@ -203,21 +206,25 @@ def save(
         if output_names is None and known is not None:
             output_names = [info.name for info in known.outputs]
         called = model
-        if seed is not None:
-            called, given = Seeded(model, seed), given.with_number(seed)
+        seed_name = free_name(given.arrays) if seed is True else seed or None
+        if seed_name is not None:
+            called, given = Seeded(model, seed_name), given.with_number(seed_name)
         if gradient:
             names = [gradient] if isinstance(gradient, str) else gradient
             called, output_names = WithGradient(called, given, names, output_names), None
         subject = Subject(called, given, weights, output_names, lender=lender)
         recorded = record_at_sizes(subject)
         graph = recorded.graph
-        if recorded.draws and seed is None:
+        if recorded.draws and seed_name is None:
             raise ExportError(
                 "the model draws random numbers, and the file would hold those of one call",
                 where=recorded.draws,
-                hint='seed="seed" for an input that they follow from, or the noise itself as an input; '
+                hint='seed="seed" for an input that they follow from, seed=True for others at each run, or the noise '
+                "itself as an input; "
                 ".eval() of a module that a function calls",
             )
+        if seed is True and not recorded.draws:
+            raise ArgumentError("the model draws no random numbers", got="seed=True", hint="save it without seed")
         if isinstance(model, Loaded):
             graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
             graph.declared_inputs = model.graph.declared_inputs
@@ -246,10 +253,11 @@ def save(
         _check_labels(named, graph.outputs)
         opset = opsets.select_opset(in_older_words(graph, opset), opset)
         infer(to_model(graph, opset=opset, weights=False))
+        drawn = graph.inputs[-1] if seed is True else None  # by the file, which has no such input
         contract = Contract(
-            tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs),
+            tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs if v is not drawn),
             tuple(_info(v, known.outputs if known else None, meaning, named) for v in graph.outputs),
-            tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.in_report),
+            tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.in_report and drawn is None),
             __version__,
             run if run is not None or known is None else known.run,
             rules,
@@ -260,11 +268,20 @@ def save(
         if target is not None:
             kept = {**kept, "ox.target": target}
         entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
+
+        def model_proto() -> onnx.ModelProto:
+            whole = to_model(graph, opset=opset, metadata=entries, weights=False)
+            return whole if drawn is None else draw_seed(whole, drawn.name)
+
+        def proof_of(written: files.Written) -> Proof:
+            with nullcontext(written) if drawn is None else with_seed_given(written, drawn.name) as given_seed:
+                return prove(given_seed, graph, opset, cases, wanted)
+
         proven, data = files.write(
-            lambda: to_model(graph, opset=opset, metadata=entries, weights=False),
+            model_proto,
             graph,
             path,
-            lambda written: prove(written, graph, opset, cases, wanted),
+            proof_of,
             external_above,
             Proof.to_metadata,
         )

@@ -18,8 +18,8 @@ def check_options(*, optimize: Any, seed: Any, metadata: Any, external_above: An
         raise ArgumentError(
             f"there is no optimization '{optimize}'", expected="'inference' or None", got=repr(optimize)
         )
-    if seed is not None and not (isinstance(seed, str) and seed):
-        raise ArgumentError("seed is the name of an input", expected='seed="seed"', got=repr(seed))
+    if not (seed is None or isinstance(seed, bool) or (isinstance(seed, str) and seed)):
+        raise ArgumentError("seed is the name of an input", expected='seed="seed", or seed=True', got=repr(seed))
     for key, text in dict(metadata or {}).items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise ArgumentError(

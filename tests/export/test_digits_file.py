@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import ox
+import ox_models.digits
 from ox import tolerance
 from ox_cli.main import main
 
@@ -104,6 +106,23 @@ def test_a_file_for_inference(file: Path) -> None:
     plain, fast = (onnx.load(path).graph for path in (file, "fast.onnx"))
     assert len(fast.node) <= len(plain.node)
     assert not any(node.op_type == "BatchNormalization" for node in fast.node)
+
+
+NOISY = """def forward(self, image: ox.Tensor) -> ox.Tensor:
+        image = image + 0.5 * ox.randn_like(image)"""
+
+
+def test_a_model_that_draws(here: Path) -> None:
+    recipe = Path("noisy.py")
+    text = Path(inspect.getfile(ox_models.digits)).read_text()
+    recipe.write_text(text.replace("def forward(self, image: ox.Tensor) -> ox.Tensor:", NOISY))
+    assert recipe.read_text() != text
+    assert main(["export", "m.onnx", "--recipe", "noisy.py"]) == 1
+    for arguments, names in ((["--seed", "key"], ["image", "key"]), (["--own-seed"], ["image"])):
+        assert main(["export", "m.onnx", "--recipe", "noisy.py", *arguments]) == 0
+        assert [info.name for info in ox.export.inspect("m.onnx").inputs] == names
+        assert main(["export", "m.onnx", "--train", *arguments]) == 2
+    assert main(["export", "m.onnx", "--recipe", "noisy.py", "--own-seed", "--seed", "key"]) == 2
 
 
 @pytest.mark.parametrize("named", ["runs/digits-0001", "digits-0001"])
