@@ -33,8 +33,9 @@ test-seeds: $(VENV)/.installed-dev ## make test in several orders: SEEDS="1 2 3"
 test-matrix: $(VENV)/.installed-dev ## make test with 1, 2 and 4 workers, without a home folder, right after boot, and (run by root) as an ordinary user
 	$(BIN)/python scripts/run_matrix.py --variants all $(if $(ARGS),-- $(ARGS))
 
+# In one process beside pytest's own: if it crashes, that is a failed test with a name, and the others run.
 test-all: $(VENV)/.installed-dev $(CUDA)/.installed ## run all tests (up to an hour)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 1 $(ARGS)
 
 hostcuda: $(VENV)/.installed-dev $(CUDA)/.installed ## run the tests marked gpu with the real CuPy, its kernels on this CPU; ARGS="tests/amp" runs some
 ifdef ARGS

@@ -1,4 +1,4 @@
-"""Compiles sources with NVRTC, without a device."""
+"""Compiles sources with NVRTC, without a device, in a process of its own: what the library does there harms no test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -19,15 +21,19 @@ ARCHITECTURES = ["compute_80", "compute_90", "compute_100"]
 FOLDERS = [*sys.path, f"{sys.prefix}/cuda-packages"]
 
 
-@cache
-def nvrtc() -> ctypes.CDLL | None:
+def library_file() -> Path | None:
     """The library of the wheel nvidia-cuda-nvrtc, if it is installed."""
-    for folder in (lib for path in FOLDERS for lib in Path(path).glob("nvidia/*/lib")):
-        for builtins in folder.glob("libnvrtc-builtins.so*"):
-            ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
-        for library in folder.glob("libnvrtc.so*"):
-            return ctypes.CDLL(str(library))
-    return None
+    folders = (lib for path in FOLDERS for lib in Path(path).glob("nvidia/*/lib"))
+    return next((file for folder in folders for file in folder.glob("libnvrtc.so*")), None)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    file = library_file()
+    assert file is not None
+    for builtins in file.parent.glob("libnvrtc-builtins.so*"):
+        ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(file))
 
 
 def headers() -> list[Path]:
@@ -43,11 +49,21 @@ def compiled(text: str, architecture: str) -> str:
     return compile_source(text, [*options, *(f"-I{folder}" for folder in headers())])
 
 
+@cache
+def process() -> ProcessPoolExecutor:
+    """The one that compiles."""
+    return ProcessPoolExecutor(1, get_context("spawn"))
+
+
 def compile_source(text: str, options: Sequence[str], templates: Sequence[str] = ()) -> str:
     """The PTX of a source, and of instances of its templates. Raises AssertionError with the compiler's log."""
-    library = nvrtc()
-    if library is None:
+    if library_file() is None:
         pytest.skip("the wheel nvidia-cuda-nvrtc is not installed")
+    return process().submit(_compile, text, options, templates).result()
+
+
+def _compile(text: str, options: Sequence[str], templates: Sequence[str]) -> str:
+    library = _library()
     handle = ctypes.c_void_p()
     assert library.nvrtcCreateProgram(ctypes.byref(handle), text.encode(), b"kernels.cu", 0, None, None) == 0
     try:
@@ -77,7 +93,7 @@ def problem_of(architecture: str, folder: Path, file: Path) -> str | None:
     options = [option for option in kernel["options"] if not option.startswith("-arch")]
     options += [f"--gpu-architecture={architecture}", "--pch", f"--pch-dir={headers}"]
     try:
-        compile_source(kernel["source"], options, kernel["names"])
+        _compile(kernel["source"], options, kernel["names"])
     except AssertionError as error:
         return f"{error}\n{kernel['source']}"
     return None

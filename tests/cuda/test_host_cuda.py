@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from child_pytest import CUDA_PACKAGES, HERE, Results, environment_with, gpu_files, run
-from nvrtc import nvrtc, problem_of
+from nvrtc import library_file, problem_of
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_the_tests_marked_gpu(results: Results) -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.usefixtures("results")
 def test_nvrtc_compiles_their_kernels(architecture: str, sources: Path, tmp_path: Path) -> None:
-    if nvrtc() is None:
+    if library_file() is None:
         pytest.skip("the wheel nvidia-cuda-nvrtc is not installed")
     files = sorted(sources.iterdir())
     assert len(files) > 700
