@@ -19,7 +19,7 @@ class SizeHint(Enum):
 class DeclaredSize(str):
     """The name of a size, with its limits: ``ox.Dim("h", min=32, max=2048, multiple_of=32)``. `torch.export.Dim`.
 
-    ``2 * n``, ``n + 1`` and ``n - 1`` are sizes that follow from another one.
+    ``2 * n``, ``n + 1``, ``n - 1`` and ``past + n`` are sizes that follow from others.
 
     Raises:
         ArgumentError: no name, or limits that leave no size.
@@ -28,8 +28,8 @@ class DeclaredSize(str):
     min: int
     max: int | None
     multiple_of: int
-    expression: Expression  # a str for a size of its own; a tuple where it follows from another one
-    base: DeclaredSize  # that one, or itself
+    expression: Expression  # a str for a size of its own; a tuple where it follows from others
+    bases: tuple[DeclaredSize, ...]  # those, or itself
 
     def __new__(cls, name: str, min: int | None = None, max: int | None = None, multiple_of: int = 1) -> DeclaredSize:
         self = super().__new__(cls, name)
@@ -43,28 +43,38 @@ class DeclaredSize(str):
             )
         if max is not None and max // multiple_of * multiple_of < low:
             raise ArgumentError(f"no size is left for '{name}'", got=f"min={low}, max={max}, multiple_of={multiple_of}")
-        self.min, self.max, self.multiple_of, self.expression, self.base = low, max, multiple_of, str(name), self
+        self.min, self.max, self.multiple_of, self.expression, self.bases = low, max, multiple_of, str(name), (self,)
         return self
 
-    def __add__(self, other: Any) -> Any:
-        return _derived(self, "+", other) if type(other) is int else str.__add__(self, other)
+    @property
+    def derived(self) -> bool:
+        """Whether it follows from others."""
+        return isinstance(self.expression, tuple)
 
-    def __sub__(self, other: int) -> DeclaredSize:
+    def __add__(self, other: Any) -> Any:
+        return str.__add__(self, other) if type(other) is str else _derived(self, "+", other)
+
+    def __sub__(self, other: Any) -> DeclaredSize:
         return _derived(self, "-", other)
 
     def __mul__(self, other: Any) -> DeclaredSize:
         return _derived(self, "*", other)
 
-    def __floordiv__(self, other: int) -> DeclaredSize:
+    def __floordiv__(self, other: Any) -> DeclaredSize:
         return _derived(self, "//", other)
 
     __radd__, __rmul__ = __add__, __mul__
 
 
 def _derived(size: DeclaredSize, sign: str, other: Any) -> Any:
-    if type(other) is not int:
+    if type(other) is int:
+        expression = (sign, other, size.expression) if sign == "*" else (sign, size.expression, other)
+        bases = size.bases
+    elif isinstance(other, DeclaredSize):
+        expression = sign, size.expression, other.expression
+        bases = tuple({str(base): base for base in (*size.bases, *other.bases)}.values())
+    else:
         return NotImplemented
-    expression = (sign, other, size.expression) if sign == "*" else (sign, size.expression, other)
     made = DeclaredSize(text(expression))
-    made.expression, made.base = expression, size.base
+    made.expression, made.bases = expression, bases
     return made

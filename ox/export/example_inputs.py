@@ -11,9 +11,10 @@ import numpy as np
 
 from ox.core.declared_size import DeclaredSize
 from ox.core.operator import make_tensor
-from ox.core.size_expression import Expression, evaluate
+from ox.core.size_expression import Expression
 from ox.dtypes import ALL, is_floating
 from ox.errors import ArgumentError
+from ox.export.declared_dims import Sizes, check_declared, size_of, solve
 from ox.export.dynamic_shapes import BATCH, from_axes, from_examples, from_shapes
 from ox.functions.creation import tensor
 from ox.graph.contract import Contract
@@ -23,8 +24,6 @@ from ox.graph.size_rules import SizeRange, SizeRules
 from ox.tensors.tensor import Tensor
 
 Dims = Mapping[str, Sequence[int | str]]
-Sizes = dict[str, int]
-_MOST_SHRUNK = 64  # how many times larger than a size the one may be that it follows from
 
 
 @dataclass(frozen=True)
@@ -48,24 +47,32 @@ class Example:
     def sizes_in(self, arrays: Mapping[str, Array]) -> Sizes:
         """The value of every size that may vary by itself, in arrays for these inputs."""
         found: Sizes = {}
+        derived: list[tuple[DeclaredSize, int]] = []
         for name, dims in self.dims.items():
             for dim, size in zip(dims, arrays[name].shape, strict=True):
-                if isinstance(dim, DeclaredSize) and dim.base is not dim:
-                    base = str(dim.base)
-                    own = next((n for n in range(_MOST_SHRUNK * (size + 1)) if _size_of(dim, {base: n}) == size), None)
-                    if own is not None:
-                        found.setdefault(base, own)
+                if isinstance(dim, DeclaredSize) and dim.derived:
+                    derived.append((dim, size))
                 elif isinstance(dim, str):
                     found[str(dim)] = size
-        return found
+        while True:  # each that follows from one unknown size tells it
+            unknown = [[base for base in dim.bases if base not in found] for dim, _ in derived]
+            told = {
+                str(left[0]): own
+                for left, (dim, size) in zip(unknown, derived, strict=True)
+                if len(left) == 1 and (own := solve(dim, size, str(left[0]), found)) is not None
+            }
+            if not told:
+                return found
+            found |= told
 
     @property
     def declared(self) -> dict[str, SizeRange]:
         """The limits of sizes that `ox.Dim` declares."""
-        sizes = (dim.base for dims in self.dims.values() for dim in dims if isinstance(dim, DeclaredSize))
+        declared = (dim for dims in self.dims.values() for dim in dims if isinstance(dim, DeclaredSize))
         ranges = {
             str(dim): SizeRange(-(-dim.min // dim.multiple_of) * dim.multiple_of, dim.max, dim.multiple_of)
-            for dim in sizes
+            for each in declared
+            for dim in each.bases
         }
         return {**self.known.ranges, **{name: each for name, each in ranges.items() if not each.open}}
 
@@ -73,7 +80,7 @@ class Example:
     def conditions(self) -> tuple[Expression, ...]:
         """What holds between the sizes of inputs: ``n + 1``, the name of one, is what it says."""
         dims = {dim for each in self.dims.values() for dim in each if isinstance(dim, DeclaredSize)}
-        derived = ((str(dim), dim.expression) for dim in sorted(dims) if dim.base is not dim)
+        derived = ((str(dim), dim.expression) for dim in sorted(dims) if dim.derived)
         return (*self.known.conditions, *(("==", name, each) for name, each in derived))
 
     @property
@@ -105,7 +112,7 @@ class Example:
         array = whole
         for axis, dim in enumerate(self.dims[name]):
             if isinstance(dim, str):
-                places = (np.arange(_size_of(dim, sizes)) + (start if axis == 0 else 0)) % array.shape[axis]
+                places = (np.arange(size_of(dim, sizes)) + (start if axis == 0 else 0)) % array.shape[axis]
                 array = np.take(array, places, axis)
         array = np.ascontiguousarray(array).reshape(array.shape)
         counts = whole.dtype.kind in "iu" and whole.size > 0
@@ -304,14 +311,16 @@ def _checked(example: Example) -> Example:
             if not isinstance(dim, str):
                 continue
             if isinstance(dim, DeclaredSize):
-                _check_declared(dim, size, name, sizes, declared)
-                own = dim.base.min, dim.base.max, dim.base.multiple_of
-                if limits.setdefault(str(dim.base), own) != own:
-                    raise ArgumentError(
-                        f"the size '{dim.base}' is declared twice, with other limits",
-                        expected="one ox.Dim for all inputs that have it",
-                        got=" and ".join(f"min={a}, max={b}, multiple_of={c}" for a, b, c in (limits[dim.base], own)),
-                    )
+                check_declared(dim, size, name, sizes, declared)
+                for base in dim.bases:
+                    own = base.min, base.max, base.multiple_of
+                    first_own = limits.setdefault(str(base), own)
+                    if first_own != own:
+                        raise ArgumentError(
+                            f"the size '{base}' is declared twice, with other limits",
+                            expected="one ox.Dim for all inputs that have it",
+                            got=" and ".join(f"min={a}, max={b}, multiple_of={c}" for a, b, c in (first_own, own)),
+                        )
             if size == 0:
                 raise ArgumentError(
                     f"the size '{dim}' of the example '{name}' is 0", got=str(list(example.arrays[name].shape))
@@ -324,27 +333,6 @@ def _checked(example: Example) -> Example:
                     hint=f"a name for each size that varies: dims={{'{name}': ['time', 'batch', 8]}}",
                 )
     return example
-
-
-def _size_of(dim: str, sizes: Sizes) -> int:
-    return int(evaluate(dim.expression if isinstance(dim, DeclaredSize) else dim, sizes))
-
-
-def _check_declared(dim: DeclaredSize, size: int, name: str, sizes: Sizes, declared: Mapping[str, SizeRange]) -> None:
-    """The example has sizes that its declaration allows."""
-    base = str(dim.base)
-    if base not in sizes or _size_of(dim, sizes) != size:
-        raise ArgumentError(
-            f"the size '{dim}' of the example '{name}' does not follow from '{base}'",
-            expected=str(_size_of(dim, sizes)) if base in sizes else f"a size that {dim} can be",
-            got=str(size),
-        )
-    if base in declared and sizes[base] not in declared[base]:
-        raise ArgumentError(
-            f"the size '{base}' of the example '{name}' is none that was declared",
-            expected=f"{base} in {declared[base]}",
-            got=str(sizes[base]),
-        )
 
 
 def recording_sizes(example: Example) -> tuple[Sizes, Sizes]:

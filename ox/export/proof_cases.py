@@ -9,7 +9,8 @@ from typing import Any
 
 from ox.errors import ArgumentError, ExportError
 from ox.export import golden_samples as samples
-from ox.export.example_inputs import Example, Sizes, recording_sizes, within
+from ox.export.declared_dims import Sizes
+from ox.export.example_inputs import Example, recording_sizes, within
 from ox.export.proof import Case
 from ox.export.two_sizes import arrays_of, far_sizes
 from ox.graph.ir import Array

@@ -12,7 +12,8 @@ from typing import Any
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.core.size_expression import Expression, combined, evaluate, leaves, substituted
-from ox.export.example_inputs import Example, Sizes
+from ox.export.declared_dims import Sizes
+from ox.export.example_inputs import Example
 from ox.graph.ir import Array, Graph, Value
 from ox.graph.record.recorded import SizeOf, SizeTest
 from ox.graph.replay import call

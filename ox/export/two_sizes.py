@@ -14,8 +14,9 @@ from ox.autograd.grad_mode import no_grad
 from ox.core.copy_on_write import CopyOnWrite
 from ox.core.size_expression import leaves
 from ox.errors import ExportError, OxError, RecordError
+from ox.export.declared_dims import Sizes
 from ox.export.dynamic_shapes import BATCH
-from ox.export.example_inputs import Example, Sizes, recording_sizes, within
+from ox.export.example_inputs import Example, recording_sizes, within
 from ox.export.size_tests import agreed, in_named_sizes, named, rules_of, unstated
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node

@@ -245,6 +245,42 @@ def test_sizes_that_follow_from_others(tmp_path: Path) -> None:
         save(step, tmp_path, (x, cache, mask[:, :9]), dims)
 
 
+def attends(x: Any, past: Any, mask: Any) -> Any:
+    keys = ox.cat([past, x], 1)
+    places = ox.arange(mask.shape[1])
+    seen = (places.unsqueeze(0) <= places[mask.shape[1] - x.shape[1] :].unsqueeze(1)) & mask.bool().unsqueeze(1)
+    return nn.functional.scaled_dot_product_attention(x, keys, keys, seen), keys
+
+
+def test_the_sum_of_two_sizes(tmp_path: Path) -> None:
+    """Several tokens past a cache, and a mask of both."""
+    past, new = ox.Dim("past", min=0, max=64), ox.Dim("new")
+    dims = {"x": ["batch", new, 4], "past": ["batch", past, 4], "mask": ["batch", past + new]}
+    report = save(attends, tmp_path, (ROWS[:2, :3], ROWS[:2, :9], np.ones((2, 12), np.int64)), dims)
+    assert report.dims.startswith("x [batch, new, 4], past [batch, past, 4], mask [batch, past + new]")
+    session = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    for old, fresh in ((0, 5), (7, 1), (2, 2), (20, 6)):
+        mask = (np.arange(2 * (old + fresh)).reshape(2, -1) % 5 > 0).astype(np.int64)
+        feed = {"x": ROWS[:2, :fresh], "past": ROWS[1:3, :old], "mask": mask}
+        with ox.no_grad():
+            expected = attends(*map(ox.tensor, feed.values()))
+        for got, want in zip(session.run(None, feed), expected, strict=True):
+            np.testing.assert_allclose(got, want.numpy(), atol=1e-5)
+    with pytest.raises(ShapeError) as caught:
+        ox.export.load(tmp_path / "m.onnx")(ROWS[:2, :3], ROWS[:2, :9], np.ones((2, 13), np.int64))
+    assert caught.value.expected == "past + new = 12"
+    with pytest.raises(ArgumentError, match="does not follow from 'past' and 'new'"):
+        save(attends, tmp_path, (ROWS[:2, :3], ROWS[:2, :9], np.ones((2, 13), np.int64)), dims)
+
+
+def test_a_size_that_a_sum_tells(tmp_path: Path) -> None:
+    """No input has the size `b` itself."""
+    a, b = ox.Dim("a"), ox.Dim("b")
+    dims = {"x": ["batch", a, 4], "both": ["batch", 2 * (a + b) - a, 4]}
+    report = save(lambda x, both: x.sum(1) + both.sum(1), tmp_path, (ROWS[:, :4], ROWS[:, :10]), dims)
+    assert report.contract.inputs[1].dims == ("batch", "2 * (a + b) - a", 4)
+
+
 def test_half_a_size(tmp_path: Path) -> None:
     n = ox.Dim("n", multiple_of=2)
     dims = {"x": ["batch", n, 4], "half": ["batch", n // 2, 4]}

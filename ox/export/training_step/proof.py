@@ -22,7 +22,8 @@ from ox import tolerance
 from ox.core.operator import make_tensor
 from ox.dtypes import is_floating
 from ox.errors import ExportError
-from ox.export.example_inputs import Example, Sizes, recording_sizes
+from ox.export.declared_dims import Sizes
+from ox.export.example_inputs import Example, recording_sizes
 from ox.export.proof import narrowest
 from ox.export.runtimes import Runtime, open_runtime
 from ox.export.training_step.layout import following
