@@ -83,7 +83,7 @@ class Report:
     @property
     def limits(self) -> list[str]:
         """For which sizes the file is right, where that is not all of them."""
-        found = [f"for {self.contract.rules}"] if self.contract.rules else []
+        found = [f"for {self.contract.rules}"] if str(self.contract.rules) else []  # some are said by names
         return found + [f"right only where this comes out as in the proof: {line}" for line in self.unstated]
 
     @property

@@ -279,6 +279,7 @@ def test_a_size_that_a_sum_tells(tmp_path: Path) -> None:
     dims = {"x": ["batch", a, 4], "both": ["batch", 2 * (a + b) - a, 4]}
     report = save(lambda x, both: x.sum(1) + both.sum(1), tmp_path, (ROWS[:, :4], ROWS[:, :10]), dims)
     assert report.contract.inputs[1].dims == ("batch", "2 * (a + b) - a", 4)
+    assert report.limits == []  # the name says it
 
 
 def test_half_a_size(tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ class Model:
             parts.append(f"padding off: {self.padding_refusal}")
         if self.sequences is not None:
             parts.append("in sequences")
-        if self.rules:
+        if str(self.rules):
             parts.append(f"for {self.rules}")
         if self.inline:
             parts.append(f"{1e6 * self.proof.row_s:.0f} µs per sample, run in the event loop")
