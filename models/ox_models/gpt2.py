@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import ox
 from ox import nn
 from ox.errors import ArgumentError
+from ox.generation import Generates, KVCache
+from ox.generation.kv_cache import Window
 from ox.nn import functional as F
 from ox_models import checkpoints
 
@@ -60,21 +63,25 @@ class Conv1D(nn.Module):
 class GPT2Attention(nn.Module):
     """Causal multi-head self-attention."""
 
-    def __init__(self, config: GPT2Config) -> None:
+    def __init__(self, config: GPT2Config, layer: int = 0) -> None:
         super().__init__()
-        self.heads, self.drop = config.n_head, config.attn_pdrop
+        self.heads, self.drop, self.layer = config.n_head, config.attn_pdrop, layer
         self.c_attn = Conv1D(3 * config.n_embd, config.n_embd)
         # smaller initial weights for more layers, because the outputs of all blocks are added
         self.c_proj = Conv1D(config.n_embd, config.n_embd, std=0.02 / math.sqrt(2 * config.n_layer))
         self.resid_dropout = nn.Dropout(config.resid_pdrop)
 
-    def forward(self, x: ox.Tensor) -> ox.Tensor:
+    def forward(self, x: ox.Tensor, cache: KVCache | None = None, window: Window | None = None) -> ox.Tensor:
         batch, length, size = x.shape
         # [batch, length, 3·size] becomes three of [batch, heads, length, size/heads]
         parts = self.c_attn(x).reshape(batch, length, 3, self.heads, size // self.heads).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)
+        mask, causal = None, True
+        if cache is not None and window is not None:
+            key, value = cache.update(self.layer, key, value)
+            mask, causal = window.mask, window.causal
         drop = self.drop if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=drop, is_causal=True)
+        mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout_p=drop, is_causal=causal)
         added: ox.Tensor = self.resid_dropout(self.c_proj(mixed.transpose(1, 2).reshape(batch, length, size)))
         return added
 
@@ -94,15 +101,15 @@ class GPT2MLP(nn.Module):
 
 
 class GPT2Block(nn.Module):
-    def __init__(self, config: GPT2Config) -> None:
+    def __init__(self, config: GPT2Config, layer: int = 0) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.attn = GPT2Attention(config)
+        self.attn = GPT2Attention(config, layer)
         self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         self.mlp = GPT2MLP(config)
 
-    def forward(self, x: ox.Tensor) -> ox.Tensor:
-        x = x + self.attn(self.ln_1(x))
+    def forward(self, x: ox.Tensor, cache: KVCache | None = None, window: Window | None = None) -> ox.Tensor:
+        x = x + self.attn(self.ln_1(x), cache, window)
         x = x + self.mlp(self.ln_2(x))
         return x
 
@@ -118,26 +125,30 @@ class GPT2Model(nn.Module):
         for table in (self.wte, self.wpe):
             nn.init.normal_(table.weight, std=0.02)
         self.drop = nn.Dropout(config.embd_pdrop)
-        self.h = nn.ModuleList([GPT2Block(config) for _ in range(config.n_layer)])
+        self.h = nn.ModuleList([GPT2Block(config, layer) for layer in range(config.n_layer)])
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
 
-    def forward(self, input_ids: ox.Tensor) -> ox.Tensor:
-        length = input_ids.shape[1]
+    def forward(self, input_ids: ox.Tensor, cache: KVCache | None = None, attention_mask: Any = None) -> ox.Tensor:
+        length, window = input_ids.shape[1], None
+        if cache is not None:
+            window = cache.extend(input_ids.shape[0], length, attention_mask)
+            length = cache.length
         if length > self.config.n_positions:
             raise ArgumentError(
                 "the text is longer than the model's positions",
                 expected=f"at most {self.config.n_positions} tokens",
                 got=str(length),
             )
-        # a slice rather than a look-up: the positions are always 0, 1, 2, ...
-        x = self.drop(self.wte(input_ids) + self.wpe.weight[:length])
+        # without a cache a slice rather than a look-up: the positions are always 0, 1, 2, ...
+        positions = self.wpe.weight[:length] if window is None else self.wpe(window.positions)
+        x = self.drop(self.wte(input_ids) + positions)
         for block in self.h:
-            x = block(x)
+            x = block(x, cache, window)
         normed: ox.Tensor = self.ln_f(x)
         return normed
 
 
-class GPT2LMHeadModel(nn.Module):
+class GPT2LMHeadModel(Generates, nn.Module):
     """Tokens int64 [batch, length] to scores of the token that follows each, [batch, length, vocab_size]."""
 
     def __init__(self, config: GPT2Config) -> None:
@@ -146,8 +157,12 @@ class GPT2LMHeadModel(nn.Module):
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight  # the embedding and the output layer share one weight
 
-    def forward(self, input_ids: ox.Tensor) -> ox.Tensor:
-        logits: ox.Tensor = self.lm_head(self.transformer(input_ids))
+    @property
+    def context_length(self) -> int:
+        return self.transformer.config.n_positions
+
+    def forward(self, input_ids: ox.Tensor, cache: KVCache | None = None, attention_mask: Any = None) -> ox.Tensor:
+        logits: ox.Tensor = self.lm_head(self.transformer(input_ids, cache, attention_mask))
         return logits
 
 

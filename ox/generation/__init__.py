@@ -1,0 +1,11 @@
+"""Text by a decoder, token by token: `generate`, sampling, beam search, key-value caches.
+
+Imports `ox.nn` and what is below it.
+"""
+
+from ox.generation.generate import Generates, Generation, TokenLogprobs, TokenStep
+from ox.generation.kv_cache import KVCache
+from ox.generation.sampler import Sampler
+from ox.generation.sampling_params import SamplingParams
+
+__all__ = ["Generates", "Generation", "KVCache", "Sampler", "SamplingParams", "TokenLogprobs", "TokenStep"]

@@ -1,0 +1,94 @@
+"""Where a text ends: at tokens, or at strings that its tokens spell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ox.errors import ArgumentError
+from ox.generation.detokenizer import Detokenizer
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Tokens and strings that end a text, and the tokenizer that tells what tokens spell."""
+
+    tokens: frozenset[int]
+    strings: tuple[str, ...]
+    tokenizer: Any = None
+
+    @classmethod
+    def read(cls, tokens: int | Sequence[int] | None, strings: str | Sequence[str], tokenizer: Any) -> Stopping:
+        """From what a user writes.
+
+        Raises:
+            ArgumentError: a token that is no whole number, an empty string, or strings without a tokenizer.
+        """
+        given = [] if tokens is None else [tokens] if isinstance(tokens, int) else list(tokens)
+        if not all(isinstance(token, int) and not isinstance(token, bool) and token >= 0 for token in given):
+            raise ArgumentError("tokens that end a text are whole numbers from 0 on", got=repr(tokens))
+        texts = (strings,) if isinstance(strings, str) else tuple(strings)
+        if not all(isinstance(text, str) and text for text in texts):
+            raise ArgumentError("stop strings are texts of a character or more", got=repr(strings))
+        if texts and tokenizer is None:
+            raise ArgumentError("stop strings need a tokenizer", hint="generate(..., tokenizer=tokenizer)")
+        return cls(frozenset(given), texts, tokenizer)
+
+    def watch(self) -> Watcher:
+        """For one text."""
+        return Watcher(self)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """What tokens spell, without a token that ends the text and from the first stop string on."""
+        watcher = self.watch()
+        parts = []
+        for token in tokens:
+            part, stopped = watcher.add(token)
+            parts.append(part or "")
+            if stopped:
+                break
+        else:
+            parts.append(watcher.rest())
+        return "".join(parts)
+
+
+class Watcher:
+    """Reads the tokens of a text as they come. What may be the begin of a stop string is held back."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+        self._spelled = None if stopping.tokenizer is None else Detokenizer(stopping.tokenizer)
+        self._held = ""
+
+    def add(self, token: int) -> tuple[str | None, bool]:
+        """The next token.
+
+        Returns:
+            what can be shown of the text that was not before (None without a tokenizer), and whether the text ends.
+        """
+        if token in self._stopping.tokens:
+            return (None if self._spelled is None else self.rest()), True
+        if self._spelled is None:
+            return None, False
+        self._held += self._spelled.add(token)
+        found = [place for string in self._stopping.strings if (place := self._held.find(string)) >= 0]
+        if found:
+            shown, self._held = self._held[: min(found)], ""
+            return shown, True
+        count = len(self._held) - self._waiting()
+        shown, self._held = self._held[:count], self._held[count:]
+        return shown, False
+
+    def rest(self) -> str:
+        """What was held back, where the text ends otherwise."""
+        shown, self._held = self._held + ("" if self._spelled is None else self._spelled.rest()), ""
+        return shown
+
+    def _waiting(self) -> int:
+        """How many of the last characters may be the begin of a stop string."""
+        longest = max((len(string) for string in self._stopping.strings), default=1) - 1
+        for count in range(min(longest, len(self._held)), 0, -1):
+            if any(string.startswith(self._held[-count:]) for string in self._stopping.strings):
+                return count
+        return 0

@@ -1,0 +1,108 @@
+"""How tokens are chosen, beside plain formulas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox.errors import ArgumentError
+from ox.generation import Sampler, SamplingParams
+
+Array = np.ndarray[Any, Any]
+LOGITS = np.log(np.array([0.4, 0.3, 0.15, 0.1, 0.05], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, [0.4, 0.3, 0.15, 0.1, 0.05]),
+        ({"temperature": 0.5}, np.square([0.4, 0.3, 0.15, 0.1, 0.05]) / 0.285),
+        ({"top_k": 2}, [4 / 7, 3 / 7, 0, 0, 0]),
+        ({"top_k": 9}, [0.4, 0.3, 0.15, 0.1, 0.05]),
+        ({"top_p": 0.69}, [4 / 7, 3 / 7, 0, 0, 0]),
+        ({"top_p": 0.71}, [4 / 8.5, 3 / 8.5, 1.5 / 8.5, 0, 0]),
+        ({"top_p": 0.01}, [1, 0, 0, 0, 0]),
+        ({"min_p": 0.3}, [4 / 8.5, 3 / 8.5, 1.5 / 8.5, 0, 0]),
+        ({"min_p": 1.0}, [1, 0, 0, 0, 0]),
+        ({"top_k": 3, "top_p": 0.8}, [4 / 7, 3 / 7, 0, 0, 0]),  # top_p is of what top_k leaves: 0.47, 0.82
+        ({"temperature": 0.0}, [1, 0, 0, 0, 0]),
+        ({"logit_bias": {0: -100.0}}, [0, 0.5, 0.25, 1 / 6, 1 / 12]),
+    ],
+    ids=str,
+)
+def test_how_often_tokens_come(params: dict[str, Any], expected: Any) -> None:
+    sampler = Sampler(SamplingParams(seed=3, **params))
+    found = Counter(sampler._choose(sampler.adjusted(LOGITS)) for _ in range(4000))
+    np.testing.assert_allclose([found[token] / 4000 for token in range(5)], expected, atol=0.03)
+    assert all(found[token] == 0 for token in range(5) if np.asarray(expected)[token] == 0)
+
+
+def test_penalties() -> None:
+    logits = np.array([2.0, -1.0, 1.0, 0.5], np.float32)
+    sampler = Sampler(SamplingParams(repetition_penalty=2.0, presence_penalty=0.25, frequency_penalty=0.5), [1, 1])
+    np.testing.assert_array_equal(sampler.adjusted(logits), [2.0, -2.0, 1.0, 0.5])  # the prompt only repeats
+    for token in (0, 0, 3):
+        sampler.note(token)
+    np.testing.assert_array_equal(sampler.adjusted(logits), [1.0 - 0.25 - 1.0, -2.0, 1.0, 0.25 - 0.25 - 0.5])
+    np.testing.assert_array_equal(logits, [2.0, -1.0, 1.0, 0.5])
+
+
+def test_equal_scores_give_the_lowest_id() -> None:
+    assert Sampler(SamplingParams(temperature=0.0))(np.zeros(4, np.float32)) == 0
+    assert Sampler(SamplingParams(top_k=1, seed=0))(np.array([0, 1, 1, 1], np.float32)) == 1
+
+
+def test_seeds() -> None:
+    logits = np.random.default_rng(0).normal(size=(30, 500)).astype(np.float32)
+
+    def text(seed: int | None, index: int = 0) -> list[int]:
+        sampler = Sampler(SamplingParams(seed=seed), index=index)
+        return [sampler(row) for row in logits]
+
+    assert text(1) == text(1) != text(2)
+    assert text(1, 0) != text(1, 1)
+    assert text(-1) == text(-1)
+    assert text(None) != text(None)
+
+
+@pytest.mark.parametrize(
+    ("logits", "what"), [([0.0, np.nan], "NaN"), ([-np.inf, -np.inf], "-inf"), ([0.0, np.inf], "inf")]
+)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_scores_of_which_none_can_be_chosen(logits: list[float], what: str, temperature: float) -> None:
+    with pytest.raises(ArgumentError, match="no token can be chosen") as caught:
+        Sampler(SamplingParams(temperature=temperature))(np.array(logits, np.float32))
+    assert what in str(caught.value.got)
+
+
+@pytest.mark.parametrize(
+    ("params", "what"),
+    [
+        ({"temperature": -0.1}, "temperature is a number from 0 on"),
+        ({"temperature": float("nan")}, "temperature is a number from 0 on"),
+        ({"temperature": "hot"}, "temperature is a number from 0 on"),
+        ({"temperature": True}, "temperature is a number from 0 on"),
+        ({"top_p": 0}, "top_p is a number above 0 to 1"),
+        ({"top_p": 1.1}, "top_p is a number above 0 to 1"),
+        ({"min_p": -1}, "min_p is a number from 0 to 1"),
+        ({"top_k": -1}, "top_k is a whole number from 0 on"),
+        ({"top_k": 1.5}, "top_k is a whole number from 0 on"),
+        ({"repetition_penalty": 0}, "repetition_penalty is a number above 0"),
+        ({"presence_penalty": float("inf")}, "presence_penalty is a number"),
+        ({"seed": 1.5}, "seed is a whole number"),
+        ({"logit_bias": {"a": 1}}, "logit_bias has numbers"),
+        ({"logit_bias": {1: float("nan")}}, "logit_bias has numbers"),
+    ],
+    ids=str,
+)
+def test_numbers_out_of_their_range(params: dict[str, Any], what: str) -> None:
+    with pytest.raises(ArgumentError, match=what):
+        SamplingParams(**params)
+
+
+def test_a_bias_of_no_token() -> None:
+    with pytest.raises(ArgumentError, match="logit_bias names a token that does not exist"):
+        Sampler(SamplingParams(logit_bias={5: 1.0}))(LOGITS)
