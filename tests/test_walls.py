@@ -50,6 +50,7 @@ FLOORS = {
     "ox.serialization": 10,
     "ox.signal": 10,
     "ox.xpu": 9,
+    "ox.generation": 9,
     "ox.graph": 9,
     "ox.linalg": 9,
     "ox.sparse": 9,

@@ -1,7 +1,4 @@
-"""Text by a decoder, token by token: `generate`, sampling, beam search, key-value caches.
-
-Imports `ox.nn` and what is below it.
-"""
+"""Texts by a decoder, token by token: `generate`, sampling, beam search, key-value caches."""
 
 from ox.generation.generate import Generates, Generation, TokenLogprobs, TokenStep
 from ox.generation.kv_cache import KVCache
