@@ -1,4 +1,6 @@
-"""Texts by a decoder, token by token: `generate`, sampling, beam search, key-value caches."""
+"""Texts by a decoder, token by token: `generate`, sampling, beam search, key-value caches.
+
+Imports ox.tensors and floors below. It imports nothing of ox.nn."""
 
 from ox.generation.generate import Generates, Generation, TokenLogprobs, TokenStep
 from ox.generation.kv_cache import KVCache
