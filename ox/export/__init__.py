@@ -12,6 +12,7 @@ from ox.export.prove_file import FileProof, prove
 from ox.export.quantization.adopt_model import adopt
 from ox.export.quantization.quantize_model import quantize
 from ox.export.quantization.report import QuantizeReport
+from ox.export.save_decoder import DecoderReport, save_decoder
 from ox.export.save_model import Report, save
 from ox.export.summary import Summary, inspect
 from ox.export.training_step.proof import StepRow
@@ -20,6 +21,7 @@ from ox.export.training_step.save_step import save_step
 from ox.onnx_module.loaded import Loaded, load
 
 __all__ = [
+    "DecoderReport",
     "Difference",
     "Dim",
     "FileProof",
@@ -38,5 +40,6 @@ __all__ = [
     "prove",
     "quantize",
     "save",
+    "save_decoder",
     "save_step",
 ]

@@ -11,7 +11,6 @@ import numpy as np
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.errors import ArgumentError
-from ox.generation.kv_cache import KVCache
 from ox.generation.sampler import Sampler, log_probabilities
 from ox.generation.sampling_params import SamplingParams
 
@@ -66,7 +65,7 @@ def beam_search(
         raise ArgumentError(
             "num_beams is a whole number from 1 on, and not below num_return_sequences", got=f"{beams!r} and {count}"
         )
-    cache = KVCache(ids.shape[1] + most)
+    cache = model.new_cache(ids.shape[1] + most)
     with no_grad():
         scores = model(make_tensor(ids), cache=cache, attention_mask=mask)[:, -1].cpu().numpy()
     prompts = [row if mask is None else row[mask[i] != 0] for i, row in enumerate(ids)]

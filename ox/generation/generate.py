@@ -85,6 +85,10 @@ class Generates:
         """The most tokens that it can see."""
         raise NotImplementedError
 
+    def new_cache(self, capacity: int) -> Any:
+        """An empty cache with room for so many tokens of each text."""
+        return KVCache(capacity)
+
     def generate(
         self,
         input_ids: Any,
@@ -263,7 +267,7 @@ def _steps(
         for row, ids in enumerate(prompts.ids)
     ]
     watchers = [stopping.watch() for _ in samplers]
-    cache = KVCache(prompts.ids.shape[1] + prompts.most)
+    cache = model.new_cache(prompts.ids.shape[1] + prompts.most)
     rows = list(range(len(samplers)))  # which texts are in the batch
     ids, mask = prompts.ids, prompts.mask
     for number in range(1, prompts.most + 1):
@@ -288,7 +292,7 @@ def _steps(
         ids, mask = np.array(chosen)[:, None], None
 
 
-def last_scores(model: Any, ids: Array, cache: KVCache, mask: Array | None) -> Array:
+def last_scores(model: Any, ids: Array, cache: Any, mask: Array | None) -> Array:
     """The scores of the token after the last one of each text, floating [batch, vocabulary]."""
     with no_grad():
         logits = model(make_tensor(ids), cache=cache, attention_mask=mask)
