@@ -85,6 +85,19 @@ def test_weights_have_the_models_names(model: Any, folder: Path) -> None:
     assert len(stored & names) > len(names) / 2  # inference folds some
 
 
+@pytest.mark.parametrize("scheme", ["float16", "bfloat16", "int8-dynamic", "int4"])
+def test_in_lower_precision(model: Any, folder: Path, tmp_path: Path, scheme: str) -> None:
+    ox.export.quantize(folder / "model.onnx", tmp_path / "small.onnx", scheme, block_size=16)
+    file = OnnxDecoder(tmp_path / "small.onnx")
+    assert file.context_length == 48
+    ids = np.random.default_rng(3).integers(0, 23, (2, 12))
+    with ox.no_grad():
+        exact = model(ox.tensor(ids)).numpy()
+    got = file(ox.tensor(ids)).numpy().astype(np.float32)
+    assert np.abs(got - exact).mean() < {"float16": 0.01, "bfloat16": 0.05, "int8-dynamic": 0.3, "int4": 1.0}[scheme]
+    assert file.generate(IDS, MASK, max_new_tokens=20).shape == (2, 23)
+
+
 def test_a_prompt_in_parts(model: Any, folder: Path) -> None:
     """Several new tokens past a cache."""
     file, ids = OnnxDecoder(folder), np.random.default_rng(3).integers(0, 23, (2, 12))
