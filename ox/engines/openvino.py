@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -70,6 +71,23 @@ def openvino() -> ModuleType:
     return module  # type: ignore[no-any-return]
 
 
+_cores: dict[int, Any] = {}  # by process: a forked child has none of the threads
+
+
+def core() -> Any:
+    """The `Core` of this process. It is never destroyed: OpenVINO gives the thread that loads its CPU plugin another
+    stack for signals, and frees that stack with the last Core. If this happens in another thread, which the garbage
+    collector decides, the next signal ends the process with a segmentation fault.
+
+    Raises:
+        DeviceError: OpenVINO is not installed.
+    """
+    made = _cores.get(os.getpid())
+    if made is None:
+        made = _cores[os.getpid()] = openvino().Core()
+    return made
+
+
 class Compiled:
     """A task that is ready to run. Calls from several threads run one after another."""
 
@@ -83,10 +101,9 @@ class Compiled:
             "CACHE_DIR": "",
         }
         refuse(task.graph, "OpenVINO", OPENVINO, OPENVINO_GENERAL)
-        core = module.Core()
         try:
-            model = core.read_model(carry_captures(inlined(task.model)).SerializeToString())
-            self._compiled = core.compile_model(model, "CPU", settings)
+            model = core().read_model(carry_captures(inlined(task.model)).SerializeToString())
+            self._compiled = core().compile_model(model, "CPU", settings)
             self._request = self._compiled.create_infer_request()
         except Exception as error:  # RuntimeError and others
             raise task.error(f"OpenVINO {self._version} does not take the graph", error) from error
@@ -175,8 +192,9 @@ def open_file(path: Path) -> tuple[str, Callable[[dict[str, Array]], dict[str, A
     module = openvino()
     version = f"OpenVINO {module.__version__.split('-')[0]}"
     try:
-        core = module.Core()
-        compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": PRECISIONS["float32"]})
+        compiled = core().compile_model(
+            core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": PRECISIONS["float32"]}
+        )
     except Exception as error:  # RuntimeError and others
         raise DeviceError(f"{version} does not take {path}", got=str(error).strip().splitlines()[-1]) from error
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,29 @@ def test_bfloat16_where_asked() -> None:
         eager = step.eager(ox.from_numpy(x), ox.from_numpy(y)).detach().numpy()
         assert tolerance.compare(loss, eager, bfloat16).ok
     assert {a.dtype for a in state.values()} == {t.array.dtype for t in step.state.values()}
+
+
+SIGNALLED = """
+import gc, os, signal, sys, threading
+import numpy as np, ox
+from ox.engines.openvino import open_file
+
+held = [open_file(sys.argv[1])[1]]
+held[0]({"x": np.ones((2, 3), np.float32)})
+thread = threading.Thread(target=lambda: (held.clear(), gc.collect()))  # the last who knows of it
+thread.start()
+thread.join()
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_signal_after_another_thread_has_let_go(tmp_path: Path) -> None:
+    """OpenVINO frees the stack on which signals run with its last Core."""
+    ox.export.save(ox.nn.Linear(3, 2), tmp_path / "m.onnx", np.ones((2, 3), np.float32), input_names=["x"])
+    command = [sys.executable, "-c", SIGNALLED, tmp_path / "m.onnx"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
 
 
 def test_dropout_draws_the_masks_of_eager_code() -> None:

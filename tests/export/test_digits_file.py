@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 import ox
 import ox_models.digits
 from ox import tolerance
+from ox.engines.openvino import core
 from ox_cli.main import main
 
 
@@ -56,9 +57,9 @@ def test_onnx_reference_agrees(file: Path) -> None:
 
 
 def test_openvino_agrees(file: Path) -> None:
-    openvino = pytest.importorskip("openvino")
+    pytest.importorskip("openvino")
     images, logits = expected()
-    compiled = openvino.Core().compile_model(str(file), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = core().compile_model(str(file), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     for rows in (1, 2, 64):
         got = np.array(compiled(images[:rows])[compiled.output(0)])
         assert tolerance.compare(got, logits[:rows]).ok

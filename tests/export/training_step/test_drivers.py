@@ -21,6 +21,7 @@ from steps_eager import EXAMPLES, Digits, check_weights, digits, driver, train_e
 
 import ox
 from ox import nn
+from ox.engines.openvino import core
 
 train = driver()
 STEPS, BATCH = 100, 5
@@ -89,10 +90,10 @@ def test_python(folder: Path) -> None:
 
 def test_openvino(tmp_path: Path) -> None:
     """Without dropout: OpenVINO's CPU computes the 64-bit integers of the random numbers in 32 bits."""
-    openvino = pytest.importorskip("openvino")
+    pytest.importorskip("openvino")
     write(tmp_path, dropout=0.0)
     trainer = train.Trainer(tmp_path / "step.onnx")
-    compiled = openvino.Core().compile_model(tmp_path / "step.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = core().compile_model(tmp_path / "step.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     state = {name: array.copy() for name, array in trainer.state.items()}
     rates = {name: np.asarray(rate) for name, rate in trainer.lr.items()}
     batches = train.read_state(tmp_path / "batches.safetensors")
