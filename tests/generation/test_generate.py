@@ -136,6 +136,11 @@ def test_beams_that_keep_everything_find_the_best(
     model: GPT2LMHeadModel, end: int | None, length_penalty: float
 ) -> None:
     """All texts of three tokens, scored one by one."""
+    chances = {}  # of the next token, by what came before
+    for length in range(3):
+        before = list(itertools.product(range(VOCABULARY), repeat=length))
+        ids = np.concatenate([IDS[:1].repeat(len(before), 0), np.array(before, np.int64).reshape(-1, length)], 1)
+        chances |= dict(zip(before, log_probabilities(logits(model, ids)), strict=True))
     best: list[tuple[float, list[int]]] = []
     for text in itertools.product(range(VOCABULARY), repeat=3):
         tokens = list(text)
@@ -143,10 +148,7 @@ def test_beams_that_keep_everything_find_the_best(
             if tokens.index(end) < 2 and any(tokens[tokens.index(end) + 1 :]):
                 continue  # counted once, with zeros behind it
             tokens = tokens[: tokens.index(end) + 1]
-        ids, total = IDS[:1], 0.0
-        for token in tokens:
-            total += log_probabilities(logits(model, ids))[0, token]
-            ids = np.concatenate([ids, [[token]]], 1)
+        total = sum(chances[tuple(tokens[:i])][token] for i, token in enumerate(tokens))
         best.append((total / len(tokens) ** length_penalty, tokens))
     best.sort(key=lambda pair: -pair[0])
     result = model.generate(
