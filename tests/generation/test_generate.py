@@ -139,7 +139,9 @@ def test_beams_that_keep_everything_find_the_best(
     chances = {}  # of the next token, by what came before
     for length in range(3):
         before = list(itertools.product(range(VOCABULARY), repeat=length))
-        ids = np.concatenate([IDS[:1].repeat(len(before), 0), np.array(before, np.int64).reshape(-1, length)], 1)
+        ids = np.concatenate(
+            [IDS[:1].repeat(len(before), 0), np.array(before, np.int64).reshape(len(before), length)], 1
+        )
         chances |= dict(zip(before, log_probabilities(logits(model, ids)), strict=True))
     best: list[tuple[float, list[int]]] = []
     for text in itertools.product(range(VOCABULARY), repeat=3):
