@@ -8,12 +8,14 @@ SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 VENV   := .venv
 BIN    := $(VENV)/bin
 CUDA   := $(VENV)/cuda-packages
+# Where there is no environment yet, `make gpu` takes the packages of PYTHON
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PROTO  := ox/serve/protocol/grpc/proto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tiny test test-seeds test-matrix test-all hostcuda lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean
+.PHONY: help demo tiny test test-seeds test-matrix test-all hostcuda gpu lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -44,6 +46,10 @@ else
 	OX_ARCHITECTURES="sm_80 sm_90 sm_100" $(BIN)/python -m pytest tests/cuda/test_host_cuda.py
 endif
 
+gpu: ## on a machine with an NVIDIA GPU: tests, counts, sanitizer, benchmarks, profile, in ten minutes; docs/gpu.md says how
+	@$(GPU_PYTHON) scripts/python_version.py
+	$(GPU_PYTHON) scripts/gpu.py $(if $(STAND_IN),--stand-in $(STAND_IN)) $(if $(GPU_WHEELS),--wheels $(GPU_WHEELS)) $(ARGS)
+
 lint: $(VENV)/.installed-dev ## check code with ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,7 +63,7 @@ types: $(VENV)/.installed-dev ## check types with mypy --strict in ox, ox_cli an
 
 # performance_page.py runs bench_eager.py and bench_first_step.py; it comes last, because a regression ends it with an error.
 bench: $(VENV)/.installed-bench ## run the benchmarks, compared with other libraries; write docs/performance.md
-	@set -e; for page in $(filter-out $(addprefix benchmarks/bench_,serve.py serve_change.py eager.py first_step.py),$(wildcard benchmarks/bench_*.py)); do echo "== $$page"; $(BIN)/python $$page; done
+	@set -e; for page in $(filter-out $(addprefix benchmarks/bench_,serve.py serve_change.py eager.py first_step.py gpu.py),$(wildcard benchmarks/bench_*.py)); do echo "== $$page"; $(BIN)/python $$page; done
 	$(BIN)/python benchmarks/performance_page.py --check
 
 bench-serve: $(VENV)/.installed-run ## benchmark ox serve and other servers, each in its own environment (needs wrk and h2load)
@@ -93,7 +99,7 @@ proto: $(VENV)/.installed-dev ## compile the .proto files of the gRPC services
 	$(BIN)/python -W ignore -m grpc_tools.protoc -I$(PROTO) --descriptor_set_out=$(PROTO)/services.desc $(sort $(notdir $(wildcard $(PROTO)/*.proto)))
 
 clean: ## remove all files that the targets made, with the virtual environment
-	rm -rf $(VENV) .embed build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .embed gpu-report build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The extras of each environment: `run` is that of a user; `dev` adds the tests; `parity` and `bench` add PyTorch and others.

@@ -121,7 +121,6 @@ def _replace_in_python(runtime: Any, wait: Any) -> None:
     runtime.deviceGetAttribute = lambda attribute, device: {75: 9, 76: 0}.get(attribute, 1)
     runtime.deviceCanAccessPeer = lambda device, peer: 0
     runtime.pointerGetAttributes = lambda pointer: runtime.PointerAttributes(0, pointer, 0, 2)
-    runtime.eventElapsedTime = lambda start, end: 0.0
     runtime.eventQuery = runtime.streamQuery = lambda handle: 0
     for name in (
         "setDevice",

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <initializer_list>
 
@@ -78,15 +79,24 @@ Address allocate_host(size_t size, unsigned, int) { return allocate(size, 0); }
 PyObject* release(Address memory, int) { return free(reinterpret_cast<void*>(memory)), done(); }
 PyObject* release_later(Address memory, Address, int) { return release(memory, 0); }
 
-Address handle(int) { return reinterpret_cast<Address>(malloc(1)); }
+double milliseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
+
+// Of a stream, or of an event, which has the time of the host when it was recorded.
+Address handle(int) { return reinterpret_cast<Address>(calloc(1, sizeof(double))); }
 Address handle_with_flags(unsigned, int) { return handle(0); }
 Address handle_with_priority(unsigned, int, int) { return handle(0); }
 PyObject* wait_for(Address, int) { return waited(); }
 PyObject* wait_for_device(int) { return waited(); }
-PyObject* record_event(Address, Address, int) { return done(); }
+PyObject* record_event(Address event, Address, int) { return *reinterpret_cast<double*>(event) = milliseconds(), done(); }
 PyObject* wait_on_device(Address, Address, int, void*) { return done(); }
 PyObject* query(Address, int) { return PyLong_FromLong(0); }  // cudaSuccess: nothing is under way
-float no_time(Address, Address, int) { return 0; }
+float elapsed(Address start, Address end, int) {
+    return static_cast<float>(*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(start));
+}
 
 PyObject* begin_capture(Address, int, void*) { return host_cuda_begin_capture(), done(); }
 Address end_capture(Address, int) {
@@ -140,7 +150,7 @@ const struct {
     {"hostAlloc", pointer(allocate_host)}, {"free", pointer(release)}, {"freeHost", pointer(release)}, {"freeAsync", pointer(release_later)},
     {"eventCreate", pointer(handle)}, {"eventCreateWithFlags", pointer(handle_with_flags)}, {"eventDestroy", pointer(release)},
     {"eventRecord", pointer(record_event)}, {"eventQuery", pointer(query)}, {"eventSynchronize", pointer(wait_for)},
-    {"eventElapsedTime", pointer(no_time)}, {"streamCreate", pointer(handle)}, {"streamCreateWithFlags", pointer(handle_with_flags)},
+    {"eventElapsedTime", pointer(elapsed)}, {"streamCreate", pointer(handle)}, {"streamCreateWithFlags", pointer(handle_with_flags)},
     {"streamCreateWithPriority", pointer(handle_with_priority)}, {"streamDestroy", pointer(release)}, {"streamQuery", pointer(query)},
     {"streamSynchronize", pointer(wait_for)}, {"streamWaitEvent", pointer(wait_on_device)}, {"streamGetFlags", pointer(no_flags)},
     {"streamGetPriority", pointer(zero_of)}, {"streamIsCapturing", pointer(is_capturing)}, {"streamBeginCapture", pointer(begin_capture)},

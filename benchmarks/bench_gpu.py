@@ -1,0 +1,190 @@
+"""Training steps and operators on a GPU, beside PyTorch where it is installed. `make gpu` runs this in a given time.
+
+    python benchmarks/bench_gpu.py gpu.json               # all of it, for at most ten minutes
+    GPU_STEP_SECONDS=60 python benchmarks/bench_gpu.py gpu.json
+
+Each side is alone in a process, and the processes alternate. A figure is the median of several stretches of a step,
+each between two CUDA events, in milliseconds; loss and gradients stay on the device. Neither side uses TF32.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sides
+from bench_eager import reason
+from gpu_workloads import CASES, SHORT, Case, Step
+
+STRETCH, STRETCHES = 0.02, 5  # seconds of a stretch of steps, and how many there are
+MOST_WARM = 0.3  # seconds of warming up after the first steps
+WARM_STEPS = 4  # a compiled call records in the first, replays in the second, and is captured in the third
+MOST_ROUNDS = 5
+RESERVE = 5.0  # seconds that are left when the last process ends
+
+Elapsed = Callable[[Step, int], float]  # milliseconds of so many steps, from the first to the last launch's end
+
+
+def stand_in() -> str:
+    """What stands in for a GPU (scripts/gpu.py); "" on one."""
+    return os.environ.get("GPU_STAND_IN", "")
+
+
+def is_tiny() -> bool:
+    return bool(stand_in()) or os.environ.get("GPU_QUICK") == "1"
+
+
+def cases() -> dict[str, Case]:
+    return {name: CASES[name] for name in SHORT} if os.environ.get("GPU_QUICK") == "1" else CASES
+
+
+def milliseconds(step: Step, elapsed: Elapsed) -> float:
+    """The median of a step's times."""
+    for _ in range(WARM_STEPS):
+        one = elapsed(step, 1)
+    if is_tiny():  # it shows that the step runs; its time is nobody's
+        return one
+    end = time.monotonic() + MOST_WARM
+    while time.monotonic() < end:
+        one = elapsed(step, 1)
+    count = max(1, min(1000, int(STRETCH * 1000 / max(one, 1e-3))))
+    return statistics.median(elapsed(step, count) / count for _ in range(STRETCHES))
+
+
+def figures(
+    lib: Any, elapsed: Elapsed, capture: Callable[[Step], Step], release: Callable[[], object]
+) -> dict[str, float | str]:
+    found: dict[str, float | str] = {}
+    for name, case in cases().items():
+        lib.manual_seed(0)
+        step: Step | None = None
+        try:
+            step = case.step(lib, is_tiny())
+            found[name] = milliseconds(capture(step) if case.captured else step, elapsed)
+        except Exception as error:
+            found[name] = reason(error)
+        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
+        del step
+        gc.collect()
+        release()
+    return found
+
+
+def run_ox() -> dict[str, float | str]:
+    if stand_in():
+        import host_cuda  # type: ignore[import-not-found]
+
+        host_cuda.install()
+    import cupy
+
+    import ox
+
+    def elapsed(step: Step, count: int) -> float:
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        for _ in range(count):
+            step()
+        end.record()
+        end.synchronize()
+        return float(cupy.cuda.get_elapsed_time(start, end))
+
+    return figures(ox, elapsed, lambda step: ox.compile(step, fullgraph=True), ox.cuda.empty_cache)
+
+
+def run_torch() -> dict[str, float | str]:
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+    def elapsed(step: Step, count: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(count):
+            step()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end))
+
+    def capture(step: Step) -> Step:
+        """Warmed up on a stream of its own, as PyTorch's page about CUDA graphs says."""
+        other = torch.cuda.Stream()
+        other.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(other):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(other)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        return graph.replay  # type: ignore[no-any-return]
+
+    return figures(torch, elapsed, capture, torch.cuda.empty_cache)
+
+
+def absent() -> dict[str, str]:
+    """Sides that cannot run here, with the reason."""
+    if stand_in():
+        return {"torch": f"{stand_in()} does not run PyTorch"}
+    try:
+        import torch
+    except ImportError:
+        return {"torch": "PyTorch is not installed"}
+    return {} if torch.cuda.is_available() else {"torch": "this PyTorch sees no GPU"}
+
+
+def measure(target: Path, seconds: float) -> sides.Result:
+    """Run the processes of the sides in turn, as long as there is time for another pair. The file has what is known.
+
+    The first pair runs whatever it takes.
+    """
+    began = time.monotonic()
+    result = sides.Result(failed=absent())
+    for number in range(1 if is_tiny() else MOST_ROUNDS):
+        spent = time.monotonic() - began
+        if number and spent + spent / number > seconds - RESERVE:
+            break
+        for side in SIDES:
+            if side not in result.failed:
+                try:
+                    result.add(side, sides.run_side(__file__, side))
+                except sides.SideFailed as error:
+                    result.failed[side] = str(error)
+                write(result, target, number + 1)
+    return result
+
+
+def write(result: sides.Result, target: Path, rounds: int) -> None:
+    skipped = absent()
+    failed = [f"{side}: {why}" for side, why in result.failed.items() if side not in skipped]
+    failed += [f"{name}, ox: {by_side['ox']}" for name, by_side in result.left_out.items() if "ox" in by_side]
+    found = {"failed": failed, "figures": result.figures, "left out": result.left_out, "absent": skipped}
+    part = target.with_suffix(".part")
+    part.write_text(json.dumps({**found, "rounds": rounds, "tiny": is_tiny()}, indent=1))
+    part.replace(target)
+
+
+SIDES = {"ox": run_ox, "torch": run_torch}
+
+
+def main() -> int:
+    if "--side" in sys.argv:
+        sides.answer(SIDES)
+        return 0
+    if len(sys.argv) != 2:
+        print("usage: python benchmarks/bench_gpu.py FILE.json", file=sys.stderr)
+        return 2
+    result = measure(Path(sys.argv[1]), float(os.environ.get("GPU_STEP_SECONDS", "600")))
+    for row in sides.rows(result, SIDES):
+        print(row)
+    return 1 if any("ox" in by_side for by_side in result.left_out.values()) or "ox" in result.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

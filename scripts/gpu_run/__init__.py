@@ -1,0 +1,1 @@
+"""The parts of scripts/gpu.py: steps of a run, the programs that they start, the report, the page."""

@@ -1,0 +1,173 @@
+"""Launches each of ox's kernels for GPUs, for a tool that looks at what they do: `python -m gpu_run.each_kernel FILE`.
+
+Under compute-sanitizer every array has memory of its own, so that an access behind its end is seen.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ox
+from gpu_run import device
+from ox import nn
+from ox.devices import cuda_kernels
+
+F = nn.functional
+SOURCES = Path(cuda_kernels.__file__).parent
+NAME = re.compile(r'"(ox_[a-z0-9_]+)"')  # as the callers of the kernels write it
+OPTIMIZERS = (
+    "SGD",
+    "Adam",
+    "AdamW",
+    "RMSprop",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "Adagrad",
+    "Adadelta",
+    "ASGD",
+    "Rprop",
+    "Lion",
+)
+SIZE = (5, 67)  # more than a warp, and no multiple of it
+
+
+def names() -> set[str]:
+    """The kernels of ox/kernels/source that eager calls launch."""
+    found: set[str] = set()
+    for file in SOURCES.glob("cuda_*.py"):
+        found |= set(NAME.findall(file.read_text()))
+    return found
+
+
+def record(launched: set[str]) -> None:
+    """Note the name of each kernel that is launched from now on; generated ones, too."""
+    load = cuda_kernels._functions
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(*arguments: Any, **options: Any) -> None:
+            launched.add(name)
+            function(*arguments, **options)
+
+        return launch
+
+    def recorded(text: str, names: Any, options: Any) -> dict[str, Any]:
+        return {name: noted(name, function) for name, function in load(text, names, options).items()}
+
+    cuda_kernels._functions = recorded
+
+
+def random(*shape: int, dtype: Any = None) -> Any:
+    numbers = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return ox.tensor(numbers).to("cuda").to(dtype or ox.float32).requires_grad_()
+
+
+def integers(below: int, *shape: int) -> Any:
+    return ox.tensor(np.random.default_rng(0).integers(0, below, shape)).to("cuda")
+
+
+def activations() -> None:
+    for dtype in (ox.float32, ox.float16, ox.bfloat16):
+        for work in (ox.erf, ox.sigmoid, F.softplus, F.silu, F.gelu, ox.tanh, F.relu):
+            work(random(*SIZE, dtype=dtype)).sum().backward()
+        F.gelu(random(*SIZE, dtype=dtype), approximate="tanh").sum().backward()
+
+
+def rows() -> None:
+    for dtype in (ox.float32, ox.float16, ox.bfloat16, ox.float64):
+        for work in (F.softmax, F.log_softmax):
+            work(random(*SIZE, dtype=dtype), -1).square().sum().backward()
+    columns = SIZE[1:]
+    F.layer_norm(random(*SIZE), columns, random(*columns), random(*columns)).square().sum().backward()
+    F.rms_norm(random(*SIZE), columns, random(*columns)).square().sum().backward()
+
+
+def losses() -> None:
+    F.cross_entropy(random(*SIZE), integers(SIZE[1], SIZE[0])).backward()
+    F.cross_entropy(random(*SIZE), integers(SIZE[1], SIZE[0]), reduction="sum").backward()
+
+
+def attention() -> None:
+    for dtype in (ox.float32, ox.float16, ox.bfloat16):
+        q, k, v = (random(2, 3, 6, 8, dtype=dtype) for _ in range(3))
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+        bias = random(6, 6, dtype=dtype).detach()
+        F.scaled_dot_product_attention(q, k, v, bias, dropout_p=0.3).sum().backward()
+
+
+def numbers() -> None:
+    ox.rand(*SIZE, device="cuda"), ox.randn(*SIZE, device="cuda")
+    for dtype in (ox.float32, ox.float16, ox.bfloat16):
+        F.dropout(random(*SIZE, dtype=dtype), 0.5).sum().backward()
+
+
+def indices() -> None:
+    for count in (7, 3000):  # compared with each other, and sorted
+        for dtype in (ox.float32, ox.float16):
+            F.embedding(integers(50, count), random(50, 9, dtype=dtype)).sum().backward()
+    for dtype in (ox.int32, ox.int64):
+        random(50, 9)[integers(50, 7).to(dtype)]
+    ox.zeros(50, 9, device="cuda").scatter_add(0, integers(50, 7, 9), random(7, 9)).sum().backward()
+    random(50, 9).gather(0, integers(50, 7, 9)).sum().backward()
+
+
+def steps() -> None:
+    """Optimizers, whose kernels are generated, with scaled and clipped gradients."""
+    for name in OPTIMIZERS:
+        model = nn.Sequential(nn.Linear(5, 67), nn.ReLU(), nn.Linear(67, 3)).to("cuda")
+        optimizer = getattr(ox.optim, name)(model.parameters())
+        scaler = ox.GradScaler("cuda", init_scale=8.0)
+        for _ in range(2):
+            optimizer.zero_grad()
+            with ox.autocast("cuda", ox.float16):
+                loss = model(random(4, 5).detach()).square().sum()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+
+
+def compiled() -> None:
+    """Kernels that `ox.compile` generates, eager and in a CUDA graph."""
+    from training_steps import gpt, prepared
+
+    step = prepared(gpt, "captured")
+    for _ in range(4):
+        step().item()
+
+
+WORKS: tuple[Callable[[], None], ...] = (
+    activations, rows, losses, attention, numbers, indices, steps, compiled,
+)  # fmt: skip
+
+
+def main() -> int:
+    device.prepare()
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+    launched: set[str] = set()
+    record(launched)
+    failed = []
+    for work in WORKS:
+        try:
+            work()
+            ox.cuda.synchronize()
+        except Exception as error:
+            failed.append(f"{work.__name__}: {device.one_line(error)}")
+        print(f"{work.__name__}: {len(launched)} kernels launched so far", flush=True)
+    failed += [f"{name} is not launched by this program" for name in sorted(names() - launched)]
+    print(*failed, sep="\n")
+    device.write({"failed": failed, "kernels": len(launched)})
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

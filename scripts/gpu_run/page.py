@@ -1,0 +1,98 @@
+"""The last column of the table "What has been checked" in docs/gpu.md, from the outcome of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_run.steps import PASSED, SKIPPED
+
+HEADING = "## What has been checked"
+COLUMN = "run on a GPU"
+LINEAR_ALGEBRA = ("Det", "DFT", "STFT", "TopK", "Unique")  # and Einsum is a product
+
+
+@dataclass(frozen=True)
+class Row:
+    """What belongs to a row: tests by the beginnings of their names, and steps by name."""
+
+    begins: str  # of the row's first cell
+    tests: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()  # of the tests, those with one of these parameters only
+    steps: tuple[str, ...] = ()
+
+    def has(self, test: str) -> bool:
+        if not test.startswith(self.tests):
+            return False
+        return not self.operators or any(f"[{name}]" in test for name in self.operators)
+
+
+ROWS = (
+    Row("operators and their gradients", tests=("tests/ops/",)),
+    Row("over 400 lines that people write", steps=("user lines",)),
+    Row("training steps of LeNet and GPT", tests=("tests/cuda/test_step_counts.py",), steps=("step counts",)),
+    Row("`ox.compile`", tests=("tests/engines/native/cuda/", "tests/devices/", "tests/compiler/")),
+    Row(
+        "ox's own kernels",
+        tests=("tests/devices/test_cuda_operators.py", "tests/optim/"),
+        steps=("each kernel", "memcheck", "racecheck"),
+    ),
+    Row("sorting, Fourier transforms", tests=("tests/ops/",), operators=LINEAR_ALGEBRA),
+    Row("autocast, GradScaler", tests=("tests/amp/",)),
+    Row("the CPU's own tests"),  # which nothing moves to a GPU yet
+    Row("NCCL's operations", tests=("tests/distributed/",), steps=("two ranks",)),
+    Row("more than one device in a process"),  # which has no tests yet
+    Row("serving with ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",)),
+)
+
+
+class PageError(Exception):
+    """A page without the table."""
+
+
+def cell(row: Row, outcomes: Sequence[dict[str, Any]], where: str) -> str | None:
+    """The text of a row's cell; None where nothing of the row has run."""
+    passed = failed = 0
+    words: list[str] = []
+    cut = False
+    for outcome in outcomes:
+        findings = outcome["findings"]
+        mine = [test for test in findings.get("passed", []) if row.has(test)]
+        not_mine = [test for test in findings.get("failed tests", []) if row.has(test)]
+        passed, failed = passed + len(mine), failed + len(not_mine)
+        cut |= bool(mine or not_mine) and outcome["state"] not in (PASSED, "failed")
+        if outcome["name"] in row.steps and outcome["state"] != SKIPPED and outcome["seconds"]:
+            if "lines" in findings:
+                words.append(f"{findings['held']} of {findings['lines']} lines")
+            else:
+                words.append(f"{outcome['name']} {outcome['state']}")
+    if passed or failed:
+        text = f"{passed:,} of {passed + failed:,} tests"
+        words.insert(0, f"{text} before the time ran out" if cut else text)
+    return f"{', '.join(words)}; {where}" if words else None
+
+
+def written(text: str, outcomes: Sequence[dict[str, Any]], where: str) -> str:
+    """The page with new cells in the last column; the rest of it stays.
+
+    Args:
+        where: the card and the date.
+
+    Raises:
+        PageError: the page has no such table, or a row of it that ROWS does not have.
+    """
+    begin = text.find(HEADING)
+    table = re.compile(r"^\|.*\|\n\|[-|: ]+\|\n(?:\|.*\|\n)+", re.MULTILINE).search(text, max(begin, 0))
+    if begin < 0 or table is None or COLUMN not in table[0].split("\n")[0].rsplit("|", 2)[1]:
+        raise PageError(f"docs/gpu.md has no table with the last column '{COLUMN}' below '{HEADING}'")
+    head, rule, *lines = table[0].rstrip("\n").split("\n")
+    made = [head, rule]
+    for line in lines:
+        row = next((row for row in ROWS if line.startswith(f"| {row.begins}")), None)
+        if row is None:
+            raise PageError(f"scripts/gpu_run/page.py has no entry in ROWS for the row: {line}")
+        new = cell(row, outcomes, where)
+        made.append(line if new is None else f"{line.rsplit('|', 2)[0]}| {new} |")
+    return f"{text[: table.start()]}{chr(10).join(made)}\n{text[table.end() :]}"

@@ -1,0 +1,174 @@
+"""Steps of a run: each is a process with a limit of its own, and all of them together have one, too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+PASSED, FAILED, TIMED_OUT, NOT_RUN, SKIPPED = "passed", "failed", "timed out", "not run", "skipped"
+BAD = (FAILED, TIMED_OUT, NOT_RUN)
+KILLED_AFTER = 5.0  # seconds that a process has to end by itself, to write what it knows
+
+
+def nothing_missing() -> str:
+    return ""
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text()))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A process. It may leave findings in the file NAME.json: texts under "failed" and "notes", and anything else.
+
+    Args:
+        source: the ending of the file that `read` reads the findings from; ".txt" is the output of the process.
+    """
+
+    name: str
+    words: Sequence[str]
+    most: float  # seconds that it may take
+    least: float  # seconds without which it is not begun
+    skipped: Callable[[], str] = nothing_missing  # why this machine cannot do it, which is no failure
+    missing: Callable[[], str] = nothing_missing  # which package it needs that is not installed, which is one
+    vital: bool = False  # whether nothing else is worth trying without it
+    variables: Mapping[str, str] = field(default_factory=dict)  # of its environment
+    source: str = ".json"
+    read: Callable[[Path], dict[str, Any]] = read_json
+
+    @property
+    def file(self) -> str:
+        """The name of its files, without the ending."""
+        return self.name.replace(" ", "-").replace(",", "")
+
+
+@dataclass
+class Outcome:
+    """What became of a step."""
+
+    name: str
+    state: str
+    seconds: float = 0.0
+    reason: str = ""
+    failed: list[str] = field(default_factory=list)
+    findings: dict[str, Any] = field(default_factory=dict)
+
+    def line(self) -> str:
+        count = f", {len(self.failed)} failed" if self.failed else ""
+        return (
+            f"{self.name:<22} {self.state:<9} {self.seconds:6.1f} s{count}{f' · {self.reason}' if self.reason else ''}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Run:
+    """Runs steps within a number of seconds, in their order. Later ones keep the seconds without which they do nothing.
+
+    Args:
+        folder: takes the output of each step in NAME.txt, and its findings in NAME.json.
+        tell: is given a line after each step.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seconds: float,
+        environment: Mapping[str, str],
+        cwd: Path,
+        tell: Callable[[str], object] = print,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder, self.environment, self.cwd, self.tell, self.clock = folder, environment, cwd, tell, clock
+        self.end = clock() + seconds
+
+    def all(self, steps: Sequence[Step]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        lost = ""
+        for i, step in enumerate(steps):
+            if lost:
+                outcome = Outcome(step.name, NOT_RUN, reason=lost)
+            else:
+                later = sum(each.least for each in steps[i + 1 :])
+                outcome = self.one(step, min(step.most, self.end - self.clock() - later))
+            outcomes.append(outcome)
+            self.tell(outcome.line())
+            if step.vital and outcome.state != PASSED:
+                lost = f"'{step.name}' {outcome.state}"
+        return outcomes
+
+    def one(self, step: Step, limit: float) -> Outcome:
+        """Run a step for at most `limit` seconds."""
+        if reason := step.skipped():
+            return Outcome(step.name, SKIPPED, reason=reason)
+        if reason := step.missing():
+            return Outcome(step.name, NOT_RUN, reason=reason)
+        if limit < step.least:
+            return Outcome(step.name, NOT_RUN, reason=f"no time left: it needs {step.least:.0f} s")
+        output, began = self.folder / f"{step.file}.txt", self.clock()
+        try:
+            code = self.process(step, output, limit)
+        except OSError as error:
+            return Outcome(step.name, FAILED, reason=f"it cannot be started: {error}")
+        findings = self.findings(step)
+        failed = [str(text) for text in findings.pop("failed", [])]
+        if code is None:
+            state, reason = TIMED_OUT, f"it was ended after {limit:.0f} s"
+        elif code or failed:
+            state, reason = FAILED, "" if failed else how_it_ended(code, output)
+        else:
+            state, reason = PASSED, ""
+        if state != PASSED:
+            reason = f"{reason} ({output.name})".strip()
+        return Outcome(step.name, state, self.clock() - began, reason, failed, findings)
+
+    def process(self, step: Step, output: Path, limit: float) -> int | None:
+        """The exit code; None if it did not end in time. No process of it is left."""
+        environment = {**self.environment, **step.variables, "GPU_STEP_SECONDS": f"{limit:.1f}"}
+        with output.open("w") as file:
+            process = subprocess.Popen(
+                step.words, cwd=self.cwd, env=environment, stdout=file, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(KILLED_AFTER)
+                return None
+            finally:
+                kill_group(process.pid)
+                process.wait()
+
+    def findings(self, step: Step) -> dict[str, Any]:
+        """What the process left; nothing of a file that is not whole."""
+        file = self.folder / f"{step.file}{step.source}"
+        try:
+            return step.read(file) if file.exists() else {}
+        except ValueError:
+            return {}
+
+
+def kill_group(pid: int) -> None:
+    """End what is left of a process and of those that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def how_it_ended(code: int, output: Path) -> str:
+    """The signal that ended a process, or the last line that it printed."""
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    lines = output.read_text(errors="replace").split("\n")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), f"exit code {code}")

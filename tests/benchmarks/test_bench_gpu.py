@@ -1,0 +1,104 @@
+"""bench_gpu.py: its times, its file, and what it says of a side that is not there. The stand-in runs its workloads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import bench_gpu
+import benchmark_sides as sides
+import pytest
+from gpu_workloads import CASES, SHORT, Case
+
+Step = Callable[[], Any]
+
+
+@pytest.fixture(autouse=True)
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPU_STAND_IN", raising=False)
+    monkeypatch.delenv("GPU_QUICK", raising=False)
+    monkeypatch.setattr(bench_gpu, "MOST_WARM", 0.0)
+
+
+def test_the_median_of_stretches() -> None:
+    """A step of 2 ms: stretches of 10 steps, one of which is slow."""
+    counts: list[int] = []
+
+    def elapsed(step: Step, count: int) -> float:
+        step()
+        counts.append(count)
+        return 2.0 * count + (500.0 if len(counts) == 6 else 0.0)
+
+    assert bench_gpu.milliseconds(lambda: None, elapsed) == 2.0
+    assert counts == [1] * bench_gpu.WARM_STEPS + [10] * bench_gpu.STRETCHES
+
+
+def test_a_step_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(lib: Any) -> Step:
+        raise ValueError("no such layer\nand more")
+
+    captured: list[Step] = []
+
+    def capture(step: Step) -> Step:
+        captured.append(step)
+        return step
+
+    fine = lambda lib, capturable=False: lambda: None  # noqa: E731
+    cases = {"broken": Case(broken, {}, {}), "eager": Case(fine, {}, {}), "whole": Case(fine, {}, {}, captured=True)}
+    monkeypatch.setattr(bench_gpu, "CASES", cases)
+    lib = SimpleNamespace(manual_seed=lambda seed: None)
+    found = bench_gpu.figures(lib, lambda step, count: 3.0 * count, capture, lambda: None)
+    assert found == {"broken": "ValueError: no such layer", "eager": 3.0, "whole": 3.0}
+    assert len(captured) == 1
+
+
+def test_processes_alternate_as_long_as_there_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    now = [0.0]
+
+    def run_side(program: str, side: str) -> dict[str, Any]:
+        ran.append(side)
+        now[0] += 10.0
+        return {
+            "figures": {"matmul": 1.0} if side == "ox" else {"matmul": "RuntimeError: out of memory"},
+            "memory": 1.0,
+        }
+
+    monkeypatch.setattr(sides, "run_side", run_side)
+    monkeypatch.setattr(bench_gpu.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(bench_gpu, "absent", dict)
+    bench_gpu.measure(tmp_path / "gpu.json", 70.0)
+    assert ran == ["ox", "torch"] * 3
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["figures"] == {"matmul": {"ox": [1.0] * 3}} and found["rounds"] == 3 and not found["failed"]
+    assert found["left out"] == {"matmul": {"torch": "RuntimeError: out of memory"}}
+
+
+def test_a_side_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_side(program: str, side: str) -> dict[str, Any]:
+        if side == "ox":
+            raise sides.SideFailed("no device")
+        return {"figures": {"matmul": 1.0}, "memory": 1.0}
+
+    monkeypatch.setattr(sides, "run_side", run_side)
+    monkeypatch.setattr(bench_gpu, "absent", dict)
+    monkeypatch.setenv("GPU_QUICK", "1")
+    assert bench_gpu.measure(tmp_path / "gpu.json", 60.0).failed == {"ox": "no device"}
+    assert json.loads((tmp_path / "gpu.json").read_text())["failed"] == ["ox: no device"]
+
+
+def test_sides_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert bench_gpu.absent() == {"torch": "PyTorch is not installed"}
+    monkeypatch.setenv("GPU_STAND_IN", "host_cuda")
+    assert bench_gpu.absent() == {"torch": "host_cuda does not run PyTorch"} and bench_gpu.is_tiny()
+
+
+def test_the_sizes() -> None:
+    for name, case in CASES.items():
+        assert case.sizes.keys() == case.tiny.keys(), name
+    assert {*SHORT} < {*CASES}
