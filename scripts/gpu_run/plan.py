@@ -16,9 +16,16 @@ from gpu_run.environment import ROOT
 from gpu_run.steps import Step
 
 PATIENCE = 6  # how often longer a stand-in may take
-MOST_WORKERS = 8  # each has a context on the card
-# They look at the memory of the card, which others use, too
-ALONE = ("tests/devices/test_cuda.py", "tests/serve/telemetry/test_gpu.py")
+MOST_WORKERS = 12  # each has a context on the card
+ALONE = ("tests/devices/test_cuda.py",)  # it looks at the memory of the card, which others use, too
+SERVING = "tests/serve/"
+FOR_SERVING = (
+    *environment.FOR_TESTS,
+    "httptools",
+    "hpack",
+    "orjson",
+    "prometheus-client",
+)  # its conftest.py imports them
 SHORT = ("tests/cuda/test_threads_that_meet.py", "tests/devices/test_cuda_graph.py")  # of a short run
 LEFT_OUT = ("tests/cuda/test_user_lines.py", "tests/cuda/test_step_counts.py")  # steps of their own
 
@@ -55,13 +62,16 @@ class Plan:
         """All of them, with the most and the least seconds of each."""
         nsys = ["profile", "--trace=cuda,nvtx,cublas", "--stats=true", "--force-overwrite=true"]
         nsys += [f"--output={self.folder / 'gpt-step'}"]
+        serving = [file for file in gpu_files() if file.startswith(SERVING)]
+        others = [file for file in gpu_files() if file not in serving]
         bench = [sys.executable, "benchmarks/bench_gpu.py", str(self.folder / "benchmarks.json")]
         steps = [
             self.program("versions", "versions", 30, 5),
             Step("doctor", [sys.executable, "-m", "ox_cli", "doctor"], 40, 5),
             self.program("smoke", "smoke", 60, 15, vital=True),
-            self.tests("tests", SHORT if self.quick else gpu_files(), 210, 60),
-            self.tests("tests of memory", ALONE[:1] if self.quick else ALONE, 30, 10, parallel=False),
+            self.tests("tests", SHORT if self.quick else others, 210, 60),
+            self.tests("tests of memory", ALONE, 30, 5, parallel=False),
+            self.tests("tests of serving", serving, 30, 5, parallel=False, needs=FOR_SERVING),
             self.program("user lines", "user_line_verdicts", 90, 30, source=".log", read=user_line_verdicts.findings),
             self.program("step counts", "step_counts", 60, 20),
             self.two_ranks(),
@@ -87,11 +97,18 @@ class Plan:
         if self.stand_in:
             reason = f"{tool} looks at a real device"
         if tool == "compute-sanitizer":
-            options = (*options, "--error-exitcode", "9")
+            options = (*options, "--error-exitcode", "9", "--report-api-errors", "no")  # which CuPy raises
         return self.program(name, module, most, least, found or tool, *options, skipped=lambda: reason)
 
     def tests(
-        self, name: str, files: Sequence[str], most: float, least: float, parallel: bool = True, mark: str = "gpu"
+        self,
+        name: str,
+        files: Sequence[str],
+        most: float,
+        least: float,
+        parallel: bool = True,
+        mark: str = "gpu",
+        needs: Sequence[str] = environment.FOR_TESTS,
     ) -> Step:
         """Tests with a mark; in several processes where pytest-xdist is installed."""
         step = Step(name, (), most, least)
@@ -100,13 +117,21 @@ class Plan:
         words += [f"--junitxml={self.folder / f'{step.file}.xml'}"]
         if self.stand_in and mark == "gpu":
             words += ["-p", "on_host_cuda"]
-        if environment.installed("pytest-randomly", self.folder):
-            words += ["-p", "no:randomly"]
         if parallel and not self.quick and environment.installed("pytest-xdist", self.folder):
             workers = min(MOST_WORKERS, os.cpu_count() or 1)
-            words += ["-n", str(workers), "--dist", "worksteal", f"--max-worker-restart={10 * workers}"]
-        absent = environment.missing_text(environment.FOR_TESTS, self.folder)
-        variables = {"GPU_CASE_LOG": str(self.folder / f"{step.file}.log")}
+            words += [
+                "-p",
+                "xdist.plugin",
+                "-n",
+                str(workers),
+                "--dist",
+                "worksteal",
+                f"--max-worker-restart={10 * workers}",
+            ]
+        absent = environment.missing_text(needs, self.folder)
+        log = str(self.folder / f"{step.file}.log")
+        # The plugins of somebody else's environment may warn, and a warning is an error in these tests
+        variables = {"GPU_CASE_LOG": log, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         return Step(
             name, [*words, *files], most, least, missing=lambda: absent, variables=variables, source=".log",
             read=case_log.read,

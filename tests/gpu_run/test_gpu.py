@@ -109,7 +109,8 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     by_name = {step.name: step for step in Plan(tmp_path, "", False).steps()}
     assert by_name["memcheck"].skipped() == "compute-sanitizer is neither on the PATH nor in CUDA_HOME"
     assert by_name["profile by nsys"].skipped() == "nsys is neither on the PATH nor in CUDA_HOME"
-    assert by_name["tests"].missing().startswith("not installed: pytest, hypothesis")
+    assert by_name["tests"].missing().startswith("not installed: pytest, hypothesis (")
+    assert "orjson" in by_name["tests of serving"].missing()  # without which no other test is lost
     assert "-n" not in by_name["tests"].words  # without pytest-xdist, in one process
     assert not by_name["user lines"].missing()  # which needs no pytest
     (tmp_path / "smoke.json").write_text('{"devices": 1}')
@@ -136,7 +137,7 @@ def test_a_short_run_on_the_stand_in(tmp_path: Path, capsys: pytest.CaptureFixtu
     page, results = gpu.PAGE.read_text(), gpu.RESULTS.exists()
     folder = gpu.new_folder(tmp_path / "run")
     variables = environment.variables(folder, "host_cuda") | {"GPU_QUICK": "1"}
-    left_out = ("doctor", "tests of memory", "each kernel", "profile")  # which take the most time
+    left_out = ("doctor", "tests of memory", "tests of serving", "each kernel", "profile")  # which take the most time
     steps = [step for step in Plan(folder, "host_cuda", True).steps() if step.name not in left_out]
     # and one that fails, and one that hangs
     steps[3:3] = [
