@@ -46,7 +46,7 @@ else
 	OX_ARCHITECTURES="sm_80 sm_90 sm_100" $(BIN)/python -m pytest tests/cuda/test_host_cuda.py
 endif
 
-gpu: ## on a machine with an NVIDIA GPU: tests, counts, sanitizer, benchmarks, profile, in ten minutes; docs/gpu.md says how
+gpu: ## run all that needs an NVIDIA GPU, in ten minutes: tests, sanitizer, benchmarks, profile; docs/gpu.md says how
 	@$(GPU_PYTHON) scripts/python_version.py
 	$(GPU_PYTHON) scripts/gpu.py $(if $(STAND_IN),--stand-in $(STAND_IN)) $(if $(GPU_WHEELS),--wheels $(GPU_WHEELS)) $(ARGS)
 

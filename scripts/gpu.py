@@ -48,7 +48,7 @@ def no_device(stand_in: str, variables: dict[str, str]) -> str:
     if stand_in:
         code = "from host_cuda import build; print(build.missing() or '')"
     else:
-        code = "import sys; from ox.devices import cuda\ntry: cuda.cupy()\nexcept Exception as e: print(str(e))"
+        code = "from ox.devices import cuda\ntry: cuda.cupy()\nexcept Exception as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
     return done.stdout.strip() or (done.stderr.strip().splitlines() or [""])[-1] * bool(done.returncode)
 
@@ -80,9 +80,12 @@ def found_by(outcomes: Sequence[Outcome], stand_in: str, quick: bool) -> dict[st
 
 def finish(found: dict[str, Any], folder: Path) -> int:
     """Write the pages, and say what failed."""
-    for path in write_pages(found, folder):
-        print(f"written: {path}")
     problems = report.problems(found["steps"])
+    try:
+        for path in write_pages(found, folder):
+            print(f"written: {path}")
+    except page.PageError as error:
+        problems.append(str(error))
     print(f"\n{len(problems)} failed or could not run" if problems else "\nnothing failed")
     for line in problems:
         print(f"  {line}")

@@ -85,6 +85,7 @@ def variables(folder: Path, stand_in: str | None) -> dict[str, str]:
         paths.append(Path(sys.prefix) / "cuda-packages")
     path = os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get("PYTHONPATH")])])
     made = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "GPU_STAND_IN": stand_in or ""}
-    # A test that counts what is frozen or waits for it would be another one
-    made.pop("CUDA_LAUNCH_BLOCKING", None)
+    # PyTorch's profiler starts hundreds of times. It keeps CUPTI, whose end and new start CUDA graphs may not survive.
+    made |= {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
+    made.pop("CUDA_LAUNCH_BLOCKING", None)  # with which each launch waits
     return made

@@ -19,13 +19,7 @@ PATIENCE = 6  # how often longer a stand-in may take
 MOST_WORKERS = 12  # each has a context on the card
 ALONE = ("tests/devices/test_cuda.py",)  # it looks at the memory of the card, which others use, too
 SERVING = "tests/serve/"
-FOR_SERVING = (
-    *environment.FOR_TESTS,
-    "httptools",
-    "hpack",
-    "orjson",
-    "prometheus-client",
-)  # its conftest.py imports them
+FOR_SERVING = (*environment.FOR_TESTS, "httptools", "hpack", "orjson", "prometheus-client")  # of its conftest.py
 SHORT = ("tests/cuda/test_threads_that_meet.py", "tests/devices/test_cuda_graph.py")  # of a short run
 LEFT_OUT = ("tests/cuda/test_user_lines.py", "tests/cuda/test_step_counts.py")  # steps of their own
 
@@ -119,15 +113,8 @@ class Plan:
             words += ["-p", "on_host_cuda"]
         if parallel and not self.quick and environment.installed("pytest-xdist", self.folder):
             workers = min(MOST_WORKERS, os.cpu_count() or 1)
-            words += [
-                "-p",
-                "xdist.plugin",
-                "-n",
-                str(workers),
-                "--dist",
-                "worksteal",
-                f"--max-worker-restart={10 * workers}",
-            ]
+            words += ["-p", "xdist.plugin", "-n", str(workers), "--dist", "worksteal"]
+            words += [f"--max-worker-restart={10 * workers}"]
         absent = environment.missing_text(needs, self.folder)
         log = str(self.folder / f"{step.file}.log")
         # The plugins of somebody else's environment may warn, and a warning is an error in these tests
@@ -146,7 +133,8 @@ class Plan:
         def reason() -> str:
             if self.stand_in:
                 return "left out of a short run"
-            count = json.loads((self.folder / "smoke.json").read_text())["devices"]
+            found = self.folder / "smoke.json"
+            count = json.loads(found.read_text())["devices"] if found.exists() else 0
             return f"NCCL needs two devices, and there is {count}" if count < 2 else ""
 
         absent = "" if mpiexec and environment.installed("mpi4py", self.folder) else "not installed: mpi4py, mpiexec"

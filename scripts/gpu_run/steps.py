@@ -73,7 +73,7 @@ class Outcome:
 
 
 class Run:
-    """Runs steps within a number of seconds, in their order. Later ones keep the seconds without which they do nothing.
+    """Runs steps within a number of seconds, in their order. Later ones keep the seconds that they need at least.
 
     Args:
         folder: takes the output of each step in NAME.txt, and its findings in NAME.json.
@@ -99,7 +99,7 @@ class Run:
             if lost:
                 outcome = Outcome(step.name, NOT_RUN, reason=lost)
             else:
-                later = sum(each.least for each in steps[i + 1 :])
+                later = sum(each.least for each in steps[i + 1 :] if not each.skipped() and not each.missing())
                 outcome = self.one(step, min(step.most, self.end - self.clock() - later))
             outcomes.append(outcome)
             self.tell(outcome.line())

@@ -82,6 +82,15 @@ def test_the_exit_code_and_the_pages(
     assert page.read_text() == written
 
 
+def test_a_page_that_has_changed_is_a_failure(
+    pages: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages[0].write_text("# GPU\n")
+    folder = gpu.new_folder(tmp_path / "run")
+    assert gpu.finish(gpu.found_by(outcomes("passed"), "", False), folder) == 1
+    assert "docs/gpu.md has no table" in capsys.readouterr().out and (folder / "gpu.md").exists()
+
+
 @pytest.mark.parametrize(("stand_in", "quick"), [("host_cuda", False), ("", True)])
 def test_a_trial_writes_no_page_of_the_tree(stand_in: str, quick: bool, pages: Any, tmp_path: Path) -> None:
     before = gpu.PAGE.read_text()

@@ -80,6 +80,16 @@ def test_later_steps_keep_the_seconds_that_they_need(tmp_path: Path) -> None:
     ]
 
 
+def test_nothing_is_kept_for_what_cannot_run(tmp_path: Path) -> None:
+    said = "import os; print(os.environ['GPU_STEP_SECONDS'])"
+    tool, package = (
+        step("tool", "", 90, 50, skipped=lambda: "no tool"),
+        step("package", "", 90, 40, missing=lambda: "no"),
+    )
+    run(tmp_path, step("one", said, 90, 10), tool, package, seconds=100, clock=lambda: 0.0)
+    assert (tmp_path / "one.txt").read_text().strip() == "90.0"
+
+
 def test_a_step_without_time_is_listed(tmp_path: Path) -> None:
     times = iter([0.0, *[50.0] * 20])
     outcomes = run(tmp_path, step("one", "", 90, 20), step("two", "", 20, 5), seconds=60, clock=lambda: next(times))
