@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from gpu_run import device
@@ -30,19 +31,22 @@ def card() -> dict[str, Any]:
 
 
 def driver() -> str:
-    from pathlib import Path
-
     file = Path("/proc/driver/nvidia/version")
     return file.read_text().splitlines()[0] if file.exists() else "unknown (no /proc/driver/nvidia/version)"
 
 
 def cuda() -> dict[str, str]:
-    """Versions of CUDA: of the driver, of the runtime and of NVRTC."""
+    """Which version of CUDA the driver is for, and that of the runtime."""
     import cupy
 
-    driver, runtime = cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion()
-    nvrtc = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
-    return {"driver": dotted(driver), "runtime": dotted(runtime), "NVRTC": nvrtc}
+    runtime = cupy.cuda.runtime
+    return {"driver": dotted(runtime.driverGetVersion()), "runtime": dotted(runtime.runtimeGetVersion())}
+
+
+def nvrtc() -> str:
+    import cupy
+
+    return ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
 
 
 def dotted(number: int) -> str:
@@ -81,6 +85,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "card": card,
     "driver": driver,
     "CUDA": cuda,
+    "NVRTC": nvrtc,
     "python": platform.python_version,
     "packages": distributions,
     "ONNX Runtime's providers": runtime_providers,
