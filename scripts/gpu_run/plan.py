@@ -15,7 +15,7 @@ from gpu_run import case_log, environment, user_line_verdicts
 from gpu_run.environment import ROOT
 from gpu_run.steps import Step
 
-PATIENCE = 6  # how often longer a stand-in may take
+PATIENCE = 6  # times the seconds of a GPU, for a stand-in
 MOST_WORKERS = 12  # each has a context on the card
 ALONE = ("tests/devices/test_cuda.py",)  # it looks at the memory of the card, which others use, too
 SERVING = "tests/serve/"
