@@ -28,6 +28,8 @@ MOST_WARM = 0.3  # seconds of warming up after the first steps
 WARM_STEPS = 4  # a compiled call records in the first, replays in the second, and is captured in the third
 MOST_ROUNDS = 5
 RESERVE = 5.0  # seconds that are left when the last process ends
+BEGAN = time.monotonic()  # of a side's process
+NO_TIME = "no time was left for it"
 
 Elapsed = Callable[[Step, int], float]  # milliseconds of so many steps, from the first to the last launch's end
 
@@ -62,7 +64,11 @@ def figures(
     lib: Any, elapsed: Elapsed, capture: Callable[[Step], Step], release: Callable[[], object]
 ) -> dict[str, float | str]:
     found: dict[str, float | str] = {}
+    end = BEGAN + float(os.environ.get("GPU_SIDE_SECONDS", "600"))
     for name, case in cases().items():
+        if time.monotonic() > end:
+            found[name] = NO_TIME
+            continue
         lib.manual_seed(0)
         step: Step | None = None
         try:
@@ -142,7 +148,7 @@ def absent() -> dict[str, str]:
 def measure(target: Path, seconds: float) -> sides.Result:
     """Run the processes of the sides in turn, as long as there is time for another pair. The file has what is known.
 
-    The first pair runs whatever it takes.
+    Each process of the first pair has its share of the time: it leaves out what it does not come to.
     """
     began = time.monotonic()
     result = sides.Result(failed=absent())
@@ -150,13 +156,14 @@ def measure(target: Path, seconds: float) -> sides.Result:
         spent = time.monotonic() - began
         if number and spent + spent / number > seconds - RESERVE:
             break
-        for side in SIDES:
-            if side not in result.failed:
-                try:
-                    result.add(side, sides.run_side(__file__, side))
-                except sides.SideFailed as error:
-                    result.failed[side] = str(error)
-                write(result, target, number + 1)
+        left = [side for side in SIDES if side not in result.failed]
+        for i, side in enumerate(left):
+            share = (began + seconds - RESERVE - time.monotonic()) / (len(left) - i)
+            try:
+                result.add(side, sides.run_side(__file__, side, {"GPU_SIDE_SECONDS": str(0.8 * share)}, share))
+            except sides.SideFailed as error:
+                result.failed[side] = str(error)
+            write(result, target, number + 1)
     return result
 
 

@@ -60,21 +60,24 @@ def peak_memory() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def run_side(program: str | Path, side: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def run_side(
+    program: str | Path, side: str, environment: Mapping[str, str] | None = None, limit: float | None = None
+) -> dict[str, Any]:
     """The report of one process of a side: its figures, and its peak memory in MiB.
 
     Args:
         environment: variables beside those of this process.
+        limit: seconds after which it counts as failed, if not LIMIT.
 
     Raises:
         SideFailed: it ended with an error, or did not end.
     """
     words = [sys.executable, str(program), "--side", side]
-    variables = {**os.environ, **(environment or {})}
+    variables, limit = {**os.environ, **(environment or {})}, LIMIT if limit is None else max(1.0, limit)
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env=variables, timeout=LIMIT)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=variables, timeout=limit)
     except subprocess.TimeoutExpired:
-        raise SideFailed(f"did not end within {LIMIT} s") from None
+        raise SideFailed(f"did not end within {limit:g} s") from None
     if done.returncode:
         sys.stderr.write(done.stderr)
         lines = done.stderr.strip().splitlines()

@@ -56,12 +56,30 @@ def test_a_step_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(captured) == 1
 
 
+def test_what_a_process_does_not_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    fine = lambda lib: lambda: None  # noqa: E731
+    monkeypatch.setattr(bench_gpu, "CASES", {name: Case(fine, {}, {}) for name in ("first", "second")})
+    monkeypatch.setattr(bench_gpu, "BEGAN", 0.0)
+    now = [0.0]
+    monkeypatch.setattr(bench_gpu.time, "monotonic", lambda: now[0])
+    monkeypatch.setenv("GPU_SIDE_SECONDS", "10")
+
+    def elapsed(step: Step, count: int) -> float:
+        now[0] += 11.0
+        return 3.0 * count
+
+    found = bench_gpu.figures(SimpleNamespace(manual_seed=lambda seed: None), elapsed, lambda s: s, lambda: None)
+    assert found == {"first": 3.0, "second": bench_gpu.NO_TIME}
+
+
 def test_processes_alternate_as_long_as_there_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
+    shares: list[float] = []
     now = [0.0]
 
-    def run_side(program: str, side: str) -> dict[str, Any]:
+    def run_side(program: str, side: str, environment: dict[str, str], limit: float) -> dict[str, Any]:
         ran.append(side)
+        shares.append(float(environment["GPU_SIDE_SECONDS"]))
         now[0] += 10.0
         return {
             "figures": {"matmul": 1.0} if side == "ox" else {"matmul": "RuntimeError: out of memory"},
@@ -73,13 +91,14 @@ def test_processes_alternate_as_long_as_there_is_time(tmp_path: Path, monkeypatc
     monkeypatch.setattr(bench_gpu, "absent", dict)
     bench_gpu.measure(tmp_path / "gpu.json", 70.0)
     assert ran == ["ox", "torch"] * 3
+    assert shares[:2] == [0.8 * (70 - 5) / 2, 0.8 * (70 - 5 - 10)]
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["figures"] == {"matmul": {"ox": [1.0] * 3}} and found["rounds"] == 3 and not found["failed"]
     assert found["left out"] == {"matmul": {"torch": "RuntimeError: out of memory"}}
 
 
 def test_a_side_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_side(program: str, side: str) -> dict[str, Any]:
+    def run_side(program: str, side: str, environment: dict[str, str], limit: float) -> dict[str, Any]:
         if side == "ox":
             raise sides.SideFailed("no device")
         return {"figures": {"matmul": 1.0}, "memory": 1.0}
