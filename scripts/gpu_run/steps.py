@@ -129,7 +129,7 @@ class Run:
         else:
             state, reason = PASSED, ""
         if state != PASSED:
-            reason = f"{reason} ({output.name})".strip()
+            reason = f"{reason} ({output.name})" if reason else f"see {output.name}"
         return Outcome(step.name, state, self.clock() - began, reason, failed, findings)
 
     def process(self, step: Step, output: Path, limit: float) -> int | None:

@@ -24,14 +24,14 @@ def section(text: str, heading: str) -> str:
 
 def test_what_failed_or_could_not_run() -> None:
     outcomes = [
-        outcome("tests", "failed", failed=["a: wrong", "b: wrong"], reason="(tests.txt)"),
+        outcome("tests", "failed", failed=["a: wrong", "b: wrong"], reason="see tests.txt"),
         outcome("user lines", "timed out", reason="it was ended after 90 s (user-lines.txt)"),
         outcome("step counts", "not run", reason="no time left: it needs 20 s"),
         outcome("memcheck", "skipped", reason="compute-sanitizer is not there"),
         outcome("profile", "passed"),
     ]
     assert report.problems(outcomes) == [
-        "tests: failed, (tests.txt)",
+        "tests: failed, see tests.txt",
         "tests: a: wrong",
         "tests: b: wrong",
         "user lines: timed out, it was ended after 90 s (user-lines.txt)",

@@ -127,7 +127,7 @@ def test_findings(tmp_path: Path) -> None:
         step("text", "", source=".log", read=lambda file: {"lines": file.read_text().split()}),
     )
     assert broken.state == PASSED and broken.findings == {}
-    assert bad.state == FAILED and bad.failed == ["a line"] and bad.findings == {"held": 2}
+    assert (bad.state, bad.reason, bad.failed) == (FAILED, "see bad.txt", ["a line"]) and bad.findings == {"held": 2}
     assert text.findings == {"lines": ["a", "b"]}
 
 
