@@ -229,6 +229,7 @@ class Server:
             self._listener_state.drain(), *([] if self._grpc_server is None else [self._grpc_server.drain()])
         )
         self.model_manager.stop()
+        self.service.regions.close()
         self._trimmer.stop()
         self._heap.close()
         await self.service.telemetry.close()

@@ -7,12 +7,16 @@ to the protocol's JSON, which differs in places. A call may return an awaitable.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 from ox._version import __version__
+from ox.devices.machine import nvidia_driver
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
 from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.v2.cuda_region import CudaRegion
 from ox.serve.protocol.v2.document import flag
 from ox.serve.protocol.v2.logs import LogSettings, typed_parameters
 from ox.serve.protocol.v2.shared_memory import Regions
@@ -22,6 +26,7 @@ from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
 from ox.serve.repository.model_manager import ModelManager
 from ox.serve.repository.repository import Repository
+from ox.serve.repository.thread import in_thread
 from ox.serve.telemetry.snapshot import of_stages
 from ox.serve.telemetry.telemetry import Telemetry
 
@@ -40,6 +45,14 @@ EXTENSIONS = [
     "system_shared_memory",
     "trace",
 ]
+
+
+@cache
+def extensions() -> list[str]:
+    """The protocol's extensions that this server has: one of them needs CuPy and a GPU."""
+    driver = nvidia_driver() if find_spec("cupy") is not None else None
+    return [*EXTENSIONS, *(["cuda_shared_memory"] if driver is not None and driver.devices else [])]
+
 
 Result = dict[str, Any]
 MaybeAwaitable = Result | Awaitable[Result]
@@ -64,7 +77,7 @@ class Service:
         return self.telemetry.snapshot()
 
     def server_metadata(self) -> Result:
-        return {"name": "ox", "version": __version__, "extensions": EXTENSIONS}
+        return {"name": "ox", "version": __version__, "extensions": extensions()}
 
     def server_ready(self) -> bool:
         """Whether all models found at the start are loaded or have failed, and the server is not draining."""
@@ -155,18 +168,21 @@ class Service:
         self.regions.unregister(region)
         return {}
 
-    # ---- CUDA shared memory: the calls exist, the memory does not
+    # ---- CUDA shared memory
 
     def cuda_shared_memory_status(self, region: str = "") -> Result:
-        if region:
-            raise _no_cuda()
-        return {"regions": {}}
+        return {"regions": self.regions.status(region, CudaRegion)}
 
-    def cuda_shared_memory_register(self, region: str, raw_handle: Any, device_id: int, byte_size: int) -> Result:
-        raise _no_cuda()
+    async def cuda_shared_memory_register(self, region: str, raw_handle: Any, device_id: int, byte_size: int) -> Result:
+        """Opens and registers a region; `raw_handle` is base64. Raises ServeError, see `CudaRegion`."""
+        # CUDA may have to be loaded first, which takes seconds.
+        open_region = partial(CudaRegion, region, raw_handle, device_id, byte_size)
+        self.regions.add(await in_thread(open_region, "ox-open-region"))
+        return {}
 
-    def cuda_shared_memory_unregister(self, region: str = "") -> Result:
-        return {}  # success: nothing is registered
+    def cuda_shared_memory_unregister(self, region: str = "") -> MaybeAwaitable:
+        self.regions.unregister(region, CudaRegion)
+        return {}
 
 
 def describe(model: Model, versions: list[str]) -> Result:
@@ -190,7 +206,3 @@ def _tensor(info: TensorInfo) -> Mapping[str, Any]:
 
 def _no_model_manager() -> ServeError:
     return ServeError("model management is not available", status=501)
-
-
-def _no_cuda() -> ServeError:
-    return ServeError("this server has no CUDA shared memory", status=501, hint="system shared memory")

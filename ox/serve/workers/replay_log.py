@@ -17,13 +17,11 @@ class ReplayLog:
         """Records a call that every worker has run."""
         if call in ("load", "unload"):
             self._put(("model", arguments["name"]), call, arguments)
-        elif call == "shared_memory_register":
-            self._put(("region", arguments["region"]), call, arguments)
-        elif call == "shared_memory_unregister":  # a new worker has no regions
-            region = arguments["region"]
-            self._calls = {
-                key: old for key, old in self._calls.items() if key[0] != "region" or region not in ("", key[1])
-            }
+        elif call.endswith("shared_memory_register"):
+            self._put((call.removesuffix("_register"), arguments["region"]), call, arguments)
+        elif call.endswith("shared_memory_unregister"):  # a new worker has no regions
+            kind, region = call.removesuffix("_unregister"), arguments["region"]
+            self._calls = {key: old for key, old in self._calls.items() if key[0] != kind or region not in ("", key[1])}
         else:  # settings, of which a call may change a part
             key = (call, str(arguments.get("model", "")))
             known = self._calls[key][1]["settings"] if key in self._calls and arguments["settings"] else {}

@@ -14,7 +14,10 @@ from ox.serve.service import MaybeAwaitable, Result, Service
 from ox.serve.workers.control_channel import ControlChannel
 
 # Calls that one worker receives and all workers must run.
-CHANGES = ("load", "unload", "shared_memory_register", "shared_memory_unregister", "trace_setting", "log_settings")
+CHANGES = (
+    "load", "unload", "shared_memory_register", "shared_memory_unregister", "cuda_shared_memory_register",
+    "cuda_shared_memory_unregister", "trace_setting", "log_settings",
+)  # fmt: skip
 CALLS = (*CHANGES, "figures")
 
 
@@ -91,3 +94,10 @@ class SharedService(Service):
 
     def shared_memory_unregister(self, region: str = "") -> MaybeAwaitable:
         return self._broadcast_change("shared_memory_unregister", region=region)
+
+    async def cuda_shared_memory_register(self, region: str, raw_handle: Any, device_id: int, byte_size: int) -> Result:
+        place = {"raw_handle": raw_handle, "device_id": device_id, "byte_size": byte_size}
+        return await self._broadcast_change("cuda_shared_memory_register", region=region, **place)
+
+    def cuda_shared_memory_unregister(self, region: str = "") -> MaybeAwaitable:
+        return self._broadcast_change("cuda_shared_memory_unregister", region=region)

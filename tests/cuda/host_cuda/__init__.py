@@ -63,6 +63,21 @@ def install(sources: Path | None = None) -> Any:
         if status := driver.host_cuda_wait():
             raise runtime.CUDARuntimeError(status)
 
+    def shared(function: str, *arguments: Any) -> None:
+        if status := getattr(driver, function)(*arguments):
+            raise runtime.CUDARuntimeError(status)
+
+    def handle_of(address: int) -> bytes:
+        made = ctypes.create_string_buffer(64)
+        shared("host_cuda_share", ctypes.c_void_p(address), made)
+        return made.raw
+
+    def opened(handle: bytes, flags: int = 1) -> int:
+        address = ctypes.c_void_p()
+        shared("host_cuda_open_shared", handle, ctypes.byref(address))
+        assert address.value is not None
+        return address.value
+
     def refuse_in_capture() -> None:
         if ctypes.c_int.in_dll(driver, "host_cuda_capturing").value:
             wait()
@@ -72,6 +87,8 @@ def install(sources: Path | None = None) -> Any:
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("host_cuda_runtime", loader))  # type: ignore[arg-type]
     module.replace(runtime.__pyx_capi__, PROPERTIES, runtime.CUDARuntimeError, runtime.PointerAttributes)
     _replace_in_python(runtime, wait)
+    runtime.ipcGetMemHandle, runtime.ipcOpenMemHandle = handle_of, opened
+    runtime.ipcCloseMemHandle = lambda address: shared("host_cuda_close_shared", ctypes.c_void_p(address))
 
     import cupy
     from cupy.cuda import compiler

@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LIBRARIES = {
-    "libcuda.so.1": ["driver", "fibers"],
+    "libcuda.so.1": ["driver", "fibers", "allocations"],
     "libcublas.so.13": ["blas"],
     "libcublasLt.so.13": [],  # which CuPy loads, and does not call
     "libnccl.so.2": ["nccl"],

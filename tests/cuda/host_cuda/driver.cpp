@@ -69,6 +69,9 @@ void host_cuda_free_graph(void* captured) { delete static_cast<Graph*>(captured)
 
 int cuInit(unsigned) { return SUCCESS; }
 int cuDriverGetVersion(int* version) { return *version = VERSION, SUCCESS; }
+int cuDeviceGetCount(int* count) { return *count = 1, SUCCESS; }
+int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, SUCCESS; }
+int cuDeviceGetName(char* name, int size, int) { return snprintf(name, size, "host_cuda"), SUCCESS; }
 int cuGetErrorName(int, const char** text) { return *text = "CUDA_ERROR", SUCCESS; }
 int cuGetErrorString(int, const char** text) { return *text = "an error of tests/cuda/host_cuda", SUCCESS; }
 int cuCtxGetCurrent(void** context) { return *context = &graph, SUCCESS; }

@@ -14,8 +14,6 @@
 namespace {
 using Address = intptr_t;
 enum CopyKind { TO_DEVICE_KIND = 1, TO_HOST_KIND = 2 };
-constexpr size_t ALIGNMENT = 512;
-constexpr int NOT_A_NUMBER = 0xff;  // new memory is not zero: what reads it too early gives NaN
 
 PyObject *error_class, *attributes_class, *properties;
 
@@ -68,16 +66,16 @@ PyObject* fill(Address to, int value, size_t size, int) {
 PyObject* fill_later(Address to, int value, size_t size, Address, int) { return fill(to, value, size, 0); }
 
 Address allocate(size_t size, int) {
-    void* made = nullptr;
-    if (posix_memalign(&made, ALIGNMENT, size ? size : 1)) return failed(2), 0;
-    memset(made, NOT_A_NUMBER, size);
+    void* made = host_cuda_allocate(size);
+    if (!made) failed(2);
     return reinterpret_cast<Address>(made);
 }
 Address allocate_later(size_t size, Address, int) { return allocate(size, 0); }
 Address allocate_managed(size_t size, int, void*) { return allocate(size, 0); }
 Address allocate_host(size_t size, unsigned, int) { return allocate(size, 0); }
-PyObject* release(Address memory, int) { return free(reinterpret_cast<void*>(memory)), done(); }
+PyObject* release(Address memory, int) { return host_cuda_release(reinterpret_cast<void*>(memory)), done(); }
 PyObject* release_later(Address memory, Address, int) { return release(memory, 0); }
+PyObject* forget(Address handle, int) { return free(reinterpret_cast<void*>(handle)), done(); }
 
 double milliseconds() {
     timespec now;
@@ -148,10 +146,10 @@ const struct {
     {"memcpy", pointer(copy)}, {"memcpyAsync", pointer(copy_later)}, {"memset", pointer(fill)}, {"memsetAsync", pointer(fill_later)},
     {"malloc", pointer(allocate)}, {"mallocAsync", pointer(allocate_later)}, {"mallocManaged", pointer(allocate_managed)},
     {"hostAlloc", pointer(allocate_host)}, {"free", pointer(release)}, {"freeHost", pointer(release)}, {"freeAsync", pointer(release_later)},
-    {"eventCreate", pointer(handle)}, {"eventCreateWithFlags", pointer(handle_with_flags)}, {"eventDestroy", pointer(release)},
+    {"eventCreate", pointer(handle)}, {"eventCreateWithFlags", pointer(handle_with_flags)}, {"eventDestroy", pointer(forget)},
     {"eventRecord", pointer(record_event)}, {"eventQuery", pointer(query)}, {"eventSynchronize", pointer(wait_for)},
     {"eventElapsedTime", pointer(elapsed)}, {"streamCreate", pointer(handle)}, {"streamCreateWithFlags", pointer(handle_with_flags)},
-    {"streamCreateWithPriority", pointer(handle_with_priority)}, {"streamDestroy", pointer(release)}, {"streamQuery", pointer(query)},
+    {"streamCreateWithPriority", pointer(handle_with_priority)}, {"streamDestroy", pointer(forget)}, {"streamQuery", pointer(query)},
     {"streamSynchronize", pointer(wait_for)}, {"streamWaitEvent", pointer(wait_on_device)}, {"streamGetFlags", pointer(no_flags)},
     {"streamGetPriority", pointer(zero_of)}, {"streamIsCapturing", pointer(is_capturing)}, {"streamBeginCapture", pointer(begin_capture)},
     {"streamEndCapture", pointer(end_capture)}, {"graphInstantiate", pointer(instantiate)}, {"graphLaunch", pointer(launch)},

@@ -4,7 +4,7 @@
 
 enum Counter { LAUNCHES, PRODUCTS, GRAPHS, WAITS, TO_DEVICE, TO_HOST, ON_DEVICE, FILLS, COUNTERS };
 
-enum CudaError { SUCCESS = 0, NOT_FOUND = 500, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+enum CudaError { SUCCESS = 0, INVALID_VALUE = 1, DEVICE_UNINITIALIZED = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 
 enum HostCudaMeeting { MEET_NOBODY, MEET_BLOCK, MEET_WARP };
 
@@ -24,6 +24,10 @@ void host_cuda_begin_capture(void);
 void* host_cuda_end_capture(void);  // the graph; null if the capture was lost
 void host_cuda_launch_graph(void* graph);
 void host_cuda_free_graph(void* graph);
+
+// Device memory.
+void* host_cuda_allocate(size_t size);  // null if there is none
+void host_cuda_release(void* memory);
 
 // Run a thread of a block for each index, which `index` has while that thread runs.
 void host_cuda_run_block(HostCudaIndex size, HostCudaIndex* index, void (*run)(void*), void* data);

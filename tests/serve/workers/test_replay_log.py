@@ -21,9 +21,13 @@ def test_regions_that_are_gone_are_forgotten() -> None:
     for region in "abc":
         journal.note("shared_memory_register", {"region": region, "key": f"/{region}", "offset": 0, "byte_size": 8})
     journal.note("log_settings", {"settings": {"log_info": False}})
+    on_gpu = {"region": "b", "raw_handle": "AAAA", "device_id": 0, "byte_size": 8}
+    journal.note("cuda_shared_memory_register", on_gpu)
     journal.note("shared_memory_unregister", {"region": "b"})
-    assert [its.get("region") for _, its in journal.calls()] == ["a", "c", None]
+    assert [its.get("region") for _, its in journal.calls()] == ["a", "c", None, "b"]
     journal.note("shared_memory_unregister", {"region": ""})
+    assert journal.calls()[1:] == [("cuda_shared_memory_register", on_gpu)]
+    journal.note("cuda_shared_memory_unregister", {"region": ""})
     assert [call for call, _ in journal.calls()] == ["log_settings"]
 
 

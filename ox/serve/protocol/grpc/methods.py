@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -115,7 +116,9 @@ SERVICE_METHODS = [
         "CudaSharedMemoryRegister",
         "manage",
         lambda _: ALL_MODELS,
-        lambda service, r: service.cuda_shared_memory_register(r.name, r.raw_handle, r.device_id, r.byte_size),
+        lambda service, r: service.cuda_shared_memory_register(
+            r.name, base64.b64encode(r.raw_handle).decode(), r.device_id, r.byte_size
+        ),
     ),
     ServiceMethod(
         "CudaSharedMemoryUnregister",

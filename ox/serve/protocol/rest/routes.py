@@ -166,6 +166,11 @@ REGISTER: Fields = {
     "offset": {"type": "integer", "minimum": 0},
     "byte_size": {"type": "integer", "minimum": 1},
 }
+REGISTER_CUDA: Fields = {
+    "raw_handle": {"type": "object", "properties": {"b64": {"type": "string", "description": "cudaIpcMemHandle_t"}}},
+    "device_id": {"type": "integer", "minimum": 0},
+    "byte_size": {"type": "integer", "minimum": 1},
+}
 TRACES: Fields = {"trace_level": {"type": "array", "items": {"enum": ["OFF", "TIMESTAMPS"]}}}
 LOGS: Fields = {"log_info": {"type": "boolean"}, "log_verbose_level": {"type": "integer", "minimum": 0}}
 
@@ -288,24 +293,24 @@ TABLE = [
     post(f"{SHM}/unregister", "Forgets all of them", service_call(lambda s, _, __: s.shared_memory_unregister(), None)),
     get(
         f"{CUDA}/status",
-        "CUDA shared memory: none",
+        "All regions of CUDA shared memory",
         service_call(lambda s, _, __: s.cuda_shared_memory_status(), _region_list),
     ),
     get(
         f"{CUDA}/region/{{region}}/status",
-        "One region of CUDA shared memory: there is none",
+        "One region of CUDA shared memory",
         service_call(lambda s, n, _: s.cuda_shared_memory_status(n["region"]), _region_list),
     ),
     post(
         f"{CUDA}/region/{{region}}/register",
-        "CUDA shared memory, which this server does not have",
+        "Makes memory of a GPU known to the server",
         service_call(
             lambda s, n, body: s.cuda_shared_memory_register(
                 n["region"], _raw_handle(body), body.get("device_id", 0), body.get("byte_size", 0)
             ),
             None,
         ),
-        REGISTER,
+        REGISTER_CUDA,
     ),
     post(
         f"{CUDA}/region/{{region}}/unregister",

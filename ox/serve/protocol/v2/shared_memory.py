@@ -1,7 +1,7 @@
-"""System shared memory: regions that clients create, fill with inputs and read outputs from.
+"""Shared memory: regions that clients create, fill with inputs and read outputs from, of the system or of a GPU.
 
-Regions are not mapped. A client can truncate a region at any time, and an access to such a mapping kills the process
-(SIGBUS); `pread` returns fewer bytes. The copy also keeps checked data from changing.
+Regions of the system are not mapped. A client can truncate a region at any time, and an access to such a mapping kills
+the process (SIGBUS); `pread` returns fewer bytes. The copy also keeps checked data from changing.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ import stat
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ox.errors import ServeError
 from ox.graph.contract import Array
+from ox.serve.protocol.v2.cuda_region import CudaRegion
 from ox.serve.protocol.v2.document import quote
 
 FOLDER = "/dev/shm"  # POSIX shared memory on Linux
 REGION, SIZE, OFFSET = "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
 MAX_OFFSET = 1 << 62
+AnyRegion: TypeAlias = "Region | CudaRegion"
 
 
 class Region:
     """A part of a shared memory object. Its file stays open until the last request that uses it is answered."""
+
+    words = "shared memory"
 
     def __init__(self, name: str, key: str, offset: int, byte_size: int) -> None:
         self.name, self.key, self.offset, self.byte_size = name, key, offset, byte_size
@@ -81,7 +85,7 @@ class RegionSlice(NamedTuple):
     """The place of one tensor in a region."""
 
     regions: Regions
-    region: Region
+    region: AnyRegion
     offset: int
     size: int
 
@@ -118,15 +122,15 @@ class RegionSlice(NamedTuple):
 
 
 class Regions:
-    """The regions that clients have registered.
+    """The regions that clients have registered: names are those of both kinds together, as in Triton.
 
     Args:
-        max_regions: the limit of regions; each holds an open file.
+        max_regions: the limit of regions; each holds an open file, or an open handle of a GPU's memory.
         max_copied_bytes: the limit of bytes copied for requests in progress.
     """
 
     def __init__(self, max_regions: int, max_copied_bytes: int) -> None:
-        self._regions: dict[str, Region] = {}
+        self._regions: dict[str, AnyRegion] = {}
         self._max_regions, self._max_copied_bytes, self._copied_bytes = max_regions, max_copied_bytes, 0
         self.freed_sizes: deque[int] = deque()  # sizes of freed copies, appended by any thread
 
@@ -153,6 +157,19 @@ class Regions:
             ServeError: the name exists (409), invalid key, no such object (404), no permission (403), the object is
                 too small, or too many regions (429).
         """
+        self._check(name, offset, byte_size)
+        self._regions[name] = Region(name, key, offset, byte_size)
+
+    def add(self, region: CudaRegion) -> None:
+        """Registers a region that is open already.
+
+        Raises:
+            ServeError: the name is wrong or exists (409), or too many regions (429).
+        """
+        self._check(region.name, 0, region.byte_size)
+        self._regions[region.name] = region
+
+    def _check(self, name: str, offset: int, byte_size: int) -> None:
         if type(name) is not str or not 0 < len(name) <= 256:
             raise ServeError("a shared memory region needs a name", expected="up to 256 characters", got=quote(name))
         for label, value in (("offset", offset), ("byte_size", byte_size)):
@@ -167,23 +184,25 @@ class Regions:
             raise ServeError(
                 "too many shared memory regions", status=429, expected=f"at most {self._max_regions} (--limit regions)"
             )
-        self._regions[name] = Region(name, key, offset, byte_size)
 
-    def unregister(self, name: str = "") -> None:
-        """Unregisters a region, or all. An unknown name is not an error, as in Triton."""
-        if name:
-            self._regions.pop(name, None)
-        else:
-            self._regions.clear()
+    def unregister(self, name: str = "", kind: type[AnyRegion] = Region) -> None:
+        """Unregisters a region of a kind, or all of the kind. An unknown name is not an error, as in Triton."""
+        for each in self._names(kind):
+            if name in ("", each):
+                del self._regions[each]
 
-    def status(self, name: str = "") -> dict[str, dict[str, Any]]:
-        """The status of one region, or of all, by name.
+    def close(self) -> None:
+        """Unregisters all regions."""
+        self._regions.clear()
+
+    def status(self, name: str = "", kind: type[AnyRegion] = Region) -> dict[str, dict[str, Any]]:
+        """The status of one region of a kind, or of all, by name.
 
         Raises:
             ServeError: unknown name (404).
         """
-        regions = [self._find(name)] if name else self._regions.values()
-        return {region.name: region.status() for region in regions}
+        names = [self._find(name, kind).name] if name else self._names(kind)
+        return {each: self._regions[each].status() for each in names}
 
     def slice(self, parameters: Mapping[str, Any], tensor: str) -> RegionSlice:
         """The slice that a tensor's parameters describe; `tensor` names it in errors: "input 'x'".
@@ -208,12 +227,18 @@ class Regions:
             )
         return RegionSlice(self, region, offset, size)
 
-    def _find(self, name: str) -> Region:
-        region = self._regions.get(name)
-        if region is None:
-            known = ", ".join(map(quote, list(self._regions)[:20])) or "none is registered"
-            raise ServeError(f"there is no shared memory region {quote(name)}", status=404, expected=known)
-        return region
+    def _names(self, kind: type[AnyRegion] | None) -> list[str]:
+        """The names of the regions of a kind, or of all."""
+        on_gpu = kind is CudaRegion
+        return [name for name, each in self._regions.items() if kind is None or isinstance(each, CudaRegion) == on_gpu]
+
+    def _find(self, name: str, kind: type[AnyRegion] | None = None) -> AnyRegion:
+        """The region of a name, of that kind if one is given."""
+        if name not in self._names(kind):
+            known = ", ".join(map(quote, self._names(kind)[:20])) or "none is registered"
+            words = (kind or Region).words
+            raise ServeError(f"there is no {words} region {quote(name)}", status=404, expected=known)
+        return self._regions[name]
 
 
 def _open(key: str) -> int:

@@ -20,7 +20,7 @@ PATH = "/inference.GRPCInferenceService/"
 # Those that only ask: the others would change the server.
 ASKING = [
     "ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics",
-    "RepositoryIndex", "SystemSharedMemoryStatus", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister",
+    "RepositoryIndex", "SystemSharedMemoryStatus", "CudaSharedMemoryStatus",
 ]  # fmt: skip
 
 

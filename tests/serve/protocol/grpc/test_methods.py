@@ -97,7 +97,7 @@ def test_index(wire: Any) -> None:
             "invalid key of shared memory",
         ),
         ("SystemSharedMemoryRegister", {"name": "r", "key": "/ox_no_such"}, BAD, "'byte_size' is wrong"),
-        ("CudaSharedMemoryStatus", {"name": "r"}, Code.UNIMPLEMENTED, "no CUDA shared memory"),
+        ("CudaSharedMemoryStatus", {"name": "r"}, Code.NOT_FOUND, "no CUDA shared memory region 'r'"),
         ("CudaSharedMemoryRegister", {"name": "r"}, Code.UNIMPLEMENTED, "no CUDA shared memory"),
     ],
 )

@@ -53,7 +53,7 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/v2/systemsharedmemory/region/r/unregister": {"POST": (200, MANAGE)},
     "/v2/systemsharedmemory/unregister": {"POST": (200, MANAGE)},
     "/v2/cudasharedmemory/status": READ,
-    "/v2/cudasharedmemory/region/r/status": {"GET": (501, ALL)},
+    "/v2/cudasharedmemory/region/r/status": {"GET": (404, ALL)},
     "/v2/cudasharedmemory/region/r/register": {"POST": (501, MANAGE)},
     "/v2/cudasharedmemory/region/r/unregister": {"POST": (200, MANAGE)},
     "/v2/cudasharedmemory/unregister": {"POST": (200, MANAGE)},
