@@ -32,7 +32,8 @@ def report() -> tuple[list[tuple[str, str]], bool]:
     if len(runtimes) > 1:
         lines.append(("conflict", _conflict(runtimes)))
     cpu, works = _cpu()
-    return [*lines, ("cpu", cpu), ("kernels", _kernels()), ("cuda", _cuda(runtimes)), ("mpi", _mpi())], works
+    cuda = [("cuda", line) for line in _cuda(runtimes)]
+    return [*lines, ("cpu", cpu), ("kernels", _kernels()), *cuda, ("mpi", _mpi())], works
 
 
 def _versions(runtimes: dict[str, str]) -> str:
@@ -83,23 +84,23 @@ def _kernels() -> str:
     return f"none: {why} · training on this CPU takes 1.2 to 3 times as long · {way_out}"
 
 
-def _cuda(runtimes: dict[str, str]) -> str:
+def _cuda(runtimes: dict[str, str]) -> list[str]:
+    """The state of the GPU, and a line for each problem."""
     from ox.devices import machine
+    from ox.devices.cuda_installation import contents, problems
     from ox.devices.probe import CUDA, cupy_state, probe
 
-    driver = machine.nvidia_driver()
+    driver, found = machine.nvidia_driver(), [str(problem) for problem in problems()]
     if driver is None:
-        return 'no driver · for a GPU: pip install "ox-onnx[cuda13]"'
+        return [*found, f'for a GPU: pip install "ox-onnx[cuda13]" ({contents("cuda13")})']
     major, minor = driver.cuda
-    devices = ", ".join(driver.devices) or "no device"
-    head = f"{devices} · driver for CUDA {major}.{minor}"
+    state = [", ".join(driver.devices) or "no device", f"driver for CUDA {major}.{minor}"]
+    if "onnxruntime-gpu" in runtimes:
+        result = probe(CUDA)
+        state.append(f"{CUDA}, loads" if result.loads else f"{CUDA}, does not load: {result.reason}")
+    state.append(cupy_state())
     extra = "cuda13" if major >= 13 else "cuda12"
-    if "onnxruntime-gpu" not in runtimes:
-        swap = "pip uninstall onnxruntime, then " if "onnxruntime" in runtimes else ""
-        return f'{head} · onnxruntime-gpu is not installed · {swap}pip install "ox-onnx[{extra}]"'
-    result = probe(CUDA)
-    state = "loads" if result.loads else f'does not load: {result.reason} · pip install "ox-onnx[{extra}]"'
-    return f"{head} · {CUDA}, {state} · {cupy_state()}"
+    return [" · ".join(state), *found, *([f"ox-onnx[{extra}] brings {contents(extra)}"] if found else [])]
 
 
 def _mpi() -> str:

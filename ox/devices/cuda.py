@@ -30,7 +30,11 @@ def cupy() -> Any:
     try:
         count = module.cuda.runtime.getDeviceCount()
     except Exception as error:  # CUDARuntimeError: no driver, or one too old for this CUDA
-        raise DeviceError("CuPy finds no CUDA device", got=str(error), hint=INSTALL) from error
+        from ox.devices.cuda_installation import CUPY, first_problem  # imports what `import ox` does without
+
+        problem = first_problem(CUPY)
+        got, hint = (str(error), INSTALL) if problem is None else (f"{problem.what} ({error})", problem.hint)
+        raise DeviceError("CuPy finds no CUDA device", got=got, hint=hint) from error
     if not count:
         raise DeviceError("CuPy finds no CUDA device", got="0 devices", hint="nvidia-smi; CUDA_VISIBLE_DEVICES")
     return module

@@ -161,12 +161,29 @@ def instruction_set() -> str | None:
     )
 
 
+# Of CUresult in cuda.h.
+CU_INIT_ERRORS = {
+    100: ": no device",
+    803: ": the library and the kernel's driver are of different versions",
+    804: ": its forward compatibility does not work with this device",
+}
+
+
 @dataclass(frozen=True)
 class Driver:
     """An NVIDIA driver: the newest CUDA version that it runs, and the names of its devices."""
 
     cuda: tuple[int, int]
     devices: tuple[str, ...]
+
+
+def nvidia_driver_error() -> str | None:
+    """Why there is no driver that works: its library is missing, or the code with which it fails; None if it works."""
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError:
+        return "libcuda.so.1 is not installed"
+    return f"its cuInit gives error {code}{CU_INIT_ERRORS.get(code, '')}" if code else None
 
 
 def nvidia_driver() -> Driver | None:

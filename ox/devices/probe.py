@@ -7,10 +7,15 @@ the CPU without a warning; only `session.get_providers()[0]` is reliable.
 from __future__ import annotations
 
 import ctypes
+import io
+import re
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 from types import ModuleType
+
+from ox.devices.captured_output import captured_output
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -45,19 +50,34 @@ def probe(provider: str) -> Probe:
     Raises:
         DeviceError: ONNX Runtime is not installed.
     """
-    import numpy as np
-
     from ox.devices.runtime import onnxruntime
 
     runtime = onnxruntime()
     if provider not in runtime.get_available_providers():
         return Probe(provider, False, "this ONNX Runtime was built without it")
-    if provider == CUDA and hasattr(runtime, "preload_dlls"):
-        runtime.preload_dlls()
+    with captured_output() as printed:
+        found = _run_one_node(runtime, provider)
+    if not found.loads and (library := next(filter(None, map(_missing_in, printed)), None)) is not None:
+        return Probe(provider, False, library)
+    return found
+
+
+def preload(runtime: ModuleType) -> None:
+    """Loads the libraries of NVIDIA's wheels, which ONNX Runtime does not find by itself; prints nothing."""
+    if hasattr(runtime, "preload_dlls"):
+        with redirect_stdout(io.StringIO()):
+            runtime.preload_dlls()
+
+
+def _run_one_node(runtime: ModuleType, provider: str) -> Probe:
+    import numpy as np
+
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
+        if provider == CUDA:
+            preload(runtime)
         session = runtime.InferenceSession(_one_node(), options, providers=[provider])
         chosen = session.get_providers()[0]
         if chosen != provider:
@@ -79,8 +99,14 @@ def missing_library(runtime: ModuleType, provider: str) -> str | None:
     try:
         ctypes.CDLL(str(path))
     except OSError as error:
-        return str(error).partition(": cannot open shared object")[0] + " is not installed"
+        return _missing_in(str(error)) or str(error)
     return None
+
+
+def _missing_in(text: str) -> str | None:
+    """The library that a loader's message says is missing."""
+    found = re.search(r"(\S+): cannot open shared object file", text)
+    return None if found is None else f"{found[1]} is not installed"
 
 
 def cupy_state() -> str:

@@ -18,7 +18,11 @@ from ox_cli.main import main
 
 
 def lines_of(report: tuple[list[tuple[str, str]], bool]) -> dict[str, str]:
-    return dict(report[0])
+    """The lines of each label, joined."""
+    lines: dict[str, str] = {}
+    for label, text in report[0]:
+        lines[label] = f"{lines[label]}\n{text}" if label in lines else text
+    return lines
 
 
 def test_here(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,8 +110,12 @@ def test_a_broken_runtime_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_without_its_packages_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "nvidia_driver", lambda: machine.Driver((12, 8), ("A card",)))
     text = lines_of(doctor.report())["cuda"]
-    assert text.startswith("A card · driver for CUDA 12.8 · onnxruntime-gpu is not installed")
+    assert text.startswith("A card · driver for CUDA 12.8 · ")
+    assert "\nonnxruntime-gpu is not installed · " in text
     assert 'pip install "ox-onnx[cuda12]"' in text
+    assert text.endswith(
+        "ox-onnx[cuda12] brings onnxruntime-gpu, cupy-cuda12x, and NVIDIA's libraries of CUDA 12 and cuDNN 9"
+    )
 
 
 def test_a_gpu_whose_provider_does_not_load_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +129,48 @@ def test_a_gpu_whose_provider_does_not_load_says_why(monkeypatch: pytest.MonkeyP
     text = lines_of(doctor.report())["cuda"]
     assert f"{CUDA}, does not load: libcudnn.so.9 is not installed" in text
     assert 'pip install "ox-onnx[cuda13]"' in text
+
+
+def test_without_a_driver_it_says_why_and_what_the_extra_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "nvidia_driver", lambda: None)
+    monkeypatch.setattr(machine, "nvidia_driver_error", lambda: "its cuInit gives error 100: no device")
+    first, second = lines_of(doctor.report())["cuda"].splitlines()
+    assert first.startswith("no NVIDIA driver works here: its cuInit gives error 100: no device · a driver of version")
+    assert 'pip install "ox-onnx[cuda13]"' in second and "cuDNN 9: about 2.1 GB" in second
+
+
+class NoisyRuntime:
+    """In the place of onnxruntime: prints what it prints where a library is missing, and chooses the CPU."""
+
+    __file__ = __file__
+
+    class SessionOptions:
+        pass
+
+    class InferenceSession:
+        def __init__(self, *_: object, **__: object) -> None:
+            text = "[E:onnxruntime] Failed to load library libonnxruntime_providers_cuda.so with error: "
+            os.write(2, f"{text}libcudart.so.13: cannot open shared object file: No such file\n".encode())
+            print("*************** EP Error ***************")
+
+        def get_providers(self) -> list[str]:
+            return [CPU]
+
+    @staticmethod
+    def get_available_providers() -> list[str]:
+        return [CUDA, CPU]
+
+    @staticmethod
+    def preload_dlls() -> None:
+        print("Failed to load libcublas.so.13")
+
+
+def test_a_missing_library_is_named_and_nothing_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", NoisyRuntime)
+    assert probe.probe(CUDA) == Probe(CUDA, False, "libcudart.so.13 is not installed")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_cpu_provider_is_really_run() -> None:

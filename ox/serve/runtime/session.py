@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ox.devices.arena import USE_ARENA, memory_error
-from ox.devices.probe import CPU, CUDA, missing_library
+from ox.devices.cuda_installation import RUNTIME, first_problem
+from ox.devices.probe import CPU, CUDA, missing_library, preload
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
@@ -84,8 +85,7 @@ class Engine:
         self.threads = threads
         self.provider: str = sessions[0].get_providers()[0]
         if device == "cuda" and self.provider != CUDA:
-            got = f"{self.provider} ({missing_library(runtime, CUDA) or 'no device, or no driver'})"
-            raise DeviceError("the CUDA execution provider did not load", got=got, hint=CUDA_HINT)
+            raise _no_cuda(f"{self.provider} (ONNX Runtime does not say why)")
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
         self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
         names = [info.name for info in self.outputs]
@@ -164,19 +164,25 @@ class Engine:
         return control
 
 
-CUDA_HINT = 'pip install "ox-onnx[cuda13]", or --device auto to accept the CPU'
+def _no_cuda(got: str, hint: str = 'pip install "ox-onnx[cuda13]"') -> DeviceError:
+    hint += "; or --device auto to accept the CPU"
+    return DeviceError("the CUDA execution provider did not load", got=got, hint=hint)
 
 
 def _providers(runtime: ModuleType, device: str) -> list[str]:
+    """What sessions are made with. Where CUDA cannot work, it is not tried: ONNX Runtime prints its errors."""
     available = runtime.get_available_providers()
     if device == "cuda" and CUDA not in available:
-        got = f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)"
-        raise DeviceError("the CUDA execution provider did not load", got=got, hint=CUDA_HINT)
+        raise _no_cuda(f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)")
     if device == "cpu" or CUDA not in available:
         return [CPU]
-    if hasattr(runtime, "preload_dlls"):
-        runtime.preload_dlls()
-    return [CUDA, CPU]
+    preload(runtime)
+    problem, library = first_problem(RUNTIME), missing_library(runtime, CUDA)
+    if problem is None and library is None:
+        return [CUDA, CPU]
+    if device == "auto":
+        return [CPU]
+    raise _no_cuda(f"{CPU} ({library})") if problem is None else _no_cuda(f"{CPU} ({problem.what})", problem.hint)
 
 
 def _session(

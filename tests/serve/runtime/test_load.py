@@ -13,10 +13,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from ox.devices.cuda_installation import Problem
 from ox.errors import ArgumentError, DeviceError, LoadError, OxError
 from ox.graph.contract import Contract, Sample, TensorInfo
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.repository.model import Model
+from ox.serve.runtime import session
 
 F = TensorProto.FLOAT
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})
@@ -173,11 +175,35 @@ def test_a_session_that_falls_back_to_the_cpu_is_not_cuda(mlp: Path, monkeypatch
         onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
     )
     real = onnxruntime.InferenceSession
-    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *args, providers: real(*args, providers=providers[-1:]))
+    monkeypatch.setattr(
+        onnxruntime, "InferenceSession", lambda *args, providers, **_: real(*args, providers=providers[-1:])
+    )
+    monkeypatch.setattr(session, "first_problem", lambda _: None)
     with pytest.raises(DeviceError) as caught:
         load(mlp, device="cuda")
     assert str(caught.value.got).startswith("CPUExecutionProvider (")
     assert load(mlp, device="auto").engine.device == "cpu"
+
+
+def test_what_keeps_cuda_from_working_is_named_and_cuda_is_not_tried(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    )
+    problem = Problem("the NVIDIA driver is too old: it is for CUDA 11.4", "a newer driver")
+    monkeypatch.setattr(session, "first_problem", lambda _: problem)
+    with pytest.raises(DeviceError, match="did not load") as caught:
+        load(mlp, device="cuda")
+    assert caught.value.got == f"CPUExecutionProvider ({problem.what})"
+    assert caught.value.hint == "a newer driver; or --device auto to accept the CPU"
+    assert load(mlp, device="auto").engine.device == "cpu"
+    monkeypatch.setattr(session, "first_problem", lambda _: None)
+    monkeypatch.setattr(session, "missing_library", lambda *_: "libcublasLt.so.13 is not installed")
+    with pytest.raises(DeviceError, match="libcublasLt"):
+        load(mlp, device="cuda")
+    assert load(mlp, device="auto").engine.device == "cpu"
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
