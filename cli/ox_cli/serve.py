@@ -111,6 +111,14 @@ def serve(
         bool, typer.Option("--json-nan", help="Allow NaN, Infinity and -Infinity in JSON requests and responses.")
     ] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest request body, in MiB.", min=1, max=2047)] = 16,
+    cuda: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VALUE: an option of ONNX Runtime's CUDA provider, for models on a GPU, such as "
+            "gpu_mem_limit=4GiB. Names: gpu_mem_limit, arena_extend_strategy, cudnn_conv_algo_search, use_tf32, "
+            "enable_cuda_graph."
+        ),
+    ] = None,
     max_dim: Annotated[
         list[str] | None,
         typer.Option(help="NAME=SIZE: largest size of a dynamic dimension, for all models, such as tokens=512."),
@@ -131,6 +139,7 @@ def serve(
     with early_stop():
         from ox.serve import ModelConfig
         from ox.serve import serve as run
+        from ox.serve.config.cuda_options import parse_cuda
         from ox.serve.config.request_limits import parse_dims, parse_limits
 
         def show(line: str) -> None:
@@ -157,6 +166,7 @@ def serve(
                 max_queue,
                 max_dims=parse_dims(max_dim or ()),
                 load_timeout_s=load_timeout_s,
+                cuda=parse_cuda(cuda or ()),
             ),
             "limits": parse_limits(limit or (), body=max_body_mib << 20),
             "show": show,

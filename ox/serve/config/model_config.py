@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ox.errors import ArgumentError
+from ox.serve.config.cuda_options import CudaOptions
 
 DEVICES = ("cpu", "cuda", "auto")
 MOST = 1 << 20
@@ -40,6 +41,7 @@ class ModelConfig:
         load_timeout_s: time limit in seconds for loading, verifying and measuring the model.
         max_dims: largest sizes of dynamic dimensions, by name; limits of other dimensions are measured when the model
             is loaded.
+        cuda: options of ONNX Runtime's CUDA provider by name, see `CudaOptions`; only for models on a GPU.
 
     Raises:
         ArgumentError: a value is out of range, or two values do not fit each other.
@@ -59,6 +61,7 @@ class ModelConfig:
     weight: float = 1.0
     load_timeout_s: float = 120.0
     max_dims: Mapping[str, int] = field(default_factory=dict, hash=False)
+    cuda: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -92,6 +95,13 @@ class ModelConfig:
             isinstance(name, str) and type(most) is int and most > 0 for name, most in self.max_dims.items()
         ):
             raise ArgumentError("max_dims is not a dict of sizes", expected='{"tokens": 512}', got=repr(self.max_dims))
+        if not isinstance(self.cuda, Mapping):
+            raise ArgumentError("cuda is not a dict of options", expected='{"use_tf32": False}', got=repr(self.cuda))
+        CudaOptions.from_table(self.cuda)
+        if self.cuda and self.device == "cpu":
+            got = f"device cpu, and {', '.join(self.cuda)}"
+            hint = 'device = "cuda", or without these options'
+            raise ArgumentError("options of cuda are for models on a GPU", expected="cuda or auto", got=got, hint=hint)
         if self.mask is not None and not (isinstance(self.mask, str) and self.pad):
             hint = 'pad = {"tokens": 0}'
             raise ArgumentError("mask must be the name of an input, and needs pad", got=repr(self.mask), hint=hint)

@@ -30,6 +30,8 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
         "default_model_filename": "model.onnx" if setup is None else setup.running.file,
         "parameters": {"intra_op_thread_count": {"string_value": str(model.threads)}},
     }
+    for name, value in model.options.cuda.items():
+        answer["parameters"][name] = {"string_value": str(value)}
     if model.proof.why is not None:
         answer["parameters"]["ox_batching_off"] = {"string_value": model.proof.why}
     if (padding := _padding(model)) is not None:

@@ -21,6 +21,7 @@ from ox.serve.batching.padding import Padding
 from ox.serve.batching.result_size import ResultSize
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
+from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.signature import Signature
@@ -92,7 +93,8 @@ class Model:
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
         usable = options.instances or usable_threads()
-        engine = Engine(source, options.device, usable, options.threads or 1, limits.memory, control)
+        cuda = CudaOptions.from_table(options.cuda)
+        engine = Engine(source, options.device, usable, options.threads or 1, limits.memory, control, cuda)
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)
@@ -111,6 +113,10 @@ class Model:
             self.samples = ()  # they hold what clients do not send
         self.fit = fit(source, engine, contract.samples, options, contract.through, max_rows_source)
         self.engine, self.proof = self.fit.engine, self.fit.proof
+        if cuda.enable_cuda_graph and not self.fit.bound:
+            got = self.proof.why or "runs with fixed buffers give other results"
+            what = f"{self.name} cannot be captured as CUDA graphs"
+            raise LoadError(what, expected="proven batches", got=got, hint="without enable_cuda_graph")
         if self.proof.row is None:
             check_smallest(self.name, self.engine)
         self.instances, self.threads = self.fit.instances, self.fit.threads

@@ -31,6 +31,7 @@ SUPPORTED = {
     "ModelQueuePolicy": "default_timeout_microseconds allow_timeout_override max_queue_size",
 }
 DEVICES = {0: "auto", 1: "cuda", 2: "cpu", 3: "auto"}  # of ModelInstanceGroup.Kind
+CUDA_PARAMETERS = ("gpu_mem_limit", "arena_extend_strategy", "cudnn_conv_algo_search")  # others of Triton's are texts
 PLATFORMS = ("", "onnxruntime_onnx")
 BACKENDS = ("", "onnxruntime")
 
@@ -68,11 +69,14 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         sequence, more = from_message(config.sequence_batching, config.max_batch_size, name, where)
         changes |= more
     unmapped = [*unknown, *_unsupported_fields(config)]
+    device = changes.get("device", setup.running.options.device)
     for key, parameter in sorted(config.parameters.items()):
         value = parameter.string_value
         if key == "intra_op_thread_count" and value.isascii() and value.isdigit():
             if int(value):  # 0 is the runtime's own choice
                 changes["threads"] = int(value)
+        elif key in CUDA_PARAMETERS and device == "cuda":
+            changes["cuda"] = {**changes.get("cuda", setup.running.options.cuda), key: value}
         else:
             unmapped.append(f"parameters.{key}")
     try:

@@ -20,6 +20,11 @@ def bindable(infos: Sequence[TensorInfo]) -> bool:
     )
 
 
+def buffer_shape(info: TensorInfo, rows: int) -> list[int]:
+    """The shape of so many rows of a tensor that is `bindable`."""
+    return [rows, *(size for size in info.dims[1:] if isinstance(size, int))]
+
+
 def make_buffer(info: TensorInfo, rows: int) -> Array:
     """Room for so many rows of a tensor that is `bindable`."""
-    return np.empty([rows, *(size for size in info.dims[1:] if isinstance(size, int))], DTYPES[info.dtype])
+    return np.empty(buffer_shape(info, rows), DTYPES[info.dtype])

@@ -3,65 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from time import perf_counter
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ox.graph.contract import Array, TensorInfo
-from ox.serve.runtime.buffer import make_buffer
+from ox.devices.staged_buffer import StagedBuffer
+from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.runtime.buffer import buffer_shape
+from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
+
+# Of all instances: ONNX Runtime replays a graph with the addresses that it was captured with.
+_graphs = count(1)
+
+
+class Bucket(NamedTuple):
+    """The buffers for batches of one size, and the graph that a run with them is captured as."""
+
+    binding: Any
+    inputs: dict[str, StagedBuffer]
+    outputs: list[StagedBuffer]
+    graph: int
 
 
 class DeviceInstance(Instance):
     """An instance whose buffers lie on the GPU, one set for each bucket of rows; a batch is filled up to its bucket.
 
-    Few shapes, because the CUDA provider searches for algorithms anew for each. Never run: no GPU was at hand.
+    Copies and runs are ordered on one stream, for which a batch waits once, at its end. Few shapes, because the CUDA
+    provider searches for algorithms anew for each, and captures a graph for each. Never run on a GPU.
+
+    Args:
+        run: the session's, with RunOptions as its second argument.
+        control: makes what ends the runs of a batch.
+        session: ONNX Runtime's, made for `stream`.
+        inputs, outputs: the model's interface, `bindable`.
+        most: rows of the largest bucket; larger batches run without buffers.
+        stream: CuPy's.
+        captures: whether runs are captured as CUDA graphs.
     """
 
     def __init__(
         self,
         run: ControlledRun,
-        control: Callable[[], Any],
+        control: Callable[[], DeviceControl],
         session: Any,
         inputs: Sequence[TensorInfo],
         outputs: Sequence[TensorInfo],
         most: int,
-        runtime: ModuleType,
+        stream: Any,
+        captures: bool,
     ) -> None:
-        super().__init__(run, control)
-        self._session, self._most, self._value = session, most, runtime.OrtValue
-        self._infos = inputs, outputs
-        self._buckets: dict[int, tuple[Any, dict[str, tuple[Array, Any]], list[Any]]] = {}
+        super().__init__(lambda feed, control: run(feed, control.options()), control)
+        self._session, self._most, self._stream, self._captures = session, most, stream, captures
+        self._inputs, self._outputs = inputs, outputs
+        self._buckets: dict[int, Bucket] = {}
 
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
+        control = control or self.usual
         rows = sum(len(next(iter(feed.values()))) for feed in feeds)
         if rows > self._most:
             return super().__call__(feeds, control)
         size = min(1 << (rows - 1).bit_length(), self._most)
-        binding, inputs, outputs = self._buckets.get(size) or self._bind(size)
-        for name, (host, device) in inputs.items():
-            np.concatenate([feed[name] for feed in feeds], out=host[:rows])
-            host[rows:] = host[:1]  # a row that is known to be valid
-            device.update_inplace(host)
+        bucket = self._buckets.get(size) or self._bind(size)
+        for name, buffer in bucket.inputs.items():
+            np.concatenate([feed[name] for feed in feeds], out=buffer.host[:rows])
+            buffer.host[rows:] = buffer.host[:1]  # a row that is known to be valid
+            buffer.to_device(self._stream)
         self.gathered_at = perf_counter()
-        self._session.run_with_iobinding(binding, control or self.usual)
-        return [output.numpy()[:rows] for output in outputs]
+        try:
+            self._session.run_with_iobinding(bucket.binding, control.options(bucket.graph, waits=False))
+        except Exception:  # the run without buffers reports the error, or succeeds
+            self._stream.synchronize()  # what was ordered still reads the buffers
+            if control.terminate:
+                raise
+            return super().__call__(feeds, control)
+        for output in bucket.outputs:
+            output.to_host(self._stream)
+        self._stream.synchronize()
+        return [output.host[:rows].copy() for output in bucket.outputs]
 
-    def _bind(self, size: int) -> tuple[Any, dict[str, tuple[Array, Any]], list[Any]]:
+    def _bind(self, size: int) -> Bucket:
         binding = self._session.io_binding()
-        inputs: dict[str, tuple[Array, Any]] = {}
-        outputs = []
-        for place, infos in enumerate(self._infos):
-            for info in infos:
-                host = make_buffer(info, size)
-                device = self._value.ortvalue_from_shape_and_type(host.shape, host.dtype.type, "cuda", 0)
-                if place:
-                    outputs.append(device)
-                    binding.bind_ortvalue_output(info.name, device)
-                else:
-                    inputs[info.name] = host, device
-                    binding.bind_ortvalue_input(info.name, device)
-        self._buckets[size] = binding, inputs, outputs
+
+        def bound(info: TensorInfo, bind: Callable[..., None]) -> StagedBuffer:
+            buffer = StagedBuffer(buffer_shape(info, size), DTYPES[info.dtype])
+            bind(info.name, "cuda", 0, buffer.host.dtype.type, buffer.host.shape, buffer.address)
+            return buffer
+
+        inputs = {info.name: bound(info, binding.bind_input) for info in self._inputs}
+        outputs = [bound(info, binding.bind_output) for info in self._outputs]
+        graph = next(_graphs) if self._captures else NO_GRAPH
+        self._buckets[size] = Bucket(binding, inputs, outputs, graph)
         return self._buckets[size]

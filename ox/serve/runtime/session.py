@@ -5,22 +5,26 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from ox.devices import cuda as cuda_devices
 from ox.devices.arena import USE_ARENA, memory_error
 from ox.devices.cuda_installation import RUNTIME, first_problem
 from ox.devices.probe import CPU, CUDA, missing_library, preload
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.runtime.buffer import bindable
+from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, provider_options
 from ox.serve.runtime.device_buffers import DeviceInstance
+from ox.serve.runtime.device_memory import DeviceMemory, holders
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
@@ -29,6 +33,7 @@ from ox.serve.runtime.runtime_error import reason, run_failure
 from ox.serve.runtime.source import Source
 
 Run = Callable[[Feed], list[Array]]
+Refusing: TypeAlias = RunMemory | DeviceMemory
 
 TYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -37,9 +42,6 @@ TYPES = {
 }  # fmt: skip
 BFLOAT16 = 16  # TensorProto.BFLOAT16
 ZIPMAP = "zipmap=False, so that probabilities are one tensor: skl2onnx.to_onnx(model, X, options={'zipmap': False})"
-# The run option by which no run is captured as a graph of the device; none is. ONNX Runtime 1.32 looks for it in each
-# run with bound buffers, and raises and catches an error where it is missing: 34 µs instead of 3 for a small model.
-NO_GRAPH_CAPTURE = ("gpu_graph_id", "-1")
 
 
 class Engine:
@@ -52,11 +54,12 @@ class Engine:
         threads: how many threads one run uses.
         memory: bytes that all runs of the process may take together; 0 for half of what is available.
         control: stops the creation of sessions and runs without their own control; it receives the progress.
+        cuda: options of the CUDA provider, which are refused where the model runs on the CPU.
 
     `load_s` is how long ONNX Runtime took for it.
 
     Raises:
-        DeviceError: ONNX Runtime is missing, or the requested device does not work.
+        DeviceError: ONNX Runtime is missing, or the requested device does not work, or has no `cuda` options.
         LoadError: ONNX Runtime refuses the file.
     """
 
@@ -68,24 +71,33 @@ class Engine:
         threads: int,
         memory: int = 0,
         control: LoadControl | None = None,
+        cuda: CudaOptions | None = None,
     ) -> None:
         if device not in ("cpu", "cuda", "auto"):
             raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=device)
         runtime = onnxruntime()
         self.providers = _providers(runtime, device)
+        self._cuda = cuda or CudaOptions()
         self.memory = RunMemory(runtime, memory)
+        self._device_memory = DeviceMemory(self._cuda.gpu_mem_limit)
+        self._runtime, self._source, self.threads = runtime, source, threads
         # One session serves many threads, and holds the weights once. But its pool is shared too, so instances of
         # more than one thread each get sessions, and pools, of their own.
         count = instances if threads > 1 and self.providers[0] == CPU else 1
         self.loading = control or LoadControl()
         self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
         begun = perf_counter()
-        sessions = [self._make_session(runtime, source, threads) for _ in range(count)]
+        self._streams: list[Any] = []  # of the sessions on a GPU, by CuPy
+        sessions = [self._make_session() for _ in range(count)]
         self.load_s = perf_counter() - begun
-        self.threads = threads
         self.provider: str = sessions[0].get_providers()[0]
         if device == "cuda" and self.provider != CUDA:
             raise _no_cuda(f"{self.provider} (ONNX Runtime does not say why)")
+        if self.provider != CUDA and self._cuda != CudaOptions():
+            what = f"{source.path} has options of cuda, and runs on the CPU"
+            raise DeviceError(
+                what, expected=CUDA, got=self.provider, hint="--device cuda, which says why; or no options"
+            )
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
         self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
         names = [info.name for info in self.outputs]
@@ -99,22 +111,40 @@ class Engine:
                 expected="another type than BF16 for outputs beside inputs of text",
                 hint="a Cast to FLOAT as the last operator",
             )
-        self._runtime, self._sessions = runtime, sessions
-        self._usual = self._control()
+        self._sessions, self._runner = sessions, partial(make, runtime, names=names)
+        self._usual: Any = self._control() if self.device == "cpu" else self._device_control()
         self._stop = partial(setattr, self._usual, "terminate", True)
         self.loading.add_stop(self._stop)
-        self._runs = [make(runtime, session, names, self.memory) for session in sessions]
+        self._runs = [self._make_run(session) for session in sessions]
+        if self._cuda.enable_cuda_graph and not self.bindable:
+            raise LoadError(
+                f"{source.path} cannot be captured as CUDA graphs",
+                expected="CuPy, and inputs and outputs of which only the first size varies",
+                got=", ".join(map(str, (*self.inputs, *self.outputs))) if self._streams else "no CuPy that works",
+                hint="without enable_cuda_graph",
+            )
 
-    def _make_session(self, runtime: ModuleType, source: Source, threads: int) -> Any:
+    def _make_run(self, session: Any) -> ControlledRun:
+        memory = self.memory if self.device == "cpu" else self._device_memory
+        return self._runner(session=session, memory=memory)
+
+    def _make_session(self) -> Any:
         """A session whose packed weights leave the runs their memory.
 
         ONNX Runtime packs weights into the runs' arena without looking at its limit, and counts no more beyond it.
         """
-        session = _session(runtime, source, self.providers, threads, self.loading)
-        if not self.memory.is_nearly_full():
+        providers: list[Any] = [*self.providers]
+        memory = None
+        if providers[0] == CUDA:
+            stream, memory = cuda_devices.stream() if cuda_devices.available() else None, self._device_memory
+            self._streams += [] if stream is None else [stream]
+            providers = [(CUDA, provider_options(self._cuda, None if stream is None else stream.ptr)), CPU]
+        make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory)
+        session = make()
+        if providers[0] != CPU or not self.memory.is_nearly_full():
             return session
         del session
-        return _session(runtime, source, self.providers, threads, self.loading, packed=False)
+        return make(packed=False)
 
     @property
     def device(self) -> str:
@@ -128,7 +158,7 @@ class Engine:
         """
         rows = max((len(array) for array in feed.values() if array.ndim), default=1)
         self.loading.enter(f"trial run of {f'a batch of {rows} samples' if rows > 1 else 'one sample'}")
-        return self._runs[0](feed, self._usual)
+        return self._runs[0](feed, self._usual if self.device == "cpu" else self._usual.options())
 
     def end_load(self) -> None:
         """The model is complete: nothing that ends its load can end a run from now on.
@@ -142,25 +172,43 @@ class Engine:
     @property
     def bindable(self) -> bool:
         """Whether instances can have buffers of their own."""
-        return bindable((*self.inputs, *self.outputs))
+        ours = self.device == "cpu" or bool(self._streams)
+        return ours and bindable((*self.inputs, *self.outputs))
 
     def instance(self, index: int, bound: int = 0) -> Instance:
-        """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers."""
+        """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers.
+
+        On a GPU each instance has a session, and a stream, of its own.
+        """
+        if self.device == "cuda":
+            while index >= len(self._sessions):
+                self.loading.enter(f"making session {len(self._sessions) + 1}")
+                self._sessions.append(self._make_session())
+                self._runs.append(self._make_run(self._sessions[-1]))
         index %= len(self._runs)
         run, session = self._runs[index], self._sessions[index]
-        if not bound:
-            made = Instance(run, self._control)
-        elif self.device == "cuda":
-            made = DeviceInstance(run, self._control, session, self.inputs, self.outputs, bound, self._runtime)
+        ends = session, self.inputs, self.outputs, bound
+        if self.device == "cuda" and bound:
+            stream, captures = self._streams[index], self._cuda.enable_cuda_graph
+            made: Instance = DeviceInstance(run, self._device_control, *ends, stream, captures)
+        elif bound:
+            made = BufferedInstance(run, self._control, *ends)
         else:
-            made = BufferedInstance(run, self._control, session, self.inputs, self.outputs, bound)
-        made.usual = self._usual
+            made = Instance(run, self._control)
+        made.usual = self._usual if bound or self.device == "cpu" else self._usual.options()
         return made
 
-    def _control(self) -> Any:
+    def _device_control(self) -> DeviceControl:
+        return DeviceControl(self._control)
+
+    def _control(self, graph: int = NO_GRAPH, waits: bool = True) -> Any:
         control = self._runtime.RunOptions()
         control.log_severity_level = 4  # a stopped run is not an error for the log
-        control.add_run_config_entry(*NO_GRAPH_CAPTURE)
+        # ONNX Runtime 1.32 looks for it in each run with bound buffers, and raises and catches an error where it is
+        # missing: 34 µs instead of 3 for a small model.
+        control.add_run_config_entry("gpu_graph_id", str(graph))
+        if not waits:
+            control.add_run_config_entry("disable_synchronize_execution_providers", "1")
         return control
 
 
@@ -188,9 +236,10 @@ def _providers(runtime: ModuleType, device: str) -> list[str]:
 def _session(
     runtime: ModuleType,
     source: Source,
-    providers: list[str],
+    providers: Sequence[str | tuple[str, dict[str, str]]],
     threads: int,
     control: LoadControl,
+    device_memory: DeviceMemory | None,
     packed: bool = True,
 ) -> Any:
     options = runtime.SessionOptions()
@@ -205,10 +254,16 @@ def _session(
     # Looked at between two steps of the optimizer; ONNX Runtime before 1.22 does not have it.
     stop = partial(getattr(options, "set_load_cancellation_flag", bool), True)
     control.add_stop(stop)
+    # By default it prints an error of CUDA, and goes on with the CPU, also in the middle of a run.
+    more = {} if device_memory is None else {"enable_fallback": 0}
     try:
-        return runtime.InferenceSession(str(source.path), options, providers=providers)
+        return runtime.InferenceSession(str(source.path), options, providers=providers, **more)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         control.check()
+        if device_memory is not None and device_memory.is_missing(error):
+            what = f"the GPU has no memory for {source.path}"
+            got = f"{reason(str(error))}; {holders()}"
+            raise LoadError(what, expected=device_memory.allowed(), got=got) from error
         raise _refusal(source, runtime, str(error)) from error
     finally:
         control.forget(stop)
@@ -247,7 +302,7 @@ def _info(source: Source, entry: Any, role: str) -> TensorInfo:
     return TensorInfo(entry.name, dtype, dims)
 
 
-def _runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
+def _runner(runtime: ModuleType, session: Any, names: list[str], memory: Refusing) -> ControlledRun:
     def run(feed: Feed, control: Any) -> list[Array]:
         try:
             return session.run(names, feed, control)  # type: ignore[no-any-return]
@@ -266,13 +321,13 @@ def _entering(runtime: ModuleType) -> Callable[[Array], Any]:
     )
 
 
-def _text_and_bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
+def _text_and_bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: Refusing) -> ControlledRun:
     """Text cannot be an OrtValue, so it goes the plain way, which OrtValues may go, too."""
     enter, plain = _entering(runtime), _runner(runtime, session, names, memory)
     return lambda feed, control: plain({name: enter(array) for name, array in feed.items()}, control)
 
 
-def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
+def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: Refusing) -> ControlledRun:
     """The plain way cannot give bfloat16 back as an array."""
     value, enter = runtime.OrtValue, _entering(runtime)
     bfloat16 = DTYPES["BF16"]
@@ -300,7 +355,7 @@ def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory
     return run
 
 
-def _again(run: Callable[[], list[Array]], error: Exception, memory: RunMemory) -> list[Array]:
+def _again(run: Callable[[], list[Array]], error: Exception, memory: Refusing) -> list[Array]:
     """Once more, if memory was missing: in pieces that other runs have left, there may be enough of it."""
     refusal = memory.refusal(error)
     if refusal is None:

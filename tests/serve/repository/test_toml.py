@@ -33,6 +33,8 @@ def test_everything(tmp_path: Path) -> None:
     setup = read(tmp_path, text)
     assert setup.aliases == ("a", "b") and setup.labels == {"prod": 3, "next.one": 4} and setup.policy == Policy(2)
     assert setup.running == Running(ModelConfig(max_rows=4, threads=2, max_queue=10), memory_mib=100)
+    on_gpu = read(tmp_path, '[models.m]\ndevice = "cuda"\ncuda = {gpu_mem_limit = "4GiB"}').running.options
+    assert on_gpu.device == "cuda" and on_gpu.cuda == {"gpu_mem_limit": "4GiB"}
     assert setup.choose({1, 2, 3, 8, 9}) == {3, 8, 9}  # what has a label is served, too
     assert read(tmp_path, '[models.m]\nversions = "all"').policy == Policy(None)
     assert read(tmp_path, "[models.m]\nversions = [1, 3]").policy == Policy(None, frozenset({1, 3}))
@@ -55,6 +57,10 @@ WRONG: list[tuple[str, str]] = [
     ('max_rows = "a"', "max_rows is out of range"),
     ('device = "tpu"', "unknown device"),
     ("aliasses = []", "unknown setting 'aliasses'"),
+    ('device = "cuda"\ncuda = {use_tf32 = 3}', "the option use_tf32 of cuda is wrong"),
+    ('device = "cuda"\ncuda = {graphs = true}', "unknown option of cuda: 'graphs'"),
+    ("cuda = {use_tf32 = false}", "options of cuda are for models on a GPU"),
+    ('device = "cuda"\ncuda = 3', "cuda is not a dict of options"),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ox.errors import LoadError
+from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.repository.layout import ModelFiles
 from ox.serve.repository.pbtxt import from_json, from_text
@@ -85,6 +86,23 @@ def test_small_differences(tmp_path: Path) -> None:
     assert read(tmp_path, "dynamic_batching { priority_levels: 4 }").running.options.default_priority == 1
     zero = "parameters { key: 'intra_op_thread_count' value { string_value: '0' } }"
     assert read(tmp_path, zero) == BASE
+
+
+GPU_PARAMETERS = """
+    parameters { key: 'gpu_mem_limit' value { string_value: '4294967296' } }
+    parameters { key: 'arena_extend_strategy' value { string_value: '1' } }
+    parameters { key: 'cudnn_conv_algo_search' value { string_value: '%s' } }
+"""
+
+
+def test_parameters_of_a_gpu(tmp_path: Path) -> None:
+    setup = read(tmp_path, "instance_group { kind: KIND_GPU }" + GPU_PARAMETERS % 1)
+    expected = CudaOptions(4 << 30, "kSameAsRequested", "HEURISTIC")
+    assert CudaOptions.from_table(setup.running.options.cuda) == expected and not setup.unmapped
+    elsewhere = read(tmp_path, GPU_PARAMETERS % 1)  # the same file on a machine without a GPU
+    assert not elsewhere.running.options.cuda and "parameters.gpu_mem_limit" in elsewhere.unmapped
+    with pytest.raises(LoadError, match="cudnn_conv_algo_search of cuda is wrong"):
+        read(tmp_path, "instance_group { kind: KIND_GPU }" + GPU_PARAMETERS % 3)
 
 
 @pytest.mark.parametrize(

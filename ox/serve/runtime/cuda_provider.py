@@ -1,0 +1,57 @@
+"""What a session on a GPU is made with, and how its runs are ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from ox.serve.config.cuda_options import CudaOptions
+
+# Of no graph: the run option by which a run is not captured as a graph of the device.
+NO_GRAPH = -1
+
+
+def provider_options(options: CudaOptions, stream: int | None) -> dict[str, str]:
+    """Options of ONNX Runtime's CUDA provider, as texts.
+
+    Args:
+        options: those of the model; what is None keeps ONNX Runtime's default.
+        stream: the address of the CUDA stream on which runs, and their copies, are ordered; None for ONNX Runtime's.
+    """
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    texts = {name: str(int(value)) if isinstance(value, bool | int) else value for name, value in given.items()}
+    if stream is not None:  # copies on another stream would race with those of the buffers
+        texts |= {"user_compute_stream": str(stream), "do_copy_in_default_stream": "1"}
+    return {"device_id": "0", **texts}
+
+
+class DeviceControl:
+    """What ends the runs of one batch on a GPU: RunOptions of ONNX Runtime for each way that the batch may be run.
+
+    Args:
+        make: makes RunOptions, given the graph and whether the run waits for the device at its end.
+    """
+
+    def __init__(self, make: Callable[[int, bool], Any]) -> None:
+        self._make, self._terminate = make, False
+        self._made: dict[tuple[int, bool], Any] = {}
+
+    def options(self, graph: int = NO_GRAPH, waits: bool = True) -> Any:
+        """The RunOptions of a run."""
+        made = self._made.get((graph, waits))
+        if made is None:
+            made = self._made[graph, waits] = self._make(graph, waits)
+            if self._terminate:  # it was ended from another thread before these were there
+                made.terminate = True
+        return made
+
+    @property
+    def terminate(self) -> bool:
+        return self._terminate
+
+    @terminate.setter
+    def terminate(self, value: bool) -> None:
+        self._terminate = value
+        for made in list(self._made.values()):
+            made.terminate = value

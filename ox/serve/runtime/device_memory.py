@@ -1,0 +1,70 @@
+"""A GPU's memory: the error of a run or a session that finds none, with who holds what."""
+
+from __future__ import annotations
+
+import re
+
+from ox.devices import cuda
+from ox.devices.arena import memory_error
+from ox.errors import ServeError
+from ox.serve.runtime.runtime_error import failed_operator
+
+MIB = 1 << 20
+# Of CUDA, cuDNN, cuBLAS and ONNX Runtime's arena.
+MISSING = re.compile(
+    r"out of memory|_ALLOC_FAILED|Failed to allocate memory|bad_alloc|smaller than requested bytes", re.I
+)
+
+
+class DeviceMemory:
+    """What runs on a GPU allocate from: the arena of their session, beside CuPy's pool and other processes.
+
+    Args:
+        limit: `gpu_mem_limit` in bytes, None for none.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+
+    def is_missing(self, error: Exception) -> bool:
+        """Whether a failure is for lack of memory."""
+        return MISSING.search(str(error)) is not None
+
+    def refusal(self, error: Exception) -> ServeError | None:
+        """The error for clients if a run failed for lack of memory, else None.
+
+        413 if the run wants more than `gpu_mem_limit` has for all, 503 if others have it.
+        """
+        if not self.is_missing(error):
+            return None
+        known, operator = memory_error(error), failed_operator(error)
+        more = (f"{max(1, known[1] // MIB):,} MiB more" if known else "more") + (f" for {operator}" if operator else "")
+        what, status, hint = (
+            "the GPU has no memory left for this request",
+            503,
+            "again in a moment, or a smaller request",
+        )
+        if known is not None and self.limit is not None and known[1] > self.limit:
+            what, status = "this request needs more memory of the GPU than a run may take", 413
+            hint = "a smaller request, or a higher gpu_mem_limit"
+        got = f"{more}; {holders()}"
+        return ServeError(what, status=status, expected=self.allowed(), got=got, hint=hint)
+
+    def allowed(self) -> str:
+        """The limit, in words."""
+        if self.limit is None:
+            return "free memory (there is no gpu_mem_limit)"
+        return f"at most {self.limit // MIB:,} MiB for a session (gpu_mem_limit)"
+
+
+def holders() -> str:
+    """Who holds what of the GPU now, in a line."""
+    if not cuda.available():
+        return "who holds it is not known without CuPy"
+    held = cuda.memory()
+    rest = max(0, held.total - held.free - held.held)
+    return (
+        f"of {held.total // MIB:,} MiB, {held.free // MIB:,} are free, CuPy's pool in this process holds "
+        f"{held.held // MIB:,} ({held.used // MIB:,} in arrays), sessions of ONNX Runtime and other processes "
+        f"{rest // MIB:,}"
+    )

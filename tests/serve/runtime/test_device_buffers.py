@@ -1,0 +1,202 @@
+"""Instances on a GPU: buffers, pinned memory, streams and CUDA graphs, counted on the stand-in for the CUDA runtime.
+
+Its device memory is memory of the host, so that ONNX Runtime's CPU provider can stand in for the one of CUDA.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto
+
+from ox.errors import LoadError
+from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.repository.model import Model
+from ox.serve.runtime import session
+from ox.serve.runtime.device_buffers import DeviceInstance
+from ox.serve.runtime.session import Engine
+from ox.serve.runtime.source import read
+
+pytestmark = pytest.mark.gpu
+
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+RunOptions = onnxruntime.RunOptions
+InferenceSession = onnxruntime.InferenceSession
+
+
+class Binding:
+    """Takes addresses of the device for addresses of the host, which they are."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def bind_input(self, name: str, device: str, *place: Any) -> None:
+        assert device == "cuda"
+        self.real.bind_input(name, "cpu", *place)
+
+    def bind_output(self, name: str, device: str, *place: Any) -> None:
+        assert device == "cuda"
+        self.real.bind_output(name, "cpu", *place)
+
+
+class CudaSession:
+    """A session of the CPU that says it is one of CUDA, and notes what it is asked."""
+
+    made: list[CudaSession]
+    failures: int
+
+    def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
+        assert not enable_fallback
+        (name, self.options), last = providers
+        assert (name, last) == (CUDA, CPU)
+        self.real = InferenceSession(path, options, providers=[CPU])
+        self.graphs: list[str] = []
+        self.waited: list[bool] = []
+        CudaSession.made.append(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def get_providers(self) -> list[str]:
+        return [CUDA, CPU]
+
+    def io_binding(self) -> Binding:
+        return Binding(self.real.io_binding())
+
+    def run_with_iobinding(self, binding: Binding, options: Any) -> None:
+        self.graphs.append(options.get_run_config_entry("gpu_graph_id"))
+        try:
+            self.waited.append(options.get_run_config_entry("disable_synchronize_execution_providers") != "1")
+        except RuntimeError:
+            self.waited.append(True)
+        if CudaSession.failures:
+            CudaSession.failures -= 1
+            raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
+        self.real.run_with_iobinding(binding.real, options)
+
+
+@pytest.fixture(autouse=True)
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The stand-ins, and what counts on them."""
+    host_cuda = sys.modules.get("host_cuda")
+    if host_cuda is None:
+        pytest.skip("one GPU is not the memory of the host")
+    monkeypatch.setattr(session, "_providers", lambda runtime, device: [CPU] if device == "cpu" else [CUDA, CPU])
+    monkeypatch.setattr(
+        onnxruntime,
+        "InferenceSession",
+        lambda *args, **more: (CudaSession if "enable_fallback" in more else InferenceSession)(*args, **more),
+    )
+    CudaSession.made, CudaSession.failures = [], 0
+    yield host_cuda
+
+
+def rows(*counts: int) -> list[dict[str, Any]]:
+    random = np.random.default_rng(0)
+    return [{"x": random.standard_normal((count, 64)).astype(np.float32)} for count in counts]
+
+
+def load(mlp: Path, **options: Any) -> Model:
+    return Model(mlp, ModelConfig("cuda", max_rows=8, **options), RequestLimits())
+
+
+@pytest.mark.parametrize("counts", [(1,), (3,), (2, 3), (8,), (9,)])
+def test_the_results_are_those_of_the_cpu(mlp: Path, counts: tuple[int, ...]) -> None:
+    instance = load(mlp).engine.instance(0, 8)
+    assert isinstance(instance, DeviceInstance)
+    plain = Engine(read(mlp), "cpu", 1, 1).instance(0)
+    for _ in range(2):
+        assert np.allclose(instance(rows(*counts))[0], plain(rows(*counts))[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_copy_for_each_tensor_and_one_wait_for_a_batch(mlp: Path, cuda: Any, captures: bool) -> None:
+    instance = load(mlp, cuda={"enable_cuda_graph": captures}).engine.instance(0, 8)
+    instance(rows(2, 1))  # makes the buffers
+    with cuda.counting() as done:
+        instance(rows(2, 2))
+    expected = {"to device": 1, "to host": 1, "waits": 1}
+    assert done == {name: expected.get(name, 0) for name in done}
+    assert CudaSession.made[-1].waited[-1] is False  # the session's own wait is left out
+
+
+def test_the_host_side_is_pinned_memory(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    instance, sizes = load(mlp).engine.instance(0, 8), []
+    allocate = cupy.cuda.alloc_pinned_memory
+
+    def count(size: int) -> Any:
+        sizes.append(size)
+        return allocate(size)
+
+    monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", count)
+    instance(rows(3))
+    instance(rows(4))
+    assert sizes == [4 * 64 * 4, 4 * 10 * 4]  # of one bucket
+
+
+def test_each_instance_has_a_session_and_a_stream(mlp: Path) -> None:
+    model = load(mlp, instances=3, cuda={"use_tf32": False, "gpu_mem_limit": "1GiB"})
+    streams = {made.options["user_compute_stream"] for made in CudaSession.made}
+    assert len(streams) == len(CudaSession.made) == model.instances == 3
+    for made in CudaSession.made:
+        assert made.options["use_tf32"] == "0" and made.options["gpu_mem_limit"] == str(1 << 30)
+        assert made.options["do_copy_in_default_stream"] == "1"
+    assert load(mlp).instances == 1
+
+
+def test_a_graph_for_each_bucket_of_each_instance(mlp: Path) -> None:
+    engine = load(mlp, cuda={"enable_cuda_graph": True}).engine
+    one, two = engine.instance(0, 8), engine.instance(0, 8)
+    graphs = CudaSession.made[0].graphs
+    graphs.clear()
+    for instance in (one, two):
+        for count in (1, 3, 4, 1):
+            instance(rows(count))
+    first, second = graphs[:4], graphs[4:]
+    assert first[1] == first[2] and first[0] == first[3] != first[1]  # addresses of a bucket stay the same
+    assert not set(first) & set(second)  # other addresses
+    assert "-1" not in graphs
+    plain = load(mlp).engine.instance(0, 8)
+    plain(rows(1))
+    assert set(CudaSession.made[-1].graphs) == {"-1"}
+
+
+def test_graphs_need_sizes_that_are_fixed(build: Any, mlp: Path) -> None:
+    ends = (TensorProto.FLOAT, ["batch", "tokens"])
+    path = build("open", [("Relu", ["x"], ["y"], {})], {"x": ends}, {"y": ends})
+    with pytest.raises(LoadError, match="cannot be captured as CUDA graphs"):
+        load(path, cuda={"enable_cuda_graph": True})
+    with pytest.raises(LoadError, match="cannot be captured as CUDA graphs") as caught:
+        Model(mlp, ModelConfig("cuda", max_rows=1, cuda={"enable_cuda_graph": True}), RequestLimits())
+    assert "max_rows is 1" in str(caught.value.got)
+
+
+def test_a_run_with_buffers_that_fails_is_run_without(mlp: Path) -> None:
+    instance = load(mlp).engine.instance(0, 8)
+    expected = instance(rows(3))[0]
+    CudaSession.failures = 1
+    assert np.allclose(instance(rows(3))[0], expected)
+    control = instance.control()
+    control.terminate = True
+    with pytest.raises(Exception, match="terminate"):
+        instance(rows(3), control)
+
+
+def test_a_server(mlp: Path, connect: Any, infer: Any) -> None:
+    plain = Engine(read(mlp), "cpu", 1, 1)
+    options = ModelConfig("cuda", max_rows=8, cuda={"enable_cuda_graph": "1"})
+    with Server([mlp], options=options) as server, connect(server) as client:
+        assert server.models[0].describe().split(" · ")[1] == f"cuda ({CUDA})"
+        for count in (1, 5, 8, 11):
+            (feed,) = rows(count)
+            assert np.allclose(infer(client, "mlp", x=feed["x"])["y"], plain.run(feed)[0], rtol=1e-4, atol=1e-4)
+        settings = client.ask("GET", "/v2/models/mlp/config")[2]
+        assert b'"enable_cuda_graph":{"string_value":"1"}' in settings and b"KIND_GPU" in settings

@@ -1,0 +1,75 @@
+"""A run or a session without memory on the GPU: the error says who holds what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ox.devices.cuda import Memory
+from ox.errors import LoadError
+from ox.serve.runtime import device_memory
+from ox.serve.runtime.device_memory import DeviceMemory
+from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.session import _session
+from ox.serve.runtime.source import read
+
+MIB = 1 << 20
+NODE = "Non-zero status code returned while running MatMul node. Name:'m' Status Message: "
+ARENA = "Available memory of 1048576 is smaller than requested bytes of {}"
+
+
+@pytest.fixture(autouse=True)
+def card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of 1,000 MiB, of which 100 are free; CuPy's pool holds 300, 200 of them in arrays."""
+    monkeypatch.setattr(device_memory.cuda, "available", lambda: True)
+    monkeypatch.setattr(device_memory.cuda, "memory", lambda: Memory(200 * MIB, 300 * MIB, 100 * MIB, 1000 * MIB))
+
+
+HELD = (
+    "of 1,000 MiB, 100 are free, CuPy's pool in this process holds 300 (200 in arrays), sessions of ONNX Runtime and "
+    "other processes 600"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "status", "got"),
+    [
+        (NODE + ARENA.format(64 * MIB), 32 * MIB, 413, "64 MiB more for MatMul"),
+        (NODE + ARENA.format(16 * MIB), 32 * MIB, 503, "16 MiB more for MatMul"),
+        (NODE + "Failed to allocate memory for requested buffer of size 99", None, 503, "more for MatMul"),
+        ("CUDA failure 2: out of memory ; GPU=0", None, 503, "more"),
+        ("CUDNN_STATUS_ALLOC_FAILED", 32 * MIB, 503, "more"),
+    ],
+)
+def test_a_run(text: str, limit: int | None, status: int, got: str) -> None:
+    refusal = DeviceMemory(limit).refusal(RuntimeError(text))
+    assert refusal is not None and refusal.status == status and refusal.got == f"{got}; {HELD}"
+    shown = "there is no gpu_mem_limit" if limit is None else "at most 32 MiB for a session (gpu_mem_limit)"
+    assert shown in str(refusal.expected)
+
+
+def test_other_failures_are_none() -> None:
+    assert DeviceMemory(None).refusal(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")) is None
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_memory.cuda, "available", lambda: False)
+    refusal = DeviceMemory(None).refusal(RuntimeError("CUDA failure 2: out of memory"))
+    assert refusal is not None and refusal.got == "more; who holds it is not known without CuPy"
+
+
+def test_a_session_that_cannot_be_made(mlp: Any) -> None:
+    import onnxruntime
+
+    class Runtime:
+        SessionOptions = onnxruntime.SessionOptions
+
+        @staticmethod
+        def InferenceSession(*_: Any, **__: Any) -> None:
+            raise RuntimeError("CUDA failure 2: out of memory ; GPU=0 ; hostname=secret")
+
+    memory = DeviceMemory(None)
+    with pytest.raises(LoadError, match="the GPU has no memory for") as caught:
+        _session(Runtime, read(mlp), ["CUDAExecutionProvider"], 1, LoadControl(), memory)  # type: ignore[arg-type]
+    assert "out of memory" in str(caught.value.got) and str(caught.value.got).endswith(HELD)
