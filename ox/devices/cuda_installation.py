@@ -59,14 +59,10 @@ def problems_of(
     driver: machine.Driver | None, packages: Mapping[str, str], loads: Callable[[str], bool]
 ) -> list[Problem]:
     """The problems of a driver and of packages by name and version; `loads` says whether a library is there."""
-    if driver is None:
-        return [_no_driver()]
-    if not driver.devices:
-        return [Problem("the NVIDIA driver has no device", "nvidia-smi; CUDA_VISIBLE_DEVICES", BOTH)]
+    problem = driver_problem(driver)
+    if driver is None or problem is not None:
+        return [] if problem is None else [problem]
     shown = f"{driver.cuda[0]}.{driver.cuda[1]}"
-    if driver.cuda < OLDEST:
-        what = f"the NVIDIA driver is too old: it is for CUDA {shown}, and ox needs one for {OLDEST[0]} or newer"
-        return [Problem(what, f"a driver of version {DRIVERS}", BOTH)]
     extra = f"cuda{min(driver.cuda[0], 13)}"
     found = [*_overwritten(packages, extra), *_missing(packages, extra, loads)]
     wheels = _wheels(packages)
@@ -84,6 +80,19 @@ def problems_of(
         names = " and ".join(f"{name} (CUDA {cuda})" for name, (cuda, _) in wheels.items())
         found.append(Problem(f"{names} load two sets of CUDA's libraries", f'pip install "ox-onnx[{extra}]"'))
     return sorted(found, key=lambda each: -len(each.stops))
+
+
+def driver_problem(driver: machine.Driver | None) -> Problem | None:
+    """Why nothing can run with this driver, which `ox.devices.machine` has found; None if something can."""
+    if driver is None:
+        return _no_driver()
+    if not driver.devices:
+        return Problem("the NVIDIA driver has no device", "nvidia-smi; CUDA_VISIBLE_DEVICES", BOTH)
+    if driver.cuda < OLDEST:
+        shown = f"{driver.cuda[0]}.{driver.cuda[1]}"
+        what = f"the NVIDIA driver is too old: it is for CUDA {shown}, and ox needs one for {OLDEST[0]} or newer"
+        return Problem(what, f"a driver of version {DRIVERS}", BOTH)
+    return None
 
 
 def _no_driver() -> Problem:

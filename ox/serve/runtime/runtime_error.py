@@ -28,6 +28,11 @@ def reason(text: str) -> str:
     return FILE.sub("", CHECK.sub("", line))[:300]
 
 
+def is_of_device(error: Exception) -> bool:
+    """Whether CUDA or one of its libraries failed."""
+    return re.search(r"CUDA (failure|error)|CUDNN failure|CUBLAS failure|cudaError", str(error)) is not None
+
+
 def failed_operator(error: Exception) -> str:
     """The operator that a run failed at; "" where none is named."""
     found = NODE.findall(str(error))

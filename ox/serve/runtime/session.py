@@ -15,7 +15,8 @@ import numpy as np
 
 from ox.devices import cuda as cuda_devices
 from ox.devices.arena import USE_ARENA, memory_error
-from ox.devices.cuda_installation import RUNTIME, first_problem
+from ox.devices.cuda_installation import RUNTIME, Problem, driver_problem, first_problem
+from ox.devices.machine import nvidia_driver
 from ox.devices.probe import CPU, CUDA, missing_library, preload
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError
@@ -29,7 +30,7 @@ from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.memory import RunMemory
-from ox.serve.runtime.runtime_error import reason, run_failure
+from ox.serve.runtime.runtime_error import is_of_device, reason, run_failure
 from ox.serve.runtime.source import Source
 
 Run = Callable[[Feed], list[Array]]
@@ -81,18 +82,20 @@ class Engine:
         self.memory = RunMemory(runtime, memory)
         self._device_memory = DeviceMemory(self._cuda.gpu_mem_limit)
         self._runtime, self._source, self.threads = runtime, source, threads
-        # One session serves many threads, and holds the weights once. But its pool is shared too, so instances of
-        # more than one thread each get sessions, and pools, of their own.
-        count = instances if threads > 1 and self.providers[0] == CPU else 1
         self.loading = control or LoadControl()
-        self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
         begun = perf_counter()
         self._streams: list[Any] = []  # of the sessions on a GPU, by CuPy
-        sessions = [self._make_session() for _ in range(count)]
+        try:
+            sessions = self._make_sessions(instances)
+        except CudaFailure as failure:
+            if device == "cuda":
+                raise _no_cuda(str(failure), first_problem(RUNTIME)) from failure
+            self.providers, self._streams = [CPU], []
+            sessions = self._make_sessions(instances)
         self.load_s = perf_counter() - begun
         self.provider: str = sessions[0].get_providers()[0]
         if device == "cuda" and self.provider != CUDA:
-            raise _no_cuda(f"{self.provider} (ONNX Runtime does not say why)")
+            raise _no_cuda(self.provider, first_problem(RUNTIME))
         if self.provider != CUDA and self._cuda != CudaOptions():
             what = f"{source.path} has options of cuda, and runs on the CPU"
             raise DeviceError(
@@ -127,6 +130,16 @@ class Engine:
     def _make_run(self, session: Any) -> ControlledRun:
         memory = self.memory if self.device == "cpu" else self._device_memory
         return self._runner(session=session, memory=memory)
+
+    def _make_sessions(self, instances: int) -> list[Any]:
+        """The sessions that instances are known to need.
+
+        One session serves many threads, and holds the weights once. But its pool is shared too, so instances of more
+        than one thread each get sessions, and pools, of their own.
+        """
+        count, threads = instances if self.threads > 1 and self.providers[0] == CPU else 1, self.threads
+        self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
+        return [self._make_session() for _ in range(count)]
 
     def _make_session(self) -> Any:
         """A session whose packed weights leave the runs their memory.
@@ -212,7 +225,14 @@ class Engine:
         return control
 
 
-def _no_cuda(got: str, hint: str = 'pip install "ox-onnx[cuda13]"') -> DeviceError:
+class CudaFailure(Exception):
+    """CUDA failed while a session was made: not for the model's sake."""
+
+
+def _no_cuda(got: str, problem: Problem | None = None) -> DeviceError:
+    hint = 'pip install "ox-onnx[cuda13]"'
+    if problem is not None:
+        got, hint = f"{got} ({problem.what})", problem.hint
     hint += "; or --device auto to accept the CPU"
     return DeviceError("the CUDA execution provider did not load", got=got, hint=hint)
 
@@ -225,12 +245,12 @@ def _providers(runtime: ModuleType, device: str) -> list[str]:
     if device == "cpu" or CUDA not in available:
         return [CPU]
     preload(runtime)
-    problem, library = first_problem(RUNTIME), missing_library(runtime, CUDA)
+    problem, library = driver_problem(nvidia_driver()), missing_library(runtime, CUDA)
     if problem is None and library is None:
         return [CUDA, CPU]
     if device == "auto":
         return [CPU]
-    raise _no_cuda(f"{CPU} ({library})") if problem is None else _no_cuda(f"{CPU} ({problem.what})", problem.hint)
+    raise _no_cuda(f"{CPU} ({library})" if problem is None else CPU, problem)
 
 
 def _session(
@@ -264,6 +284,8 @@ def _session(
             what = f"the GPU has no memory for {source.path}"
             got = f"{reason(str(error))}; {holders()}"
             raise LoadError(what, expected=device_memory.allowed(), got=got) from error
+        if device_memory is not None and is_of_device(error):
+            raise CudaFailure(reason(str(error))) from error
         raise _refusal(source, runtime, str(error)) from error
     finally:
         control.forget(stop)

@@ -178,7 +178,7 @@ def test_a_session_that_falls_back_to_the_cpu_is_not_cuda(mlp: Path, monkeypatch
     monkeypatch.setattr(
         onnxruntime, "InferenceSession", lambda *args, providers, **_: real(*args, providers=providers[-1:])
     )
-    monkeypatch.setattr(session, "first_problem", lambda _: None)
+    monkeypatch.setattr(session, "driver_problem", lambda _: None)
     with pytest.raises(DeviceError) as caught:
         load(mlp, device="cuda")
     assert str(caught.value.got).startswith("CPUExecutionProvider (")
@@ -192,18 +192,38 @@ def test_what_keeps_cuda_from_working_is_named_and_cuda_is_not_tried(
         onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
     )
     problem = Problem("the NVIDIA driver is too old: it is for CUDA 11.4", "a newer driver")
-    monkeypatch.setattr(session, "first_problem", lambda _: problem)
+    monkeypatch.setattr(session, "driver_problem", lambda _: problem)
     with pytest.raises(DeviceError, match="did not load") as caught:
         load(mlp, device="cuda")
     assert caught.value.got == f"CPUExecutionProvider ({problem.what})"
     assert caught.value.hint == "a newer driver; or --device auto to accept the CPU"
     assert load(mlp, device="auto").engine.device == "cpu"
-    monkeypatch.setattr(session, "first_problem", lambda _: None)
+    monkeypatch.setattr(session, "driver_problem", lambda _: None)
     monkeypatch.setattr(session, "missing_library", lambda *_: "libcublasLt.so.13 is not installed")
     with pytest.raises(DeviceError, match="libcublasLt"):
         load(mlp, device="cuda")
     assert load(mlp, device="auto").engine.device == "cpu"
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_cuda_that_fails(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = onnxruntime.InferenceSession
+
+    def make(*args: Any, providers: list[Any], **_: Any) -> Any:
+        if len(providers) > 1:
+            raise RuntimeError("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version")
+        return real(*args, providers=providers)
+
+    monkeypatch.setattr(session, "_providers", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", make)
+    problem = Problem("onnxruntime-gpu 1.31.1 is for CUDA 13, and the driver for CUDA 12.8", "another wheel")
+    for found, hint in ((problem, "another wheel"), (None, "pip install")):
+        monkeypatch.setattr(session, "first_problem", lambda _, found=found: found)
+        with pytest.raises(DeviceError, match="did not load") as caught:
+            load(mlp, device="cuda")
+        assert "CUDA failure 35" in str(caught.value.got) and hint in str(caught.value.hint)
+        assert found is None or found.what in str(caught.value.got)
+    assert load(mlp, device="auto").engine.device == "cpu"
 
 
 def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

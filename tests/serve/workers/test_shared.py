@@ -1,0 +1,60 @@
+"""Calls that one worker receives and all must run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.v2 import cuda_region
+from ox.serve.repository.repository import Repository
+from ox.serve.workers.shared import SharedService
+
+
+class Channel:
+    """The supervisor, with one worker: calls come back to the service, as JSON brings them."""
+
+    def __init__(self) -> None:
+        self.service: Any = None
+        self.asked: list[dict[str, Any]] = []
+
+    async def ask(self, call: str, message: dict[str, Any]) -> list[Any]:
+        assert call == "broadcast"
+        self.asked.append(message)
+        return [await self.service.call_locally(message["call"], message["with"])]
+
+
+class Region:
+    """An open region, without a device."""
+
+    def __init__(self, name: str, raw_handle: str, device_id: int, byte_size: int) -> None:
+        self.name, self.byte_size = name, byte_size
+
+    def status(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+def test_cuda_shared_memory_is_registered_in_all_workers(monkeypatch: Any) -> None:
+    from ox.serve import service as module
+    from ox.serve.protocol.v2 import shared_memory
+
+    for place in (module, shared_memory, cuda_region):
+        monkeypatch.setattr(place, "CudaRegion", Region)
+    channel = Channel()
+    channel.service = service = SharedService(Repository(), RequestLimits(), channel)  # type: ignore[arg-type]
+
+    async def calls() -> None:
+        assert await service.cuda_shared_memory_register("r", "AAAA", 0, 8) == {}
+        assert service.cuda_shared_memory_status() == {"regions": {"r": {"name": "r"}}}
+        assert await service.cuda_shared_memory_unregister("r") == {}  # type: ignore[misc]
+        assert service.cuda_shared_memory_status() == {"regions": {}}
+
+    asyncio.run(calls())
+    assert channel.asked == [
+        {
+            "call": "cuda_shared_memory_register",
+            "with": {"region": "r", "raw_handle": "AAAA", "device_id": 0, "byte_size": 8},
+            "changes": True,
+        },
+        {"call": "cuda_shared_memory_unregister", "with": {"region": "r"}, "changes": True},
+    ]
