@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import subprocess
 import sys
@@ -47,9 +48,8 @@ class Owner:
         return [float(word) for word in self.process.stdout.readline().split()]
 
     def close(self) -> None:
+        self.process.communicate()  # its input ends, and so does it; the timer kills it otherwise
         self.timer.cancel()
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.fixture
@@ -135,6 +135,22 @@ def test_what_cannot_be_registered(owner: Owner, twice: Server, connect: Any) ->
         assert register(client, owner.handle)[0] == 200
         status, text = register(client, owner.handle)
         assert status == 409 and "region 'r' already" in text
+
+
+def test_a_server_that_stops_closes_its_handles(owner: Owner, build: Any, connect: Any) -> None:
+    if "host_cuda" not in sys.modules:
+        pytest.skip("one GPU does not show which handles are open")
+
+    def opened() -> bool:
+        gc.collect()
+        return f"/dev/shm/ox-host-cuda-{owner.process.pid}" in Path("/proc/self/maps").read_text()
+
+    ends = (TensorProto.FLOAT, ["batch", 4])
+    path = build("same", [("Identity", ["x"], ["y"], {})], {"x": ends}, {"y": ends})
+    with Server([path], manage=True) as server, connect(server) as client:
+        assert register(client, owner.handle)[0] == 200
+        assert opened()
+    assert not opened()
 
 
 def test_memory_of_an_own_process_has_no_handle_here(owner: Owner) -> None:
