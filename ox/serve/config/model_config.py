@@ -97,7 +97,13 @@ class ModelConfig:
             raise ArgumentError("max_dims is not a dict of sizes", expected='{"tokens": 512}', got=repr(self.max_dims))
         if not isinstance(self.cuda, Mapping):
             raise ArgumentError("cuda is not a dict of options", expected='{"use_tf32": False}', got=repr(self.cuda))
-        CudaOptions.from_table(self.cuda)
+        if CudaOptions.from_table(self.cuda).enable_cuda_graph and (self.instances or 1) > 1:
+            # cudaStreamCaptureModeGlobal: calls of other threads disturb a capture
+            raise ArgumentError(
+                "a model with enable_cuda_graph has one instance",
+                expected="instances = 1, because ONNX Runtime captures graphs in one thread only",
+                got=f"instances = {self.instances}",
+            )
         if self.cuda and self.device == "cpu":
             got = f"device cpu, and {', '.join(self.cuda)}"
             hint = 'device = "cuda", or without these options'

@@ -58,6 +58,14 @@ def test_a_model_on_the_cpu_has_none() -> None:
         ModelConfig("cuda", cuda=["use_tf32"])  # type: ignore[arg-type]
 
 
+def test_graphs_are_captured_by_one_instance() -> None:
+    with pytest.raises(ArgumentError, match="enable_cuda_graph has one instance") as caught:
+        ModelConfig("cuda", instances=2, cuda={"enable_cuda_graph": True})
+    assert "got instances = 2" in caught.value.one_line()
+    assert ModelConfig("cuda", instances=1, cuda={"enable_cuda_graph": True}).instances == 1
+    assert ModelConfig("cuda", instances=2, cuda={"enable_cuda_graph": False}).instances == 2
+
+
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_cuda(["use_tf32=0", "gpu_mem_limit = 2GiB", "use_tf32=1"]) == {
         "use_tf32": "1",

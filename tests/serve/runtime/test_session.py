@@ -19,6 +19,7 @@ from ox.graph.contract import DTYPES, TensorInfo
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
 from ox.serve.runtime.buffer import bindable
+from ox.serve.runtime.device_buffers import DeviceInstance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
@@ -140,15 +141,29 @@ def test_a_server_with_and_without_buffers(
                 assert np.allclose(y, served.engine.run(feed)[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.gpu
-def test_buffers_on_a_gpu(mlp: Path) -> None:
+def on_a_gpu(path: Path, **options: Any) -> Model:
+    """The model on a real GPU; skips the test where ONNX Runtime has none."""
     if CUDA not in onnxruntime().get_available_providers():
         pytest.skip("this ONNX Runtime has no CUDA provider")
-    model = Model(mlp, ModelConfig(device="auto"), RequestLimits())
-    if model.engine.device != "cuda":
-        pytest.skip("no CUDA device")
+    if Model(path, ModelConfig(device="auto"), RequestLimits()).engine.device != "cuda":
+        pytest.skip("no CUDA device, so no CUDA provider")
+    return Model(path, ModelConfig(device="cuda", **options), RequestLimits())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "cuda",
+    [
+        {},
+        {"use_tf32": False, "arena_extend_strategy": "kSameAsRequested", "cudnn_conv_algo_search": "HEURISTIC"},
+        {"gpu_mem_limit": "1GiB", "enable_cuda_graph": True},
+    ],
+)
+def test_buffers_on_a_gpu(mlp: Path, cuda: dict[str, Any]) -> None:
+    model = on_a_gpu(mlp, cuda=cuda)
     bound, plain = model.engine.instance(0, 8), Engine(read(mlp), "cpu", 1, 1).instance(0)
-    for counts in ((1,), (3,), (2, 3), (8,), (9,)):
+    assert isinstance(bound, DeviceInstance)
+    for counts in ((1,), (3,), (2, 3), (8,), (9,), (3,)):  # the last replays a graph
         feeds = rows(*counts)
         assert np.allclose(bound(feeds)[0], plain(feeds)[0], rtol=1e-2, atol=1e-2)
 
