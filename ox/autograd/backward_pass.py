@@ -17,7 +17,7 @@ from ox.core.node import AFTER, BEFORE, Leaf, Node
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.tensor import TensorBase, is_tensor
-from ox.devices import cuda_state
+from ox.devices import cuda, cuda_state
 from ox.errors import ArgumentError, GradientError, RecordError, ShapeError
 
 if TYPE_CHECKING:
@@ -296,9 +296,9 @@ def _start(t: TensorBase, g: TensorBase | None) -> TensorBase:
                 got=f"shape {list(t.static_shape)}",
                 hint="loss.mean().backward(), or backward(gradient)",
             )
-        return operator.make_tensor(
-            np.ones(t.static_shape, t.array.dtype) if isinstance(t.array, np.ndarray) else t.array * 0 + 1
-        )
+        if isinstance(t.array, np.ndarray):
+            return operator.make_tensor(np.ones(t.static_shape, t.array.dtype))
+        return operator.make_tensor(cuda.full(t.static_shape, 1, t.array.dtype, t.device))
     g = cast(operator.as_input(g), t.array.dtype)
     if g.static_shape != t.static_shape:
         raise ShapeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ox.devices import cuda_elements, cuda_index, cuda_products, cuda_rows
+from ox.devices import cuda_batch_norm, cuda_conv, cuda_elements, cuda_index, cuda_pool, cuda_products, cuda_rows
 from ox.devices.cuda_elements import by_approximation, pointwise, with_alpha_1
 from ox.devices.cuda_rows import of_rows
 from ox.devices.cuda_tensors import is_on_device
@@ -42,6 +42,15 @@ KERNELS: dict[str, Run] = {
     "Gemm": cuda_products.gemm,
     "ox.ScaledAttention": cuda_products.scaled_attention,
     "ox.ScaledAttentionGradient": cuda_products.scaled_attention_gradient,
+    "Conv": cuda_conv.conv,
+    "ConvTranspose": cuda_conv.conv_transpose,
+    "ox.ConvWeights": cuda_conv.conv_weights,
+    "MaxPool": cuda_pool.max_pool,
+    "ox.MaxPoolGradient": cuda_pool.max_pool_gradient,
+    "AveragePool": cuda_pool.average_pool,
+    "ox.AveragePoolGradient": cuda_pool.average_pool_gradient,
+    "BatchNormalization": cuda_batch_norm.batch_norm,
+    "ox.BatchNormalizationGradient": cuda_batch_norm.batch_norm_gradient,
     "Gather": cuda_index.gather,
     "GatherElements": cuda_index.gather_elements,
     "ScatterElements": cuda_index.scatter_elements,

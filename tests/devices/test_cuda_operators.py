@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_and_cpu import compare, random
 from nvrtc import ARCHITECTURES, compiled
 
 import ox
@@ -30,27 +31,6 @@ SOURCES = [
 def test_a_source_compiles(file: str, dtype: str, architecture: str) -> None:
     lines = "#define INDEX int\n#define ELEMENT unsigned char\n" if file == "device_index.cu" else ""
     assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
-
-
-def random(*shape: int, dtype: Any = ox.float32, seed: int = 0) -> Any:
-    return ox.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32)).to(dtype)
-
-
-def compare(work: Callable[..., Any], *inputs: Any, tolerance: float | None = None) -> None:
-    """Results and gradients on the GPU and on the CPU."""
-    found = []
-    for device in ("cuda", "cpu"):
-        own = [x.to(device).requires_grad_(x.dtype.kind != "i" and x.dtype != ox.bool) for x in inputs]
-        made = work(*own)
-        loss = (made * ox.arange(made.numel(), device=device).reshape(made.shape).to(made.dtype) / made.numel()).sum()
-        loss.backward()
-        assert made.device.type == device
-        found.append([made, *[x.grad for x in own if x.grad is not None]])
-    for a, b in zip(*found, strict=True):
-        assert a.dtype == b.dtype
-        allowed = tolerance or {ox.float32: 2e-5, ox.float64: 1e-9, ox.float16: 1e-2}.get(a.dtype, 6e-2)
-        a, b = a.detach().cpu().double().numpy(), b.detach().double().numpy()
-        np.testing.assert_allclose(a, b, rtol=allowed, atol=allowed * max(1.0, np.abs(b).max()))
 
 
 HALVES = [ox.float16, ox.bfloat16]
@@ -226,3 +206,11 @@ def test_constants_are_made_there() -> None:
         assert ox.rand(1000, device="cuda").max().item() < 1
         assert ox.arange(1000, device="cuda").sum().item() == 499_500
         assert ox.ones_like(ox.zeros(10, device="cuda")).sum().item() == 10
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("value", [np.inf, np.nan, 2.0])
+def test_the_gradient_of_a_loss_starts_with_one(value: float) -> None:
+    x = ox.tensor([value], device="cuda", requires_grad=True)
+    x.sum().backward()
+    assert x.grad.item() == 1.0

@@ -106,16 +106,49 @@ def _positions(
 
 
 @MaxPool.gradient("X")
-def _(g: TensorBase, Indices: TensorBase, X_shape: tuple[int, ...], storage_order: int) -> TensorBase:
-    if not storage_order and not any(isinstance(n, Dim) for n in X_shape):
-        made: TensorBase = MaxPoolGradient(g, Indices, shape=list(X_shape))
-        return made
-    return _spread_back(g, Indices, X_shape, storage_order)
+def _(
+    g: TensorBase,
+    Indices: TensorBase,
+    X_shape: tuple[int, ...],
+    auto_pad: str,
+    ceil_mode: int,
+    dilations: Ints | None,
+    kernel_shape: Ints,
+    pads: Ints | None,
+    storage_order: int,
+    strides: Ints | None,
+) -> TensorBase:
+    if storage_order or any(isinstance(n, Dim) for n in X_shape):
+        return _spread_back(g, Indices, X_shape, storage_order)
+    window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    befores, behinds = zip(*window.padding(X_shape[2:]), strict=True)
+    made: TensorBase = MaxPoolGradient(
+        g,
+        Indices,
+        shape=list(X_shape),
+        kernel_shape=list(window.kernel),
+        strides=list(window.strides),
+        dilations=list(window.dilations),
+        pads=[*befores, *behinds],
+        ceil_mode=int(bool(window.ceil) and not window.same),
+    )
+    return made
 
 
 @function("dX", fused=True, T=FLOATS, amp="widest")
-def MaxPoolGradient(g: T, Indices: Int64, *, shape: Sequence[int]) -> T:
-    """g [N, C, ...] added up at Indices of a flattened tensor of this shape."""
+def MaxPoolGradient(
+    g: T,
+    Indices: Int64,
+    *,
+    shape: Sequence[int],
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    ceil_mode: int = 0,
+) -> T:
+    """g [N, C, ...] added up at Indices of a flattened tensor of this shape. Kernels of a GPU also need the windows
+    that gave the indices."""
     return _spread_back(g, Indices, tuple(shape), 0)
 
 

@@ -1,0 +1,79 @@
+"""Batch normalization on a GPU: two launches, one where the statistics are given, three for the gradient. Each function
+gives None for what it cannot do."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ox.devices.cuda import cupy
+from ox.devices.cuda_kernels import THREADS, TYPES, kernel
+from ox.devices.cuda_tensors import KINDS
+from ox.dtypes import float32, float64
+
+FILE = "device_batch_norm.cu"
+MOST_CHANNELS = 65_535  # rows of a grid
+MOST_PARTS, PER_PART = 64, 4096  # of one channel, and elements of each, about
+
+
+def _computed(x: Any) -> Any:
+    return float64 if x.dtype == np.float64 else float32
+
+
+def _launch(name: str, x: Any, *arguments: Any) -> None:
+    """Run a kernel on parts of the channels of x."""
+    images, channels, inner = x.shape[0], x.shape[1], prod(x.shape[2:])
+    function = kernel(name, FILE, str(x.dtype))
+    function((_parts(x), channels), (THREADS,), (*arguments, images, channels, inner))
+
+
+def _parts(x: Any) -> int:
+    return max(1, min(MOST_PARTS, int(x.size) // int(x.shape[1]) // PER_PART))
+
+
+def _statistics(x: Any) -> Any:
+    parts = cupy().empty((x.shape[1], _parts(x), 2), _computed(x))
+    _launch("ox_device_batch_statistics", x, x, parts)
+    return parts
+
+
+def _usable(x: Any) -> bool:
+    return x.ndim > 1 and x.size > 0 and x.shape[1] <= MOST_CHANNELS and str(x.dtype) in TYPES
+
+
+def batch_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """BatchNormalization."""
+    x, scale, bias, mean, variance = arrays
+    if not _usable(x) or scale.dtype != bias.dtype or mean.dtype != variance.dtype:
+        return None
+    if any(str(a.dtype) not in KINDS or a.shape != x.shape[1:2] for a in arrays[1:]):
+        return None
+    x, scale, bias, mean, variance = (cupy().ascontiguousarray(a) for a in (x, scale, bias, mean, variance))
+    y, train = cupy().empty(x.shape, x.dtype), attributes.get("training_mode", 0)
+    parts = _statistics(x) if train else 0
+    running = [cupy().empty(mean.shape, mean.dtype) for _ in range(2)] if train else []
+    _launch(
+        "ox_device_batch_normalize", x, x, y, parts, scale, bias, KINDS[str(scale.dtype)], mean, variance,
+        *(running or (0, 0)), KINDS[str(mean.dtype)], np.float64(attributes.get("epsilon", 1e-5)),
+        np.float64(attributes.get("momentum", 0.9)),
+    )  # fmt: skip
+    return (y, *running) if train else y
+
+
+def batch_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """BatchNormalizationGradient."""
+    g, x, scale = arrays
+    if not _usable(x) or g.shape != x.shape or scale.shape != x.shape[1:2]:
+        return None
+    if g.dtype != x.dtype or scale.dtype != x.dtype:
+        return None
+    g, x, scale = (cupy().ascontiguousarray(a) for a in (g, x, scale))
+    parts = _statistics(x)
+    sums, result = cupy().empty_like(parts), cupy().empty(x.shape, x.dtype)
+    to_scale, to_bias = cupy().empty(scale.shape, x.dtype), cupy().empty(scale.shape, x.dtype)
+    _launch("ox_device_batch_gradient_sums", x, g, x, parts, sums)
+    epsilon = np.float64(attributes.get("epsilon", 1e-5))
+    _launch("ox_device_batch_norm_backward", x, g, x, scale, parts, sums, result, to_scale, to_bias, epsilon)
+    return result, to_scale, to_bias

@@ -1,0 +1,135 @@
+"""Convolutions on a GPU and their gradients: data unfolded by one kernel and multiplied by cuBLAS; with groups, one
+kernel. Each function gives None for what it cannot do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox.devices.cublas import cublas
+from ox.devices.cuda import cupy
+from ox.devices.cuda_elements import launch
+from ox.devices.cuda_kernels import TYPES
+from ox.devices.cuda_rows import launch as launch_rows
+from ox.devices.cuda_windows import Window, at_rank, elements, transposed, window, window_kernel
+
+FILE = "device_conv.cu"
+CHUNK = 1 << 27  # elements of unfolded data at once; more images come one part after the other
+
+
+def _usable(*arrays: Any) -> bool:
+    """Whether these have one type that kernels compute with, and elements."""
+    given = [a for a in arrays if a is not None]
+    return str(given[0].dtype) in TYPES and all(a.dtype == given[0].dtype and a.size for a in given)
+
+
+def _dense(array: Any) -> Any:
+    return None if array is None else cupy().ascontiguousarray(array)
+
+
+def conv(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Conv."""
+    x, w, bias = [*arrays, None][:3]
+    group = attributes.get("group", 1)
+    if not _usable(x, w, bias) or x.ndim != w.ndim or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+        return None
+    kernel = attributes.get("kernel_shape")
+    if (kernel is not None and tuple(kernel) != w.shape[2:]) or (bias is not None and bias.shape != w.shape[:1]):
+        return None
+    found = window(x.shape[2:], w.shape[2:], attributes)
+    if found is None:
+        return None
+    x, w, bias = _dense(x), _dense(w), _dense(bias)
+    shape = (x.shape[0], w.shape[0], *at_rank(found.places, x.ndim - 2))
+    return _grouped(x, w, bias, group, found, shape) if group > 1 else _multiplied(xp, x, w, bias, found, shape)
+
+
+def _grouped(x: Any, w: Any, bias: Any, group: int, found: Window, shape: tuple[int, ...]) -> Any:
+    y = cupy().empty(shape, x.dtype)
+    function = window_kernel("ox_device_grouped_conv", FILE, x.dtype, x, w, y)
+    sizes = (group, w.shape[1], w.shape[0] // group)
+    launch(function, y.size, x, w, 0 if bias is None else bias, y, *sizes, *found.numbers())
+    return y
+
+
+def _multiplied(xp: Any, x: Any, w: Any, bias: Any, found: Window, shape: tuple[int, ...]) -> Any:
+    (images, channels), (_, places, taps) = x.shape[:2], elements(found)
+    weights, added = w.reshape(w.shape[0], -1), None if bias is None else bias.reshape(-1, 1)
+    if taps == 1 and found.places == found.sizes and found.strides == (1, 1, 1) and not any(found.befores):
+        return cublas(xp).matmul(weights, x.reshape(images, channels, places), added=added).reshape(shape)
+    parts = []
+    for some in _parts(images, channels * taps * places):
+        columns = _unfolded(x[some], found, images_first=True)
+        parts.append(cublas(xp).matmul(weights, columns, added=added))
+    return (parts[0] if len(parts) == 1 else cupy().concatenate(parts)).reshape(shape)
+
+
+def _parts(images: int, columns: int) -> list[slice]:
+    step = max(1, min(images, CHUNK // columns))
+    return [slice(first, first + step) for first in range(0, images, step)]
+
+
+def _unfolded(x: Any, found: Window, images_first: bool) -> Any:
+    """Columns [N, C * taps, places] or [C * taps, N, places]."""
+    (images, channels), (_, places, taps) = x.shape[:2], elements(found)
+    rows = (images, channels * taps) if images_first else (channels * taps, images)
+    columns = cupy().empty((*rows, places), x.dtype)
+    function = window_kernel("ox_device_unfold", FILE, x.dtype, x, columns)
+    launch(function, columns.size, x, columns, int(images_first), images, channels, *found.numbers())
+    return columns
+
+
+def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """ConvTranspose without sizes that are asked for."""
+    x, w, bias = [*arrays, None][:3]
+    group = attributes.get("group", 1)
+    if not _usable(x, w, bias) or x.ndim != w.ndim or x.shape[1] != w.shape[0] or w.shape[0] % group:
+        return None
+    kernel = attributes.get("kernel_shape")
+    if kernel is not None and tuple(kernel) != w.shape[2:]:
+        return None
+    found, channels = transposed(x.shape[2:], w.shape[2:], attributes), w.shape[1] * group
+    if found is None or (bias is not None and bias.shape != (channels,)):
+        return None
+    x, w, bias = _dense(x), _dense(w), _dense(bias)
+    y = cupy().empty((x.shape[0], channels, *at_rank(found.sizes, x.ndim - 2)), x.dtype)
+    last = 0 if bias is None else bias
+    if group > 1:
+        function = window_kernel("ox_device_grouped_conv_transpose", FILE, x.dtype, x, w, y)
+        sizes = (group, w.shape[0] // group, w.shape[1])
+        launch(function, y.size, x, w, last, y, *sizes, *found.numbers())
+        return y
+    _, places, taps = elements(found)
+    weights = w.reshape(w.shape[0], -1).T
+    for some in _parts(x.shape[0], channels * taps * places):
+        part = x[some].reshape(-1, x.shape[1], places)
+        columns, images = cublas(xp).matmul(weights, part), y[some]
+        function = window_kernel("ox_device_fold", FILE, x.dtype, columns, images)
+        launch(function, images.size, columns, last, images, channels, *found.numbers())
+    return y
+
+
+def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """ConvWeights."""
+    x, g = arrays
+    kernel, group = tuple(map(int, attributes["kernel_shape"])), attributes.get("group", 1)
+    if not _usable(x, g) or x.ndim != g.ndim or x.shape[0] != g.shape[0] or x.shape[1] % group or g.shape[1] % group:
+        return None
+    found = window(x.shape[2:], kernel, attributes)
+    if found is None or at_rank(found.places, x.ndim - 2) != g.shape[2:]:
+        return None
+    x, shape = _dense(x), (g.shape[1], x.shape[1] // group, *kernel)
+    if group > 1:
+        result, g = cupy().empty(shape, x.dtype), _dense(g)
+        # a warp for each element
+        function = window_kernel("ox_device_grouped_conv_weights", FILE, x.dtype, x, g, result)
+        launch_rows(
+            function, result.size, x, g, result, x.shape[0], group, shape[1], g.shape[1] // group, *found.numbers()
+        )
+        return result
+    _, places, taps = elements(found)
+    made: Any = None
+    for some in _parts(x.shape[0], x.shape[1] * taps * places):
+        columns = _unfolded(x[some], found, images_first=False)
+        rows = cupy().ascontiguousarray(g[some].swapaxes(0, 1)).reshape(g.shape[1], -1)
+        made = cublas(xp).matmul(rows, columns.reshape(x.shape[1] * taps, -1).T, added=made)
+    return made.reshape(shape)

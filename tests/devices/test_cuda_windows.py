@@ -1,0 +1,174 @@
+"""Convolutions, pools and batch normalization on a GPU against the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_and_cpu import compare, random
+from nvrtc import ARCHITECTURES, compiled
+
+import ox
+from ox import nn
+from ox.core.operator import OPS
+from ox.devices import cuda_conv, cuda_kernels, cuda_windows
+from ox.devices.cuda_tensors import KINDS
+from ox.kernels.gpu_source import gpu_source
+from ox.ops.nn.window import Window
+
+F = nn.functional
+HALVES = [ox.float16, ox.bfloat16]
+TYPES = [ox.float32, *HALVES, ox.float64]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("file", ["device_conv.cu", "device_pool.cu", "device_batch_norm.cu"])
+def test_a_source_compiles(file: str, dtype: str, architecture: str) -> None:
+    place = "long long" if dtype == "float64" else "int"
+    source = gpu_source(cuda_kernels.typed(file, dtype, f"#define PLACE {place}\n"))
+    assert compiled(source, architecture).count(".entry ox_") == source.count("ox_device_")
+
+
+def test_places_and_pads_are_those_of_the_cpu() -> None:
+    pads = [None, (0, 0), (1, 2), (-1, 1)]
+    autos = ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]
+    for n, k, s, d, p, auto, ceil in product((1, 4, 7), (1, 2, 3), (1, 2, 3), (1, 2), pads, autos, (0, 1)):
+        wanted = Window((k,), (s,), (d,), p, auto, ceil)
+        attributes = {"strides": [s], "dilations": [d], "pads": p, "auto_pad": auto, "ceil_mode": ceil}
+        found = cuda_windows.window((n,), (k,), attributes)
+        try:
+            places = wanted.outputs((n,))
+        except ValueError:
+            assert found is None
+            continue
+        assert found is not None
+        assert (found.befores[2], found.behinds[2]) == wanted.padding((n,))[0] and list(found.places) == [1, 1, *places]
+
+
+CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 9), (4, 3, 3), {}),
+    ((2, 3, 9), (4, 3, 2), {"stride": 2, "padding": 1, "dilation": 3}),
+    ((2, 3, 6, 7), (4, 3, 3, 2), {"padding": (1, 2)}),
+    ((3, 4, 8, 7), (6, 2, 3, 3), {"groups": 2, "stride": (2, 1), "padding": 1}),
+    ((2, 5, 7, 7), (5, 1, 3, 3), {"groups": 5, "padding": 2, "dilation": 2}),
+    ((2, 4, 5, 5), (3, 4, 1, 1), {}),
+    ((2, 4, 5, 5), (3, 4, 1, 1), {"stride": 2}),
+    ((1, 2, 4, 5, 6), (3, 2, 2, 3, 2), {"stride": (1, 2, 1), "padding": (0, 1, 1)}),
+    ((2, 4, 3, 4, 4), (4, 2, 2, 2, 2), {"groups": 2, "dilation": (1, 2, 1)}),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("chunk", [1, 1 << 27], ids=["parts", "whole"])
+@pytest.mark.parametrize(("x", "w", "settings"), CONVOLUTIONS, ids=range(len(CONVOLUTIONS)))
+def test_conv(x: Any, w: Any, settings: Any, chunk: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_conv, "CHUNK", chunk)
+    conv: Any = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[len(x)]
+    inputs = [random(*x, dtype=dtype), random(*w, dtype=dtype, seed=1), random(w[0], dtype=dtype, seed=2)]
+    compare(lambda x, w, b: conv(x, w, b, **settings), *inputs)
+    if chunk > 1 and dtype == ox.float32:
+        compare(lambda x, w: conv(x, w, **settings), *inputs[:2])
+
+
+TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 5), (3, 4, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    ((2, 3, 4, 5), (3, 4, 3, 2), {"padding": (1, 0), "dilation": (1, 2)}),
+    ((2, 4, 4, 5), (4, 3, 3, 3), {"groups": 2, "stride": (1, 2), "padding": 1}),
+    ((1, 2, 3, 3, 2), (2, 3, 2, 3, 2), {"stride": 2}),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("chunk", [1, 1 << 27], ids=["parts", "whole"])
+@pytest.mark.parametrize(("x", "w", "settings"), TRANSPOSED, ids=range(len(TRANSPOSED)))
+def test_conv_transpose(x: Any, w: Any, settings: Any, chunk: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_conv, "CHUNK", chunk)
+    conv: Any = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}[len(x)]
+    bias = random(w[1] * settings.get("groups", 1), dtype=dtype, seed=2)
+    inputs = [random(*x, dtype=dtype), random(*w, dtype=dtype, seed=1), bias]
+    compare(lambda x, w, b: conv(x, w, b, **settings), *inputs)
+
+
+POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 9), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+    ((2, 3, 6, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    ((1, 2, 7, 8), {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
+    ((1, 2, 7, 8), {"kernel_shape": [2, 2], "dilations": [2, 3], "pads": [1, 2, 1, 2]}),
+    ((1, 1, 5, 5), {"kernel_shape": [3, 3], "pads": [3, 3, 3, 3], "strides": [2, 1]}),
+    ((1, 2, 5, 4), {"kernel_shape": [2, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    ((1, 2, 4, 5, 6), {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2], "pads": [0, 1, 0, 0, 1, 0]}),
+]
+
+
+def with_edges(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """With equal values, NaN and infinities."""
+    flat = np.round(x).ravel()
+    flat[::7], flat[3::11], flat[5::13] = np.nan, -np.inf, np.inf
+    return flat.reshape(x.shape)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize(("shape", "attributes"), POOLS, ids=range(len(POOLS)))
+def test_max_pool(shape: Any, attributes: Any, dtype: Any) -> None:
+    plain = random(*shape)
+    for x in (plain.to(dtype), ox.tensor(with_edges(plain.numpy())).to(dtype), ox.full(shape, -np.inf, dtype=dtype)):
+        found: list[Any] = []
+        for device in ("cuda", "cpu"):
+            own = x.detach().to(device).requires_grad_()
+            y, indices = OPS["MaxPool"](own, **attributes, outputs=2)
+            g = ox.arange(y.numel()).reshape(y.shape).to(dtype).to(device)
+            y.backward(g)
+            alone = OPS["MaxPool"](x.detach().to(device), **attributes)
+            found.append([y.detach(), indices, own.grad, alone.detach()])
+        for a, b in zip(*found, strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a.cpu().double().numpy(), b.double().numpy())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("counted", [0, 1])
+@pytest.mark.parametrize(("shape", "attributes"), POOLS, ids=range(len(POOLS)))
+def test_average_pool(shape: Any, attributes: Any, counted: int, dtype: Any) -> None:
+    compare(lambda x: OPS["AveragePool"](x, **attributes, count_include_pad=counted), random(*shape, dtype=dtype))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("shape", [(5, 3), (4, 3, 7), (2, 3, 5, 6), (2, 1, 64, 64)])
+def test_batch_norm(shape: tuple[int, ...], dtype: Any) -> None:
+    C = shape[1]
+    kept = ox.float32 if dtype in HALVES else dtype
+    inputs = [random(*shape, dtype=dtype) * 2 + 3, random(C, dtype=kept, seed=1), random(C, dtype=kept, seed=2)]
+
+    def normalize(train: bool) -> Callable[..., Any]:
+        def work(x: Any, scale: Any, bias: Any) -> Any:
+            mean, var = (ox.full((C,), value, dtype=kept, device=x.device) for value in (0.5, 2.0))
+            made = F.batch_norm(x, mean, var, scale, bias, training=train, momentum=0.3)
+            return ox.cat([made.reshape(-1), mean.to(made.dtype), var.to(made.dtype)])
+
+        return work
+
+    compare(normalize(True), *inputs)
+    compare(normalize(False), *inputs)
+
+
+@pytest.mark.gpu
+def test_gradients_have_the_same_bits_in_each_run() -> None:
+    """Of overlapping windows, groups and sums of many elements."""
+    model: Any = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(3, 1), nn.Conv2d(4, 4, 3, groups=2), nn.AvgPool2d(3, 1)
+    ).to("cuda")
+    x, found = random(4, 2, 16, 16).to("cuda"), []
+    for _ in range(2):
+        model.zero_grad()
+        (model(x) ** 2).sum().backward()
+        found.append([p.grad.cpu().numpy() for p in model.parameters()])
+    assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
