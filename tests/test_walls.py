@@ -111,6 +111,7 @@ FOREIGN = {
     "onnx": {"ox.export", "ox.serve.runtime", "ox.graph", "ox.devices"},
     "onnxruntime": {"ox.export", "ox.devices"},
     "cupy": {"ox.devices", "ox.distributed.nccl"},
+    "cudnn": {"ox.devices"},
     "mpi4py": {"ox.distributed.mpi"},
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.devices import cudnn_conv
 from ox.devices.cublas import cublas
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
@@ -40,11 +41,13 @@ def conv(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     x, w, bias = _dense(x), _dense(w), _dense(bias)
     shape = (x.shape[0], w.shape[0], *at_rank(found.places, x.ndim - 2))
-    return _grouped(x, w, bias, group, found, shape) if group > 1 else _multiplied(xp, x, w, bias, found, shape)
-
-
-def _grouped(x: Any, w: Any, bias: Any, group: int, found: Window, shape: tuple[int, ...]) -> Any:
     y = cupy().empty(shape, x.dtype)
+    if cudnn_conv.forward(x, w, bias, found, y):
+        return y
+    return _grouped(x, w, bias, group, found, y) if group > 1 else _multiplied(xp, x, w, bias, found, shape)
+
+
+def _grouped(x: Any, w: Any, bias: Any, group: int, found: Window, y: Any) -> Any:
     function = window_kernel("ox_device_grouped_conv", FILE, x.dtype, x, w, y)
     sizes = (group, w.shape[1], w.shape[0] // group)
     launch(function, y.size, x, w, 0 if bias is None else bias, y, *sizes, *found.numbers())
@@ -92,6 +95,8 @@ def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> An
         return None
     x, w, bias = _dense(x), _dense(w), _dense(bias)
     y = cupy().empty((x.shape[0], channels, *at_rank(found.sizes, x.ndim - 2)), x.dtype)
+    if bias is None and cudnn_conv.data(x, w, found, y):
+        return y
     last = 0 if bias is None else bias
     if group > 1:
         function = window_kernel("ox_device_grouped_conv_transpose", FILE, x.dtype, x, w, y)
@@ -118,8 +123,10 @@ def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     if found is None or at_rank(found.places, x.ndim - 2) != g.shape[2:]:
         return None
     x, shape = _dense(x), (g.shape[1], x.shape[1] // group, *kernel)
+    result, g = cupy().empty(shape, x.dtype), _dense(g)
+    if cudnn_conv.weights(x, g, found, result):
+        return result
     if group > 1:
-        result, g = cupy().empty(shape, x.dtype), _dense(g)
         # a warp for each element
         function = window_kernel("ox_device_grouped_conv_weights", FILE, x.dtype, x, g, result)
         launch_rows(

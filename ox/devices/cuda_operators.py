@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ox.devices import cuda_batch_norm, cuda_conv, cuda_elements, cuda_index, cuda_pool, cuda_products, cuda_rows
+from ox.devices import (
+    cuda_batch_norm,
+    cuda_conv,
+    cuda_elements,
+    cuda_index,
+    cuda_pool,
+    cuda_products,
+    cuda_rows,
+    cudnn_attention,
+)
 from ox.devices.cuda_elements import by_approximation, pointwise, with_alpha_1
 from ox.devices.cuda_rows import of_rows
 from ox.devices.cuda_tensors import is_on_device
@@ -51,6 +60,8 @@ KERNELS: dict[str, Run] = {
     "ox.AveragePoolGradient": cuda_pool.average_pool_gradient,
     "BatchNormalization": cuda_batch_norm.batch_norm,
     "ox.BatchNormalizationGradient": cuda_batch_norm.batch_norm_gradient,
+    "ox.BlockwiseAttention": cudnn_attention.attention,
+    "ox.BlockwiseAttentionGradient": cudnn_attention.attention_gradient,
     "Gather": cuda_index.gather,
     "GatherElements": cuda_index.gather_elements,
     "ScatterElements": cuda_index.scatter_elements,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from convolution_cases import CONVOLUTIONS, TRANSPOSED
 from gpu_and_cpu import compare, random
 from nvrtc import ARCHITECTURES, compiled
 
@@ -49,19 +50,6 @@ def test_places_and_pads_are_those_of_the_cpu() -> None:
         assert (found.befores[2], found.behinds[2]) == wanted.padding((n,))[0] and list(found.places) == [1, 1, *places]
 
 
-CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
-    ((2, 3, 9), (4, 3, 3), {}),
-    ((2, 3, 9), (4, 3, 2), {"stride": 2, "padding": 1, "dilation": 3}),
-    ((2, 3, 6, 7), (4, 3, 3, 2), {"padding": (1, 2)}),
-    ((3, 4, 8, 7), (6, 2, 3, 3), {"groups": 2, "stride": (2, 1), "padding": 1}),
-    ((2, 5, 7, 7), (5, 1, 3, 3), {"groups": 5, "padding": 2, "dilation": 2}),
-    ((2, 4, 5, 5), (3, 4, 1, 1), {}),
-    ((2, 4, 5, 5), (3, 4, 1, 1), {"stride": 2}),
-    ((1, 2, 4, 5, 6), (3, 2, 2, 3, 2), {"stride": (1, 2, 1), "padding": (0, 1, 1)}),
-    ((2, 4, 3, 4, 4), (4, 2, 2, 2, 2), {"groups": 2, "dilation": (1, 2, 1)}),
-]
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("chunk", [1, 1 << 27], ids=["parts", "whole"])
@@ -73,14 +61,6 @@ def test_conv(x: Any, w: Any, settings: Any, chunk: int, dtype: Any, monkeypatch
     compare(lambda x, w, b: conv(x, w, b, **settings), *inputs)
     if chunk > 1 and dtype == ox.float32:
         compare(lambda x, w: conv(x, w, **settings), *inputs[:2])
-
-
-TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
-    ((2, 3, 5), (3, 4, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
-    ((2, 3, 4, 5), (3, 4, 3, 2), {"padding": (1, 0), "dilation": (1, 2)}),
-    ((2, 4, 4, 5), (4, 3, 3, 3), {"groups": 2, "stride": (1, 2), "padding": 1}),
-    ((1, 2, 3, 3, 2), (2, 3, 2, 3, 2), {"stride": 2}),
-]
 
 
 @pytest.mark.gpu

@@ -17,10 +17,10 @@ from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
-from ox.devices import cuda
+from ox.devices import cuda, cudnn_attention
 from ox.dtypes import HALF_TYPES, DType, bool_, float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.nn.functional.compiled_call import runs_compiled
+from ox.nn.functional.compiled_call import runs_compiled, runs_on_device
 from ox.nn.functional.reduction import floating
 from ox.ops.nn.attention import repeated
 from ox.ops.nn.scaled_attention import BlockwiseAttention, ScaledAttention
@@ -111,8 +111,21 @@ def attended(
         kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype) if dropout_p else None
         result: Tensor = BlockwiseAttention(query, key, value, allowed, bias, kept, outputs=1, **settings)
         return result
+    if bias is None and allowed is None and not dropout_p and _by_cudnn(query, key, value, is_causal, scale):
+        settings = {"causal": int(is_causal), "scale": _factor(query, scale)}
+        result = BlockwiseAttention(query, key, value, outputs=1, **settings)
+        return result
     key, value = (repeated(x, group) for x in (key, value))
     return attend(query, key, value, bias, allowed, dropout_p, is_causal, scale)[0]
+
+
+def _by_cudnn(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> bool:
+    """Whether attention is one call of cuDNN, and its gradient too where one is wanted."""
+    if not runs_on_device(query, HALF_TYPES):
+        return False
+    tracked = MODE.get().grad and any(x.requires_grad for x in (query, key, value))
+    arrays = (query.array, key.array, value.array)
+    return cudnn_attention.takes(*arrays, _factor(query, scale), is_causal, tracked)
 
 
 def _factor(query: Tensor, scale: float | None) -> float:

@@ -8,7 +8,7 @@ from ox.core.constants import axes_tensor, constant
 from ox.core.function import function
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase, TensorType
-from ox.core.types import T2, T
+from ox.core.types import T1, T2, T
 from ox.dtypes import FLOATS, bool_, float16
 from ox.ops.elementwise.activation import Softmax
 from ox.ops.elementwise.arithmetic import Add, Exp, Mul, Sub
@@ -106,7 +106,7 @@ def _(
     return *_to_factors(to_scores, Q, K, scale), to_v, to_bias
 
 
-@function("Y logs", fused=True, T=FLOATS, T2=(bool_,), amp="lower")
+@function("Y logs", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="lower")
 def BlockwiseAttention(
     Q: T,
     K: T,
@@ -118,12 +118,12 @@ def BlockwiseAttention(
     causal: int = 0,
     group: int = 1,
     scale: float = 1.0,
-) -> tuple[T, T]:
+) -> tuple[T, T1]:
     """(weights·kept)·V with weights softmax(scale·Q·Kᵀ + bias), and the logarithms of the softmax's sums [..., T];
     shapes as in `ScaledAttention`.
 
     Its compiled kernel makes no [..., T, S] of weights, which is what it is for: eager training on long sequences
-    (Dao et al., FlashAttention, 2022).
+    (Dao et al., FlashAttention, 2022). On a GPU it is cuDNN's, of 16-bit types, with logarithms of float32.
 
     Args:
         allowed: where attention may go, broadcast to [..., T, S]. A row that may go nowhere gives zeros.
@@ -172,14 +172,14 @@ def _weights(
     return weights if allowed is None else Where(allowed, weights, constant(0, Q)), logs
 
 
-@function("dQ dK dV", fused=True, T=FLOATS, T2=(bool_,), amp="widest")
+@function("dQ dK dV", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="widest")
 def BlockwiseAttentionGradient(
     g: T,
     Q: T,
     K: T,
     V: T,
     Y: T,
-    logs: T,
+    logs: T1,
     allowed: T2 = None,
     bias: T = None,
     kept: T = None,

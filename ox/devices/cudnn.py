@@ -1,0 +1,185 @@
+"""cuDNN through its graph API (nvidia-cudnn-frontend): a handle and the plans of each thread and device. A plan is
+built once for the sizes, layouts and types of a call; memory to work in comes from CuPy's pool."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ox.devices import cudnn_settings
+from ox.devices.cuda import cupy
+from ox.devices.cudnn_graphs import Graph
+from ox.devices.cudnn_settings import Settings
+
+MOST_PLANS = 4096  # of a thread; when there are more, all are forgotten
+
+_threads = threading.local()
+
+
+@cache
+def library() -> Any:
+    """The module `cudnn`; None where it is not installed, or does not find cuDNN."""
+    try:
+        import cudnn
+    except ImportError:
+        return None
+    try:
+        # it looks for these among the loaded libraries, and ends the process where it does not find them
+        cupy().cuda.device.get_cublas_handle()
+        cupy().cuda.nvrtc.getVersion()
+        cudnn.backend_version()
+    except Exception as error:
+        _warn("cuDNN does not load", error)
+        return None
+    return cudnn
+
+
+def is_on() -> bool:
+    """Whether cuDNN is there, and not switched off."""
+    return cudnn_settings.current().enabled and library() is not None
+
+
+def run(graph: Graph, arrays: Sequence[Any]) -> bool:
+    """Run a graph on arrays of the current device, in the order of its tensors, on the current stream. False where
+    cuDNN is missing, switched off or has no way to do it; then nothing has been done."""
+    found = _here() if is_on() else None
+    plan = None if found is None else found.plan(graph, cudnn_settings.current())
+    if found is None or plan is None:
+        return False
+    found.execute(plan, [array.data.ptr for array in arrays])
+    return True
+
+
+def takes(graph: Graph) -> bool:
+    """Whether `run` would run it. Builds its plan."""
+    found = _here() if is_on() else None
+    return found is not None and found.plan(graph, cudnn_settings.current()) is not None
+
+
+def _here() -> Handle | None:
+    """That of this thread on the current device; None where cuDNN makes none."""
+    held: dict[int, Handle | None] = _threads.__dict__.setdefault("by_device", {})
+    device = cupy().cuda.Device().id
+    if device not in held:
+        try:
+            held[device] = Handle(library())
+        except RuntimeError as error:
+            _warn("cuDNN does not start", error)
+            held[device] = None
+    return held[device]
+
+
+class Plan:
+    """How cuDNN computes a graph.
+
+    Args:
+        where: the keywords of `cudnn.pygraph` for a device: `handle`, or `device_property` and `sm_version`.
+
+    Raises:
+        cudnn.cudnnGraphNotSupportedError: cuDNN has no way to do it, under these settings.
+        RuntimeError: another error of cuDNN.
+    """
+
+    def __init__(self, cudnn: Any, graph: Graph, settings: Settings, **where: Any) -> None:
+        float_ = cudnn.data_type.FLOAT
+        self.graph = cudnn.pygraph(
+            io_data_type=float_, intermediate_data_type=float_, compute_data_type=float_, **where
+        )
+        self.tensors = graph.build(cudnn, self.graph)
+        self.graph.validate()
+        self.graph.build_operation_graph()
+        self.graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        self.graph.deselect_numeric_notes(_refused(cudnn, graph, settings))
+        self.graph.check_support()
+        self.graph.build_plans()
+        self.workspace: int = self.graph.get_workspace_size()
+        self.index: int | None = None  # of the fastest way, once they were timed
+
+
+def _refused(cudnn: Any, graph: Graph, settings: Settings) -> list[Any]:
+    """What no way may have. Tensor cores round factors of float32 to TF32."""
+    notes = cudnn.numerical_note
+    refused = [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+    if settings.deterministic:
+        refused.append(notes.NONDETERMINISTIC)
+    if graph.dtype == "float32" and not settings.allow_tf32:
+        refused.append(notes.TENSOR_CORE)
+    return refused
+
+
+class Handle:
+    """A handle of cuDNN on the current device, for one thread, and its plans.
+
+    Raises:
+        RuntimeError: cuDNN makes none.
+    """
+
+    def __init__(self, cudnn: Any) -> None:
+        self._cudnn, self._handle = cudnn, cudnn.create_handle()
+        self._plans: dict[tuple[Graph, Settings], Plan | None] = {}
+
+    def plan(self, graph: Graph, settings: Settings) -> Plan | None:
+        """The plan of a graph; None where cuDNN has no way to do it."""
+        key = (graph, settings)
+        if key not in self._plans:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = self._built(graph, settings)
+        return self._plans[key]
+
+    def _built(self, graph: Graph, settings: Settings) -> Plan | None:
+        try:
+            return Plan(self._cudnn, graph, settings, handle=self._handle)
+        except self._cudnn.cudnnGraphNotSupportedError:
+            return None
+        except RuntimeError as error:  # of the library or the driver
+            _warn("cuDNN builds no plan", error)
+            return None
+
+    def execute(self, plan: Plan, addresses: Sequence[int]) -> None:
+        """Run a plan on the current stream. With `benchmark`, the first run times the ways."""
+        settings = cudnn_settings.current()
+        self._cudnn.set_stream(handle=self._handle, stream=cupy().cuda.get_current_stream().ptr)
+        memory = dict(zip(plan.tensors, addresses, strict=True))
+        if settings.benchmark and plan.index is None:
+            plan.index, plan.workspace = self._fastest(plan, memory, settings.benchmark_limit)
+        workspace = cupy().empty(plan.workspace, np.uint8)
+        if plan.index is None:
+            plan.graph.execute(memory, workspace.data.ptr, handle=self._handle)
+        else:
+            plan.graph.execute_plan_at_index(memory, workspace.data.ptr, plan.index, handle=self._handle)
+
+    def _fastest(self, plan: Plan, memory: dict[Any, int], limit: int) -> tuple[int | None, int]:
+        """The number of the fastest way and its workspace, after one run of each that starts it and one that counts."""
+        graph = plan.graph
+        best: tuple[float, int | None, int] = (float("inf"), None, plan.workspace)
+        count = graph.get_execution_plan_count()
+        for index in range(min(count, limit) if limit else count):
+            try:
+                graph.build_plan_at_index(index)
+                size = graph.get_workspace_size_plan_at_index(index)
+                workspace, begin, end = cupy().empty(size, np.uint8), cupy().cuda.Event(), cupy().cuda.Event()
+                for _ in range(2):
+                    begin.record()
+                    graph.execute_plan_at_index(memory, workspace.data.ptr, index, handle=self._handle)
+                    end.record()
+                end.synchronize()
+            except (RuntimeError, self._cudnn.cudnnGraphNotSupportedError):  # this device does not have this way
+                continue
+            best = min(best, (cupy().cuda.get_elapsed_time(begin, end), index, size), key=lambda each: each[0])
+        return best[1], best[2]
+
+
+def _warn(what: str, error: Exception) -> None:
+    """Once a process."""
+    if not _warned:
+        _warned.append(what)
+        warnings.warn(f"{what}, and ox's own kernels run: {error}", RuntimeWarning, stacklevel=2)
+
+
+_warned: list[str] = []

@@ -1,0 +1,327 @@
+"""Stands for the module `cudnn` of nvidia-cudnn-frontend on host_cuda: graphs of convolutions and attention, computed
+by NumPy in device memory. It refuses what cuDNN refuses, and work that is done in another order."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Ints = Sequence[int]
+Float = np.ndarray[Any, Any]
+
+
+class cudnnGraphNotSupportedError(Exception):
+    pass
+
+
+class data_type(enum.Enum):
+    FLOAT = np.dtype(np.float32)
+    HALF = np.dtype(np.float16)
+    BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+heur_mode = enum.Enum("heur_mode", "A B FALLBACK")
+numerical_note = enum.Enum(
+    "numerical_note", "TENSOR_CORE DOWN_CONVERT_INPUTS REDUCED_PRECISION_REDUCTION NONDETERMINISTIC"
+)
+
+
+class Log:
+    """What was asked of the library: graphs that were built, with the notes that they refuse, and what ran."""
+
+    def __init__(self) -> None:
+        self.built: list[tuple[str, list[Any]]] = []
+        self.runs: list[str] = []
+        self.streams: list[int] = []
+        self.refuses: Callable[[pygraph], Exception | None] = lambda graph: None
+
+
+log = Log()
+
+
+def backend_version() -> int:
+    return 92801
+
+
+class Handle:
+    stream = 0
+
+
+def create_handle() -> Handle:
+    return Handle()
+
+
+def set_stream(handle: Handle, stream: int) -> None:
+    handle.stream = stream
+    log.streams.append(stream)
+
+
+class Tensor:
+    """A tensor of a graph; a result has its sizes from the operation until others are set."""
+
+    def __init__(self, dim: Ints, stride: Ints | None, data_type: Any, name: str, made: bool) -> None:
+        self.dim, self.stride, self.data_type, self.name, self.made = list(dim), stride, data_type, name, made
+        self.is_output = False
+
+    def set_output(self, value: bool) -> Tensor:
+        self.is_output = value
+        return self
+
+    def set_data_type(self, kind: data_type) -> Tensor:
+        self.data_type = data_type(kind)
+        return self
+
+    def set_dim(self, dim: list[int]) -> Tensor:
+        assert not self.dim or self.dim == dim, f"{self.name}: {self.dim} is said to be {dim}"
+        self.dim = dim
+        return self
+
+    def set_stride(self, stride: list[int]) -> Tensor:
+        self.stride = stride
+        return self
+
+    def at(self, address: int) -> Float:
+        """Its memory."""
+        kind = self.data_type.value
+        assert self.stride is not None and len(self.stride) == len(self.dim) and address % kind.itemsize == 0
+        count = sum((n - 1) * s for n, s in zip(self.dim, self.stride, strict=True)) + 1
+        memory = np.frombuffer((ctypes.c_char * (count * kind.itemsize)).from_address(address), kind)
+        steps = [s * kind.itemsize for s in self.stride]
+        return np.lib.stride_tricks.as_strided(memory, self.dim, steps)
+
+
+class pygraph:
+    """A graph of one operation, or of a convolution and a bias."""
+
+    def __init__(
+        self, *, io_data_type: Any, intermediate_data_type: Any, compute_data_type: Any, handle: Handle
+    ) -> None:
+        assert io_data_type and intermediate_data_type is compute_data_type is data_type.FLOAT
+        assert isinstance(handle, Handle)
+        self.handle, self.tensors, self.steps = handle, [], []  # type: tuple[Handle, list[Tensor], list[Any]]
+        self.kind, self.stage, self.refused = "", 0, []  # type: tuple[str, int, list[Any]]
+
+    def tensor(self, *, dim: list[int], stride: list[int], data_type: data_type, name: str) -> Tensor:
+        assert len(dim) == len(stride) and min(dim) > 0
+        self.tensors.append(Tensor(dim, stride, data_type, name, made=False))
+        return self.tensors[-1]
+
+    def _result(self, dim: Ints, kind: str, compute: Callable[[dict[Tensor, Float]], Float]) -> Tensor:
+        made = Tensor(dim, None, data_type.FLOAT, kind, made=True)
+        self.tensors.append(made)
+        self.steps.append((made, compute))
+        self.kind += kind
+        return made
+
+    def conv_fprop(self, *, image: Tensor, weight: Tensor, compute_data_type: data_type, **window: list[int]) -> Tensor:
+        _check_window(image, **window)
+        places = _places(image.dim[2:], weight.dim[2:], **window)
+        if image.dim[1] % weight.dim[1] or weight.dim[0] % (image.dim[1] // weight.dim[1]):
+            raise cudnnGraphNotSupportedError("channels do not fit")
+        return self._result(
+            [image.dim[0], weight.dim[0], *places], "forward",
+            lambda given: convolved(given[image], given[weight], places, **window),
+        )  # fmt: skip
+
+    def conv_dgrad(self, *, loss: Tensor, filter: Tensor, compute_data_type: data_type, **window: list[int]) -> Tensor:
+        _check_window(loss, **window)
+        made = self._result([], "data", lambda given: spread(given[loss], given[filter], made.dim, **window))
+        return made
+
+    def conv_wgrad(self, *, image: Tensor, loss: Tensor, compute_data_type: data_type, **window: list[int]) -> Tensor:
+        _check_window(image, **window)
+        made = self._result([], "weights", lambda given: weighted(given[image], given[loss], made.dim, **window))
+        return made
+
+    def bias(self, *, input: Tensor, bias: Tensor, compute_data_type: data_type) -> Tensor:
+        assert input.made and not input.is_output and bias.dim == [1, input.dim[1], *[1] * (len(input.dim) - 2)]
+        return self._result(input.dim, "+bias", lambda given: given[input] + given[bias])
+
+    def sdpa(
+        self, *, q: Tensor, k: Tensor, v: Tensor, generate_stats: bool, attn_scale: float, use_causal_mask: bool,
+        compute_data_type: data_type,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        _check_attention(q, k, v)
+        y = self._result(
+            [*q.dim[:3], v.dim[3]], "attention",
+            lambda given: _weights(given[q], given[k], attn_scale, use_causal_mask)[0] @ _per_head(given[v], q.dim[1]),
+        )  # fmt: skip
+        logs = self._result(
+            [*q.dim[:3], 1], "", lambda given: _weights(given[q], given[k], attn_scale, use_causal_mask)[1]
+        )
+        assert generate_stats
+        return y, logs
+
+    def sdpa_backward(
+        self, *, q: Tensor, k: Tensor, v: Tensor, o: Tensor, dO: Tensor, stats: Tensor, attn_scale: float,
+        use_causal_mask: bool, use_deterministic_algorithm: bool, compute_data_type: data_type,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        _check_attention(q, k, v)
+        assert stats.data_type is data_type.FLOAT and stats.dim == [*q.dim[:3], 1] and o.dim == dO.dim
+        assert use_deterministic_algorithm
+
+        def found(given: dict[Tensor, Float]) -> tuple[Float, Float, Float]:
+            heads = q.dim[1]
+            keys, values = _per_head(given[k], heads), _per_head(given[v], heads)
+            weights = np.exp(_scores(given[q], keys, attn_scale, use_causal_mask) - given[stats])
+            g = given[dO]
+            to_scores = weights * (g @ values.swapaxes(-1, -2) - (g * given[o]).sum(-1, keepdims=True)) * attn_scale
+            to_keys, to_values = to_scores.swapaxes(-1, -2) @ given[q], weights.swapaxes(-1, -2) @ g
+            return to_scores @ keys, _of_shared(to_keys, k.dim[1]), _of_shared(to_values, v.dim[1])
+
+        one, two, three = (
+            self._result(x.dim, "attention gradient" if not i else "", lambda given, i=i: found(given)[i])
+            for i, x in enumerate((q, k, v))
+        )
+        return one, two, three
+
+    def _step(self, number: int) -> None:
+        assert self.stage == number - 1, f"step {number} after {self.stage}"
+        self.stage = number
+
+    def validate(self) -> None:
+        self._step(1)
+        assert all(x.dim and x.stride for x in self.tensors if not x.made or x.is_output)
+
+    def build_operation_graph(self) -> None:
+        self._step(2)
+
+    def create_execution_plans(self, modes: list[Any]) -> None:
+        self._step(3)
+        assert all(isinstance(mode, heur_mode) for mode in modes)
+
+    def deselect_numeric_notes(self, notes: list[Any]) -> None:
+        assert self.stage == 3 and all(isinstance(note, numerical_note) for note in notes)
+        self.refused = notes
+
+    def check_support(self) -> None:
+        self._step(4)
+        error = log.refuses(self)
+        if error is not None:
+            raise error
+
+    def build_plans(self) -> None:
+        self._step(5)
+        log.built.append((self.kind, self.refused))
+
+    def get_workspace_size(self) -> int:
+        assert self.stage == 5
+        return 64
+
+    def get_execution_plan_count(self) -> int:
+        return 3
+
+    def build_plan_at_index(self, index: int) -> None:
+        if index == 1:
+            raise cudnnGraphNotSupportedError("not on this device")
+
+    def get_workspace_size_plan_at_index(self, index: int) -> int:
+        return 64 + index
+
+    def execute(self, memory: dict[Tensor, int], workspace: int, *, handle: Handle) -> None:
+        import cupy
+
+        assert handle is self.handle and handle.stream == cupy.cuda.get_current_stream().ptr and self.stage == 5
+        np.frombuffer((ctypes.c_char * 64).from_address(workspace), np.uint8)[:] = 255
+        assert set(memory) == {x for x in self.tensors if not x.made or x.is_output}
+        given: dict[Tensor, Any] = {x: x.at(memory[x]).astype(np.float64) for x in self.tensors if not x.made}
+        for made, compute in self.steps:
+            given[made] = compute(given)
+            assert list(given[made].shape) == made.dim, f"{self.kind}: {given[made].shape} for {made.dim}"
+        for x in self.tensors:
+            if x.is_output:
+                x.at(memory[x])[...] = given[x].astype(x.data_type.value)
+        log.runs.append(self.kind)
+
+    def execute_plan_at_index(self, memory: dict[Tensor, int], workspace: int, index: int, *, handle: Handle) -> None:
+        self.execute(memory, workspace, handle=handle)
+        log.runs[-1] += f" by way {index}"
+
+
+def _check_window(image: Tensor, pre_padding: Ints, post_padding: Ints, stride: Ints, dilation: Ints) -> None:
+    rank = len(image.dim) - 2
+    assert rank in (2, 3) and {len(x) for x in (pre_padding, post_padding, stride, dilation)} == {rank}
+    assert min(*pre_padding, *post_padding) >= 0 and min(*stride, *dilation) > 0
+
+
+def _places(sizes: Ints, kernel: Ints, *, pre_padding: Ints, post_padding: Ints, stride: Ints, dilation: Ints) -> Ints:
+    along = zip(sizes, kernel, pre_padding, post_padding, stride, dilation, strict=True)
+    return [(n + b + e - d * (k - 1) - 1) // s + 1 for n, k, b, e, s, d in along]
+
+
+def _taps(kernel: Ints, places: Ints, pre_padding: Ints, post_padding: Ints, stride: Ints, dilation: Ints) -> Any:
+    """Each tap, with what it meets of padded data."""
+    for tap in product(*map(range, kernel)):
+        starts = [t * d for t, d in zip(tap, dilation, strict=True)]
+        yield tap, tuple(slice(f, f + (p - 1) * s + 1, s) for f, p, s in zip(starts, places, stride, strict=True))
+
+
+def _padded(x: Float, pre_padding: Ints, post_padding: Ints, **_: Ints) -> Float:
+    return np.pad(x, [(0, 0), (0, 0), *zip(pre_padding, post_padding, strict=True)])
+
+
+def _groups(x: Float, groups: int) -> Float:
+    return x.reshape(x.shape[0], groups, -1, *x.shape[2:])
+
+
+def convolved(x: Float, w: Float, places: Ints, **window: Ints) -> Float:
+    groups = x.shape[1] // w.shape[1]
+    data, made = _groups(_padded(x, **window), groups), np.zeros((x.shape[0], w.shape[0], *places))
+    weights = w.reshape(groups, -1, *w.shape[1:])
+    for tap, met in _taps(w.shape[2:], places, **window):
+        part = np.einsum("ngc...,gmc->ngm...", data[(..., *met)], weights[(..., *tap)])
+        made += part.reshape(made.shape)
+    return made
+
+
+def spread(g: Float, w: Float, dim: Ints, **window: Ints) -> Float:
+    groups, rank = dim[1] // w.shape[1], len(dim) - 2
+    whole = _padded(np.zeros(dim), **window)
+    grouped, weights = _groups(whole, groups), w.reshape(groups, -1, *w.shape[1:])
+    for tap, met in _taps(w.shape[2:], g.shape[2:], **window):
+        grouped[(..., *met)] += np.einsum("ngm...,gmc->ngc...", _groups(g, groups), weights[(..., *tap)])
+    inner = [slice(b, b + n) for b, n in zip(window["pre_padding"], dim[2:], strict=True)]
+    assert len(inner) == rank
+    return grouped.reshape(whole.shape)[(..., *inner)]
+
+
+def weighted(x: Float, g: Float, dim: Ints, **window: Ints) -> Float:
+    groups = x.shape[1] // dim[1]
+    data, gradients = _groups(_padded(x, **window), groups), _groups(g, groups)
+    made = np.zeros((groups, dim[0] // groups, *dim[1:]))
+    for tap, met in _taps(dim[2:], g.shape[2:], **window):
+        n, k = gradients.shape[0], data.shape[2]
+        part = data[(..., *met)].reshape(n, groups, k, -1)
+        made[(..., *tap)] = np.einsum("ngmp,ngcp->gmc", gradients.reshape(n, groups, gradients.shape[2], -1), part)
+    return made.reshape(dim)
+
+
+def _check_attention(q: Tensor, k: Tensor, v: Tensor) -> None:
+    assert all(x.stride is not None and x.stride[-1] == 1 for x in (q, k, v))
+    if any(x.dim[3] % 8 or x.dim[3] > 128 or x.data_type is data_type.FLOAT for x in (q, k, v)):
+        raise cudnnGraphNotSupportedError("head sizes are multiples of 8, up to 128; types are halves")
+
+
+def _per_head(x: Float, heads: int) -> Float:
+    return np.repeat(x, heads // x.shape[1], axis=1)
+
+
+def _of_shared(x: Float, shared: int) -> Float:
+    return x.reshape(x.shape[0], shared, -1, *x.shape[2:]).sum(2)
+
+
+def _scores(q: Float, keys: Float, scale: float, causal: bool) -> Float:
+    scores = q @ keys.swapaxes(-1, -2) * scale
+    return np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf) if causal else scores
+
+
+def _weights(q: Float, k: Float, scale: float, causal: bool) -> tuple[Float, Float]:
+    scores = _scores(q, _per_head(k, q.shape[1]), scale, causal)
+    logs = np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1, keepdims=True)) + scores.max(-1, keepdims=True)
+    return np.exp(scores - logs), logs

@@ -1,0 +1,188 @@
+"""cuDNN's way of calls: on a GPU with cuDNN, or on what stands for both (tests/cuda/host_cudnn.py)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from convolution_cases import CONVOLUTIONS, TRANSPOSED
+from gpu_and_cpu import compare, random
+
+import ox
+from ox import nn
+from ox.devices import cudnn, cudnn_settings
+from ox.devices.cudnn_settings import Settings
+
+F = nn.functional
+HALVES = [ox.float16, ox.bfloat16]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What host_cudnn was asked for, in place of cuDNN."""
+    if "host_cuda" not in sys.modules:
+        pytest.skip("host_cudnn computes in memory of the host")
+    import host_cudnn
+
+    monkeypatch.setitem(sys.modules, "cudnn", host_cudnn)
+    monkeypatch.setattr(host_cudnn, "log", host_cudnn.Log())
+    monkeypatch.setattr(cudnn, "_threads", threading.local())
+    monkeypatch.setattr(cudnn, "_warned", [])
+    monkeypatch.setattr(cudnn_settings, "_current", Settings())
+    cudnn.library.cache_clear()
+    yield host_cudnn.log
+    cudnn.library.cache_clear()
+
+
+@pytest.fixture
+def cudnn_or_stand_in(request: pytest.FixtureRequest) -> None:
+    """cuDNN where there is a GPU with it; else host_cudnn."""
+    if "host_cuda" in sys.modules:
+        request.getfixturevalue("log")
+    elif cudnn.library() is None:
+        pytest.skip("cuDNN's frontend is not installed (ox-onnx[cudnn])")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+@pytest.mark.parametrize(("x", "w", "settings"), CONVOLUTIONS, ids=range(len(CONVOLUTIONS)))
+def test_conv(x: Any, w: Any, settings: Any, dtype: Any) -> None:
+    conv: Any = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[len(x)]
+    inputs = [random(*x, dtype=dtype), random(*w, dtype=dtype, seed=1), random(w[0], dtype=dtype, seed=2)]
+    compare(lambda x, w, b: conv(x, w, b, **settings), *inputs)
+    compare(lambda x, w: conv(x, w, **settings), *inputs[:2])
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+@pytest.mark.parametrize("pads", [[1, 0, 2, 1], [-1, 0, 0, 1]])  # cuDNN does not crop
+def test_pads_of_two_sizes(pads: list[int]) -> None:
+    compare(
+        lambda x, w: ox.ops.Conv(x, w, pads=pads, strides=[2, 1], group=2),
+        random(2, 4, 7, 6),
+        random(6, 2, 3, 3, seed=1),
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+@pytest.mark.parametrize(("x", "w", "settings"), TRANSPOSED, ids=range(len(TRANSPOSED)))
+def test_conv_transpose(x: Any, w: Any, settings: Any, dtype: Any) -> None:
+    conv: Any = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}[len(x)]
+    compare(lambda x, w: conv(x, w, **settings), random(*x, dtype=dtype), random(*w, dtype=dtype, seed=1))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("width", [8, 64, 12])  # cuDNN does not take 12
+def test_attention(width: int, causal: bool, dtype: Any) -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        # as heads come: turned views of rows
+        turned = [x.transpose(1, 2) for x in (q, k, v)]
+        return F.scaled_dot_product_attention(*turned, is_causal=causal).transpose(1, 2)
+
+    inputs = [random(2, rows, 3, width, dtype=dtype, seed=i) for i, rows in enumerate((9, 11, 11))]
+    compare(attend, *inputs)
+
+
+@pytest.mark.gpu
+def test_what_runs_and_what_is_kept(log: Any) -> None:
+    model: Any = nn.Conv2d(3, 4, 3, padding=1, stride=2).to("cuda")
+    for _ in range(3):
+        x = random(2, 3, 8, 8).to("cuda").requires_grad_()
+        model(x).sum().backward()
+    assert [kind for kind, _ in log.built] == ["forward+bias", "data", "weights"]  # once each
+    assert log.runs == ["forward+bias", "data", "weights"] * 3 or sorted(log.runs) == sorted(log.runs[:3] * 3)
+    model(random(1, 3, 8, 8).to("cuda"))
+    assert len(log.built) == 4  # another size
+    import cupy
+
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        model(random(2, 3, 8, 8).to("cuda"))
+    assert log.streams[-1] == stream.ptr and len(log.built) == 4
+
+
+@pytest.mark.gpu
+def test_attention_is_one_call_each_way(log: Any) -> None:
+    q, k, v = (random(1, 2, 8, 16, dtype=ox.float16, seed=i).to("cuda").requires_grad_() for i in range(3))
+    F.scaled_dot_product_attention(q, k, v).sum().backward()
+    assert log.runs == ["attention", "attention gradient"]
+    mask = ox.ones(8, 8, dtype=ox.bool, device="cuda")
+    F.scaled_dot_product_attention(q, k, v, mask)
+    F.scaled_dot_product_attention(q.float(), k.float(), v.float())
+    assert len(log.runs) == 2  # masks and float32 are left to others
+
+
+@pytest.mark.gpu
+def test_switches(log: Any) -> None:
+    import host_cudnn
+
+    notes = host_cudnn.numerical_note
+    x, w = random(1, 2, 5, 5).to("cuda"), random(3, 2, 3, 3).to("cuda")
+
+    def refused(**switches: Any) -> set[Any]:
+        log.built.clear()
+        with ox.backends.cudnn.flags(**switches):
+            F.conv2d(x, w)
+        return set(log.built[0][1])
+
+    always = {notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION}
+    assert refused(enabled=True) == always  # PyTorch's defaults
+    assert refused(enabled=True, allow_tf32=False) == {*always, notes.TENSOR_CORE}
+    assert refused(enabled=True, deterministic=True) == {*always, notes.NONDETERMINISTIC}
+    F.conv2d(x, w)
+    assert set(log.built[-1][1]) == {*always, notes.TENSOR_CORE, notes.NONDETERMINISTIC}  # ox's
+    F.conv2d(x.half(), w.half())
+    assert set(log.built[-1][1]) == {*always, notes.NONDETERMINISTIC}
+    ran = len(log.runs)
+    ox.backends.cudnn.enabled = False
+    F.conv2d(x, w)
+    assert len(log.runs) == ran and cudnn_settings.current() == Settings(enabled=False)
+
+
+@pytest.mark.gpu
+def test_benchmark_keeps_the_fastest_way(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    times = iter([3.0, 1.0, 5.0, 5.0])
+    monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda begin, end: next(times))
+    ox.backends.cudnn.benchmark = True
+    x, w = random(1, 2, 5, 5).to("cuda"), random(3, 2, 3, 3).to("cuda")
+    wanted = F.conv2d(random(1, 2, 5, 5), random(3, 2, 3, 3)).numpy()
+    for _ in range(2):
+        np.testing.assert_allclose(F.conv2d(x, w).cpu().numpy(), wanted, rtol=1e-5, atol=1e-5)
+    tried = ["forward by way 0"] * 2 + ["forward by way 2"] * 2  # this device does not have way 1
+    assert log.runs == [*tried, "forward by way 2", "forward by way 2"]
+
+
+@pytest.mark.gpu
+def test_what_cudnn_refuses_runs_on_own_kernels(log: Any) -> None:
+    import host_cudnn
+
+    x, w = random(1, 2, 5, 5), random(3, 2, 3, 3)
+    log.refuses = lambda graph: host_cudnn.cudnnGraphNotSupportedError("no")
+    compare(F.conv2d, x, w)  # without a word
+    log.refuses = lambda graph: RuntimeError("CUDNN_STATUS_INTERNAL_ERROR")
+    with pytest.warns(RuntimeWarning, match="ox's own kernels run: CUDNN_STATUS_INTERNAL_ERROR") as warned:
+        compare(lambda x, w: F.conv2d(x, w, padding=1), x, w)
+        compare(lambda x, w: F.conv2d(x, w, padding=2), x, w)
+    assert len(warned) == 1 and not log.runs
+
+
+@pytest.mark.gpu
+def test_without_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    cudnn.library.cache_clear()
+    try:
+        compare(F.conv2d, random(1, 2, 5, 5), random(3, 2, 3, 3))
+        assert not ox.backends.cudnn.is_available() and ox.backends.cudnn.version() is None
+    finally:
+        cudnn.library.cache_clear()
