@@ -1,5 +1,5 @@
-"""Batch normalization on a GPU: two launches, one where the statistics are given, three for the gradient. Each function
-gives None for what it cannot do."""
+"""Batch normalization on a GPU: two launches, one where the statistics are given, one for running ones, three for the
+gradient. Each function gives None for what it cannot do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ox.devices.cuda import cupy
+from ox.devices.cuda_elements import launch
 from ox.devices.cuda_kernels import THREADS, TYPES, kernel
-from ox.devices.cuda_tensors import KINDS
+from ox.devices.cuda_tensors import KINDS, is_on_device
 from ox.dtypes import float32, float64
 
 FILE = "device_batch_norm.cu"
@@ -77,3 +78,19 @@ def batch_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
     epsilon = np.float64(attributes.get("epsilon", 1e-5))
     _launch("ox_device_batch_norm_backward", x, g, x, scale, parts, sums, result, to_scale, to_bias, epsilon)
     return result, to_scale, to_bias
+
+
+def running_statistics(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """RunningStatistics, of `part` and `correction` on the host."""
+    given, numbers = arrays[:4], arrays[4:]
+    first = given[0]
+    if not all(isinstance(number, np.ndarray | np.generic) and number.size == 1 for number in numbers):
+        return None
+    if str(first.dtype) not in TYPES or first.ndim != 1 or not first.size:
+        return None
+    if not all(is_on_device(a) and a.dtype == first.dtype and a.shape == first.shape for a in given):
+        return None
+    made = (cupy().empty(first.shape, first.dtype), cupy().empty(first.shape, first.dtype))
+    function = kernel("ox_device_running_statistics", FILE, str(first.dtype))
+    launch(function, first.size, *(cupy().ascontiguousarray(a) for a in given), *made, *map(np.float64, numbers))
+    return made

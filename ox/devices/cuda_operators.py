@@ -60,6 +60,7 @@ KERNELS: dict[str, Run] = {
     "ox.AveragePoolGradient": cuda_pool.average_pool_gradient,
     "BatchNormalization": cuda_batch_norm.batch_norm,
     "ox.BatchNormalizationGradient": cuda_batch_norm.batch_norm_gradient,
+    "ox.RunningStatistics": cuda_batch_norm.running_statistics,
     "ox.BlockwiseAttention": cudnn_attention.attention,
     "ox.BlockwiseAttentionGradient": cudnn_attention.attention_gradient,
     "Gather": cuda_index.gather,
@@ -67,7 +68,7 @@ KERNELS: dict[str, Run] = {
     "ScatterElements": cuda_index.scatter_elements,
     "ox.IndexAdd": cuda_index.index_add,
 }
-SCALARS_OF_THE_HOST = frozenset(("ox.PhiloxDropout",))  # which the kernel is given as numbers
+SCALARS_OF_THE_HOST = frozenset(("ox.PhiloxDropout", "ox.RunningStatistics"))  # which kernels are given as numbers
 
 
 def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

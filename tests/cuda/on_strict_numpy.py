@@ -13,6 +13,8 @@ BEYOND = {
     "amp/test_cuda.py::test_a_collapsed_scale": "kernels",
     "devices/test_cuda_graph.py": "CUDA graphs",
     "devices/test_cuda_operators.py": "kernels",
+    "devices/test_cuda_windows.py": "kernels",
+    "devices/test_cudnn.py": "kernels",
     "devices/test_device_checks.py": "kernels",
     "optim/test_device_update.py": "kernels",
     "engines/native/cuda": "kernels",

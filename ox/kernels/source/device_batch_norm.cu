@@ -120,3 +120,10 @@ extern "C" __global__ void ox_device_batch_norm_backward(const NUMBER* RESTRICT 
         to_bias[c] = STORE(total);
     }
 }
+
+// Running statistics moved by `part` towards those of a batch, of which the variance counts `correction` times.
+EACH(ox_device_running_statistics, c, channels, const NUMBER* RESTRICT running_mean, const NUMBER* RESTRICT running_variance, const NUMBER* RESTRICT mean, const NUMBER* RESTRICT variance, NUMBER* RESTRICT moved_mean, NUMBER* RESTRICT moved_variance, double part, double correction) {
+    const COMPUTED m = LOAD(running_mean[c]), v = LOAD(running_variance[c]);
+    moved_mean[c] = STORE((LOAD(mean[c]) - m) * (COMPUTED)part + m);
+    moved_variance[c] = STORE((LOAD(variance[c]) * (COMPUTED)correction - v) * (COMPUTED)part + v);
+} END
