@@ -108,8 +108,7 @@ def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> An
     for some in _parts(x.shape[0], channels * taps * places):
         part = x[some].reshape(-1, x.shape[1], places)
         columns, images = cublas(xp).matmul(weights, part), y[some]
-        function = window_kernel("ox_device_fold", FILE, x.dtype, columns, images)
-        launch(function, images.size, columns, last, images, channels, *found.numbers())
+        _fold(columns, last, images, found)
     return y
 
 
@@ -140,3 +139,23 @@ def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         rows = cupy().ascontiguousarray(g[some].swapaxes(0, 1)).reshape(g.shape[1], -1)
         made = cublas(xp).matmul(rows, columns.reshape(x.shape[1] * taps, -1).T, added=made)
     return made.reshape(shape)
+
+
+def fold(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Col2Im, of sizes on the host."""
+    columns, sizes, block = arrays[0], arrays[1].tolist(), arrays[2].tolist()
+    found = window(sizes, block, attributes)
+    if found is None or not _usable(columns) or columns.ndim != 3:
+        return None
+    _, places, taps = elements(found)
+    if columns.shape[1] % taps or columns.shape[2] != places:
+        return None
+    images = cupy().empty((columns.shape[0], columns.shape[1] // taps, *sizes), columns.dtype)
+    _fold(_dense(columns), 0, images, found)
+    return images
+
+
+def _fold(columns: Any, bias: Any, images: Any, found: Window) -> None:
+    """Add up columns in images [N, C, ...]; `bias` is [C], or 0 for none."""
+    function = window_kernel("ox_device_fold", FILE, images.dtype, columns, images)
+    launch(function, images.size, columns, bias, images, images.shape[1], *found.numbers())

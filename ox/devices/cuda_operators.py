@@ -54,6 +54,7 @@ KERNELS: dict[str, Run] = {
     "Conv": cuda_conv.conv,
     "ConvTranspose": cuda_conv.conv_transpose,
     "ox.ConvWeights": cuda_conv.conv_weights,
+    "Col2Im": cuda_conv.fold,
     "MaxPool": cuda_pool.max_pool,
     "ox.MaxPoolGradient": cuda_pool.max_pool_gradient,
     "AveragePool": cuda_pool.average_pool,
@@ -68,7 +69,8 @@ KERNELS: dict[str, Run] = {
     "ScatterElements": cuda_index.scatter_elements,
     "ox.IndexAdd": cuda_index.index_add,
 }
-SCALARS_OF_THE_HOST = frozenset(("ox.PhiloxDropout", "ox.RunningStatistics"))  # which kernels are given as numbers
+# Which take numbers of the host
+HOST_NUMBERS = frozenset(("ox.PhiloxDropout", "ox.RunningStatistics", "Col2Im"))
 
 
 def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -76,12 +78,12 @@ def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) ->
 
     Args:
         xp: CuPy, or what stands for it.
-        arrays: on one GPU, but for scalars of the host.
+        arrays: on one GPU, but for scalars and sizes on the host.
     """
     name = f"{op.domain}.{op.name}" if op.domain else op.name
     kernel = KERNELS.get(name)
     if kernel is None or not arrays or not is_on_device(arrays[0]):
         return None
-    if name not in SCALARS_OF_THE_HOST and not all(a is None or is_on_device(a) for a in arrays):
+    if name not in HOST_NUMBERS and not all(a is None or is_on_device(a) for a in arrays):
         return None
     return kernel(xp, arrays, attributes)

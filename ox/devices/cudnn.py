@@ -169,7 +169,8 @@ class Handle:
                     graph.execute_plan_at_index(memory, workspace.data.ptr, index, handle=self._handle)
                     end.record()
                 end.synchronize()
-            except (RuntimeError, self._cudnn.cudnnGraphNotSupportedError):  # this device does not have this way
+            except (RuntimeError, ValueError, self._cudnn.cudnnGraphNotSupportedError):
+                # this device does not have this way, or the settings refuse it
                 continue
             best = min(best, (cupy().cuda.get_elapsed_time(begin, end), index, size), key=lambda each: each[0])
         return best[1], best[2]

@@ -75,6 +75,13 @@ def test_conv_transpose(x: Any, w: Any, settings: Any, chunk: int, dtype: Any, m
     compare(lambda x, w, b: conv(x, w, b, **settings), *inputs)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_fold(dtype: Any) -> None:
+    columns = random(2, 3 * 6, 5 * 2, dtype=dtype)
+    compare(lambda x: F.fold(x, (5, 6), (3, 2), dilation=(1, 2), padding=(1, 0), stride=(1, 3)), columns)
+
+
 POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 9), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
     ((2, 3, 6, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
