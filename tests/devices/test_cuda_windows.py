@@ -15,14 +15,21 @@ from nvrtc import ARCHITECTURES, compiled
 import ox
 from ox import nn
 from ox.core.operator import OPS
-from ox.devices import cuda_conv, cuda_kernels, cuda_windows
+from ox.devices import cuda_conv, cuda_kernels, cuda_windows, cudnn_settings
 from ox.devices.cuda_tensors import KINDS
+from ox.devices.cudnn_settings import Settings
 from ox.kernels.gpu_source import gpu_source
 from ox.ops.nn.window import Window
 
 F = nn.functional
 HALVES = [ox.float16, ox.bfloat16]
 TYPES = [ox.float32, *HALVES, ox.float64]
+
+
+@pytest.fixture(autouse=True)
+def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without cuDNN, where it is installed."""
+    monkeypatch.setattr(cudnn_settings, "_current", Settings(enabled=False))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -73,6 +80,26 @@ def test_conv_transpose(x: Any, w: Any, settings: Any, chunk: int, dtype: Any, m
     bias = random(w[1] * settings.get("groups", 1), dtype=dtype, seed=2)
     inputs = [random(*x, dtype=dtype), random(*w, dtype=dtype, seed=1), bias]
     compare(lambda x, w, b: conv(x, w, b, **settings), *inputs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(40))
+def test_random_windows(seed: int) -> None:
+    draw = np.random.default_rng(seed).integers
+    rank, group = int(draw(1, 4)), int(draw(1, 3))
+    kernel, strides, dilations = draw(1, 4, rank), draw(1, 4, rank), draw(1, 3, rank)
+    extents = dilations * (kernel - 1) + 1
+    sizes = extents + draw(0, 5, rank)
+    settings = {"strides": strides.tolist(), "dilations": dilations.tolist()}
+    x, w = random(2, 2 * group, *sizes, seed=seed), random(3 * group, 2, *kernel, seed=seed)
+    pads = draw(-1 if sizes.min() > extents.max() + 2 else 0, 4, 2 * rank).tolist()
+    compare(lambda x, w: OPS["Conv"](x, w, group=group, pads=pads, **settings), x, w)
+    weights = random(2 * group, 3, *kernel, seed=seed)
+    compare(lambda x, w: OPS["ConvTranspose"](x, w, group=group, **settings), x, weights)
+    settings |= {"kernel_shape": kernel.tolist(), "ceil_mode": int(draw(0, 2))}
+    inside = [int(draw(0, k)) for k in (*kernel, *kernel)]
+    compare(lambda x: OPS["AveragePool"](x, pads=inside, count_include_pad=seed % 2, **settings), x)
+    compare(lambda x: OPS["MaxPool"](x, pads=inside, **settings), x)
 
 
 @pytest.mark.gpu

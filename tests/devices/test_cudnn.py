@@ -13,7 +13,7 @@ from convolution_cases import CONVOLUTIONS, TRANSPOSED
 from gpu_and_cpu import compare, random
 
 import ox
-from ox import nn
+from ox import nn, tolerance
 from ox.devices import cudnn, cudnn_settings
 from ox.devices.cudnn_settings import Settings
 
@@ -91,6 +91,30 @@ def test_attention(width: int, causal: bool, dtype: Any) -> None:
 
     inputs = [random(2, rows, 3, width, dtype=dtype, seed=i) for i, rows in enumerate((9, 11, 11))]
     compare(attend, *inputs)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+def test_against_own_kernels(dtype: Any) -> None:
+    """The sizes of layers as they are."""
+    x, w, q = random(4, 16, 14, 14, dtype=dtype), random(32, 16, 3, 3, dtype=dtype), random(2, 4, 128, 64, dtype=dtype)
+    g = random(4, 32, 7, 7, dtype=dtype, seed=1).to("cuda")
+
+    def results() -> list[Any]:
+        own = [each.detach().to("cuda").requires_grad_() for each in (x, w, q)]
+        made = F.conv2d(own[0], own[1], stride=2, padding=1)
+        attended = F.scaled_dot_product_attention(own[2], own[2], own[2], is_causal=True)
+        made.backward(g)
+        attended.backward(attended.detach())
+        return [made, attended, *[each.grad for each in own]]
+
+    found = results()
+    with ox.backends.cudnn.flags(enabled=False):
+        wanted = results()
+    for a, b in zip(found, wanted, strict=True):
+        difference = tolerance.compare(a.detach().cpu().numpy(), b.detach().cpu().numpy())
+        assert a.dtype == b.dtype and difference.ok, difference
 
 
 @pytest.mark.gpu
