@@ -128,6 +128,7 @@ def test_a_gpu_whose_provider_does_not_load_says_why(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(probe, "probe", answer)
     text = lines_of(doctor.report())["cuda"]
     assert f"{CUDA}, does not load: libcudnn.so.9 is not installed" in text
+    assert "cuDNN" in text.rpartition(" · ")[2]
     assert 'pip install "ox-onnx[cuda13]"' in text
 
 
