@@ -59,7 +59,9 @@ class Cublas:
         self._do("cublasCreate_v2", ctypes.byref(self._handle))
         self._workspace = self._cupy.empty(WORKSPACE, np.uint8)
 
-    def matmul(self, a: Any, b: Any, out: Any = None, alpha: float = 1.0, added: Any = None) -> Any:
+    def matmul(
+        self, a: Any, b: Any, out: Any = None, alpha: float = 1.0, added: Any = None, allow_tf32: bool | None = None
+    ) -> Any:
         """The product of the last two dimensions, the others broadcast; a vector is a row or a column. `numpy.matmul`.
 
         Sums of float16 and bfloat16 are those of float32, rounded once; those of float32 too, unless
@@ -68,6 +70,7 @@ class Cublas:
         Args:
             alpha: multiplies the product.
             added: is broadcast to the product and added, before it is rounded.
+            allow_tf32: whether factors of float32 may be rounded to TF32, where `matmul_precision` is not to say so.
 
         Raises:
             DTypeError: an element type that cuBLAS does not multiply, or two.
@@ -86,7 +89,8 @@ class Cublas:
         if not depth and added is None:
             made.fill(0)
         elif depth and made.size:
-            self._multiply(left, right, made, kind, alpha, 0.0 if added is None else 1.0)
+            tf32 = matmul_precision.allows_tf32() if allow_tf32 is None else allow_tf32
+            self._multiply(left, right, made, kind, alpha, 0.0 if added is None else 1.0, tf32)
         shape = (*batch, *made.shape[-2 if a.ndim > 1 else -1 :][: None if b.ndim > 1 else -1])
         made = made.reshape(shape)
         if out is None:
@@ -94,10 +98,12 @@ class Cublas:
         out[...] = made
         return out
 
-    def _multiply(self, a: Any, b: Any, made: Any, kind: tuple[int, int, Any], alpha: float, beta: float) -> None:
+    def _multiply(
+        self, a: Any, b: Any, made: Any, kind: tuple[int, int, Any], alpha: float, beta: float, tf32: bool
+    ) -> None:
         batch, (rows, columns) = made.shape[:-2], made.shape[-2:]
         type_, compute, number = kind
-        if compute == FLOAT32 and type_ == KINDS["float32"][0] and matmul_precision.allows_tf32():
+        if tf32 and compute == FLOAT32 and type_ == KINDS["float32"][0]:
             compute = FAST_TF32
         (x, turned_a, stride_a, step_a), (y, turned_b, stride_b, step_b) = (
             self._operand(each, batch) for each in (a, b)

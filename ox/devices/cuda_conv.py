@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.devices import cudnn_conv
+from ox.devices import cudnn_conv, cudnn_settings
 from ox.devices.cublas import cublas
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
@@ -58,12 +58,17 @@ def _multiplied(xp: Any, x: Any, w: Any, bias: Any, found: Window, shape: tuple[
     (images, channels), (_, places, taps) = x.shape[:2], elements(found)
     weights, added = w.reshape(w.shape[0], -1), None if bias is None else bias.reshape(-1, 1)
     if taps == 1 and found.places == found.sizes and found.strides == (1, 1, 1) and not any(found.befores):
-        return cublas(xp).matmul(weights, x.reshape(images, channels, places), added=added).reshape(shape)
+        return _product(xp, weights, x.reshape(images, channels, places), added).reshape(shape)
     parts = []
     for some in _parts(images, channels * taps * places):
         columns = _unfolded(x[some], found, images_first=True)
-        parts.append(cublas(xp).matmul(weights, columns, added=added))
+        parts.append(_product(xp, weights, columns, added))
     return (parts[0] if len(parts) == 1 else cupy().concatenate(parts)).reshape(shape)
+
+
+def _product(xp: Any, a: Any, b: Any, added: Any = None) -> Any:
+    """a b + added, in TF32 where convolutions may use it."""
+    return cublas(xp).matmul(a, b, added=added, allow_tf32=cudnn_settings.current().allow_tf32)
 
 
 def _parts(images: int, columns: int) -> list[slice]:
@@ -107,7 +112,7 @@ def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> An
     weights = w.reshape(w.shape[0], -1).T
     for some in _parts(x.shape[0], channels * taps * places):
         part = x[some].reshape(-1, x.shape[1], places)
-        columns, images = cublas(xp).matmul(weights, part), y[some]
+        columns, images = _product(xp, weights, part), y[some]
         _fold(columns, last, images, found)
     return y
 
@@ -137,7 +142,7 @@ def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     for some in _parts(x.shape[0], x.shape[1] * taps * places):
         columns = _unfolded(x[some], found, images_first=False)
         rows = cupy().ascontiguousarray(g[some].swapaxes(0, 1)).reshape(g.shape[1], -1)
-        made = cublas(xp).matmul(rows, columns.reshape(x.shape[1] * taps, -1).T, added=made)
+        made = _product(xp, rows, columns.reshape(x.shape[1] * taps, -1).T, made)
     return made.reshape(shape)
 
 

@@ -3,6 +3,7 @@ cuDNN does not do."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ox.devices import cudnn, cudnn_settings
@@ -25,7 +26,7 @@ def _layout(x: Any) -> Layout:
     return Layout(x.shape, tuple(step // x.itemsize for step in x.strides), str(x.dtype))
 
 
-def _graph(q: Any, k: Any, v: Any, scale: float, causal: bool, gradient: Any = None) -> Attention | None:
+def _graph(q: Any, k: Any, v: Any, scale: float, causal: bool, gradient: Layout | None = None) -> Attention | None:
     """Of arrays that cuDNN can read; None for shapes that are not those of attention, or types that are no halves."""
     if q.dtype not in HALF_TYPES or not q.dtype == k.dtype == v.dtype or not q.ndim == k.ndim == v.ndim == 4:
         return None
@@ -38,8 +39,8 @@ def _graph(q: Any, k: Any, v: Any, scale: float, causal: bool, gradient: Any = N
     result = row_major((batch, heads, rows, v.shape[3]), dtype)
     logs = row_major((batch, heads, rows, 1), "float32")
     return Attention(
-        _layout(q), _layout(k), _layout(v), result, logs, scale, causal,
-        None if gradient is None else _layout(gradient), cudnn_settings.current().deterministic,
+        _layout(q), _layout(k), _layout(v), result, logs, scale, causal, gradient,
+        cudnn_settings.current().deterministic,
     )  # fmt: skip
 
 
@@ -51,8 +52,7 @@ def takes(q: Any, k: Any, v: Any, scale: float, causal: bool, tracked: bool) -> 
     graph = _graph(q, k, v, scale, causal)
     if graph is None or not cudnn.takes(graph):
         return False
-    gradient = _graph(q, k, v, scale, causal, cupy().empty(graph.result.shape, q.dtype)) if tracked else None
-    return gradient is None or cudnn.takes(gradient)
+    return not tracked or cudnn.takes(replace(graph, gradient=graph.result))
 
 
 def attention(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -75,7 +75,7 @@ def attention_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -
         return None
     g, q, k, v = (_readable(x) for x in (g, q, k, v))
     y, logs = cupy().ascontiguousarray(y), cupy().ascontiguousarray(logs)
-    graph = _graph(q, k, v, attributes.get("scale", 1.0), bool(attributes.get("causal", 0)), g)
+    graph = _graph(q, k, v, attributes.get("scale", 1.0), bool(attributes.get("causal", 0)), _layout(g))
     if graph is None or g.shape != graph.result.shape or q.shape[1] != k.shape[1] * attributes.get("group", 1):
         return None
     made = [cupy().empty(x.shape, x.dtype) for x in (q, k, v)]

@@ -100,8 +100,12 @@ def test_tf32_is_asked_for_where_it_is_allowed(allowed: bool, monkeypatch: pytes
     monkeypatch.setattr(matmul_precision, "_precision", "high" if allowed else "highest")
     random(2, 3).to("cuda") @ random(3, 2).to("cuda")
     random(2, 3, dtype=ox.float64).to("cuda") @ random(3, 2, dtype=ox.float64).to("cuda")
+    # convolutions have a switch of their own
+    with ox.backends.cudnn.flags(enabled=False, allow_tf32=not allowed):
+        F.conv2d(random(1, 2, 3, 3).to("cuda"), random(2, 2, 2, 2).to("cuda"))
     kinds = [a[-2] for name, a in asked if name == "cublasGemmStridedBatchedEx"]
     assert kinds[0] == (FAST_TF32 if allowed else FLOAT32) and kinds[1] not in (FAST_TF32, FLOAT32)
+    assert kinds[2:] == [FLOAT32 if allowed else FAST_TF32]
 
 
 @pytest.mark.gpu

@@ -144,6 +144,9 @@ def test_attention_is_one_call_each_way(log: Any) -> None:
     F.scaled_dot_product_attention(q, k, v, mask)
     F.scaled_dot_product_attention(q.float(), k.float(), v.float())
     assert len(log.runs) == 2  # masks and float32 are left to others
+    layer: Any = nn.TransformerEncoderLayer(16, 2, dropout=0.0, batch_first=True).half().to("cuda")
+    layer(random(1, 5, 16, dtype=ox.float16).to("cuda"), is_causal=True, src_mask=None)
+    assert log.runs[2:] == ["attention"]
 
 
 @pytest.mark.gpu

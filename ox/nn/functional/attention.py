@@ -111,7 +111,7 @@ def attended(
         kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype) if dropout_p else None
         result: Tensor = BlockwiseAttention(query, key, value, allowed, bias, kept, outputs=1, **settings)
         return result
-    if bias is None and allowed is None and not dropout_p and _by_cudnn(query, key, value, is_causal, scale):
+    if bias is None and allowed is None and not dropout_p and by_cudnn(query, key, value, is_causal, scale):
         settings = {"causal": int(is_causal), "scale": _factor(query, scale)}
         result = BlockwiseAttention(query, key, value, outputs=1, **settings)
         return result
@@ -119,7 +119,7 @@ def attended(
     return attend(query, key, value, bias, allowed, dropout_p, is_causal, scale)[0]
 
 
-def _by_cudnn(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> bool:
+def by_cudnn(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> bool:
     """Whether attention is one call of cuDNN, and its gradient too where one is wanted."""
     if not runs_on_device(query, HALF_TYPES):
         return False
