@@ -86,9 +86,9 @@ def _kernels() -> str:
 
 def _cuda(runtimes: dict[str, str]) -> list[str]:
     """The state of the GPU, and a line for each problem."""
-    from ox.devices import machine
+    from ox.devices import cudnn, machine
     from ox.devices.cuda_installation import contents, problems
-    from ox.devices.probe import CUDA, cudnn_state, cupy_state, probe
+    from ox.devices.probe import CUDA, cupy_state, probe
 
     driver, found = machine.nvidia_driver(), [str(problem) for problem in problems()]
     if driver is None:
@@ -98,7 +98,7 @@ def _cuda(runtimes: dict[str, str]) -> list[str]:
     if "onnxruntime-gpu" in runtimes:
         result = probe(CUDA)
         state.append(f"{CUDA}, loads" if result.loads else f"{CUDA}, does not load: {result.reason}")
-    state += [cupy_state(), cudnn_state()]
+    state += [cupy_state(), cudnn.state()]
     extra = "cuda13" if major >= 13 else "cuda12"
     return [" · ".join(state), *found, *([f"ox-onnx[{extra}] brings {contents(extra)}"] if found else [])]
 

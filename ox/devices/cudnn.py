@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,12 @@ def _warn(what: str, error: Exception) -> None:
 
 
 _warned: list[str] = []
+
+
+def state() -> str:
+    """cuDNN for convolutions and attention in a few words: its version, or what is missing."""
+    if library() is None:
+        missing = find_spec("cudnn") is None
+        return 'no cuDNN frontend: pip install "ox-onnx[cudnn]"' if missing else "cuDNN does not load"
+    number = int(library().backend_version())
+    return f"cuDNN {number // 10_000}.{number // 100 % 100}.{number % 100}"

@@ -15,7 +15,6 @@ from importlib import metadata, util
 from pathlib import Path
 from types import ModuleType
 
-from ox.devices import cudnn
 from ox.devices.captured_output import captured_output
 
 CPU = "CPUExecutionProvider"
@@ -121,15 +120,6 @@ def cupy_state() -> str:
     except Exception as error:  # a missing driver, a wrong CUDA version: the message is what the user needs
         return f"CuPy does not work: {(str(error) or type(error).__name__).splitlines()[0]}"
     return f"CuPy {cupy.__version__} works"
-
-
-def cudnn_state() -> str:
-    """cuDNN for convolutions and attention in a few words: its version, or what is missing."""
-    if cudnn.library() is None:
-        missing = util.find_spec("cudnn") is None
-        return 'no cuDNN frontend: pip install "ox-onnx[cudnn]"' if missing else "cuDNN does not load"
-    number = int(cudnn.library().backend_version())
-    return f"cuDNN {number // 10_000}.{number // 100 % 100}.{number % 100}"
 
 
 def _one_node() -> bytes:

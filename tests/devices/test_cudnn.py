@@ -14,7 +14,7 @@ from gpu_and_cpu import compare, random
 
 import ox
 from ox import nn, tolerance
-from ox.devices import cudnn, cudnn_settings, probe
+from ox.devices import cudnn, cudnn_settings
 from ox.devices.cudnn_settings import Settings
 
 F = nn.functional
@@ -132,7 +132,7 @@ def test_what_runs_and_what_is_kept(log: Any) -> None:
     with cupy.cuda.Stream(non_blocking=True) as stream:
         model(random(2, 3, 8, 8).to("cuda"))
     assert log.streams[-1] == stream.ptr and len(log.built) == 4
-    assert probe.cudnn_state() == "cuDNN 9.28.1" and ox.backends.cudnn.version() == 92801
+    assert cudnn.state() == "cuDNN 9.28.1" and ox.backends.cudnn.version() == 92801
 
 
 @pytest.mark.gpu
@@ -212,6 +212,6 @@ def test_without_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         compare(F.conv2d, random(1, 2, 5, 5), random(3, 2, 3, 3))
         assert not ox.backends.cudnn.is_available() and ox.backends.cudnn.version() is None
-        assert "cuDNN" in probe.cudnn_state()
+        assert "cuDNN" in cudnn.state()
     finally:
         cudnn.library.cache_clear()
