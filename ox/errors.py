@@ -9,6 +9,7 @@
     ├── GradientError       (RuntimeError)   autograd: freed graphs, in-place changes, missing gradients
     ├── LinAlgError         (RuntimeError)   a matrix that is singular or not positive-definite
     ├── DeviceError         (RuntimeError)   a device or its runtime is not there
+    │   └── OutOfMemoryError (MemoryError)   a GPU has no memory left
     ├── DistributedError    (RuntimeError)   processes that should work together do not
     ├── WorkerError         (RuntimeError)   a worker of a loader raised, died or hangs
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
@@ -121,6 +122,10 @@ class LinAlgError(OxError, RuntimeError):
 
 class DeviceError(OxError, RuntimeError):
     """A device, or the library that drives it, is missing, or tensors live on different devices."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A GPU, or the part of it that this process may use, has no memory left."""
 
 
 class DistributedError(OxError, RuntimeError):

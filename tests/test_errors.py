@@ -18,8 +18,8 @@ from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeErro
 BUILT_IN = {
     "ShapeError": ValueError, "DTypeError": TypeError, "ArgumentError": ValueError, "BoundsError": IndexError,
     "GradientError": RuntimeError, "LinAlgError": RuntimeError, "DeviceError": RuntimeError,
-    "RecordError": RuntimeError, "DistributedError": RuntimeError, "WorkerError": RuntimeError,
-    "ExportError": RuntimeError,
+    "OutOfMemoryError": MemoryError, "RecordError": RuntimeError, "DistributedError": RuntimeError,
+    "WorkerError": RuntimeError, "ExportError": RuntimeError,
     "LoadError": ValueError, "WriteError": OSError, "TrainError": RuntimeError, "RecipeError": ValueError,
     "ServeError": RuntimeError,
 }  # fmt: skip

@@ -239,7 +239,8 @@ class autocast:
         DeviceError: bfloat16 on a GPU that lacks it.
 
     On "cuda" without a GPU it warns and does nothing, as PyTorch's does. On a CPU that multiplies the lower type no
-    faster than float32 it warns, once, and does what it was asked for.
+    faster than float32 it warns, once, and does what it was asked for. On a GPU without products of bfloat16 (compute
+    capability below 8.0) it raises DeviceError for that type.
     """
 
     def __init__(
@@ -264,6 +265,8 @@ class autocast:
         if enabled and self.device == "cuda" and not cuda.available():
             warnings.warn("CUDA is not available. Disabling autocast.", stacklevel=2)
             enabled = False
+        if enabled and self.device == "cuda" and self.fast_dtype == bfloat16:
+            cuda.check_bfloat16("ox.autocast('cuda', ox.bfloat16)")
         self._enabled = enabled
 
     def __enter__(self) -> autocast:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import cuda, cuda_tensors, device_checks
+from ox.devices import cuda, cuda_state, cuda_tensors, device_checks
 from ox.errors import TrainError
 
 
@@ -17,6 +17,11 @@ def update(scaler: Any, found: Sequence[Any], skips: int, least: float) -> None:
     Args:
         skips: so many steps skipped in a row at a scale below `least` are a TrainError, which the next wait raises.
     """
+    with cuda_state.at(scaler._scale_tensor.array):
+        _update(scaler, found, skips, least)
+
+
+def _update(scaler: Any, found: Sequence[Any], skips: int, least: float) -> None:
     flag = cuda.full((), 0, np.float32, str(scaler._scale_tensor.device))
     for each in found:
         if cuda_tensors.is_on_device(each):

@@ -12,7 +12,7 @@ from ox.core.mode import switch_mode
 from ox.core.multi_tensor import count_kernel_write, scale_in_place
 from ox.core.operator import OPS
 from ox.core.promotion import cast
-from ox.devices import cuda, cuda_tensors
+from ox.devices import cuda, cuda_state, cuda_tensors
 from ox.dtypes import float16, float32, float64, is_floating
 from ox.errors import DTypeError
 
@@ -64,7 +64,8 @@ def unscaled(scaler: Any, optimizer: Any) -> Any:
         on_device = [g for g in dense if cuda_tensors.is_on_device(g.array)]
         if on_device:
             scaler._move(on_device[0])
-            flags.append(divided(scaler._scale_tensor, on_device))
+            with cuda_state.at(on_device[0].array):
+                flags.append(divided(scaler._scale_tensor, on_device))
             dense = [g for g in dense if not cuda_tensors.is_on_device(g.array)]
             if not dense and len(flags) == 1:
                 return flags[0]

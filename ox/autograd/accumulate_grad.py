@@ -11,6 +11,7 @@ from ox.core.mode import MODE
 from ox.core.node import AFTER, Leaf
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase
+from ox.devices import cuda_state
 
 accumulating = Lock()  # threads that run backward into one leaf take turns at its `.grad`
 
@@ -23,7 +24,7 @@ def accumulate(tensor: TensorBase, g: TensorBase, taken: set[int]) -> None:
         elif MODE.get().recording is not None:
             before.assign(added(before, g), "backward")
         else:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), cuda_state.at(before.array):
                 before.array += g.array  # as in PyTorch, other references to the gradient see the sum
             before.count_write("backward")
         return

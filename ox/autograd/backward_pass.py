@@ -18,7 +18,7 @@ from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.tensor import TensorBase, is_tensor
 from ox.devices import cuda, cuda_state
-from ox.errors import ArgumentError, GradientError, RecordError, ShapeError
+from ox.errors import ArgumentError, DeviceError, GradientError, RecordError, ShapeError
 
 if TYPE_CHECKING:
     from ox.core.vjp import Tape
@@ -299,13 +299,13 @@ def _start(t: TensorBase, g: TensorBase | None) -> TensorBase:
         if isinstance(t.array, np.ndarray):
             return operator.make_tensor(np.ones(t.static_shape, t.array.dtype))
         return operator.make_tensor(cuda.full(t.static_shape, 1, t.array.dtype, t.device))
-    g = cast(operator.as_input(g), t.array.dtype)
+    given, g = g, cast(operator.as_input(g), t.array.dtype)
     if g.static_shape != t.static_shape:
-        raise ShapeError(
-            "the gradient given to backward has another shape than the tensor",
-            expected=str(list(t.static_shape)),
-            got=str(list(g.static_shape)),
-        )
+        what = "the gradient given to backward has another shape than the tensor"
+        raise ShapeError(what, expected=str(list(t.static_shape)), got=str(list(g.static_shape)))
+    if is_tensor(given) and g.device != t.device:
+        what = "the gradient given to backward is on another device than the tensor"
+        raise DeviceError(what, expected=t.device, got=g.device, hint=f'gradient.to("{t.device}")')
     return g
 
 

@@ -13,6 +13,7 @@ from ox.core import operator
 from ox.core.constants import zeros
 from ox.core.mode import switch_mode
 from ox.core.tensor import TensorBase, is_tensor
+from ox.devices import cuda
 from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.functions import reshape, stack
 
@@ -210,7 +211,8 @@ def _units(x: Any) -> list[Any]:
     for place in np.ndindex(x.static_shape):
         unit = np.zeros(x.static_shape, x.array.dtype)
         unit[place] = 1
-        made.append(operator.make_tensor(unit))
+        on_host = isinstance(x.array, np.ndarray)
+        made.append(operator.make_tensor(unit if on_host else cuda.to_device(unit, x.device)))
     return made
 
 

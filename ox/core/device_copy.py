@@ -1,21 +1,26 @@
-"""Moving a tensor between devices; the gradient moves back."""
+"""Moving a tensor between devices, where the gradient moves back, and to pinned memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase, TensorType
+from ox.errors import DeviceError
 
 
-def transfer(x: TensorType, device: str) -> TensorType:
-    """`x` on `device` ("cpu", "cuda" or "cuda:1"). Raises DeviceError when it is not there."""
-    from ox.devices import cpu, cuda
+def transfer(x: TensorType, device: str, non_blocking: bool = False) -> TensorType:
+    """`x` on `device` ("cpu", "cuda" or "cuda:1"). Raises DeviceError when it is not there.
 
-    # an Identity carries history and recording over to the moved array
-    y = OPS["Identity"](x)
-    y.array = cpu(x.array) if device == "cpu" else cuda.to_device(x.array, device)
-    y._base = y._viewed = y._origin = y._version = None
+    Args:
+        non_blocking: the host does not wait for a copy from pinned memory to a GPU.
+    """
+    from ox.devices import cpu
+    from ox.devices.pinned_memory import to_device
+
+    y = _with_array(x, cpu(x.array) if device == "cpu" else to_device(x.array, device, non_blocking))
     if y.node is not None:
         origin = x.device
 
@@ -24,4 +29,21 @@ def transfer(x: TensorType, device: str) -> TensorType:
             return transfer(g, origin)
 
         y.register_hook(back)
+    return y
+
+
+def pin(x: TensorType) -> TensorType:
+    """`x` in pinned memory of the host. Raises DeviceError for a tensor on a GPU, and without a GPU."""
+    from ox.devices import pinned_memory
+
+    if not isinstance(x.array, np.ndarray):
+        raise DeviceError("only tensors of the host can be pinned", got=f"a tensor on {x.device}", hint="x.cpu()")
+    return x if pinned_memory.is_pinned(x.array) else _with_array(x, pinned_memory.pin(x.array))
+
+
+def _with_array(x: TensorType, array: Any) -> TensorType:
+    """`x` with its values in other memory."""
+    y = OPS["Identity"](x)  # which carries history and recording over
+    y.array = array
+    y._base = y._viewed = y._origin = y._version = None
     return y

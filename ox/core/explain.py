@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ox import errors
 from ox.call_site import is_ox, module_path, users_line
 from ox.core.mode import MODULES
-from ox.errors import ArgumentError, BoundsError, DeviceError, OxError, ShapeError
+from ox.errors import ArgumentError, BoundsError, DeviceError, OutOfMemoryError, OxError, ShapeError
 
 if TYPE_CHECKING:
     from ox.core.operator import Operator
@@ -41,7 +41,7 @@ errors.call_site = _call_site
 
 def call(op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], error: Exception) -> OxError:
     """The error to raise for a call that failed."""
-    if isinstance(error, OxError):
+    if isinstance(error, OxError) and not isinstance(error, OutOfMemoryError):
         error.where = error.where or place()
         return error
     given = [
@@ -51,6 +51,10 @@ def call(op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], erro
     ]
     given += [f"{name}={value!r}" for name, value in attributes.items() if name != "outputs"]
     got = ", ".join(given) or "no inputs"
+    if isinstance(error, OutOfMemoryError):
+        error.where = error.where or place()
+        error.extra.setdefault("operator", f"{op.name} of {got}")
+        return error
     if isinstance(error, TypeError) and "argument" in str(error):
         return ArgumentError(f"{op.name}: {error}", expected=_signature(op), got=got)
     if isinstance(error, MemoryError):

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ox.cuda.memory import (  # noqa: F401
+    get_per_process_memory_fraction,
     ipc_collect,
     max_memory_allocated,
     max_memory_cached,
@@ -25,6 +26,7 @@ from ox.cuda.memory import (  # noqa: F401
     reset_max_memory_allocated,
     reset_max_memory_cached,
     reset_peak_memory_stats,
+    set_per_process_memory_fraction,
 )
 from ox.cuda.ordinal import current_device as current_device
 from ox.cuda.ordinal import ordinal as _ordinal
@@ -40,6 +42,7 @@ from ox.cuda.random import (  # noqa: F401
     set_rng_state_all,
 )
 from ox.devices import cuda
+from ox.errors import OutOfMemoryError as OutOfMemoryError
 
 is_available = cuda.available
 device_count = cuda.device_count
@@ -92,7 +95,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def is_bf16_supported() -> bool:
-    """Whether the current device multiplies bfloat16 in hardware (compute capability 8 and newer)."""
+    """Whether the current device multiplies bfloat16 (compute capability 8.0 and newer); without, an error says so."""
     return is_available() and get_device_capability() >= (8, 0)
 
 
@@ -131,10 +134,6 @@ def get_arch_list() -> list[str]:
     return []
 
 
-class _OutOfMemory(RuntimeError):
-    """Without a GPU nothing raises it."""
-
-
 def __getattr__(name: str) -> Any:
     from ox.core.lazy import missing_attribute_error
     from ox.tensors import legacy_types
@@ -143,6 +142,4 @@ def __getattr__(name: str) -> Any:
         return legacy_types.CUDA[name]
     if name in ("amp", "nvtx"):
         return import_module(f"ox.cuda.{name}")
-    if name == "OutOfMemoryError":  # what CuPy raises
-        return cuda.cupy().cuda.memory.OutOfMemoryError if is_available() else _OutOfMemory
     raise missing_attribute_error(__name__, name)

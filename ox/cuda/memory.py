@@ -6,6 +6,7 @@ from typing import Any
 
 from ox.cuda.ordinal import ordinal
 from ox.devices import cuda
+from ox.devices.cuda_memory import size_text
 from ox.tensors import memory_stats as tensor_memory
 
 
@@ -41,8 +42,38 @@ memory_cached = memory_reserved
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """The entries of `memory_stats`, one per line."""
-    return "\n".join(f"{name}: {count}" for name, count in memory_stats(device).items())
+    """A table of what CuPy's pool holds and may hold, and of the device's memory. A line without a GPU."""
+    if not cuda.available():
+        return "no GPU: no memory of one is in use"
+    name = f"cuda:{ordinal(device)}"
+    memory = cuda.memory(name)
+    lines = {
+        "in use by arrays": memory.used,
+        "held by CuPy's pool": memory.held,
+        "at most for the pool": memory.limit,
+        "free on the device": memory.free,
+        "on the device in all": memory.total,
+    }
+    if abbreviated:
+        lines = dict(list(lines.items())[:2])
+    return "\n".join([f"memory of {name}", *(f"  {text:<22}{size_text(size):>12}" for text, size in lines.items())])
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Let CuPy's pool take at most this part, from 0 to 1, of the device's memory: what is more raises
+    `ox.cuda.OutOfMemoryError`. ONNX Runtime, cuBLAS and NCCL allocate their memory themselves. The variable
+    CUPY_GPU_MEMORY_LIMIT does the same for a process.
+
+    Raises:
+        ArgumentError: another number. DeviceError: no such device.
+    """
+    cuda.set_memory_fraction(fraction, f"cuda:{ordinal(device)}")
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The part of the device's memory that the pool may take. Raises DeviceError if there is no such device."""
+    memory = cuda.memory(f"cuda:{ordinal(device)}")
+    return memory.limit / memory.total
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:

@@ -14,7 +14,11 @@ def current_device() -> int:
 
 
 def ordinal(device: Any) -> int:
-    """The number of a device, given by number or name; of the current one for None."""
+    """The number of a device, given by number or name; of the current one for None.
+
+    Raises:
+        DeviceError: there is no such device.
+    """
     if device is None:
         return current_device()
-    return device if isinstance(device, int) else cuda.ordinal(str(Device(device)))
+    return cuda.check_number(device) if isinstance(device, int) else cuda.ordinal(str(Device(device)))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from functools import cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ox.devices import matmul_precision
-from ox.devices.cuda import cupy
+from ox.devices.cuda import check_bfloat16, cupy
 from ox.errors import DeviceError, DTypeError
 
 # cudaDataType, cublasComputeType_t and the type of the factors, by element type
@@ -58,6 +59,7 @@ class Cublas:
         self._handle = ctypes.c_void_p()
         self._do("cublasCreate_v2", ctypes.byref(self._handle))
         self._workspace = self._cupy.empty(WORKSPACE, np.uint8)
+        self._check_bfloat16 = cache(partial(check_bfloat16, "a product of bfloat16"))
 
     def matmul(
         self, a: Any, b: Any, out: Any = None, alpha: float = 1.0, added: Any = None, allow_tf32: bool | None = None
@@ -80,6 +82,8 @@ class Cublas:
             raise DTypeError(
                 "cuBLAS does not multiply these", got=f"{a.dtype} and {b.dtype}", expected=", ".join(KINDS)
             )
+        if kind is KINDS["bfloat16"]:
+            self._check_bfloat16()
         left, right = (a[None] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
         rows, depth, columns = left.shape[-2], left.shape[-1], right.shape[-1]
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])

@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ox.devices import cuda_state, device_checks
+import numpy as np
+
+from ox.devices import cuda_memory, cuda_state, device_checks
 from ox.dtypes import NARROW, int64
 from ox.errors import ArgumentError, DeviceError, DTypeError
 
 INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driver), and an NVIDIA driver'
+
+WHICH = "nvidia-smi lists the devices of this machine, CUDA_VISIBLE_DEVICES those of this process"
+OLDEST = 12000  # the oldest CUDA of which there is an extra
 
 
 @cache
@@ -27,17 +32,39 @@ def cupy() -> Any:
         import cupy as module
     except ImportError as error:
         raise DeviceError("CuPy is not installed, and it is what runs on cuda", got=str(error), hint=INSTALL) from error
+    runtime = module.cuda.runtime
     try:
-        count = module.cuda.runtime.getDeviceCount()
-    except Exception as error:  # CUDARuntimeError: no driver, or one too old for this CUDA
-        from ox.devices.cuda_installation import CUPY, first_problem  # imports what `import ox` does without
-
-        problem = first_problem(CUPY)
-        got, hint = (str(error), INSTALL) if problem is None else (f"{problem.what} ({error})", problem.hint)
-        raise DeviceError("CuPy finds no CUDA device", got=got, hint=hint) from error
+        count = runtime.getDeviceCount()
+    except Exception as error:  # CUDARuntimeError
+        raise _no_device(runtime, error) from error
     if not count:
-        raise DeviceError("CuPy finds no CUDA device", got="0 devices", hint="nvidia-smi; CUDA_VISIBLE_DEVICES")
+        raise DeviceError("CuPy finds no CUDA device", got="0 devices", hint=WHICH)
+    cuda_state.several = count > 1
+    cuda_memory.explain_errors(module)
     return module
+
+
+def _no_device(runtime: Any, error: Exception) -> DeviceError:
+    """The error for a CUDA runtime that finds no device: no driver, one that is too old, or no GPU."""
+    driver, needed = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
+    if not driver:
+        return DeviceError("there is no NVIDIA driver, and CuPy needs one", got=str(error), hint=INSTALL)
+    if driver < needed // 1000 * 1000:
+        return DeviceError(
+            "the NVIDIA driver is too old for the installed CuPy",
+            expected=f"a driver for CUDA {_version(needed)}",
+            got=f"one for CUDA {_version(driver)} ({error})",
+            hint="a newer driver" + ('; or pip install "ox-onnx[cuda12]"' if driver >= OLDEST else ""),
+        )
+    from ox.devices.cuda_installation import CUPY, first_problem  # imports what `import ox` does without
+
+    problem = first_problem(CUPY)
+    got, hint = (str(error), WHICH) if problem is None else (f"{problem.what} ({error})", problem.hint)
+    return DeviceError("CuPy finds no CUDA device", got=got, hint=hint)
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def available() -> bool:
@@ -65,21 +92,69 @@ def ordinal(device: str) -> int:
         raise ArgumentError(f"'{device}' is not a device", expected='"cpu", "cuda" or "cuda:0"', got=repr(device))
     if not number:
         return int(cupy().cuda.Device().id)
-    if int(number) >= device_count():
+    return check_number(int(number))
+
+
+def check_number(number: int) -> int:
+    """The number of a device that there is.
+
+    Raises:
+        DeviceError: there is no such device, or none at all.
+    """
+    count = int(cupy().cuda.runtime.getDeviceCount())
+    if not 0 <= number < count:
+        last = f" to cuda:{count - 1}" if count > 1 else " alone"
+        raise DeviceError(f"there is no cuda:{number}", expected=f"cuda:0{last}", got=f"cuda:{number}", hint=WHICH)
+    return number
+
+
+def capability() -> tuple[int, int]:
+    """The compute capability of the current device: (9, 0) for Hopper."""
+    text = str(cupy().cuda.Device().compute_capability)
+    return int(text[:-1]), int(text[-1])
+
+
+def check_bfloat16(what: str) -> None:
+    """Raises DeviceError if the current device does not multiply bfloat16."""
+    if (found := capability()) < (8, 0):
         raise DeviceError(
-            f"there is no {device}", expected=f"one of {device_count()} devices", got=device, hint=INSTALL
+            f"{what} needs a newer GPU",
+            expected="compute capability 8.0 or newer",
+            got=f"{found[0]}.{found[1]} of cuda:{cupy().cuda.Device().id}",
+            hint="float16: ox.autocast('cuda', ox.float16) with ox.GradScaler, or float32",
         )
-    return int(number)
 
 
-def to_device(array: Any, device: str = "cuda") -> Any:
-    """A copy of the array on the GPU; the array itself where it already is there. Ordered on the current stream."""
+def to_device(array: Any, device: str = "cuda", blocking: bool = False) -> Any:
+    """A copy of the array on the GPU; the array itself where it already is there. Ordered on the current stream.
+
+    Args:
+        blocking: wait for the end of the copy. Only a copy from pinned memory goes on when the call has returned.
+    """
     xp = cupy()
     if array.dtype in NARROW:
         raise DTypeError(f"CuPy has no arrays of {array.dtype}", hint="x.to(ox.float32).to('cuda')")
-    with xp.cuda.Device(ordinal(device)):
-        made = xp.asarray(array)
+    number = ordinal(device)
+    if not isinstance(array, np.ndarray) and array.device.id != number:
+        return _from_peer(array, number)
+    with xp.cuda.Device(number):
+        made = xp.asarray(array, blocking=blocking)
     cuda_state.in_use = True
+    return made
+
+
+def _from_peer(array: Any, number: int) -> Any:
+    """A copy of an array of another GPU, after the work of that one's current stream; which goes on after the copy."""
+    api = cupy().cuda
+    with array.device:
+        ready = api.get_current_stream().record(api.Event(disable_timing=True))
+    with api.Device(number):
+        stream = api.get_current_stream()
+        stream.wait_event(ready)
+        made = cupy().asarray(array)
+        copied = stream.record(api.Event(disable_timing=True))
+    with array.device:
+        api.get_current_stream().wait_event(copied)  # or its memory could be used again before
     return made
 
 
@@ -123,12 +198,14 @@ def stream(non_blocking: bool = True) -> Any:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: in use by arrays, held by CuPy's pool, free on the device, on the device in all."""
+    """Bytes: in use by arrays, held by CuPy's pool, free on the device, on the device in all, and what the pool may
+    hold at most."""
 
     used: int
     held: int
     free: int
     total: int
+    limit: int
 
 
 def memory(device: str = "cuda") -> Memory:
@@ -137,7 +214,22 @@ def memory(device: str = "cuda") -> Memory:
     with xp.cuda.Device(ordinal(device)):
         pool = xp.get_default_memory_pool()
         free, total = xp.cuda.runtime.memGetInfo()
-        return Memory(int(pool.used_bytes()), int(pool.total_bytes()), int(free), int(total))
+        limit = int(pool.get_limit()) or int(total)
+        return Memory(int(pool.used_bytes()), int(pool.total_bytes()), int(free), int(total), limit)
+
+
+def set_memory_fraction(fraction: float, device: str = "cuda") -> None:
+    """Let CuPy's pool take at most this part of the device's memory. `torch.cuda.set_per_process_memory_fraction`.
+
+    Raises:
+        ArgumentError: not a number from 0 to 1.
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        raise ArgumentError("a part of a GPU's memory is a number", expected="0.0 to 1.0", got=repr(fraction))
+    xp = cupy()
+    with xp.cuda.Device(ordinal(device)):
+        # to CuPy, 0 is no limit
+        xp.get_default_memory_pool().set_limit(size=max(1, int(fraction * xp.cuda.runtime.memGetInfo()[1])))
 
 
 def empty_cache() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
 in_use = False  # set by ox.devices.cuda when the first array is made there
+several = False  # whether there is more than one GPU; set when CuPy is loaded
 
 _moves: ContextVar[bool] = ContextVar("whether arrays of the host are taken along", default=False)
 _nothing = nullcontext()
@@ -17,6 +19,22 @@ _module: ContextVar[Any] = ContextVar("module for arrays on a GPU", default=None
 def module(cupy: Any) -> Any:
     """CuPy, or what stands for it in this context."""
     return _module.get() or cupy
+
+
+def at(*arrays: Any) -> AbstractContextManager[Any]:
+    """A block that runs on the GPU of the first array that is on one: what is launched and made there belongs to it."""
+    if several:
+        for array in arrays:
+            data: Any = getattr(array, "data", None)
+            if hasattr(data, "device_id"):
+                return _on(data.device_id)
+    return _nothing
+
+
+def _on(number: int) -> AbstractContextManager[Any]:
+    cuda = sys.modules["cupy"].cuda
+    device: AbstractContextManager[Any] = cuda.Device(number)
+    return _nothing if cuda.runtime.getDevice() == number else device
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Checks that kernels make of values on a GPU: indices and classes that are out of range.
+"""Errors of what a GPU does while the host goes on: indices and classes that are out of range, collectives that fail.
 
 The host does not wait to hear of them. A kernel that meets a wrong value writes which check failed, and the value, into
 memory of the host; when the host next waits for the device, `raise_if_wrong` raises the error. With
@@ -43,8 +43,23 @@ def check(error: type[OxError], what: str, low: int, high: int) -> int:
     return _checks.setdefault((error, what, low, high), len(_checks) + 1)
 
 
+_told: list[OxError] = []  # errors of operations on streams, that no call has raised yet
+
+
+def tell(error: OxError) -> None:
+    """Let the next call of `raise_if_wrong` raise this: for threads that watch what a stream does."""
+    _told.append(error)
+
+
+def raise_told() -> None:
+    """Raise the first error that was told and that no call has raised yet."""
+    if _told:
+        raise _told.pop(0)
+
+
 def raise_if_wrong() -> None:
     """Raise the error of the first check that failed since the last time. To be called after the host has waited."""
+    raise_told()
     if not cuda_state.in_use or not _checks:
         return
     record, _ = _record()

@@ -58,6 +58,8 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
         for i, a in enumerate(arrays)
         if a is not None and not isinstance(a, np.ndarray) and not schema.input_at(i).host
     ]
+    if cuda_state.several and len(on_gpu) > 1:
+        _check_one_gpu(op, arrays, on_gpu)
     for i, a in enumerate(arrays):
         if a is None:
             continue
@@ -71,8 +73,24 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
                     got=f"input '{schema.input_at(i).name}' on cpu, '{schema.input_at(on_gpu[0]).name}' on cuda",
                     hint='x.to("cuda")',
                 )
-            arrays[i] = cupy.asarray(a)  # type: ignore[union-attr]
+            with cuda_state.at(arrays[on_gpu[0]]):
+                arrays[i] = cupy.asarray(a)  # type: ignore[union-attr]
     return cuda_state.module(cupy) if on_gpu else np
+
+
+def _check_one_gpu(op: Operator, arrays: list[Any], on_gpu: list[int]) -> None:
+    first = on_gpu[0]
+    device = arrays[first].device.id
+    for i in on_gpu[1:]:
+        other = arrays[i].device.id
+        if other != device:
+            raise DeviceError(
+                f"{op.name} got tensors on different devices",
+                expected=f"all inputs on cuda:{device}",
+                got=f"input '{op.schema.input_at(i).name}' on cuda:{other}, "
+                f"'{op.schema.input_at(first).name}' on cuda:{device}",
+                hint=f'x.to("cuda:{device}")',
+            )
 
 
 def take_scalars_along(op: Operator, arrays: list[Any]) -> None:

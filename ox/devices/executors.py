@@ -31,14 +31,22 @@ def dispatch(op: Operator, arrays: list[Any], attributes: dict[str, Any], accele
     Executors have one form: operator, arrays, attributes, and what `ox.devices.accelerated` offers for these types.
     """
     if cuda_state.in_use and (xp := namespace(op, arrays)) is not np:
-        made = cuda_operators.run(op, xp, arrays, attributes)
-        if made is not None:
-            return made
-        take_scalars_along(op, arrays)
-        return _in_bfloat16(op, arrays, op.kernel(xp, *arrays, **attributes))
+        if cuda_state.several:
+            with cuda_state.at(*arrays):
+                return _on_gpu(op, xp, arrays, attributes)
+        return _on_gpu(op, xp, arrays, attributes)
     if accelerated is not None and accelerated.worthwhile(arrays):
         return accelerated.run(op, arrays, attributes)
     return op.kernel(np, *arrays, **attributes)
+
+
+def _on_gpu(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """On the current device: a kernel of ours, or what CuPy does."""
+    made = cuda_operators.run(op, xp, arrays, attributes)
+    if made is not None:
+        return made
+    take_scalars_along(op, arrays)
+    return _in_bfloat16(op, arrays, op.kernel(xp, *arrays, **attributes))
 
 
 def _in_bfloat16(op: Operator, arrays: list[Any], made: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import compiled, compiled_copy
+from ox.devices import compiled, compiled_copy, cuda_state
 from ox.dtypes import float32
 
 
@@ -17,4 +17,5 @@ def row_major(a: Any) -> Any:
         made = None if kernels is None else compiled_copy.contiguous(kernels, a)
         if made is not None:
             return made
-    return a.copy()
+    with cuda_state.at(a):
+        return a.copy()

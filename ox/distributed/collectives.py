@@ -180,7 +180,7 @@ def all_to_all_single(output: Tensor, input: Tensor, group: Any = None, async_op
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
     """Waits until all ranks have reached this call. `torch.distributed.barrier`."""
     chosen = resolve(group)
-    return chosen.start("barrier", chosen.backend.barrier, None, async_op)
+    return chosen.start("barrier", chosen.backend.barrier, None, async_op, on_host=True)
 
 
 # -- the arrays of an operation ----------------------------------------------------------------------------------

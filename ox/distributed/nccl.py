@@ -1,18 +1,19 @@
 """Collectives on CuPy arrays over NCCL: raw `cupy.cuda.nccl`, for CuPy's own wrapper takes no bfloat16.
 
 The only module that imports `cupy.cuda.nccl`. It has not yet run on GPUs; see docs/gpu.md. Operations run on their own
-stream, after the work of the current stream; a wait polls their event.
+stream, after the work of the current stream; `Work.wait` lets the current stream wait for their event.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ox.devices import cuda
+from ox.devices import cpu, cuda
 from ox.distributed.environment import Launch
 from ox.distributed.reduce_op import ReduceOp
 from ox.errors import ArgumentError, DeviceError, DistributedError, DTypeError
@@ -77,45 +78,66 @@ def _shared_id(host: Any) -> bytes:
 
 
 class NCCLRequest:
-    """An operation on the stream."""
-
-    def __init__(self, check: Callable[[], None], event: Any, keep: Any, after: Callable[[], None] | None) -> None:
-        self._check, self._event, self._keep, self._after = check, event, keep, after
+    """An operation on the backend's stream."""
 
     source = 0
+
+    def __init__(self, check: Callable[[], None], stream: Any, keep: Any) -> None:
+        """`keep`: the arrays of the operation, whose memory stays until it is over."""
+        self._check, self._stream, self._keep = check, stream, [keep]
+        self._event = stream.record(cuda.cupy().cuda.Event(disable_timing=True))
+
+    def then(self, finish: Callable[[], None]) -> None:
+        """Let kernels that `finish` launches follow the operation."""
+        with self._stream:
+            finish()
+        self._event = self._stream.record(self._event)
+        self._keep.append(finish)
+
+    def join(self) -> None:
+        """Let the current stream wait until the operation is over."""
+        cuda.cupy().cuda.get_current_stream().wait_event(self._event)
 
     def test(self) -> bool:
         """Whether it is over. Raises DistributedError for what NCCL noticed since it began."""
         self._check()
-        if self._event is not None and self._event.done:
-            if self._after is not None:
-                self._after()
-            self._event = self._keep = self._after = None
-        return self._event is None
+        if not self._event.done:
+            return False
+        self._keep.clear()
+        return True
 
 
 class NCCLBackend:
     """The operations of one communicator. See `ox.distributed.backend.Backend`."""
 
     name = "nccl"
-    threads = True
+    on_stream = True
 
     def __init__(self, host: Any) -> None:
         """`host`: the MPI backend of the same ranks."""
         self._host, self.rank, self.size = host, host.rank, host.size
         self._comm = library().NcclCommunicator(self.size, _shared_id(host), self.rank)
         self._stream = cuda.cupy().cuda.Stream(non_blocking=True)
+        self._lock = threading.Lock()  # a thread asks for errors until the communicator is gone
+        self._open = True
 
-    def _run(self, call: Callable[[int], None], keep: Any, after: Callable[[], None] | None = None) -> NCCLRequest:
+    @property
+    def threads(self) -> bool:
+        """Whether a thread may watch operations, for which it needs MPI."""
+        return bool(self._host.threads)
+
+    def _run(self, call: Callable[[int], None], keep: Any) -> NCCLRequest:
         """`call` on the backend's stream, after all that the current one had to do."""
-        cupy = cuda.cupy()
-        self._stream.wait_event(cupy.cuda.get_current_stream().record())
+        api = cuda.cupy().cuda
+        self._stream.wait_event(api.get_current_stream().record(api.Event(disable_timing=True)))
         call(self._stream.ptr)
-        return NCCLRequest(self._check, self._stream.record(), keep, after)
+        return NCCLRequest(self._check, self._stream, keep)
 
     def _check(self) -> None:
         try:
-            self._comm.check_async_error()
+            with self._lock:
+                if self._open:
+                    self._comm.check_async_error()
         except library().NcclError as error:
             raise DistributedError("NCCL has failed", got=str(error), hint="NCCL_DEBUG=INFO shows why") from error
 
@@ -162,7 +184,9 @@ class NCCLBackend:
             array[...] = every[self.rank]
 
         at, count, kind = _parts(every)
-        return self._run(lambda stream: self._comm.broadcast(at, at, count, kind, root, stream), (array, every), after)
+        request = self._run(lambda stream: self._comm.broadcast(at, at, count, kind, root, stream), (array, every))
+        request.then(after)
+        return request
 
     def all_to_all(self, out: Any, source: Any) -> NCCLRequest:
         step, kind = source.nbytes // self.size, _kind(source.dtype)
@@ -200,7 +224,7 @@ class NCCLBackend:
         return cuda.cupy().asarray(array)
 
     def fetch(self, array: Any) -> Any:
-        return array.get()
+        return cpu(array)  # and what went wrong meanwhile
 
     def split(self, ranks: tuple[int, ...]) -> NCCLBackend | None:
         inner = self._host.split(ranks)
@@ -211,10 +235,16 @@ class NCCLBackend:
 
     def abort(self) -> None:
         """End operations that wait for a rank which does not come, so that the device is free again."""
-        self._comm.abort()
+        self._end("abort")
 
     def close(self) -> None:
-        self._comm.destroy()
+        self._end("destroy")
+
+    def _end(self, way: str) -> None:
+        with self._lock:
+            if self._open:
+                self._open = False
+                getattr(self._comm, way)()
 
 
 def _parts(array: Any) -> tuple[int, int, int]:

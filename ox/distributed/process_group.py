@@ -9,8 +9,10 @@ import numpy as np
 
 from ox.call_site import line_at, users_place
 from ox.core.mode import MODE, cannot_record
+from ox.devices import device_checks
 from ox.distributed.monitor import Monitor
 from ox.distributed.rendezvous import place_of
+from ox.distributed.stream_work import StreamWork
 from ox.distributed.work import PROGRESS_THREAD, SLOW, Work
 from ox.errors import DistributedError, RecordError
 
@@ -33,7 +35,10 @@ class ProcessGroup:
         self._control = backend.control() if hasattr(backend, "control") else None
         self.monitor = Monitor(self._control) if self._control is not None and len(ranks) > 1 else None
         self.threads = bool(getattr(backend, "threads", False))
+        # without a thread that watches, the host waits itself
+        self.on_stream = self.threads and bool(getattr(backend, "on_stream", False))
         self.failure: str | None = None  # the first failed operation; the group is closed after it
+        self.told = False  # whether `ox.devices.device_checks` knows of the failure
         self._count = 0
 
     def rank(self) -> int:
@@ -53,26 +58,49 @@ class ProcessGroup:
         return self.name
 
     def start(
-        self, text: str, begin: Callable[[], Any], finish: Callable[[], None] | None = None, async_op: bool = False
+        self,
+        text: str,
+        begin: Callable[[], Any],
+        finish: Callable[[], None] | None = None,
+        async_op: bool = False,
+        on_host: bool = False,
     ) -> Work | None:
         """Starts a collective and waits for it, unless `async_op`. `text` describes it and must be equal on all
-        ranks."""
+        ranks. With `on_host`, this process waits, not only the current stream of a GPU."""
         place = users_place()
         _refuse_compiled(text)
         self.check_open(text, place)
         self._count += 1
         try:
             check = Check(self, text, place) if self.monitor is not None else None
-            work = Work(self, text, begin(), place, self._count, check, finish)
+            work = self._begin(text, begin, place, self._count, check, finish, None)
         except DistributedError:
             raise
         except Exception as error:
-            raise self.backend_error(text, place, error) from error
+            raise self._begin_error(text, place, error) from error
         if async_op:
-            PROGRESS_THREAD.add(work)
+            if not self.on_stream:
+                PROGRESS_THREAD.add(work)
             return work
-        work.wait()
+        work.wait(self.timeout if on_host else None)
         return None
+
+    def _begin(
+        self, text: str, begin: Callable[[], Any], place: Place, number: int, check: Check | None,
+        finish: Callable[[], None] | None, peer: int | None,
+    ) -> Work:  # fmt: skip
+        if not self.on_stream:
+            return Work(self, text, begin(), place, number, check, finish, peer)
+        work = StreamWork(self, text, None, place, number, check, None, peer)
+        PROGRESS_THREAD.add(work)
+        work.begin(begin, finish)
+        return work
+
+    def _begin_error(self, text: str, place: Place, error: Exception) -> DistributedError:
+        """The error of a call of the backend; that of the thread, which has aborted the call."""
+        if self.failure is not None:
+            device_checks.raise_told()
+        return self.backend_error(text, place, error)
 
     def message(self, text: str, begin: Callable[[], Any], finish: Callable[[], None] | None, peer: int | None) -> Work:
         """Starts a message between two ranks; `begin` calls the backend."""
@@ -80,12 +108,13 @@ class ProcessGroup:
         place = users_place()
         self.check_open(text, place)
         try:
-            return Work(self, text, begin(), place, 0, None, finish, peer)
+            return self._begin(text, begin, place, 0, None, finish, peer)
         except Exception as error:
-            raise self.backend_error(text, place, error) from error
+            raise self._begin_error(text, place, error) from error
 
     def close(self) -> None:
         """Frees the communicators. All ranks of the group call it together, after their last operation."""
+        PROGRESS_THREAD.wait_for(self)
         if self.monitor is not None:
             self.monitor.receive()  # or MPI warns of messages that nobody took
         for backend in (self._control, self.backend):
@@ -110,6 +139,8 @@ class ProcessGroup:
     def check_open(self, text: str, place: Place) -> None:
         """Raises `closed_error` if an operation of the group has failed."""
         if self.failure is not None:
+            if self.on_stream:
+                device_checks.raise_told()  # what nobody knows of yet
             raise self.closed_error(text, place)
 
     def _fail(self, text: str, place: Place) -> None:

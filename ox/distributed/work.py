@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from time import perf_counter, sleep, thread_time
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ POLL = 3e-4  # seconds between the polls of the thread
 
 class Work:
     """What `async_op=True`, `isend` and `irecv` return. `torch.distributed.Work`."""
+
+    _poll = POLL
+    _patience = float("inf")  # of the thread: a call that waits gives up itself
 
     def __init__(
         self, group: ProcessGroup, text: str, request: Any, place: tuple[str, int] | None, number: int = 0,
@@ -177,13 +181,22 @@ class ProgressThread:
                 first = self._works[0]
             waited = perf_counter() - first._began
             if waited > SLOW:
-                first.check_ranks(waited, float("inf"))
-            sleep(POLL)
+                first.check_ranks(waited, first._patience)
+            sleep(first._poll)
 
     def unfinished(self) -> list[Work]:
         """The operations that are not complete."""
         with self._lock:
             return [work for work in self._works if not work.advance()]
+
+    def wait_for(self, group: ProcessGroup) -> None:
+        """Wait until no operation of a group is polled any more, or one has failed."""
+        for work in self.unfinished():
+            if work._group is group:
+                with suppress(DistributedError):
+                    work.wait(group.timeout)
+        with self._lock:  # the thread is between two looks
+            self._works = [work for work in self._works if work._group is not group]
 
 
 PROGRESS_THREAD = ProgressThread()

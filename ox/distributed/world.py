@@ -93,7 +93,7 @@ def destroy_process_group(group: Any = None) -> None:
             work.wait()
     for each in chosen:
         if not each.is_broken:
-            each.start("destroy_process_group", each.backend.barrier)
+            each.start("destroy_process_group", each.backend.barrier, on_host=True)
             each.close()
         _groups.remove(each)
     if not _groups:

@@ -96,10 +96,10 @@ def empty_like(
     return full_like_shape(input, (input.shape,), 0, dtype, device, requires_grad)
 
 
-def to_device(x: Any, device: str) -> Tensor:
+def to_device(x: Any, device: str, non_blocking: bool = False) -> Tensor:
     """The tensor on another device; gradients pass. Raises DeviceError when there is no such device."""
     if device.split(":")[0] not in ("cpu", "cuda"):
         raise ArgumentError(f"no device is called '{device}'", expected="cpu or cuda[:index]")
     from ox.core.device_copy import transfer
 
-    return transfer(x, device)
+    return transfer(x, device, non_blocking)

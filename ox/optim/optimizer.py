@@ -11,6 +11,7 @@ import numpy as np
 
 from ox.core.mode import MODE, switch_mode
 from ox.core.operator import as_input, make_tensor
+from ox.devices import cuda_state
 from ox.dtypes import DType, float32, is_floating
 from ox.errors import ArgumentError, GradientError, LoadError
 from ox.optim.group import Group
@@ -133,14 +134,17 @@ class Optimizer(Hooked):
                     if p not in self.state:
                         if recording is not None:
                             recording.on_new_state()
-                        self.state[p] = self._initial(p, group)
+                        with cuda_state.at(p.array):
+                            self.state[p] = self._initial(p, group)
                 for p in [p for p in params if isinstance(p.grad, SparseTensor)]:
                     params.remove(p)
                     self._sparse(p, p.grad.coalesce(), self.state[p], group)
                 if recording is not None and not recording.over:
                     self._record(params, group, recording)
                 elif params:
-                    self._run(params, group)
+                    for on_device in _by_device(params):
+                        with cuda_state.at(on_device[0].array):
+                            self._run(on_device, group)
         return loss
 
     def _run(self, params: list[Tensor], group: Group) -> None:
@@ -282,6 +286,16 @@ def _refuse_unasked(cls: type) -> None:
             f"{cls.__name__} replaces _init_group, which {own.__name__}.step of ox does not call",
             hint="def step(self, closure=None) beside it, or _initial(p, group) for the state before the first step",
         )
+
+
+def _by_device(params: list[Tensor]) -> list[list[Tensor]]:
+    """The parameters of each GPU, and those of the host."""
+    if not cuda_state.several:
+        return [params]
+    found: dict[str, list[Tensor]] = {}
+    for p in params:
+        found.setdefault(p.device, []).append(p)
+    return list(found.values())
 
 
 def narrow_or_same(p: Tensor) -> DType:

@@ -14,7 +14,7 @@ from ox.core.memory_format import layout
 from ox.core.mode import MODE, cannot_record
 from ox.core.node import Leaf, Node
 from ox.core.tensor import TensorBase
-from ox.devices import cpu, cuda
+from ox.devices import cpu, cuda, cuda_state
 from ox.errors import ArgumentError, GradientError
 from ox.tensors.slice_assignment import written_through
 
@@ -131,9 +131,12 @@ class Aliases(TensorBase):
             root = self if self._base is None else self._base
             fresh = result if root is self else self._recorded_write(root, result)  # None: it cannot be recorded
         array = result.array
-        if isinstance(array, ndarray) is not isinstance(self.array, ndarray):  # from one device to the other
+        if isinstance(array, ndarray) is not isinstance(self.array, ndarray) or (
+            cuda_state.several and self.device != result.device
+        ):  # from one device to the other
             array = cpu(array) if isinstance(self.array, ndarray) else cuda.to_device(array, self.device)
-        self.array[...] = array
+        with cuda_state.at(self.array):
+            self.array[...] = array
         self.count_write(operation)
         if fresh is not None:
             views.update_recording(root, fresh, mode.recording, followed)

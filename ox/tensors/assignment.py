@@ -13,7 +13,7 @@ from ox.core.memory_format import part_of, same_place
 from ox.core.mode import MODE, cannot_record
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
-from ox.devices import cpu, cuda
+from ox.devices import cpu, cuda, cuda_state
 from ox.errors import ShapeError
 from ox.functions import broadcast_to, like, reshape
 from ox.functions.indexing import as_parts, check_bounds, check_index_shapes, check_inside, get, index_arrays, is_mask
@@ -67,10 +67,11 @@ def _write(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
         check_bounds(array, part.shape[d], "an index tensor")
     key: Any = [slice(None)] * part.ndim
     for d, array in arrays:
-        key[d] = array.array
+        key[d] = cpu(array.array) if isinstance(part, np.ndarray) else array.array
     key = tuple(key) or ...
     try:
-        part[key] = value.array if isinstance(part, np.ndarray) else cuda.to_device(value.array, x.device)
+        with cuda_state.at(part):
+            part[key] = cpu(value.array) if isinstance(part, np.ndarray) else cuda.to_device(value.array, x.device)
     except (ValueError, IndexError):
         raise _does_not_fit(part[key].shape, value) from None
     x.count_write(_OPERATION)

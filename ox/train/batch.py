@@ -8,12 +8,13 @@ In a tuple the target is the last entry. In a dict, a named tuple or a dataclass
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from ox.core.tensor import is_tensor
+from ox.data.batch_map import mapping_like
 from ox.errors import RecipeError
 
 TARGETS = ("target", "targets", "label", "labels", "y")
@@ -29,30 +30,6 @@ def named_parts(batch: Any) -> dict[str, Any] | None:
     if is_dataclass(batch) and not isinstance(batch, type):
         return {field.name: getattr(batch, field.name) for field in fields(batch)}
     return None
-
-
-def map_tensors(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Applies `function` to each tensor of a batch; other values stay unchanged."""
-    if is_tensor(batch):
-        return function(batch)
-    if isinstance(batch, Mapping):
-        made = {key: map_tensors(function, value) for key, value in batch.items()}
-        return made if type(batch) is dict else _like(batch, made)
-    if isinstance(batch, (tuple, list)):
-        parts = [map_tensors(function, value) for value in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    if is_dataclass(batch) and not isinstance(batch, type):
-        changed = {f.name: map_tensors(function, getattr(batch, f.name)) for f in fields(batch) if f.init}
-        return replace(batch, **changed)
-    return batch
-
-
-def _like(batch: Any, made: dict[Any, Any]) -> Any:
-    """A mapping of the same class; a plain dict if that class cannot be constructed from one."""
-    try:
-        return type(batch)(made)
-    except TypeError:
-        return made
 
 
 def tensors(batch: Any, name: str = "") -> list[tuple[str, Any]]:
@@ -114,7 +91,7 @@ def _single(x: Any, index: int, count: int) -> Any:
     if isinstance(x, list) and len(x) == count and x and not tensors(x):
         return x[index : index + 1]  # strings, one per sample
     if isinstance(x, Mapping):
-        return _like(x, {key: _single(value, index, count) for key, value in x.items()})
+        return mapping_like(x, {key: _single(value, index, count) for key, value in x.items()})
     if isinstance(x, (tuple, list)):
         parts = [_single(value, index, count) for value in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ox.data import DataLoader, TensorDataset
+from ox.data.batch_map import map_tensors
 from ox.data.dataset import NoCountError, root_indices
 from ox.data.distributed import DistributedSampler
 from ox.data.loading.worker_seeds import mix
@@ -17,7 +18,6 @@ from ox.data.sampler import RandomSampler
 from ox.errors import RecipeError
 from ox.random import Generator
 from ox.train import rng_state
-from ox.train.batch import map_tensors
 from ox.train.global_batch import DividedSampler, Share, convert_loader, used
 from ox.train.ranks import Ranks
 from ox.train.recipe.datasets import Strided, is_stream
@@ -77,7 +77,9 @@ class TrainBatches:
             num_workers=options.workers,
             collate_fn=collate,
             timeout=(options.timeout or 0) if options.workers else 0,
+            pin_memory=device != "cpu" and augment is None,
         )
+        self.loader.prefetch_device = device if device != "cpu" else None
         self._current_pass: collections.abc.Generator[Batch] | None = None
         self._stream_rng: dict[str, Any] | None = None  # the random states of a stream
 
@@ -182,7 +184,7 @@ class TrainBatches:
         """Moves a batch to the device."""
         if type(batch) is list:
             batch = tuple(batch)
-        return batch if self.device == "cpu" else map_tensors(lambda x: x.to(self.device), batch)
+        return batch if self.device == "cpu" else map_tensors(lambda x: x.to(self.device, non_blocking=True), batch)
 
     def sample_indices(self, back: int = 1) -> tuple[int, list[int]]:
         """The number of a batch in its epoch, from 1, and the indices of its samples in the dataset. Draws the order

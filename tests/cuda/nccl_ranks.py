@@ -16,7 +16,7 @@ from ox import nn, optim
 from ox.devices import cuda
 from ox.distributed.algorithms.ddp_comm_hooks import default_hooks
 from ox.distributed.optim import ZeroRedundancyOptimizer
-from ox.errors import DistributedError
+from ox.errors import DistributedError, GradientError
 
 DDP = nn.parallel.DistributedDataParallel
 SIZE, STEPS = 8, 5
@@ -150,23 +150,99 @@ def other_steps() -> None:
     halves(x.bfloat16()).sum().backward()
 
 
-def an_error_of_nccl() -> None:
-    """Of the library that stands for NCCL. The last: it closes the group."""
-    os.environ["NCCL_HOST_ERROR"] = "1"
+def waiting() -> None:
+    """`wait` lets the stream wait: what follows has the result, and the host has waited for nothing."""
+    import host_cuda
+
+    x, y = on_device([1.0]), on_device([[1.0, 2.0], [3.0, 4.0]])
+    dist.barrier()
+    with host_cuda.counting() as counts:
+        dist.all_reduce(x)
+        work = dist.all_reduce(y.T, async_op=True)
+        assert work is not None and work.wait()
+        x *= 10
+    assert counts["waits"] == 0
+    assert x.item() == 20 and y.cpu().tolist() == [[2, 4], [6, 8]]
+    with host_cuda.busy():  # nothing that is in the stream has ended
+        work = dist.all_reduce(x, async_op=True)
+        assert work is not None and work.wait() and not work.is_completed()
+    assert work.wait(timeout=60) and work.is_completed() and work.is_success()
+    for dtype in (ox.float32, ox.bfloat16, ox.float16):
+        net = DDP(model().to(dtype), bucket_cap_mb=1e-4)
+        optimizer = optim.SGD(net.parameters(), lr=0.1)
+        inputs = on_device(batch(0)[0]).to(dtype)
+        for step in range(4):
+            with host_cuda.counting() as counts:
+                optimizer.zero_grad()
+                net(inputs).sum().backward()
+                optimizer.step()
+            if step > 1:  # before, the buckets are put into the order of the gradients
+                assert counts["waits"] == 0, counts
+
+
+def missing_gradients() -> None:
+    """All ranks raise the same error, in the next backward."""
+
+    class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.always, self.sometimes = nn.Linear(6, 1), nn.Linear(6, 1)
+
+        def forward(self, x: Any, both: bool) -> Any:
+            return self.always(x) + self.sometimes(x) if both else self.always(x)
+
+    net, x = DDP(Gate().cuda()), on_device(batch(0)[0])
+    for _ in range(2):
+        net(x, True).sum().backward()
+    net(x, dist.get_rank() == 0).sum().backward()
     try:
-        dist.all_reduce(on_device([1.0]))
-    except DistributedError as error:
-        assert "NCCL has failed" in str(error) and "remote process exited" in str(error), error
+        net(x, True).sum().backward()
+    except GradientError as error:
+        assert "rank 1: sometimes.weight, sometimes.bias" in str(error), error
     else:
         raise AssertionError("no error")
+
+
+def an_error_of_nccl() -> None:
+    """It closes the group; the next call that waits for the device says so, or the next operation."""
+    os.environ["NCCL_HOST_ERROR"] = "1"
+    work = dist.all_reduce(on_device([1.0]), async_op=True)
+    assert work is not None
+    for call in (lambda: work.wait(timeout=60), lambda: dist.all_reduce(on_device([1.0]))):
+        try:
+            call()
+        except DistributedError as error:
+            assert "NCCL has failed" in str(error) or "is closed" in str(error), error
+            text = str(error)
+        else:
+            raise AssertionError("no error")
+        if "is closed" not in text:
+            assert "remote process exited" in text, text
+
+
+def main_of_a_dead_rank() -> None:
+    """Rank 1 leaves; rank 0 is not left waiting in NCCL."""
+    dist.init_process_group("nccl", timeout=60, device_id=ox.device("cuda:0"))
+    x = on_device([1.0])
+    dist.all_reduce(x)
+    assert x.item() == 2
+    if dist.get_rank() == 1:
+        return
+    try:
+        dist.all_reduce(x)
+        x.item()
+        dist.all_reduce(x)
+    except DistributedError as error:
+        sys.stdout.write(f"rank 0 hears: {error}\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
     on_host = "host_cuda" in sys.modules  # which has one device
     dist.init_process_group("nccl", timeout=60, device_id=ox.device("cuda:0") if on_host else None)
-    checks: list[Callable[[], None]] = [reductions, movements, training, other_steps]
+    checks: list[Callable[[], None]] = [reductions, movements, training, other_steps, missing_gradients]
     if on_host:
-        checks.append(an_error_of_nccl)
+        checks += [waiting, an_error_of_nccl]
     for check in checks:
         try:
             check()
@@ -178,4 +254,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main_of_a_dead_rank() if "dead" in sys.argv else main()

@@ -23,6 +23,7 @@ BEYOND = {
     "cuda/test_step_counts.py::test_a_step[captured": "kernels and CUDA graphs",
     "core/test_lazy.py::test_cuda_names_on_a_device": "memory pool",
     "devices/test_cuda.py::test_memory_comes_back": "memory pool",
+    "devices/test_cuda_memory.py": "memory pool",
     "serve/runtime/test_device_buffers.py": "memory of the host",
     "serve/protocol/test_cuda_shared_memory.py": "memory of other processes",
     "serve/telemetry/test_gpu.py": "NVIDIA's management library",

@@ -14,8 +14,9 @@ import pytest
 import ox
 from ox import nn, train
 from ox.data import Dataset, default_collate
+from ox.data.batch_map import map_tensors
 from ox.errors import DTypeError, RecipeError, TrainError
-from ox.train.batch import batch_size, describe, map_tensors, single_sample, target_of, tensors
+from ox.train.batch import batch_size, describe, single_sample, target_of, tensors
 
 PAGE = """
 import numpy as np

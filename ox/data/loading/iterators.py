@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ox.data.loading import fetch, serialize
+from ox.data.loading.pinned_batches import pin_batch
 from ox.data.loading.progress import Progress
 from ox.data.loading.worker_pool import Pool, Worker, worker_error
 from ox.errors import ArgumentError, WorkerError
@@ -76,7 +77,7 @@ class InProcessIterator(_EpochIterator):
         finally:
             self._status[fetch.SAMPLE] = fetch.IDLE
         progress.add(number)
-        return made
+        return pin_batch(made) if self._loader.pins else made
 
     def streams(self) -> list[dict[str, Any]] | None:
         """The position of the stream; None for a dataset with indices. No batches are made ahead."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from types import GenericAlias
 from typing import Any
@@ -11,9 +12,11 @@ from ox.data.dataset import IterableDataset, NoCountError
 from ox.data.loading import progress
 from ox.data.loading.collate import default_collate, default_convert
 from ox.data.loading.iterators import InProcessIterator, WorkerIterator
+from ox.data.loading.pinned_batches import PinnedIterator
 from ox.data.loading.worker import Job
 from ox.data.loading.worker_pool import Pool, start_context
 from ox.data.sampler import BatchSampler, RandomSampler, SequentialSampler, StreamSampler, random_seed
+from ox.devices import cuda
 from ox.errors import ArgumentError
 
 _IMMUTABLE = frozenset(
@@ -35,7 +38,9 @@ class DataLoader:
             request. The order of samples does not depend on it. An `IterableDataset` divides its samples by
             `get_worker_info()`.
         collate_fn: combines a list of samples into a batch; default `default_collate`.
-        pin_memory: accepted for compatibility with PyTorch: CuPy always uses pinned memory for copies to a GPU.
+        pin_memory: put the tensors of a batch into pinned memory (`Tensor.pin_memory`), from which
+            ``x.to("cuda", non_blocking=True)`` copies while the host goes on. With workers, a thread does it ahead of
+            time. Without a GPU nothing changes.
         drop_last: leave out a last batch that is not full.
         timeout: seconds to wait for a batch of a worker; 0: as long as the worker is alive.
         worker_init_fn: called in each worker when it starts, with the number of the worker.
@@ -106,6 +111,9 @@ class DataLoader:
         self._pool: Pool | None = None
         self._epochs = 0  # started
         self._progress: progress.Progress | None = None  # of the epoch that started last
+        # with pin_memory and workers: a GPU to which the thread also copies the next batch
+        self.prefetch_device: str | None = None
+        self._pinned: weakref.ref[PinnedIterator] | None = None  # the last one, whose thread uses the pool
         # the iterator of a stream in this process, which knows its position
         self._stream_iterator: InProcessIterator | None = None
         self._pending: dict[str, Any] | None = None  # the state from which the next epoch resumes
@@ -120,8 +128,16 @@ class DataLoader:
         """Batches per epoch."""
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
-    def __iter__(self) -> InProcessIterator | WorkerIterator:
+    @property
+    def pins(self) -> bool:
+        """Whether batches are put into pinned memory."""
+        return bool(self.pin_memory) and cuda.available()
+
+    def __iter__(self) -> InProcessIterator | WorkerIterator | PinnedIterator:
         """Starts an epoch, or resumes the one of a loaded state."""
+        last = self._pinned() if self._pinned is not None else None
+        if last is not None and self._pool is not None:
+            last.wait()
         state, self._pending = self._pending, None
         if state is not None and state.get("seed", 1):
             now = self._progress_of(state)
@@ -139,8 +155,14 @@ class DataLoader:
         if hasattr(self.sampler, "state_dict"):
             now.sampler = self.sampler.state_dict()
         self._epochs, self._progress, self._stream_iterator = now.epoch + 1, now, None
-        made: InProcessIterator | WorkerIterator
-        if self.num_workers:
+        made: InProcessIterator | WorkerIterator | PinnedIterator
+        if self.num_workers and self.pins:
+            ahead = now.copy()
+            batches = WorkerIterator(self, ahead, self._workers(now.seed))
+            now.streams, now.next_worker = ahead.copy().streams, ahead.next_worker
+            made = PinnedIterator(batches, ahead, now, self.prefetch_device)
+            self._pinned = weakref.ref(made)
+        elif self.num_workers:
             made = WorkerIterator(self, now, self._workers(now.seed))
         else:
             made = InProcessIterator(self, now)

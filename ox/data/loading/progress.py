@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ox.data.loading.worker_seeds import mix
@@ -33,6 +33,11 @@ class Progress:
         while self.done_ahead and self.done_ahead[0] == self.done:
             self.done_ahead.pop(0)
             self.done += 1
+
+    def copy(self) -> Progress:
+        """Another one, which does not follow this one."""
+        streams = None if self.streams is None else [dict(stream) for stream in self.streams]
+        return replace(self, done_ahead=list(self.done_ahead), streams=streams)
 
     def state(self) -> dict[str, Any]:
         """Plain numbers, and the states of sampler and datasets."""

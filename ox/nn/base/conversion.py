@@ -68,7 +68,7 @@ class Moving(Tree):
     ) -> Self:
         """Another floating type for floating tensors, another device for all, or both, in place."""
         check_memory_format(memory_format)
-        device, dtype, _ = move_arguments(args, device, dtype, tensor, False)
+        device, dtype, *_ = move_arguments(args, device, dtype, tensor)
         device = None if device is None else Device(f"cuda:{device}" if isinstance(device, int) else device)
         if dtype is not None and not is_floating(np.dtype(dtype)):
             raise ArgumentError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.core.operator import make_tensor
+from ox.devices.pinned_memory import HostResult
 from ox.tensors.tensor import Tensor
 
 FIRST = 1 << 20  # bytes of the first bucket, as in PyTorch: small, so that the first collective starts early
@@ -43,6 +44,18 @@ class Bucket:
     def slots(self) -> Iterator[tuple[int, Tensor]]:
         """Each parameter's number, and its gradient's place."""
         return zip(self.indices, self.gradients, strict=True)
+
+
+class Flags:
+    """What ranks told each other in the last elements of buckets. On a GPU they are copied while the host goes on."""
+
+    def __init__(self, buckets: Sequence[Bucket]) -> None:
+        self.on_device = not isinstance(buckets[0].flag, np.ndarray)
+        self._copies = [HostResult(b.flag) if self.on_device else b.flag.copy() for b in buckets]
+
+    def any(self) -> bool:
+        """Whether some rank lacks a gradient. Waits for the copies."""
+        return any(float((c.wait() if isinstance(c, HostResult) else c)[0]) > 0 for c in self._copies)
 
 
 def assign_buckets(parameters: Sequence[Tensor], order: Sequence[int], first: int, cap: int) -> list[Bucket]:

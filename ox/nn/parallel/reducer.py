@@ -14,7 +14,7 @@ from ox.call_site import users_line
 from ox.core.operator import make_tensor
 from ox.dtypes import uint8
 from ox.errors import ArgumentError, GradientError
-from ox.nn.parallel.bucket import FIRST, Bucket, assign_buckets
+from ox.nn.parallel.bucket import FIRST, Bucket, Flags, assign_buckets
 from ox.profiler import collection
 from ox.tensors.tensor import Tensor
 
@@ -76,6 +76,7 @@ class Reducer:
         self.hook: tuple[Any, CommHook] | None = None
         self._depth = 0
         self._shadowing = False
+        self._earlier: tuple[Flags, list[int]] | None = None  # of the last backward, on a GPU
         self._order: list[int] | None = []  # of a backward, until buckets follow it
         # the last layers' gradients come first
         self._build(range(len(self.parameters))[::-1])
@@ -132,6 +133,7 @@ class Reducer:
 
     def begin(self, reached: Collection[int]) -> None:
         """Open the buckets. Parameters that are not `reached` count as ready."""
+        self._raise_earlier()
         self._depth, self._next = 1, 0
         self._missing: list[int] = []
         self._has_gradient = [False] * len(self.parameters)
@@ -222,22 +224,26 @@ class Reducer:
         """Wait for every bucket, and put the averages where the gradients are."""
         for i in [i for i, came in enumerate(self._has_gradient) if not came]:
             self._mark_unused(i)  # it was within reach, but no gradient came
-        lacking = False
         for bucket in self.buckets:
             result = bucket.work.wait()
             self._end_span(bucket)
             if self.hook is not None:
                 self._copy_hook_result(bucket, result)
-            lacking = lacking or bool(bucket.flag[0] > 0)
             bucket.work = None
+        flags = Flags(self.buckets)
+        # what is decided by the flags at once waits for them; an error comes with the next backward, on all ranks
+        late = flags.on_device and not self.find_unused and self._order is None
+        lacking = False if late else flags.any()
         # all ranks see the same flags; if none is set, each rank has all gradients and no further collective is needed
         used = self._used_on_any_rank() if self.find_unused and (lacking or self.hook is not None) else None
         for bucket in self.buckets:
             for i, average in bucket.slots():
                 if used is None or used[i]:
                     self._deliver(self.parameters[i], average)
-        if not self.find_unused and (lacking or self._missing):
-            raise self._unused_error(lacking)
+        if late:
+            self._earlier = flags, self._missing
+        elif not self.find_unused and (lacking or self._missing):
+            raise self._unused_error(self._missing, lacking)
         # of a backward in which some rank lacked a gradient there is no order; without a hook all ranks know that
         if self._order and (not self.find_unused or used is None):
             self._rebuild_in_arrival_order()
@@ -264,12 +270,20 @@ class Reducer:
             p._grad.array[...] = average.array
         p._grad.count_write("DistributedDataParallel")
 
-    def _unused_error(self, known: bool) -> GradientError:
+    def _raise_earlier(self) -> None:
+        """Raise the error of the last backward if a rank lacked a gradient there."""
+        if self._earlier is None:
+            return
+        (flags, missing), self._earlier = self._earlier, None
+        if (lacking := flags.any()) or missing:
+            raise self._unused_error(missing, lacking)
+
+    def _unused_error(self, own: list[int], known: bool) -> GradientError:
         """The same error on every rank, with the missing gradients of each. If a communication hook of the user has
         dropped the flag, only the ranks with missing gradients detect it."""
-        gathered: list[Any] = [self._missing if rank == self.rank else [] for rank in range(self.world)]
+        gathered: list[Any] = [own if rank == self.rank else [] for rank in range(self.world)]
         if known:
-            dist.all_gather_object(gathered, self._missing, group=self.group)
+            dist.all_gather_object(gathered, own, group=self.group)
         lists = [
             f"rank {r}: " + _shorten_list([self.names[i] for i in missing])
             for r, missing in enumerate(gathered)

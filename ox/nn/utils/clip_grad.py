@@ -14,6 +14,7 @@ from ox.core.constants import scalar, scalar_like
 from ox.core.mode import MODE, switch_mode, values_are_checked
 from ox.core.multi_tensor import count_kernel_write, owner, scale_in_place, sum_of_squares
 from ox.core.promotion import cast
+from ox.devices import cuda_state
 from ox.devices.cuda_tensors import Tensors, apart, is_dense, is_on_device, kind_of
 from ox.errors import GradientError
 from ox.sparse.tensor import SparseTensor
@@ -120,7 +121,8 @@ def _norm_on_device(tensors: list[Tensor], norm_type: float) -> Tensor | None:
         return None
     if not all(kind_of(a) is not None and is_dense(a) for a in arrays):
         return None
-    return make_tensor(Tensors(arrays).norm())
+    with cuda_state.at(arrays[0]):
+        return make_tensor(Tensors(arrays).norm())
 
 
 def _clip_on_device(tensors: list[Tensor], max_norm: float, total_norm: Tensor) -> list[Tensor]:
@@ -132,7 +134,8 @@ def _clip_on_device(tensors: list[Tensor], max_norm: float, total_norm: Tensor) 
     fits = apart([grad.array for grad in grads])
     taken = [grad for grad, fit in zip(grads, fits, strict=True) if fit]
     if taken:
-        Tensors([grad.array for grad in taken]).clip(max_norm, total_norm.array)
+        with cuda_state.at(total_norm.array):
+            Tensors([grad.array for grad in taken]).clip(max_norm, total_norm.array)
     for grad in taken:
         count_kernel_write(grad, "clip_grad_norm_")
     done = {id(grad) for grad in taken}

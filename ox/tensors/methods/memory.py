@@ -129,12 +129,22 @@ class MemoryMethods:
         return isinstance(self.array, np.ndarray)
 
     def pin_memory(self: Any, device: Any = None) -> Tensor:
-        """Itself: arrays stay in ordinary memory, from which a GPU copies too."""
-        return self
+        """A copy in pinned memory, from which ``x.to("cuda", non_blocking=True)`` copies while the host goes on; itself
+        if it is there already, or without a GPU. `torch.Tensor.pin_memory`.
+
+        Raises:
+            DeviceError: it is on a GPU.
+        """
+        from ox.core.device_copy import pin
+        from ox.devices import cuda
+
+        return pin(self) if cuda.available() else self
 
     def is_pinned(self: Any, device: Any = None) -> bool:
-        """False."""
-        return False
+        """Whether it is in pinned memory."""
+        from ox.devices.pinned_memory import is_pinned
+
+        return is_pinned(self.array)
 
     # what tensors of PyTorch can be besides
     is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = False

@@ -46,13 +46,18 @@ if TYPE_CHECKING:
 
 
 def move_arguments(
-    args: tuple[Any, ...], device: Any, dtype: Any, tensor: Any, copy: builtins.bool
-) -> tuple[Any, Any, builtins.bool]:
-    """Device, element type and `copy` from what `to` got by position, in any of PyTorch's forms."""
+    args: tuple[Any, ...],
+    device: Any,
+    dtype: Any,
+    tensor: Any,
+    non_blocking: builtins.bool = False,
+    copy: builtins.bool = False,
+) -> tuple[Any, Any, builtins.bool, builtins.bool]:
+    """Device, element type, `non_blocking` and `copy` from what `to` got by position, in any of PyTorch's forms."""
     if len(args) == 1 and device is None and tensor is None:  # the usual call
         (arg,) = args
         if isinstance(arg, str) and arg.partition(":")[0] in KINDS:
-            return arg, dtype, copy
+            return arg, dtype, non_blocking, copy
     flags: list[builtins.bool] = []
     for arg in args if tensor is None else (tensor, *args):
         on, kind = None, None
@@ -70,7 +75,7 @@ def move_arguments(
         device, dtype = device if on is None else on, dtype if kind is None else kind
     if len(flags) > 2:
         raise CallError("to() got more than two bools", expected="non_blocking and copy")
-    return device, dtype, copy or flags[1:] == [True]
+    return device, dtype, non_blocking or flags[:1] == [True], copy or flags[1:] == [True]
 
 
 class Methods(
@@ -172,7 +177,8 @@ class Methods(
 
         Args:
             tensor: one whose type and device are taken; also by position.
-            non_blocking: accepted for PyTorch's scripts; copies between devices are synchronous.
+            non_blocking: the host does not wait for a copy from pinned memory (`pin_memory`) to a GPU, and that memory
+                may not be written before it has ended. Other copies to a GPU never wait; copies from one always do.
             copy: give a copy even where nothing changes; by position it comes after `non_blocking`.
             memory_format: changes nothing.
 
@@ -184,10 +190,10 @@ class Methods(
         check_memory_format(memory_format)
         x = self
         if args or tensor is not None:
-            device, dtype, copy = move_arguments(args, device, dtype, tensor, copy)
+            device, dtype, non_blocking, copy = move_arguments(args, device, dtype, tensor, non_blocking, copy)
         if device is not None and device != x.device:
             device = Device(f"cuda:{device}" if isinstance(device, builtins.int) else device)
-            x = x if device == x.device else F.to_device(x, device)
+            x = x if device == x.device else F.to_device(x, device, non_blocking)
         if dtype is not None:
             try:
                 wanted = np.dtype(dtype)
@@ -261,7 +267,7 @@ class Methods(
     def cuda(self: Any, device: Any = None, non_blocking: builtins.bool = False, memory_format: Any = None) -> Tensor:
         """On a GPU, by default the current one: ``x.cuda()``, ``x.cuda(1, non_blocking=True)``."""
         where = "cuda" if device is None else f"cuda:{device}" if isinstance(device, builtins.int) else device
-        return self.to(where, memory_format=memory_format)
+        return self.to(where, non_blocking=non_blocking, memory_format=memory_format)
 
     # sizes
     def size(self: Any, dim: Any = None) -> Any:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ox.autograd import no_grad
+from ox.data.batch_map import map_tensors
 from ox.errors import OxError, RecipeError
 from ox.random import Generator
-from ox.train.batch import map_tensors, tensors
+from ox.train.batch import tensors
 from ox.train.batches import TrainBatches
 from ox.train.loss import training_loss
 from ox.train.ranks import Ranks

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ox.data.batch_map import map_tensors
 from ox.errors import RecipeError
 from ox.random import Generator
 from ox.train import rng_state
-from ox.train.batch import map_tensors, named_parts, target_of, tensors
+from ox.train.batch import named_parts, target_of, tensors
 from ox.train.loss import training_loss
 from ox.train.recipe import setup
 from ox.train.recipe.recipe import Recipe

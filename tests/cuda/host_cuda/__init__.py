@@ -2,6 +2,10 @@
 
 Real is all that CuPy decides: names, keywords, types, casts, shapes, errors, kernels, copies, waits, captures. Not real
 are speed, asynchrony, races, and the libraries of the device: cuBLAS is a loop, Thrust, cuFFT and cuSOLVER are NumPy.
+
+Variables of the environment: HOST_CUDA_MEMORY, the bytes of the device; HOST_CUDA_CAPABILITY, such as 7.5;
+HOST_CUDA_STATUS, an error of the runtime (cudaError_t) that looking for devices gives, such as 35 (a driver too old);
+HOST_CUDA_DRIVER, the driver's version, such as 12040, or 0 for none; HOST_CUDA_DEVICES, how many there are, if not 1.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ PROPERTIES = {
     "maxThreadsDim": (1024, 1024, 64),
 }  # fmt: skip
 VERSION = 13000
+MEMORY, CAPABILITY = "HOST_CUDA_MEMORY", "HOST_CUDA_CAPABILITY"
+STATUS, DRIVER, DEVICES = "HOST_CUDA_STATUS", "HOST_CUDA_DRIVER", "HOST_CUDA_DEVICES"
 
 
 @cache
@@ -47,6 +53,17 @@ def counting() -> Iterator[dict[str, int]]:
     before, made = counts(), dict[str, int]()
     yield made
     made |= {name: number - before[name] for name, number in counts().items()}
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """A block in which events and streams say that their work has not ended. What waits for it waits for ever."""
+    under_way = ctypes.c_int.in_dll(_driver(), "host_cuda_busy")
+    under_way.value = 1
+    try:
+        yield
+    finally:
+        under_way.value = 0
 
 
 def install(sources: Path | None = None) -> Any:
@@ -85,8 +102,13 @@ def install(sources: Path | None = None) -> Any:
     path = str(build.built() / "host_cuda_runtime.so")
     loader = ExtensionFileLoader("host_cuda_runtime", path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("host_cuda_runtime", loader))  # type: ignore[arg-type]
-    module.replace(runtime.__pyx_capi__, PROPERTIES, runtime.CUDARuntimeError, runtime.PointerAttributes)
-    _replace_in_python(runtime, wait)
+    major, minor = map(int, os.environ.get(CAPABILITY, "9.0").split("."))
+    memory = int(os.environ.get(MEMORY, PROPERTIES["totalGlobalMem"]))
+    properties = PROPERTIES | {"major": major, "minor": minor, "totalGlobalMem": memory}
+    classes = (runtime.CUDARuntimeError, runtime.PointerAttributes)
+    devices = int(os.environ.get(DEVICES, 1))
+    module.replace(runtime.__pyx_capi__, properties, *classes, 10 * major + minor, memory, devices)
+    _replace_in_python(runtime, module, properties, wait)
     runtime.ipcGetMemHandle, runtime.ipcOpenMemHandle = handle_of, opened
     runtime.ipcCloseMemHandle = lambda address: shared("host_cuda_close_shared", ctypes.c_void_p(address))
 
@@ -123,24 +145,33 @@ def install(sources: Path | None = None) -> Any:
     return cupy
 
 
-def _replace_in_python(runtime: Any, wait: Any) -> None:
+def _replace_in_python(runtime: Any, module: Any, properties: dict[str, Any], wait: Any) -> None:
     """The functions that Python code calls by their name in the module, not in its table of C functions."""
 
     def nothing(*args: Any) -> None:
         pass
 
+    status, devices = int(os.environ.get(STATUS, 0)), int(os.environ.get(DEVICES, 1))
+    driver = int(os.environ.get(DRIVER, VERSION))
+
+    def count() -> int:
+        if status:
+            raise runtime.CUDARuntimeError(status)
+        return devices
+
     runtime.deviceSynchronize = runtime.streamSynchronize = runtime.eventSynchronize = wait
-    runtime.getDeviceCount = lambda: 1
-    runtime.getDevice = lambda: 0
-    runtime.memGetInfo = lambda: (1 << 36, 1 << 37)
-    runtime.runtimeGetVersion = runtime.driverGetVersion = lambda: VERSION
-    runtime.getDeviceProperties = lambda device: PROPERTIES
-    runtime.deviceGetAttribute = lambda attribute, device: {75: 9, 76: 0}.get(attribute, 1)
+    runtime.getDeviceCount = count
+    runtime.getDevice, runtime.setDevice = module.getDevice, module.setDevice
+    runtime.memGetInfo = module.memGetInfo
+    runtime.runtimeGetVersion = lambda: VERSION
+    runtime.driverGetVersion = lambda: driver
+    runtime.getDeviceProperties = lambda device: properties
+    attributes = {75: properties["major"], 76: properties["minor"]}
+    runtime.deviceGetAttribute = lambda attribute, device: attributes.get(attribute, 1)
     runtime.deviceCanAccessPeer = lambda device, peer: 0
     runtime.pointerGetAttributes = lambda pointer: runtime.PointerAttributes(0, pointer, 0, 2)
-    runtime.eventQuery = runtime.streamQuery = lambda handle: 0
+    runtime.eventQuery = runtime.streamQuery = module.query
     for name in (
-        "setDevice",
         "streamWaitEvent",
         "eventRecord",
         "eventDestroy",

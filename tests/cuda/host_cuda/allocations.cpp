@@ -14,8 +14,7 @@
 #include "work.h"
 
 namespace {
-constexpr size_t ALIGNMENT = 512, PAGE = 4096;
-constexpr int NOT_A_NUMBER = 0xff;  // new memory is not zero: what reads it too early gives NaN
+constexpr size_t PAGE = 4096;
 constexpr size_t HANDLE = 64;       // bytes of a cudaIpcMemHandle_t
 
 size_t whole_pages(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
@@ -37,24 +36,31 @@ struct Allocations : std::map<char*, Allocation> {
 extern "C" {
 void* host_cuda_allocate(size_t size) {
     void* made = nullptr;
-    const bool alone = size >= PAGE;  // on pages of its own, which can be shared
-    if (posix_memalign(&made, alone ? PAGE : ALIGNMENT, alone ? whole_pages(size) : size ? size : 1)) return nullptr;
+    // on pages of its own, which can be shared, or closed to other devices
+    const bool alone = size >= PAGE || host_cuda_devices > 1;
+    const size_t taken = alone ? whole_pages(size ? size : 1) : size ? size : 1;
+    if (posix_memalign(&made, alone ? PAGE : ALIGNMENT, taken)) return nullptr;
     memset(made, NOT_A_NUMBER, size);
     allocations[static_cast<char*>(made)] = {size, "", false};
+    if (host_cuda_devices > 1) host_cuda_own(made, taken);
     return made;
 }
 
-void host_cuda_release(void* memory) {
+size_t host_cuda_release(void* memory) {
+    size_t size = 0;
     const auto found = allocations.find(static_cast<char*>(memory));
     if (found != allocations.end()) {
         const Allocation& allocation = found->second;
+        size = allocation.size;
         if (!allocation.shared.empty()) {
             shm_unlink(allocation.shared.c_str());
             mmap(memory, whole_pages(allocation.size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         }
         allocations.erase(found);
     }
+    if (memory && host_cuda_devices > 1) host_cuda_disown(memory);
     free(memory);
+    return size;
 }
 
 int cuMemGetAddressRange_v2(void** base, size_t* size, void* address) {

@@ -91,6 +91,13 @@ def built() -> Path:
     return folder
 
 
+@cache
+def kernel_folder() -> Path:
+    """The folder of compiled kernels: one for each version of what they include."""
+    text = "".join((HERE / name).read_text() for name in ("device.h", "work.h")) + str(FLAGS) + version_of_cupy()
+    return cache_folder() / f"kernels-{hashlib.sha1(text.encode()).hexdigest()[:12]}"
+
+
 def build(folder: Path) -> None:
     shared = ["-std=c++17", "-O2", "-w", "-shared", "-fPIC", f"-I{HERE}"]
     (folder / "refused.cpp").write_text(refused_products())

@@ -8,7 +8,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from host_cuda.build import FLAGS, built, cache_folder, gxx, include_options
+from host_cuda.build import FLAGS, built, gxx, include_options, kernel_folder
 
 COMMENTS = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
@@ -26,12 +26,12 @@ def compiled(source: str, options: Sequence[str], templates: Sequence[str]) -> b
     Raises:
         RuntimeError: g++ does not compile it.
     """
-    folder = cache_folder() / f"{built().name}-kernels"
+    folder = kernel_folder()
     defines = [option for option in options if option.startswith("-D")]
     text = host_source(source, templates)
     library = folder / f"{key(text + str(defines))}.so"
     if not library.exists():
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         own = library.with_suffix(f".{os.getpid()}")
         file = own.with_suffix(f"{own.suffix}.cpp")
         file.write_text(text)

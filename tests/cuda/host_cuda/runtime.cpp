@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <atomic>
 #include <initializer_list>
 
 #include "work.h"
@@ -15,7 +16,12 @@ namespace {
 using Address = intptr_t;
 enum CopyKind { TO_DEVICE_KIND = 1, TO_HOST_KIND = 2 };
 
+constexpr int NOT_READY = 600;  // cudaErrorNotReady
+
 PyObject *error_class, *attributes_class, *properties;
+int capability = 90;
+size_t total_memory;
+std::atomic<size_t> used_memory;
 
 PyObject* failed(int status) {
     PyObject* error = PyObject_CallFunction(error_class, "i", status);
@@ -66,16 +72,23 @@ PyObject* fill(Address to, int value, size_t size, int) {
 PyObject* fill_later(Address to, int value, size_t size, Address, int) { return fill(to, value, size, 0); }
 
 Address allocate(size_t size, int) {
+    if (used_memory + size > total_memory) return failed(2), 0;  // cudaErrorMemoryAllocation
     void* made = host_cuda_allocate(size);
-    if (!made) failed(2);
+    if (!made) return failed(2), 0;
+    used_memory += size;
     return reinterpret_cast<Address>(made);
 }
 Address allocate_later(size_t size, Address, int) { return allocate(size, 0); }
 Address allocate_managed(size_t size, int, void*) { return allocate(size, 0); }
-Address allocate_host(size_t size, unsigned, int) { return allocate(size, 0); }
-PyObject* release(Address memory, int) { return host_cuda_release(reinterpret_cast<void*>(memory)), done(); }
+Address allocate_host(size_t size, unsigned, int) {
+    void* made = nullptr;
+    if (posix_memalign(&made, ALIGNMENT, size ? size : 1)) return failed(2), 0;
+    memset(made, NOT_A_NUMBER, size);
+    return reinterpret_cast<Address>(made);
+}
+PyObject* forget(Address memory, int) { return free(reinterpret_cast<void*>(memory)), done(); }
+PyObject* release(Address memory, int) { return used_memory -= host_cuda_release(reinterpret_cast<void*>(memory)), done(); }
 PyObject* release_later(Address memory, Address, int) { return release(memory, 0); }
-PyObject* forget(Address handle, int) { return free(reinterpret_cast<void*>(handle)), done(); }
 
 double milliseconds() {
     timespec now;
@@ -91,7 +104,7 @@ PyObject* wait_for(Address, int) { return waited(); }
 PyObject* wait_for_device(int) { return waited(); }
 PyObject* record_event(Address event, Address, int) { return *reinterpret_cast<double*>(event) = milliseconds(), done(); }
 PyObject* wait_on_device(Address, Address, int, void*) { return done(); }
-PyObject* query(Address, int) { return PyLong_FromLong(0); }  // cudaSuccess: nothing is under way
+PyObject* query(Address, int) { return PyLong_FromLong(host_cuda_busy ? NOT_READY : SUCCESS); }
 float elapsed(Address start, Address end, int) {
     return static_cast<float>(*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(start));
 }
@@ -109,7 +122,14 @@ PyObject* upload(Address, Address, int) { return done(); }
 PyObject* keep_graph(Address, int) { return done(); }  // the executable graph is the same object
 PyObject* free_graph(Address graph, int) { return host_cuda_free_graph(reinterpret_cast<void*>(graph)), done(); }
 
-int one(int) { return 1; }
+int current_device(int) { return host_cuda_device; }
+int device_count(int) { return host_cuda_devices; }
+PyObject* set_device(int device, int) {
+    if (device < 0 || device >= host_cuda_devices) return failed(101);  // cudaErrorInvalidDevice
+    return host_cuda_device = device, done();
+}
+PyObject* current_in_python(PyObject*, PyObject*) { return PyLong_FromLong(host_cuda_device); }
+PyObject* set_in_python(PyObject*, PyObject* device) { return set_device(PyLong_AsLong(device), 0); }
 int zero(int) { return 0; }
 int zero_of(Address, int) { return 0; }
 unsigned no_flags(Address, int) { return 0; }
@@ -119,10 +139,14 @@ int no_peer(int, int, int) { return 0; }
 PyObject* none_of(int, int) { return done(); }
 PyObject* none(int) { return done(); }
 PyObject* context() { return done(); }
-PyObject* free_and_total(int) { return Py_BuildValue("(nn)", Py_ssize_t{1} << 36, Py_ssize_t{1} << 37); }
+PyObject* free_and_total(int) {
+    return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(total_memory - used_memory), static_cast<Py_ssize_t>(total_memory));
+}
+PyObject* free_and_total_in_python(PyObject*, PyObject*) { return free_and_total(0); }
+PyObject* query_in_python(PyObject*, PyObject*) { return query(0, 0); }
 PyObject* device_properties(int, int) { return PyDict_Copy(properties); }
 int memory_type(Address, int) { return 2; }
-PyObject* pointer_attributes(Address pointer, int) { return PyObject_CallFunction(attributes_class, "inni", 0, pointer, Py_ssize_t{0}, 2); }
+PyObject* pointer_attributes(Address pointer, int) { return PyObject_CallFunction(attributes_class, "inni", host_cuda_device_of(reinterpret_cast<void*>(pointer)), pointer, Py_ssize_t{0}, 2); }
 int attribute(int number, int, int) {
     switch (number) {  // cudaDeviceAttr
         case 1: return 1024;  // threads of a block
@@ -130,8 +154,8 @@ int attribute(int number, int, int) {
         case 10: return 32;  // threads of a warp
         case 16: return 132;  // multiprocessors
         case 39: return 2048;  // threads of a multiprocessor
-        case 75: return 9;  // compute capability
-        case 76: return 0;
+        case 75: return capability / 10;
+        case 76: return capability % 10;
         case 97: return 232448;  // bytes of shared memory that a block may ask for
         case 115: return 0;  // memory pools
         default: return 1;
@@ -145,7 +169,7 @@ const struct {
 } FUNCTIONS[] = {
     {"memcpy", pointer(copy)}, {"memcpyAsync", pointer(copy_later)}, {"memset", pointer(fill)}, {"memsetAsync", pointer(fill_later)},
     {"malloc", pointer(allocate)}, {"mallocAsync", pointer(allocate_later)}, {"mallocManaged", pointer(allocate_managed)},
-    {"hostAlloc", pointer(allocate_host)}, {"free", pointer(release)}, {"freeHost", pointer(release)}, {"freeAsync", pointer(release_later)},
+    {"hostAlloc", pointer(allocate_host)}, {"free", pointer(release)}, {"freeHost", pointer(forget)}, {"freeAsync", pointer(release_later)},
     {"eventCreate", pointer(handle)}, {"eventCreateWithFlags", pointer(handle_with_flags)}, {"eventDestroy", pointer(forget)},
     {"eventRecord", pointer(record_event)}, {"eventQuery", pointer(query)}, {"eventSynchronize", pointer(wait_for)},
     {"eventElapsedTime", pointer(elapsed)}, {"streamCreate", pointer(handle)}, {"streamCreateWithFlags", pointer(handle_with_flags)},
@@ -154,8 +178,8 @@ const struct {
     {"streamGetPriority", pointer(zero_of)}, {"streamIsCapturing", pointer(is_capturing)}, {"streamBeginCapture", pointer(begin_capture)},
     {"streamEndCapture", pointer(end_capture)}, {"graphInstantiate", pointer(instantiate)}, {"graphLaunch", pointer(launch)},
     {"graphUpload", pointer(upload)}, {"graphDestroy", pointer(keep_graph)}, {"graphExecDestroy", pointer(free_graph)},
-    {"deviceSynchronize", pointer(wait_for_device)}, {"getDevice", pointer(zero)}, {"getDeviceCount", pointer(one)},
-    {"setDevice", pointer(none_of)}, {"getDeviceProperties", pointer(device_properties)}, {"deviceGetAttribute", pointer(attribute)},
+    {"deviceSynchronize", pointer(wait_for_device)}, {"getDevice", pointer(current_device)}, {"getDeviceCount", pointer(device_count)},
+    {"setDevice", pointer(set_device)}, {"getDeviceProperties", pointer(device_properties)}, {"deviceGetAttribute", pointer(attribute)},
     {"deviceCanAccessPeer", pointer(no_peer)}, {"deviceEnablePeerAccess", pointer(none_of)}, {"_deviceEnsurePeerAccess", pointer(none_of)},
     {"driverGetVersion", pointer(version)}, {"runtimeGetVersion", pointer(version)}, {"_getCUDAMajorVersion", pointer(major)},
     {"memGetInfo", pointer(free_and_total)}, {"pointerGetAttributes", pointer(pointer_attributes)},
@@ -163,10 +187,12 @@ const struct {
     {"_ensure_context", pointer(context)},
 };
 
-// replace(functions, properties, error class, attributes class): `functions` has a capsule for each name
+// replace(functions, properties, error class, attributes class, capability, bytes, devices): `functions` has a capsule for each name
 PyObject* replace(PyObject*, PyObject* arguments) {
     PyObject* capsules;
-    if (!PyArg_ParseTuple(arguments, "OOOO", &capsules, &properties, &error_class, &attributes_class)) return nullptr;
+    if (!PyArg_ParseTuple(arguments, "OOOOini", &capsules, &properties, &error_class, &attributes_class, &capability, &total_memory,
+                          &host_cuda_devices))
+        return nullptr;
     for (PyObject* kept : {properties, error_class, attributes_class}) Py_INCREF(kept);
     for (const auto& [name, function] : FUNCTIONS) {
         PyObject* old = PyDict_GetItemString(capsules, name);
@@ -179,7 +205,14 @@ PyObject* replace(PyObject*, PyObject* arguments) {
     return done();
 }
 
-PyMethodDef METHODS[] = {{"replace", replace, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef METHODS[] = {
+    {"replace", replace, METH_VARARGS, nullptr},
+    {"memGetInfo", free_and_total_in_python, METH_NOARGS, nullptr},
+    {"query", query_in_python, METH_VARARGS, nullptr},
+    {"getDevice", current_in_python, METH_NOARGS, nullptr},
+    {"setDevice", set_in_python, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
 PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "host_cuda_runtime", nullptr, -1, METHODS, nullptr, nullptr, nullptr, nullptr};
 }  // namespace
 

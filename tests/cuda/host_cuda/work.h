@@ -4,7 +4,7 @@
 
 enum Counter { LAUNCHES, PRODUCTS, GRAPHS, WAITS, TO_DEVICE, TO_HOST, ON_DEVICE, FILLS, COUNTERS };
 
-enum CudaError { SUCCESS = 0, INVALID_VALUE = 1, DEVICE_UNINITIALIZED = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+enum CudaError { SUCCESS = 0, INVALID_VALUE = 1, DEVICE_UNINITIALIZED = 201, NOT_FOUND = 500, FAULT = 700, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 
 enum HostCudaMeeting { MEET_NOBODY, MEET_BLOCK, MEET_WARP };
 
@@ -16,6 +16,15 @@ extern "C" {
 extern long host_cuda_counts[COUNTERS];
 // Whether a stream is being captured. Then work is not done, but kept in a graph with a copy of its data.
 extern int host_cuda_capturing;
+// The device of this thread. Memory has a device; a kernel that touches that of another one is FAULT, which it or the next
+// wait gives.
+extern thread_local int host_cuda_device;
+extern int host_cuda_devices;  // how many there are
+void host_cuda_own(void* memory, size_t size);
+void host_cuda_disown(void* memory);
+int host_cuda_device_of(void* memory);
+// Whether events and streams say that their work is still under way.
+extern int host_cuda_busy;
 // Do the work, or keep it. `counter` counts it when it is done.
 void host_cuda_submit(void (*run)(void*), const void* data, size_t size, enum Counter counter);
 // For what waits: the error of a capture, which is lost then, or SUCCESS.
@@ -26,8 +35,10 @@ void host_cuda_launch_graph(void* graph);
 void host_cuda_free_graph(void* graph);
 
 // Device memory.
+constexpr size_t ALIGNMENT = 512;
+constexpr int NOT_A_NUMBER = 0xff;  // new memory is not zero: what reads it too early gives NaN
 void* host_cuda_allocate(size_t size);  // null if there is none
-void host_cuda_release(void* memory);
+size_t host_cuda_release(void* memory);
 
 // Run a thread of a block for each index, which `index` has while that thread runs.
 void host_cuda_run_block(HostCudaIndex size, HostCudaIndex* index, void (*run)(void*), void* data);

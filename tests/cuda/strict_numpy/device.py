@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ class Device:
 
     def __init__(self, device: Any = None) -> None:
         self.id = 0 if device is None else int(device)
+        self.compute_capability = "90"
 
     def __int__(self) -> int:
         return self.id
@@ -81,6 +83,13 @@ class MemoryPointer:
     def __init__(self, owner: Any) -> None:
         self.mem, self.ptr, self.device = owner, owner.__array_interface__["data"][0], Device()
 
+    def copy_from_host_async(self, mem: int, size: int, stream: Any = None) -> None:
+        ctypes.memmove(self.ptr, mem, size)
+
+
+class PinnedMemoryPointer(bytearray):
+    """`cupy.cuda.PinnedMemoryPointer`: memory of the host."""
+
 
 class MemoryPool:
     """`cupy.cuda.MemoryPool`, with nothing in it."""
@@ -88,7 +97,10 @@ class MemoryPool:
     def used_bytes(self) -> int:
         return 0
 
-    total_bytes = free_bytes = n_free_blocks = used_bytes
+    total_bytes = free_bytes = n_free_blocks = get_limit = used_bytes
+
+    def malloc(self, size: int) -> None:
+        pass
 
     def free_all_blocks(self, stream: Any = None) -> None:
         pass
@@ -110,6 +122,8 @@ def namespace() -> ModuleType:
     Stream.null = Stream()
     cuda.get_current_stream = lambda: Stream.null
     cuda.runtime = runtime
-    for each in (Device, Event, Stream, MemoryPointer, MemoryPool):
+    cuda.get_allocator = lambda: None
+    cuda.alloc_pinned_memory = PinnedMemoryPointer
+    for each in (Device, Event, Stream, MemoryPointer, MemoryPool, PinnedMemoryPointer):
         setattr(cuda, each.__name__, each)
     return cuda

@@ -1,0 +1,117 @@
+"""A second GPU in one process: what is computed of its arrays runs there, while the first one is the current device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from child_pytest import CUDA_PACKAGES, HERE, environment_with, run
+
+pytestmark = pytest.mark.slow
+
+OPERATORS = [
+    "Add",
+    "MatMul",
+    "Conv",
+    "LayerNormalization",
+    "Gather",
+    "ScatterND",
+    "Det",
+    "RoiAlign",
+    "Attention",
+    "LSTM",
+]
+TRAINING = """
+import os
+os.environ["HOST_CUDA_DEVICES"] = "2"
+import host_cuda; host_cuda.install()
+import cupy
+import ox
+from ox import nn
+from ox.errors import DeviceError
+
+losses = {}
+for device in ("cuda:0", "cuda:1"):
+    ox.manual_seed(0)
+    layers = [nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 10), nn.LayerNorm(10), nn.Dropout(0.1)]
+    model = nn.Sequential(*layers).to(device)
+    optimizer, scaler = ox.optim.AdamW(model.parameters(), lr=1e-2), ox.GradScaler("cuda", init_scale=256.0)
+    images, labels = ox.rand(6, 1, 8, 8).to(device), ox.arange(6, device=device)
+    for _ in range(3):
+        optimizer.zero_grad()
+        with ox.autocast("cuda", ox.float16):
+            loss = nn.functional.cross_entropy(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    losses[device] = loss.item()
+    kept = [p.grad for p in model.parameters()] + [t for state in optimizer.state.values() for t in state.values()]
+    assert {x.device for x in kept} == {device}
+assert losses["cuda:0"] == losses["cuda:1"] and ox.cuda.current_device() == 0
+
+# parameters of both devices in one optimizer
+both = [nn.Parameter(ox.ones(3, device=f"cuda:{i}")) for i in range(2)]
+optimizer = ox.optim.Adam(both, lr=0.1)
+for p in both:
+    (p * p).sum().backward()
+optimizer.step()
+assert both[0].tolist() == both[1].tolist() and both[1].device == "cuda:1"
+
+# copies between devices, with gradients
+x = ox.rand(4, device="cuda:0").requires_grad_()
+y = x.to("cuda:1")
+(y * 2).sum().backward()
+assert y.device == "cuda:1" and x.grad.device == "cuda:0" and x.grad.tolist() == [2] * 4
+z = ox.zeros(2, 4, device="cuda:1")
+z[0] = x.detach()
+assert z[0].tolist() == x.tolist() and z.device == "cuda:1"
+with ox.cuda.device(1):
+    assert ox.ones(2, device="cuda").device == "cuda:1" and ox.cuda.current_device() == 1
+try:
+    x + y
+except DeviceError as error:
+    print(error)
+try:
+    x.to("cuda:2")
+except DeviceError as error:
+    print(error)
+# host_cuda notices memory of another device
+kernel = cupy.RawModule(code='extern "C" __global__ void f(float* p) { p[0] = 1; }').get_function("f")
+try:
+    kernel((1,), (1,), (y.detach().array,))
+except cupy.cuda.driver.CUDADriverError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """That of a process with host_cuda."""
+    found = environment_with(HERE, CUDA_PACKAGES)
+    code = "from host_cuda import build; print(build.missing() or '')"
+    asked = subprocess.run([sys.executable, "-c", code], env=found, capture_output=True, text=True, check=True)
+    if reason := asked.stdout.strip():
+        pytest.skip(reason)
+    return found
+
+
+@pytest.mark.usefixtures("environment")
+def test_operators_run_where_their_arrays_are(tmp_path: Path) -> None:
+    chosen = " or ".join(f"test_gradient[{name}]" for name in OPERATORS)
+    results = run("on_second_device", ["-m", "gpu", "tests/ops/test_cuda.py", "-k", chosen], tmp_path, timeout=600)
+    assert not results.failed, results.output
+    assert len(results.passed) >= len(OPERATORS)
+
+
+def test_training_and_copies(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "input 'B' on cuda:1, 'A' on cuda:0" in done.stdout
+    assert "there is no cuda:2" in done.stdout and "cuda:0 to cuda:1" in done.stdout
+    assert "memory of another device was touched" in done.stdout, done.stdout
