@@ -46,6 +46,13 @@ class DeclaredSize(str):
         self.min, self.max, self.multiple_of, self.expression, self.bases = low, max, multiple_of, str(name), (self,)
         return self
 
+    @classmethod
+    def following(cls, name: str, expression: Expression, bases: tuple[DeclaredSize, ...]) -> DeclaredSize:
+        """One that follows from others."""
+        made = cls(name)
+        made.expression, made.bases = expression, bases
+        return made
+
     @property
     def derived(self) -> bool:
         """Whether it follows from others."""
@@ -75,6 +82,4 @@ def _derived(size: DeclaredSize, sign: str, other: Any) -> Any:
         bases = tuple({str(base): base for base in (*size.bases, *other.bases)}.values())
     else:
         return NotImplemented
-    made = DeclaredSize(text(expression))
-    made.expression, made.bases = expression, bases
-    return made
+    return DeclaredSize.following(text(expression), expression, bases)

@@ -65,6 +65,53 @@ def substituted(expression: Expression, known: Mapping[Any, Expression]) -> Expr
     return expression if isinstance(expression, (int, float)) else known.get(expression, expression)
 
 
+def solve(expression: Expression, unknown: Any, low: int, high: int, sizes: Mapping[Any, Any]) -> tuple[int, int] | None:
+    """The first and the last whole number that `unknown` can be for the value to be from `low` to `high`; None where
+    it cannot be told: it stands there twice, or is not only added to, subtracted from, multiplied or divided down.
+
+    Raises:
+        KeyError: another leaf that has no value.
+    """
+    if expression == unknown:
+        return low, high
+    if not isinstance(expression, tuple) or list(leaves(expression)).count(unknown) != 1:
+        return None
+    sign, a, b = expression
+    if unknown in leaves(b):
+        if sign == "-":
+            left = evaluate(a, sizes)
+            return solve(b, unknown, left - high, left - low, sizes)
+        if sign not in ("+", "*"):
+            return None
+        a, b = b, a
+    right = evaluate(b, sizes)
+    if sign in ("+", "-"):
+        moved = right if sign == "+" else -right
+        return solve(a, unknown, low - moved, high - moved, sizes)
+    if sign == "*" and right > 0:
+        return solve(a, unknown, -(-low // right), high // right, sizes)
+    if sign == "//" and right > 0:
+        return solve(a, unknown, low * right, high * right + right - 1, sizes)
+    return None
+
+
+def inverse(expression: Expression, unknown: Any, value: Expression) -> Expression:
+    """What `unknown` is where `expression` is `value`; None where no expression says it, or several numbers are."""
+    if expression == unknown:
+        return value
+    if not isinstance(expression, tuple) or list(leaves(expression)).count(unknown) != 1:
+        return None
+    sign, a, b = expression
+    if unknown in leaves(b):
+        if sign == "-":
+            return inverse(b, unknown, combined("-", a, value))
+        if sign not in ("+", "*"):
+            return None
+        a, b = b, a
+    opposite = {"+": "-", "-": "+", "*": "//"}.get(sign)
+    return None if opposite is None else inverse(a, unknown, combined(opposite, value, b))
+
+
 def text(expression: Expression, around: int = -1) -> str:
     """As Python writes it: ``(n + 1) // 2 > 8``."""
     if not isinstance(expression, tuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ox.core.declared_size import DeclaredSize
-from ox.core.size_expression import evaluate
+from ox.core.size_expression import evaluate, leaves
 from ox.errors import ArgumentError
-from ox.graph.size_rules import SizeRange
+from ox.graph.size_rules import SizeRange, SizeRules, is_name_of
 
 Sizes = dict[str, int]
 _MOST_SHRUNK = 64  # how many times larger than a size the one may be that it follows from
@@ -15,6 +15,15 @@ _MOST_SHRUNK = 64  # how many times larger than a size the one may be that it fo
 
 def size_of(dim: str, sizes: Sizes) -> int:
     return int(evaluate(dim.expression if isinstance(dim, DeclaredSize) else dim, sizes))
+
+
+def declared_in(rules: SizeRules, dim: str) -> str:
+    """A size of a file as it was declared: one called ``2 * k`` follows from k if the rules of the file say so."""
+    expression = next((each[2] for each in rules.conditions if is_name_of(each) and each[1] == dim), None)
+    if expression is None:
+        return dim
+    bases = tuple(DeclaredSize(name) for name in dict.fromkeys(leaves(expression)))
+    return DeclaredSize.following(dim, expression, bases)
 
 
 def solve(dim: DeclaredSize, size: int, unknown: str, known: Sizes) -> int | None:

@@ -14,7 +14,7 @@ from ox.core.operator import make_tensor
 from ox.core.size_expression import Expression
 from ox.dtypes import ALL, is_floating
 from ox.errors import ArgumentError
-from ox.export.declared_dims import Sizes, check_declared, size_of, solve
+from ox.export.declared_dims import Sizes, check_declared, declared_in, size_of, solve
 from ox.export.dynamic_shapes import BATCH, from_axes, from_examples, from_shapes
 from ox.functions.creation import tensor
 from ox.graph.contract import Contract
@@ -80,8 +80,8 @@ class Example:
     def conditions(self) -> tuple[Expression, ...]:
         """What holds between the sizes of inputs: ``n + 1``, the name of one, is what it says."""
         dims = {dim for each in self.dims.values() for dim in each if isinstance(dim, DeclaredSize)}
-        derived = ((str(dim), dim.expression) for dim in sorted(dims) if dim.derived)
-        return (*self.known.conditions, *(("==", name, each) for name, each in derived))
+        derived = (("==", str(dim), dim.expression) for dim in sorted(dims) if dim.derived)
+        return tuple(dict.fromkeys((*self.known.conditions, *derived)))
 
     @property
     def batch(self) -> str | None:
@@ -205,10 +205,13 @@ def read(
         dims = from_shapes(named, dynamic_shapes, argument_names(model, len(arrays)))
     elif dims is None and further:
         dims = from_examples([named, *further])
-    rules = contract.rules if contract else SizeRules()
-    if dims is None and contract and [info.name for info in contract.inputs] == list(names):
+    kept = dims is None and contract is not None and [info.name for info in contract.inputs] == list(names)
+    if kept and contract is not None:
         dims = {
-            info.name: [d if d is not None else f"{info.name}_{i}" for i, d in enumerate(info.dims)]
+            info.name: [
+                d if isinstance(d, int) else f"{info.name}_{i}" if d is None else declared_in(contract.rules, d)
+                for i, d in enumerate(info.dims)
+            ]
             for info in contract.inputs
         }
     unknown = [name for name in dims or {} if name not in named]
@@ -217,8 +220,21 @@ def read(
     every = {name: _dims(name, x, dims) for name, x in named.items()}
     for arrays_of_other in further:
         _checked(Example(dict(arrays_of_other), {n: _dims(n, x, every) for n, x in arrays_of_other.items()}, keywords))
-    rules = rules.of({str(dim) for each in every.values() for dim in each})
+    rules = SizeRules()
+    if contract is not None:
+        rules = contract.rules if kept else _renamed(contract, list(every.values()))
     return _checked(Example(named, every, keywords, rules, further, arguments))
+
+
+def _renamed(contract: Contract, dims: Sequence[Sequence[int | str]]) -> SizeRules:
+    """The ranges of the sizes of a loaded file, under the names that they get. What else the file says of its sizes,
+    and of those that are called like others now, the recording of the call tells."""
+    ranges: dict[str, SizeRange] = {}
+    for info, own in zip(contract.inputs, dims, strict=False):
+        for old, new in zip(info.dims, own, strict=False):
+            if isinstance(old, str) and isinstance(new, str) and old in contract.rules.ranges:
+                ranges[str(new)] = contract.rules.ranges[old]
+    return SizeRules(ranges)
 
 
 def _alike(

@@ -6,7 +6,7 @@ is run at some sizes more, and what follows from one name by a division rounded 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ox.autograd.grad_mode import no_grad
@@ -169,10 +169,21 @@ def rules_of(tests: Sequence[SizeTest], sizes: Sizes, declared: Mapping[str, Siz
     ranges = {}
     for name, own in sizes.items():
         known = declared.get(name, SizeRange())
-        found = range_around(own, _holds(name, alone[name], known)) if alone[name] else known
+        steps = {known.multiple_of, *(step for test in alone[name] for step in _moduli(test))}
+        holds = _holds(name, alone[name], known)
+        found = range_around(own, holds, steps, min(1, known.min)) if alone[name] else known
         if not found.open:
             ranges[name] = found
     return SizeRules(ranges, tuple(together))
+
+
+def _moduli(expression: Expression) -> Iterator[int]:
+    """The numbers by which remainders are taken."""
+    if isinstance(expression, tuple):
+        sign, a, b = expression
+        if sign == "%" and isinstance(b, int) and b > 0:
+            yield b
+        yield from (*_moduli(a), *_moduli(b))
 
 
 def _holds(name: str, tests: Sequence[Expression], known: SizeRange) -> Callable[[int], bool]:

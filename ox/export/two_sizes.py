@@ -97,8 +97,7 @@ def record_at_sizes(subject: Subject) -> Recorded:
     example = subject.example
     first, second = recording_sizes(example)
     if type(subject.model) is Loaded:  # a graph holds no code that could take another path
-        graph = _first(subject, first).graph
-        return Recorded(graph, SizeRules(example.declared, example.conditions))
+        return _of_file(subject, subject.model, first)
     recording = _first(subject, first)
     a, draws = recording.graph, recording.draws
     tests = in_named_sizes(recording.size_tests, a, example, first)
@@ -109,12 +108,30 @@ def record_at_sizes(subject: Subject) -> Recorded:
     second = second | within({dim: second[dim] for dim in ranges}, ranges, [first])
     b = _second(subject, a, first, second)
     tests = agreed(tests, b.tests, (first, second))
-    rules = rules_of(tests, first, example.declared)
-    rules = replace(rules, conditions=(*rules.conditions, *example.conditions))
+    rules = _with_declared(rules_of(tests, first, example.declared), example)
     _check_batch(tests, rules, example)
     for far in far_sizes(example, rules):
         _compare_far(subject, a, first, first | far)
-    return Recorded(a, rules, tuple(dict.fromkeys(t.where for t in unstated(tests))), draws)
+    return Recorded(a, rules, _lines(tests), draws)
+
+
+def _of_file(subject: Subject, model: Loaded, sizes: Sizes) -> Recorded:
+    """A loaded file: its rules hold under the names that its sizes have now."""
+    example = subject.example
+    recording = _first(subject, sizes)
+    if example.known == model.contract.rules:
+        return Recorded(recording.graph, SizeRules(example.declared, example.conditions))
+    tests = in_named_sizes(recording.size_tests, recording.graph, example, sizes)
+    rules = _with_declared(rules_of(tests, sizes, example.declared), example)
+    return Recorded(recording.graph, rules, _lines(tests))
+
+
+def _with_declared(rules: SizeRules, example: Example) -> SizeRules:
+    return replace(rules, conditions=tuple(dict.fromkeys((*rules.conditions, *example.conditions))))
+
+
+def _lines(tests: Sequence[SizeTest]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(t.where for t in unstated(tests)))
 
 
 def _first(subject: Subject, sizes: Sizes) -> Recording:

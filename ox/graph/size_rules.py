@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ox.core.size_expression import Expression, evaluate, from_lists, leaves, text
+from ox.core.size_expression import Expression, evaluate, from_lists, leaves, solve, text
 
 SCANNED = 4096  # sizes that are tried one by one; beyond them a limit is searched by bisection
 LARGEST = 1 << 40
@@ -27,8 +27,8 @@ class SizeRange:
 
     @property
     def open(self) -> bool:
-        """Whether every size is in it."""
-        return self.min <= 1 and self.max is None and self.multiple_of == 1
+        """Whether every size is in it, and not 0."""
+        return self.min == 1 and self.max is None and self.multiple_of == 1
 
     def __str__(self) -> str:
         """``17..``, ``1..512``, ``32..2048 in steps of 32``."""
@@ -49,9 +49,14 @@ class SizeRange:
             raise ValueError(f"sizes in steps of {numbers['multiple_of']}")
         return cls(**numbers)
 
+    def first_from(self, size: int) -> int:
+        """The smallest size from `size` on that its smallest one and its steps allow."""
+        low = max(self.min, size)
+        return low + (self.remainder - low) % self.multiple_of
+
     def nearest(self, size: int) -> int | None:
         """The size in it that is nearest to `size`, the larger one of two; None where it is empty."""
-        low = self.min + (self.remainder - self.min) % self.multiple_of
+        low = self.first_from(self.min)
         below = size - (size - self.remainder) % self.multiple_of
         found = [n for n in (below, below + self.multiple_of, low) if n in self]
         if self.max is not None and size > self.max:
@@ -62,17 +67,18 @@ class SizeRange:
 _ANY = SizeRange()
 
 
-def range_around(size: int, holds: Callable[[int], bool]) -> SizeRange:
-    """The largest range of evenly spaced sizes around `size` in which `holds` is true.
+def range_around(size: int, holds: Callable[[int], bool], steps: Iterable[int] = (), lowest: int = 1) -> SizeRange:
+    """The largest range of evenly spaced sizes around `size`, from `lowest` on, in which `holds` is true.
 
-    Every size up to 4096, or four times `size`, is tried; beyond, one limit is looked for.
+    Every size up to 4096, or four times `size`, is tried; beyond, one limit is looked for. The sizes are up to 128
+    apart, or as far as `steps` say.
     """
     last = max(SCANNED, 4 * size)
-    good = [n > 0 and holds(n) for n in range(last + 1)]
+    good = [n >= lowest and holds(n) for n in range(last + 1)]
     best = (1, 1, size, size)
-    for step in range(1, STEPS + 1):
+    for step in sorted({*range(1, STEPS + 1), *steps}):
         low, high = size, size
-        while low - step >= 1 and good[low - step]:
+        while low - step >= lowest and good[low - step]:
             low -= step
         while high + step <= last and good[high + step]:
             high += step
@@ -114,7 +120,7 @@ class SizeRules:
     def __str__(self) -> str:
         """``seq in 17.., h in 32..2048 in steps of 32, rows == columns``; what names say by themselves is left out."""
         ranges = [f"{name} in {found}" for name, found in self.ranges.items()]
-        return ", ".join([*ranges, *(text(each) for each in self.conditions if not _is_named(each))])
+        return ", ".join([*ranges, *(text(each) for each in self.conditions if not is_name_of(each))])
 
     def names(self) -> set[str]:
         """The sizes that the rules are of."""
@@ -127,14 +133,26 @@ class SizeRules:
 
     def broken(self, sizes: Mapping[str, int]) -> str | None:
         """The first rule that these sizes break, ``seq in 17..``; None where they keep all of them. A size that is not
-        given breaks none."""
+        given breaks none, unless no size that it could be goes with those that are: ``2 * k`` of an odd size.
+        0 breaks what does not say that it may be."""
+        sizes = dict(sizes)
+        for unknown, named in self._unknown(sizes).items():
+            found = self._solved(unknown, named, sizes)
+            if found is None:
+                names = " and ".join(str(each[1]) for each in named)
+                return f"{names}, for {unknown} in {self.ranges.get(unknown, _ANY)}"
+            sizes |= found
+        named = {each[1] for each in filter(is_name_of, self.conditions)}
+        for name, size in sizes.items():
+            if size == 0 and name not in named and 0 not in self.ranges.get(name, _ANY):
+                return f"{name} in {self.ranges.get(name, _ANY)}"
         for name, found in self.ranges.items():
             if name in sizes and sizes[name] not in found:
                 return f"{name} in {found}"
         for condition in self.conditions:
             try:
                 if not evaluate(condition, sizes):
-                    if _is_named(condition):
+                    if is_name_of(condition):
                         return f"{condition[1]} = {evaluate(condition[2], sizes)}"
                     return text(condition)
             except KeyError:
@@ -142,6 +160,26 @@ class SizeRules:
             except (ZeroDivisionError, OverflowError):
                 return text(condition)
         return None
+
+    def _unknown(self, sizes: Mapping[str, int]) -> dict[str, list[Expression]]:
+        """The sizes that only others tell, which follow from them, and the names of these as conditions."""
+        found: dict[str, list[Expression]] = {}
+        for each in filter(is_name_of, self.conditions):
+            left = {name for name in leaves(each[2]) if name not in sizes}
+            if each[1] in sizes and len(left) == 1:
+                found.setdefault(left.pop(), []).append(each)
+        return found
+
+    def _solved(self, unknown: str, named: Sequence[Expression], sizes: Mapping[str, int]) -> dict[str, int] | None:
+        """The smallest value of a size that is not given; empty where it cannot be told, None where there is none."""
+        allowed = self.ranges.get(unknown, _ANY)
+        ends = [solve(each[2], unknown, sizes[each[1]], sizes[each[1]], sizes) for each in named]
+        known = [each for each in ends if each is not None]
+        if not known:
+            return {}
+        low, high = max(low for low, _ in known), min(high for _, high in known)
+        first = allowed.first_from(low)
+        return {unknown: first} if first <= high and first in allowed else None
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -158,8 +196,8 @@ class SizeRules:
         return cls(ranges, tuple(map(from_lists, value.get("conditions", []))))
 
 
-def _is_named(condition: Expression) -> bool:
-    """Whether it says that the size called ``n + 1`` is n + 1."""
+def is_name_of(condition: Expression) -> bool:
+    """Whether a condition says that the size called ``n + 1`` is n + 1."""
     return bool(condition[0] == "==" and condition[1] == text(condition[2]))
 
 

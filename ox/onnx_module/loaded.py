@@ -21,11 +21,11 @@ from ox.graph.reader.read import from_model
 from ox.graph.reader.source import read_apart
 from ox.graph.reader.weights import quantized_weights, trainable_weights
 from ox.graph.replay import call, replay
-from ox.graph.size_rules import sizes_by_name
 from ox.graph.writer.opset import NEWEST
 from ox.nn.base.module import Module
 from ox.nn.functional import dropout
 from ox.nn.parameter import Buffer, Parameter
+from ox.onnx_module.file_sizes import check_sizes, note_sizes
 from ox.onnx_module.merged_weights import separate_merged_weights
 from ox.remote import is_address, local_copy
 from ox.tensors.tensor import Tensor
@@ -94,21 +94,10 @@ class Loaded(Module):
         tensors = self._arguments(inputs, named)
         for value, x in zip(self.graph.inputs, tensors, strict=True):
             _check(value, x)
-        if self.contract.rules:
-            self._check_sizes([x.static_shape for x in tensors])
+        check_sizes(self.contract, tensors)
+        note_sizes(self.contract, tensors)
         results = replay(self.graph, tensors, state, self.run)
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _check_sizes(self, shapes: Sequence[Sequence[int]]) -> None:
-        sizes = sizes_by_name([info.dims for info in self.contract.inputs], shapes)
-        broken = self.contract.rules.broken(sizes)
-        if broken is not None:
-            raise ShapeError(
-                "the file is not for inputs of these sizes",
-                expected=broken,
-                got=", ".join(f"{name} {size}" for name, size in sizes.items()),
-                hint="an export whose example has such sizes",
-            )
 
     def _arguments(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Tensor]:
         names = [v.name for v in self.graph.inputs]
