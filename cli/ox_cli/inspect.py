@@ -43,6 +43,8 @@ def report(summary: Summary) -> list[tuple[str, str]]:
     state = step.get("state", {})
     rows += [("input", _end(info)) for info in summary.inputs if info.name not in state]
     rows += [("output", _end(info)) for info in summary.outputs if info.name not in state.values()]
+    if summary.sizes:
+        rows.append(("sizes", summary.sizes))
     if step:
         rows.append(("step", f"{step['optimizer']}, {len(state)} arrays of state, which begin in {step['initial']}"))
         if step["frozen"]:

@@ -65,7 +65,9 @@ def substituted(expression: Expression, known: Mapping[Any, Expression]) -> Expr
     return expression if isinstance(expression, (int, float)) else known.get(expression, expression)
 
 
-def solve(expression: Expression, unknown: Any, low: int, high: int, sizes: Mapping[Any, Any]) -> tuple[int, int] | None:
+def solve(
+    expression: Expression, unknown: Any, low: int, high: int, sizes: Mapping[Any, Any]
+) -> tuple[int, int] | None:
     """The first and the last whole number that `unknown` can be for the value to be from `low` to `high`; None where
     it cannot be told: it stands there twice, or is not only added to, subtracted from, multiplied or divided down.
 

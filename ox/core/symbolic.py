@@ -80,7 +80,10 @@ class Dim(int):
         return (self // other, self % other) if _is_whole(other) else NotImplemented
 
     def __truediv__(self, other: Any) -> Any:
-        return _quotient(self, other)
+        made = _quotient(self, other)
+        if made is NotImplemented and isinstance(other, float):
+            note_lost_size(self)
+        return made
 
     def __rsub__(self, other: Any) -> Any:
         return _combine("-", int.__sub__, OPS["Sub"], self, other, natural=False, turned=True)
@@ -95,13 +98,17 @@ class Dim(int):
         return (other // self, other % self) if _is_whole(other) else NotImplemented
 
     def __rtruediv__(self, other: Any) -> Any:
-        return _quotient(other, self)
+        made = _quotient(other, self)
+        if made is NotImplemented and isinstance(other, float):
+            note_lost_size(self)
+        return made
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if type(other) is int and 1 <= other <= _LARGEST_POWER and modulus is None:
             return reduce(mul, [self] * other)
         if isinstance(other, float) and modulus is None:
             return Root(self, other)
+        note_lost_size(self)
         return int.__pow__(self, other, modulus)
 
     def __abs__(self) -> Any:
@@ -286,6 +293,8 @@ def _combine(
 ) -> Any:
     """`a` and `b` combined; `turned`: the other way round."""
     if not _is_whole(b):
+        if isinstance(b, float):  # Python makes a float of both, of which nothing is known
+            note_lost_size(a, above=3)
         return NotImplemented
     natural = natural and a.natural and _is_natural(b)
     first, second = (b, a) if turned else (a, b)
@@ -333,15 +342,27 @@ def _lost(kind: type, name: str) -> Callable[..., Any]:
     return plain
 
 
-def note_lost_size(size: Any) -> None:
-    """For the recording, if the code that called the caller is the user's: it has a size as a plain number now."""
+def note_lost_size(size: Any, above: int = 2) -> None:
+    """For the recording, if the code that called the caller, or is further `above`, is the user's: it has a size as a
+    plain number now."""
     recording: Any = MODE.get().recording
-    if recording is not None and is_users_file(sys._getframe(2).f_code.co_filename):
+    if recording is not None and is_users_file(sys._getframe(above).f_code.co_filename):
         recording.on_size_test(None, size.expression if isinstance(size, Dim) else None)
 
 
 _BITS = [f"__{side}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for side in ("", "r")]
-for _name in ("__int__", "__float__", "__hash__", "__round__", "__invert__", *_BITS):
+_NUMBERS = ("__index__", "__rpow__", "bit_length", "bit_count", "to_bytes", "as_integer_ratio", "conjugate")
+for _name in (
+    "__int__",
+    "__float__",
+    "__hash__",
+    "__round__",
+    "__invert__",
+    "__index__",
+    "__rpow__",
+    *_NUMBERS,
+    *_BITS,
+):
     setattr(Dim, _name, _lost(int, _name))
 for _name in ("__int__", "__float__", "__hash__", "__round__"):
     setattr(Compared, _name, _lost(float, _name))

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import onnx
 
+from ox.core.size_expression import evaluate, leaves, solve
 from ox.errors import ArgumentError
 from ox.export.drawn_inputs import runnable
 from ox.export.model_runtimes import open_model
 from ox.export.prove_file import FileProof, prove
 from ox.export.save_model import Report, save
 from ox.graph.contract import CONTRACT
+from ox.graph.size_rules import SizeRules, is_name_of
 from ox.onnx_module.loaded import load
 from ox.serialization.files import write_whole
 
@@ -54,10 +56,11 @@ def convert(
         raise ArgumentError(
             f"no size is called '{unknown[0]}'", expected=", ".join(sorted(names)) or "none varies", got=str(fix)
         )
-    if any(size < 1 for size in fix.values()):
-        raise ArgumentError("a size that is fixed is 1 at least", got=str(fix))
+    if any(type(size) is not int or size < 1 for size in fix.values()):
+        raise ArgumentError("a size that is fixed is a whole number, 1 at least", got=str(fix), hint="fix={'batch': 1}")
     if (broken := rules.broken(fix)) is not None:
         raise ArgumentError("the file is not for these sizes", expected=broken, got=str(fix))
+    fix = _with_following(fix, rules)
     _, run = open_model(path)
     *_, (_, example, _) = runnable(infos, net.contract, run)
     dims = {
@@ -78,6 +81,21 @@ def convert(
         _strip(model)
         write_whole(to, lambda temporary: onnx.save(model, temporary))
     return report, prove(to, path if path.resolve() != to.resolve() else None)
+
+
+def _with_following(fix: Mapping[str, int], rules: SizeRules) -> dict[str, int]:
+    """With the sizes that follow from those that are fixed, and those that only they can follow from."""
+    found = dict(fix)
+    for name, expression in 2 * [each[1:] for each in rules.conditions if is_name_of(each)]:
+        missing = {leaf for leaf in leaves(expression) if leaf not in found}
+        if not missing:
+            found.setdefault(name, evaluate(expression, found))
+        elif name in found and len(missing) == 1:
+            unknown = missing.pop()
+            ends = solve(expression, unknown, found[name], found[name], found)
+            if ends is not None and ends[0] == ends[1]:
+                found[unknown] = ends[0]
+    return found
 
 
 def _strip(model: onnx.ModelProto) -> None:

@@ -57,7 +57,14 @@ def run_cases(
             )
         rows = asked.get(example.batch, 2) if example.batch else None
         others = {dim: size for dim, size in {**example.sizes, **asked}.items() if dim != example.batch}
-        cases.append(run(rows, others))
+        try:
+            cases.append(run(rows, others))
+        except (MemoryError, OverflowError) as error:
+            raise ArgumentError(
+                "the proof cannot be at these sizes: the memory is not enough",
+                got=f"{dict(asked)}: {error}",
+                hint="smaller sizes",
+            ) from error
     batches = rules.ranges.get(example.batch or "", SizeRange())
     for sample in samples.golden_inputs(example, golden) if 1 in batches else []:
         outputs = _eager(model, example, sample, names)
@@ -110,7 +117,7 @@ def _at_borders(run: Callable[..., Case], example: Example, rules: SizeRules) ->
         found = ranges.get(dim)
         if found is None:
             continue
-        if found.min > 1:
+        if found.min != 1:
             lowest = _lowest_that_runs(partial(run, count), example, dim, found)
             cases.append(run(count, others | {dim: lowest}))
             ranges[dim] = replace(found, min=lowest)

@@ -30,10 +30,13 @@ def check_options(*, optimize: Any, seed: Any, metadata: Any, external_above: An
 
 
 def check_outputs(cases: Sequence[Case]) -> None:
-    """Raise ExportError where an output is nothing but NaN: every file would be found equal to the model."""
-    for name, output in cases[0].outputs.items():
-        if is_floating(output.dtype) and all(np.isnan(case.outputs[name]).all() for case in cases) and output.size:
+    """Raise ExportError where an output has no finite number in any run: every file would be found equal to the
+    model."""
+    runs = [case for case in cases if case.in_report]
+    for name, output in runs[0].outputs.items():
+        if is_floating(output.dtype) and output.size and not any(np.isfinite(c.outputs[name]).any() for c in runs):
+            kind = "NaN" if all(np.isnan(case.outputs[name]).all() for case in runs) else "NaN or infinite"
             raise ExportError(
-                f"'{name}' is NaN for every example, so nothing can be proven",
+                f"'{name}' is {kind} for every example, so nothing can be proven",
                 hint='an example of numbers that the model is for; proof="warn" writes the file all the same',
             )

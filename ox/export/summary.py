@@ -36,6 +36,7 @@ class Summary:
     run: str | None
     golden: int
     metadata: dict[str, str]
+    sizes: str  # the rules of the sizes that it is right for, where there are any
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dumps`."""
@@ -79,6 +80,7 @@ def inspect(path: str | os.PathLike[str]) -> Summary:
         contract.run,
         len(contract.samples),
         {key: text for key, text in metadata.items() if key not in own},
+        str(contract.rules),
     )
 
 

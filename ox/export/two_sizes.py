@@ -21,6 +21,7 @@ from ox.export.size_tests import agreed, in_named_sizes, named, rules_of, unstat
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node
 from ox.graph.passes.inferred_reshape import infer_reshape_sizes
+from ox.graph.record.integer_math import math_notes_sizes
 from ox.graph.record.outputs import named_outputs
 from ox.graph.record.recorded import SizeTest
 from ox.graph.record.recording import Recording, record
@@ -48,7 +49,7 @@ class Subject:
         """One recording at these sizes."""
         # half of everything: a number that was computed from the input by other means than operators shows
         arrays = self.example.cut(sizes, start=2 if other_values else 0, halved=other_values)
-        with lengths_as_sizes():
+        with lengths_as_sizes(), math_notes_sizes():
             return record(
                 lambda *tensors: self.example.call(self.model, tensors),
                 self.example.tensors(arrays),
@@ -119,7 +120,8 @@ def _of_file(subject: Subject, model: Loaded, sizes: Sizes) -> Recorded:
     """A loaded file: its rules hold under the names that its sizes have now."""
     example = subject.example
     recording = _first(subject, sizes)
-    if example.known == model.contract.rules:
+    before = [[f"{i.name}_{n}" if d is None else d for n, d in enumerate(i.dims)] for i in model.contract.inputs]
+    if before == [list(dims) for dims in example.dims.values()]:
         return Recorded(recording.graph, SizeRules(example.declared, example.conditions))
     tests = in_named_sizes(recording.size_tests, recording.graph, example, sizes)
     rules = _with_declared(rules_of(tests, sizes, example.declared), example)

@@ -136,12 +136,12 @@ class SizeRules:
         given breaks none, unless no size that it could be goes with those that are: ``2 * k`` of an odd size.
         0 breaks what does not say that it may be."""
         sizes = dict(sizes)
-        for unknown, named in self._unknown(sizes).items():
-            found = self._solved(unknown, named, sizes)
-            if found is None:
-                names = " and ".join(str(each[1]) for each in named)
+        for unknown, told in self._unknown(sizes).items():
+            solved = self._solved(unknown, told, sizes)
+            if solved is None:
+                names = " and ".join(str(each[1]) for each in told)
                 return f"{names}, for {unknown} in {self.ranges.get(unknown, _ANY)}"
-            sizes |= found
+            sizes |= solved
         named = {each[1] for each in filter(is_name_of, self.conditions)}
         for name, size in sizes.items():
             if size == 0 and name not in named and 0 not in self.ranges.get(name, _ANY):

@@ -142,6 +142,21 @@ def test_errors_leave_the_file(file: Path, capsys: pytest.CaptureFixture[str]) -
     assert file.read_bytes() == before
 
 
+def test_inspect_shows_for_which_sizes_a_file_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = np.ones((4, 20, 4), np.float32)
+    ox.export.save(
+        lambda x: x * 2 if x.shape[1] > 16 and x.shape[1] > x.shape[0] else x,
+        tmp_path / "m.onnx",
+        rows,
+        input_names=["x"],
+        dims={"x": ["batch", "seq", 4]},
+    )
+    assert main(["inspect", str(tmp_path / "m.onnx")]) == 0
+    assert re.search(r"^sizes +seq in 17\.\., seq > batch$", capsys.readouterr().out, re.MULTILINE)
+    assert main(["inspect", str(tmp_path / "m.onnx"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sizes"] == "seq in 17.., seq > batch"
+
+
 def test_inspect(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["inspect", "model.onnx"]) == 0

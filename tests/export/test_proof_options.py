@@ -85,3 +85,28 @@ def test_only_a_warning(tmp_path: Path) -> None:
 def test_no_such_proof(tmp_path: Path, wrong: Any) -> None:
     with pytest.raises(ArgumentError):
         save(tmp_path, proof=wrong)
+
+
+def test_sizes_that_no_memory_holds(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="the memory is not enough") as caught:
+        ox.export.save(
+            lambda x: x * 2,
+            tmp_path / "m.onnx",
+            np.ones((4, 6), np.float32),
+            input_names=["x"],
+            dims={"x": ["batch", "n"]},
+            proof={"sizes": [{"n": 10**15}]},
+        )
+    assert "1000000000000000" in str(caught.value.got)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_example_that_proves_nothing(tmp_path: Path, value: float) -> None:
+    """Golden samples are of other numbers, and change nothing of that."""
+    rows = np.ones((8, 8), np.float32)
+    with pytest.raises(ExportError, match="nothing can be proven"):
+        ox.export.save(lambda x: x * 2, tmp_path / "m.onnx", rows * value)
+    assert not (tmp_path / "m.onnx").exists()
+    rows[0] = value
+    report = ox.export.save(lambda x: x * 2, tmp_path / "m.onnx", rows)  # of one row of eight it may be meant
+    assert len(report.rows) == 3

@@ -48,6 +48,8 @@ BRANCHES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "split evenly": (lambda x: x.split(10, 1)[1] * 2, "seq in 11..20"),
     "chunk": (lambda x: x.chunk(3, 1)[2] * 2, "seq in 5.."),
     "two sizes": (lambda x: x * 2 if x.shape[1] > x.shape[0] else x, "seq > batch"),
+    "a stride": (lambda x: x * 2 if x.stride()[0] > 40 else x, "seq in 11.."),
+    "one stride": (lambda x: x * 2 if x.stride(0) > 40 else x, "seq in 11.."),
     "many rows": (lambda x: x * 2 if x.shape[0] < 100 else x, "batch in 1..99"),
     "nothing": (lambda x: x * 2 if (x + 1).shape[1] == x.shape[1] else x, ""),
 }
@@ -129,6 +131,16 @@ NUMBERS: dict[str, Callable[[Any], bool]] = {
     "a shape as a key": lambda x: x.shape in {(2, 3, 4)},
     "bits": lambda x: x.shape[1] & 64 == 64,
     "a shift": lambda x: x.shape[1] >> 6 == 2,
+    "math.isqrt": lambda x: math.isqrt(x.shape[1]) > 10,
+    "math.gcd": lambda x: math.gcd(101, x.shape[1]) > 1,
+    "math.log2": lambda x: math.log2(x.shape[1]) > 7,
+    "an index": lambda x: x.shape[1].__index__() > 100,
+    "the length in bits": lambda x: x.shape[1].bit_length() > 6,
+    "a power of two": lambda x: 2 ** x.shape[1] > 2**100,
+    "a large power": lambda x: x.shape[1] ** 5 > 100**5,
+    "times a fraction": lambda x: x.shape[1] * 0.5 > 50,
+    "divided by a fraction": lambda x: x.shape[1] / 2.5 > 40,
+    "a stride of turned memory": lambda x: x.transpose(1, 2).stride(0) > 400,
     "numpy": lambda x: bool((np.array(x.shape) > 100).any()),
 }
 
@@ -287,6 +299,55 @@ def test_half_a_size(tmp_path: Path) -> None:
     dims = {"x": ["batch", n, 4], "half": ["batch", n // 2, 4]}
     report = save(lambda x, half: x[:, ::2] + half, tmp_path, (ROWS, ROWS[:, :10]), dims)
     assert report.contract.inputs[1].dims == ("batch", "n // 2", 4)
+
+
+def test_a_size_that_only_another_tells(tmp_path: Path) -> None:
+    """No input has the size k itself: an odd size is none, and one of none that k can have."""
+    k = ox.Dim("k")
+    save(lambda x: x * 2 if x.shape[1] % 2 == 0 else x, tmp_path, input_names=["x"], dims={"x": ["batch", 2 * k, 4]})
+    loaded = ox.export.load(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(loaded(ROWS[:2, :6]).numpy(), 2 * ROWS[:2, :6])
+    with pytest.raises(ShapeError) as caught:
+        loaded(ROWS[:2, :3])
+    assert caught.value.expected == "2 * k, for k in 1.."
+    model = Model(tmp_path / "m.onnx", ModelConfig(device="cpu"), RequestLimits())
+    model.signature.rows_and_key({"x": ROWS[:2, :6]})
+    with pytest.raises(ServeError, match="not for inputs of these sizes"):
+        model.signature.rows_and_key({"x": ROWS[:2, :3]})
+
+    m = ox.Dim("m", min=2, max=8, multiple_of=2)
+    save(lambda x: x * 2, tmp_path, input_names=["x"], example=ROWS[:, :9], dims={"x": ["batch", 2 * m + 1, 4]})
+    loaded = ox.export.load(tmp_path / "m.onnx")
+    assert [n for n in range(1, 21) if takes(loaded, ROWS[:1, :n])] == [5, 9, 13, 17]
+
+
+def takes(loaded: Any, *inputs: Any) -> bool:
+    try:
+        loaded(*inputs)
+    except ShapeError:
+        return False
+    return True
+
+
+def test_nothing_is_a_size_where_it_is_declared(tmp_path: Path) -> None:
+    """And the proof runs there: a Linear gives another shape."""
+    save(lambda x: x * 2, tmp_path, input_names=["x"])
+    loaded = ox.export.load(tmp_path / "m.onnx")
+    with pytest.raises(ShapeError) as caught:
+        loaded(ROWS[:2, :0])
+    assert caught.value.expected == "seq in 1.."
+    assert not takes(loaded, ROWS[:0])
+    model = Model(tmp_path / "m.onnx", ModelConfig(device="cpu"), RequestLimits())
+    with pytest.raises(ServeError, match="not for inputs of these sizes"):
+        model.signature.rows_and_key({"x": ROWS[:2, :0]})
+
+    n = ox.Dim("n", min=0)
+    report = save(lambda x: x * 2, tmp_path, input_names=["x"], dims={"x": ["batch", n, 4]})
+    assert str(report.contract.rules) == "n in 0.." and report.rows[-1].sizes == {"n": 0}
+    assert ox.export.load(tmp_path / "m.onnx")(ROWS[:2, :0]).shape == (2, 0, 4)
+    Model(tmp_path / "m.onnx", ModelConfig(device="cpu"), RequestLimits()).signature.rows_and_key({"x": ROWS[:2, :0]})
+    with pytest.raises(ExportError, match="gives another 'output' than the model"):
+        save(nn.Linear(4, 6), tmp_path, input_names=["x"], dims={"x": ["batch", n, 4]})
 
 
 def test_what_cannot_be_declared(tmp_path: Path) -> None:

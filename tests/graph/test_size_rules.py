@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ox.core.size_expression import evaluate, from_lists, text
+from ox.core.size_expression import evaluate, from_lists, inverse, solve, text
 from ox.graph.size_rules import SizeRange, SizeRules, range_around
 
 CONDITIONS: dict[str, tuple[int, Callable[[int], Any], str]] = {
@@ -79,3 +79,53 @@ def test_an_expression_is_printed_as_python_reads_it(written: str) -> None:
     assert text(expression) == written
     sizes = {"n": 13, "m": 6}
     assert evaluate(expression, sizes) == eval(written, {}, dict(sizes))
+
+
+@pytest.mark.parametrize(
+    "written", ["n", "n + 3", "n - 3", "2 * n", "3 * n + 1", "n // 2", "(n + 1) // 3", "2 * (n - 1) // 3", "40 - n"]
+)
+def test_the_sizes_that_one_can_be(written: str) -> None:
+    expression = EXPRESSIONS[written]
+    for value in range(30):
+        expected = [n for n in range(200) if evaluate(expression, {"n": n}) == value]
+        found = solve(expression, "n", value, value, {})
+        assert found is not None and [n for n in range(found[0], found[1] + 1) if n >= 0] == expected
+        back = inverse(expression, "n", value)
+        if len(expected) == 1 and "//" not in written and "40" not in written:
+            assert evaluate(back, {}) == expected[0]
+
+
+EXPRESSIONS = {
+    "n": "n",
+    "n + 3": ("+", "n", 3),
+    "n - 3": ("-", "n", 3),
+    "2 * n": ("*", 2, "n"),
+    "3 * n + 1": ("+", ("*", 3, "n"), 1),
+    "n // 2": ("//", "n", 2),
+    "(n + 1) // 3": ("//", ("+", "n", 1), 3),
+    "2 * (n - 1) // 3": ("//", ("*", 2, ("-", "n", 1)), 3),
+    "40 - n": ("-", 40, "n"),
+}
+
+
+def test_what_cannot_be_told_of_a_size() -> None:
+    twice = ("+", "n", ("*", 2, "n"))
+    assert solve(twice, "n", 9, 9, {}) is None and inverse(twice, "n", 9) is None
+    assert inverse(("//", "n", 2), "n", 9) is None
+    rules = SizeRules({}, (("==", "n + 2 * n", twice),))
+    assert rules.broken({"n + 2 * n": 8}) is None  # it is not refused where nothing is known
+    assert rules.broken({"n + 2 * n": 8, "n": 3}) == "n + 2 * n = 9"
+
+
+def test_two_sizes_that_follow_from_one() -> None:
+    named = (("==", "n // 2", ("//", "n", 2)), ("==", "n // 3", ("//", "n", 3)))
+    rules = SizeRules({"n": SizeRange(3, 9, 3)}, named)
+    assert rules.broken({"n // 2": 4, "n // 3": 3}) is None  # 9, and not 8
+    assert rules.broken({"n // 2": 4, "n // 3": 2}) == "n // 2 and n // 3, for n in 3..9 in steps of 3"
+    assert rules.broken({"n // 2": 0, "n // 3": 0}) is not None
+
+
+def test_a_range_in_large_steps() -> None:
+    assert str(range_around(1024, lambda n: n % 512 == 0, [512])) == "512.. in steps of 512"
+    assert str(range_around(4, lambda n: n < 9, lowest=0)) == "0..8"
+    assert SizeRules().broken({"n": 0}) == "n in 1.." and SizeRules({"n": SizeRange(0)}).broken({"n": 0}) is None

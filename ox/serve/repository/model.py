@@ -157,9 +157,8 @@ class Model:
         most |= {name: (size, "--max-dim") for name, size in options.max_dims.items()}
         if tensors is not None:
             tensors.limit_dimensions(most)
-        self.signature = Signature(
-            self.inputs, self.outputs, limits.rows, limits.strings, batched, most, contract.rules
-        )
+        rules = contract.rules if contract.rules or contract.version is not None else None  # others say nothing of 0
+        self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most, rules)
         self.signature.allow_empty = "Scan" not in source.operators
         if padding is not None:
             self.signature.add_optional_inputs = padding.complete

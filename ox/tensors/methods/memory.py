@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ox.core import views
 from ox.core.memory_format import address, check_memory_format, layout, part_of, same_place
 from ox.core.mode import MODE
 from ox.core.operator import OPS
+from ox.core.symbolic import Dim, note_lost_size
 from ox.devices.row_major import row_major
 from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.functions.dimension_arguments import one_dim
@@ -69,6 +71,15 @@ class MemoryMethods:
     def stride(self: Any, dim: int | None = None) -> Any:
         """For each dimension (or one) how many elements of memory lie between neighbours."""
         strides = layout(self.array).strides
+        sizes = self.shape
+        if any(isinstance(size, Dim) for size in sizes):
+            made = tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+            if tuple(map(int.__int__, made)) == strides:
+                strides = made
+            else:  # of another memory order, which nobody knows at other sizes
+                for size in sizes:
+                    if isinstance(size, Dim):
+                        note_lost_size(size)
         return strides if dim is None else strides[one_dim(dim, self.array.ndim)]
 
     def storage_offset(self: Any) -> int:

@@ -25,7 +25,7 @@ class Signature:
         max_strings: the limit of elements of all BYTES tensors of a request.
         batched: whether first dimensions count rows; otherwise they can be 0.
         max_dims: limits of dimensions and their sources; dimensions without a name are "None".
-        rules: the sizes that the file says it is right for.
+        rules: the sizes that the file says it is right for; None if it says nothing of them, so that they can be 0.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Signature:
         self.allow_empty = True  # whether inputs can be empty: a Scan of length 0 crashes ONNX Runtime
         # With at most one varying size, inputs are checked independently and batches need no grouping.
         tails = [info.dims[1:] for info in inputs]
-        self._rules = rules or None
         self._has_symbols = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
         self._needs_grouping = any(not isinstance(size, int) for tail in tails for size in tail)
+        self._rules = rules if rules or self._needs_grouping else None
 
     def input(self, name: Any, feed: dict[str, Array]) -> InputCodec:
         """The codec of an input that is not in `feed` yet.
