@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ox.core import operator
+from ox.core.constant_sizes import ints as ints
 from ox.core.device import CPU
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, Quotient, Root, size_tensor
-from ox.core.symbolic import ints as ints
 from ox.core.tensor import TensorBase, TensorType
 from ox.devices import cuda
 from ox.dtypes import DType, float32, int64, is_floating, onnx_type

@@ -12,6 +12,7 @@ import numpy as np
 
 from ox.call_site import is_ox, is_users_file
 from ox.core import operator
+from ox.core.constant_sizes import ints
 from ox.core.declared_size import DeclaredSize, SizeHint
 from ox.core.mode import MODE
 from ox.core.operator import OPS
@@ -352,17 +353,7 @@ def note_lost_size(size: Any, above: int = 2) -> None:
 
 _BITS = [f"__{side}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for side in ("", "r")]
 _NUMBERS = ("__index__", "__rpow__", "bit_length", "bit_count", "to_bytes", "as_integer_ratio", "conjugate")
-for _name in (
-    "__int__",
-    "__float__",
-    "__hash__",
-    "__round__",
-    "__invert__",
-    "__index__",
-    "__rpow__",
-    *_NUMBERS,
-    *_BITS,
-):
+for _name in ("__int__", "__float__", "__hash__", "__round__", "__invert__", *_NUMBERS, *_BITS):
     setattr(Dim, _name, _lost(int, _name))
 for _name in ("__int__", "__float__", "__hash__", "__round__"):
     setattr(Compared, _name, _lost(float, _name))
@@ -378,21 +369,6 @@ def assume(sign: str, a: int, b: int) -> None:
     recording: Any = MODE.get().recording
     if recording is not None and (isinstance(a, Dim) or isinstance(b, Dim)):
         recording.on_size_test(combined(sign, expression_of(a), expression_of(b)))
-
-
-FIXED: dict[tuple[int, ...], Any] = {}  # tensors of axes and fixed shapes, which calls share
-MOST_FIXED = 1024
-
-
-def ints(*values: int) -> Any:
-    """int64 [n]: axes, a fixed shape. Shared, so read-only."""
-    made = FIXED.get(values)
-    if made is None:
-        if len(FIXED) >= MOST_FIXED:
-            FIXED.clear()
-        made = FIXED[values] = operator.as_input(np.array(values, np.int64))
-        made.array.flags.writeable = False
-    return made
 
 
 def size_tensor(sizes: Iterable[int]) -> Any:

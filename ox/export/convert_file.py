@@ -14,7 +14,7 @@ from ox.export.drawn_inputs import runnable
 from ox.export.model_runtimes import open_model
 from ox.export.prove_file import FileProof, prove
 from ox.export.save_model import Report, save
-from ox.graph.contract import CONTRACT
+from ox.graph.contract import CONTRACT, DATA
 from ox.graph.size_rules import SizeRules, is_name_of
 from ox.onnx_module.loaded import load
 from ox.serialization.files import write_whole
@@ -99,7 +99,7 @@ def _with_following(fix: Mapping[str, int], rules: SizeRules) -> dict[str, int]:
 
 
 def _strip(model: onnx.ModelProto) -> None:
-    kept = [entry for entry in model.metadata_props if entry.key == CONTRACT]
+    kept = [entry for entry in model.metadata_props if entry.key in (CONTRACT, DATA)]
     del model.metadata_props[:]
     model.metadata_props.extend(kept)
     model.doc_string = ""

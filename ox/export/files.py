@@ -11,6 +11,7 @@ from typing import TypeVar
 import onnx
 
 from ox.errors import ExportError
+from ox.graph.contract import DATA
 from ox.graph.ir import Graph
 from ox.graph.writer.weights import Places, pointing, without_weights, write_beside, write_inside
 from ox.serialization.files import write_whole
@@ -86,12 +87,12 @@ def write(
 
         def weights(beside: Path) -> None:
             with open(beside, "wb") as file:
-                places = write_beside(graph, file)
+                places, mark = write_beside(graph, file)
             outline = pointing(bare, graph, places, beside.name)
             onnx.save(outline, temporary)
             results.append(prove(Written(temporary, beside, places, outline)))
             onnx.save(pointing(bare, graph, places, data.name), temporary)
-            _append_metadata(temporary, note(results[0]))
+            _append_metadata(temporary, {**note(results[0]), DATA: mark})
 
         write_whole(data, weights)
 

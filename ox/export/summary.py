@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 
 from ox.dtypes import FROM_ONNX
-from ox.graph.contract import CONTRACT, GOLDEN, PROOF, RUN, VERSION, Contract, TensorInfo, dtype_name
+from ox.graph.contract import CONTRACT, DATA, GOLDEN, PROOF, RUN, VERSION, Contract, TensorInfo, dtype_name
 from ox.graph.reader.model_file import metadata_of, opset_of, parse
 
 
@@ -62,7 +62,7 @@ def inspect(path: str | os.PathLike[str]) -> Summary:
     held = {t.name for t in model.graph.initializer}
     types = Counter(f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in model.graph.node)
     types.pop("Constant", None)
-    own = {key for key in metadata if key in (CONTRACT, GOLDEN, PROOF, RUN, VERSION)}
+    own = {key for key in metadata if key in (CONTRACT, DATA, GOLDEN, PROOF, RUN, VERSION)}
     return Summary(
         str(path),
         path.stat().st_size + sum(f.stat().st_size for f in beside),

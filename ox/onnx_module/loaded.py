@@ -14,7 +14,7 @@ from ox.core.operator import OPS, as_input
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, LoadError, OxError, ShapeError
 from ox.functions import ones_like
-from ox.graph.contract import CONTRACT, GOLDEN, PROOF, RUN, VERSION, Contract, TensorInfo, dtype_name, show_dims
+from ox.graph.contract import CONTRACT, DATA, GOLDEN, PROOF, RUN, VERSION, Contract, TensorInfo, dtype_name, show_dims
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.reader.model_file import metadata_of, nodes_of, opset_of
 from ox.graph.reader.read import from_model
@@ -57,7 +57,7 @@ class Loaded(Module):
         super().__init__()
         self.graph, self.contract, self.opset = graph, contract, opset
         self.metadata = {
-            key: text for key, text in metadata.items() if key not in (CONTRACT, GOLDEN, PROOF, RUN, VERSION)
+            key: text for key, text in metadata.items() if key not in (CONTRACT, DATA, GOLDEN, PROOF, RUN, VERSION)
         }
         buffers = set(metadata.get("ox.buffers", "").split("\n"))
         self.quantized = quantized_weights(graph)

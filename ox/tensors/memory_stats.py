@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.constant_sizes import FIXED
 from ox.core.device import device as Device
 from ox.core.mode import MODE, Mode
-from ox.core.symbolic import FIXED
 from ox.devices import cuda
 from ox.tensors.tensor import Tensor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,14 @@ import pytest
 import ox
 from ox import nn
 from ox.core import copy_on_write
-from ox.errors import ExportError
+from ox.errors import ExportError, LoadError
 from ox.export import files, large_weights
+from ox.graph.contract import DATA
 from ox.graph.ir import Graph, Value
+from ox.graph.reader.model_file import metadata_of
+from ox.graph.reader.source import read_model
 from ox.graph.writer.weights import pointing, write_beside, write_inside
+from ox.serve.runtime import source
 
 X = np.random.default_rng(0).random((8, 6), dtype=np.float32)
 
@@ -55,16 +60,59 @@ def test_a_large_file_is_what_a_small_one_is(tmp_path: Path, above: int) -> None
 def test_other_bytes_in_the_file_are_found(tmp_path: Path, above: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def damaged(*arguments: Any) -> Any:
         file = arguments[-1]
-        places = (write_inside if above else write_beside)(*arguments)
+        written: Any = (write_inside if above else write_beside)(*arguments)
+        places = written if above else written[0]
         file.seek(places["2.weight"][0] + 1000)
         file.write(b"\x01")
-        return places
+        return written
 
     monkeypatch.setattr(files, "write_inside", damaged)
     monkeypatch.setattr(files, "write_beside", damaged)
     with pytest.raises(ExportError, match=r"does not hold the values of '2\.weight'"):
         ox.export.save(net(), tmp_path / "m.onnx", X, external_above=above)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_weights_of_another_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save that is stopped when the new weights are there, and the new model is not."""
+    path = tmp_path / "m.onnx"
+    ox.export.save(net(), path, X, external_above=0)
+    ox.export.load(path)
+    rename, renamed = os.replace, []
+
+    def killed(source: Any, target: Any) -> None:
+        if renamed:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        rename(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        ox.export.save(net(), path, X, external_above=0)
+    assert [Path(target).name for target in renamed] == ["m.onnx.data"]
+    for read in (ox.export.load, read_model, source.read):
+        with pytest.raises(LoadError, match="holds the weights of another file"):
+            read(path)
+    ox.export.save(net(), path, X, external_above=0)
+    ox.export.load(path)
+    source.read(path)
+
+
+def test_data_of_other_programs_are_not_judged(tmp_path: Path) -> None:
+    """They keep the metadata of a model, and write its weights anew; so does a copy with the weights inside."""
+    path = tmp_path / "m.onnx"
+    ox.export.save(net(), path, X, external_above=0)
+    assert DATA in metadata_of(onnx.load(path, load_external_data=False))
+    path.with_name("m.onnx.data").rename(tmp_path / "was.data")
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = "was.data" if entry.key == "location" else entry.value
+    onnx.load_external_data_for_model(model, str(tmp_path))
+    onnx.save(model, path, save_as_external_data=True, location="m.onnx.data", size_threshold=0)
+    loaded = ox.export.load(path)
+    ox.export.save(loaded, tmp_path / "inside.onnx", X)
+    assert DATA not in metadata_of(onnx.load(tmp_path / "inside.onnx"))
 
 
 @pytest.mark.usefixtures("all_large")
@@ -132,7 +180,7 @@ def test_both_ways_of_writing_are_what_onnx_reads(tmp_path: Path, kind: str) -> 
     with open(tmp_path / "inside.onnx", "wb") as file:
         write_inside(bare, graph, file)
     with open(tmp_path / "data", "wb") as file:
-        places = write_beside(graph, file)
+        places, _ = write_beside(graph, file)
     assert list(places) == ["large", "turned"] and all(start % 4096 == 0 for start, _ in places.values())
     onnx.save(pointing(bare, graph, places, "data"), tmp_path / "beside.onnx")
     for name in ("inside", "beside"):

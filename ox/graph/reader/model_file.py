@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from ox.errors import LoadError
+from ox.graph.contract import DATA, DATA_MARK
 
 MAX_SUBGRAPH_DEPTH = 8  # subgraphs inside subgraphs
 MAX_MESSAGE_BYTES = (1 << 31) - 1  # bytes of a protobuf message
@@ -142,6 +143,29 @@ def external_file(path: Path, tensor: TensorProto) -> Path | None:
             f"{path} lacks its external data", where=where, expected=str(target), hint="copy that file beside the model"
         )
     return target
+
+
+def check_data(path: Path, model: onnx.ModelProto) -> None:
+    """Raise LoadError where the file beside a model holds the weights of another: a save was stopped between the two
+    files, or one of them was copied alone. A data file without a checksum, of another program, is not judged."""
+    mark = metadata_of(model).get(DATA)
+    if mark is None:
+        return
+    for target in {external_file(path, tensor) for tensor in tensors_of(model)} - {None}:
+        try:
+            with open(target, "rb") as file:  # type: ignore[arg-type]
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - len(DATA_MARK) - len(mark)))
+                end = file.read()
+        except OSError:  # whoever reads the weights says so
+            continue
+        if end.startswith(DATA_MARK) and end != DATA_MARK + mark.encode():
+            raise LoadError(
+                f"{target.name} holds the weights of another file than {path}",  # type: ignore[union-attr]
+                expected=f"the checksum {mark} at its end",
+                got=repr(end.removeprefix(DATA_MARK).decode(errors="replace")),
+                hint="export it again, or copy both files together",
+            )
 
 
 def others(path: Path) -> str:

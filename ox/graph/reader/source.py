@@ -13,17 +13,19 @@ from onnx import TensorProto
 from ox.dtypes import FROM_ONNX, PACKED
 from ox.errors import LoadError
 from ox.graph.ir import Array
-from ox.graph.reader.model_file import external_file, parse, tensors_of
+from ox.graph.reader.model_file import check_data, external_file, parse, tensors_of
 
 
 def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """A file with its external data.
 
     Raises:
-        LoadError: missing, damaged, not ONNX, or with data that is missing or outside the file's folder.
+        LoadError: missing, damaged, not ONNX, or with data that is missing, outside the file's folder, or of another
+            file.
     """
     path = Path(path)
     model = parse(path)
+    check_data(path, model)
     for tensor in tensors_of(model):
         _bring_in(path, tensor)
     return model
@@ -38,6 +40,7 @@ def read_apart(path: str | os.PathLike[str]) -> tuple[onnx.ModelProto, dict[str,
     """
     path = Path(path)
     model = parse(path)
+    check_data(path, model)
     arrays = {}
     for tensor in model.graph.initializer:
         array = _array(path, tensor)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import BinaryIO
+from zlib import crc32
 
 import onnx
 from onnx import TensorProto
 
 from ox.dtypes import onnx_type
 from ox.graph.array_bytes import length_of, pieces
+from ox.graph.contract import DATA_MARK
 from ox.graph.ir import Array, Graph
 from ox.graph.writer.write import tensor_proto
 
@@ -61,14 +63,20 @@ def write_inside(bare: onnx.ModelProto, graph: Graph, file: BinaryIO) -> Places:
     return places
 
 
-def write_beside(graph: Graph, file: BinaryIO) -> Places:
-    """The large weights one after another; where they are."""
+def write_beside(graph: Graph, file: BinaryIO) -> tuple[Places, str]:
+    """The large weights one after another, and behind them a checksum; where they are, and the checksum. It stands at
+    the end, so that whoever opens a model can tell whether the data are its own without reading them."""
     places: Places = {}
+    checksum = 0
     for name, array in _large(graph).items():
         file.seek(-(-file.tell() // PAGE_BYTES) * PAGE_BYTES)
         places[name] = file.tell(), length_of(array)
-        file.writelines(pieces(array))
-    return places
+        for piece in pieces(array):
+            checksum = crc32(piece, checksum)
+            file.write(piece)
+    mark = f"{checksum:08x}"
+    file.write(DATA_MARK + mark.encode())
+    return places, mark
 
 
 def pointing(bare: onnx.ModelProto, graph: Graph, places: Places, location: str) -> onnx.ModelProto:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ox.graph.reader.model_file import external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
+from ox.graph.reader.model_file import check_data, external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.serve.runtime.constant_folding import largest_fold
 from ox.serve.runtime.endless_loops import suspect
 from ox.serve.runtime.row_independence import rows_mix
@@ -40,10 +40,11 @@ def read(path: Path) -> Source:
     """Parses the file without its external data and checks the paths of that data.
 
     Raises:
-        LoadError: missing, unreadable, damaged, external data outside the model's folder, or a file that grows without
-            measure while it is loaded.
+        LoadError: missing, unreadable, damaged, external data outside the model's folder or of another file, or a
+            file that grows without measure while it is loaded.
     """
     model = parse(path)
+    check_data(path, model)
     files = {path, *filter(None, (external_file(path, tensor) for tensor in tensors_of(model)))}
     operators = frozenset(node.op_type for node in nodes_of(model))
     largest = largest_fold(model, sum(file.stat().st_size for file in files))
