@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.size_expression import evaluate, leaves
 from ox.errors import ExportError
 from ox.graph.contract import DTYPES, Array, Contract, TensorInfo
-from ox.graph.size_rules import SizeRange
+from ox.graph.size_rules import SizeRange, SizeRules, is_name_of
 
 Feed = dict[str, Array]
 SIZES = (8, 16, 32, 64, 224, 4, 3, 2, 1)  # of a dimension that varies and is no batch, the first that runs
@@ -34,8 +35,18 @@ def _shape(info: TensorInfo, contract: Contract, rows: int | None, size: int) ->
     for axis, dim in enumerate(info.dims):
         wanted = rows if axis == 0 and rows is not None else golden[axis] if golden is not None else size
         allowed = contract.rules.ranges.get(str(dim), SizeRange())
-        shape.append(dim if isinstance(dim, int) else allowed.nearest(wanted) or wanted)
+        follows = _following(contract.rules, dim, size) if golden is None else None
+        shape.append(dim if isinstance(dim, int) else follows or allowed.nearest(wanted) or wanted)
     return shape
+
+
+def _following(rules: SizeRules, dim: int | str | None, size: int) -> int | None:
+    """What a size that follows from others is where those are `size`, or the nearest that the file allows."""
+    for named in rules.conditions:
+        if is_name_of(named) and named[1] == dim:
+            others = {name: rules.ranges.get(name, SizeRange()).nearest(size) or size for name in leaves(named[2])}
+            return int(evaluate(named[2], others))
+    return None
 
 
 def _drawn(random: np.random.Generator, info: TensorInfo, known: Array | None, shape: Sequence[int]) -> Array:

@@ -144,6 +144,22 @@ def test_a_size_that_only_another_tells(tmp_path: Path) -> None:
         assert right_at(path, double, (1, 7), (1, 6), (2, 4), (2, 8)) == [False, True, False, True]
 
 
+@pytest.mark.parametrize("open_dims", [1, 2])
+def test_inputs_that_nobody_gave_have_sizes_that_follow(tmp_path: Path, open_dims: int) -> None:
+    """A file without golden samples is converted and proven at sizes that it is for."""
+    m = ox.Dim("m", min=2, max=8, multiple_of=2)
+    rows = (ROWS[:, :4], ROWS[:, :9])[-open_dims:]
+    names = ["x", "y"][-open_dims:]
+    ox.export.save(
+        lambda *inputs: sum(x.sum(1) for x in inputs), tmp_path / "m.onnx", rows, input_names=names,
+        dims=dict(zip(reversed(names), (["batch", 2 * m + 1, 4], ["batch", m, 4]), strict=False)),
+    )  # fmt: skip
+    report, proof = ox.export.convert(tmp_path / "m.onnx", tmp_path / "a.onnx", strip=True)
+    assert str(report.contract.rules) == "m in 2..8 in steps of 2" and len(proof.rows) == 3
+    report, _ = ox.export.convert(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert report.contract.inputs[-1].dims == ("batch", "2 * m + 1", 4)
+
+
 @pytest.mark.parametrize("dims", [("batch", "n", 4), ("batch", "n", "n")])
 def test_equal_names_are_equal_sizes(tmp_path: Path, dims: tuple[Any, ...]) -> None:
     rows = ROWS[:, :4]
