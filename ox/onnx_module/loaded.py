@@ -82,7 +82,8 @@ class Loaded(Module):
         Raises:
             ArgumentError: an input is missing or unknown.
             DTypeError: an input of another element type than the file declares.
-            ShapeError: an input of another shape, or sizes for which the file says that it is not.
+            ShapeError: an input of another shape, two sizes under one name, or sizes for which the file says that it is
+                not.
         """
         state = self.state
         if self.overridable:

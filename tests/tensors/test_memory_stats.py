@@ -10,7 +10,7 @@ import pytest
 
 import ox
 from ox import nn
-from ox.core import symbolic
+from ox.core import constant_sizes
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,8 @@ def test_what_is_alive() -> None:
 
 def test_shapes_that_calls_share_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     x = ox.zeros(6)
-    for most in (symbolic.MOST_FIXED, 0):  # also where they go, as there are too many
-        monkeypatch.setattr(symbolic, "MOST_FIXED", most)
+    for most in (constant_sizes.MOST_FIXED, 0):  # also where they go, as there are too many
+        monkeypatch.setattr(constant_sizes, "MOST_FIXED", most)
         with ox.track_memory() as memory:
             x.reshape(2, 3), x.reshape(3, 2), x.reshape(1, 6)
             assert memory.current == memory.before and memory.made == 0
