@@ -352,7 +352,7 @@ def note_lost_size(size: Any, above: int = 2) -> None:
 
 
 _BITS = [f"__{side}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for side in ("", "r")]
-_NUMBERS = ("__index__", "__rpow__", "bit_length", "bit_count", "to_bytes", "as_integer_ratio", "conjugate")
+_NUMBERS = ("__index__", "__rpow__", "bit_length", "bit_count")
 for _name in ("__int__", "__float__", "__hash__", "__round__", "__invert__", *_NUMBERS, *_BITS):
     setattr(Dim, _name, _lost(int, _name))
 for _name in ("__int__", "__float__", "__hash__", "__round__"):
