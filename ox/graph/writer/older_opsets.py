@@ -53,14 +53,14 @@ class _Writer:
 
     def constant(self, node: Node, name: str, array: Any) -> Value:
         made = np.asarray(array)
-        value = Value(f"{node.outputs[0].name}/{name}", made.dtype, made.shape, made.shape)
+        value = Value(f"{_stem(node)}/{name}", made.dtype, made.shape, made.shape)
         self.constants[value] = made
         return value
 
     def call(self, of: Node, kind: str, inputs: Sequence[Value | None], made: Value | str, **attributes: Any) -> Value:
         """One more node; `made` is its output, or the name of one of int64 [n]."""
         if isinstance(made, str):
-            made = Value(f"{of.outputs[0].name}/{made}", int64)
+            made = Value(f"{_stem(of)}/{made}", int64)
         self.add(Node(kind, "", list(inputs), [made], attributes, where=of.where, module=of.module))
         return made
 
@@ -68,6 +68,11 @@ class _Writer:
         """Some sizes of a value, int64 [n]."""
         shape = self.call(of, "Shape", [source], f"{name}_shape")
         return self.call(of, "Gather", [shape, self.constant(of, f"{name}_axes", np.array(axes, np.int64))], name)
+
+
+def _stem(node: Node) -> str:
+    """What the names of its new values begin with; an output that nothing reads has no name."""
+    return next(value.name for value in node.outputs if value.name)
 
 
 def _axes_as_attribute(writer: _Writer, node: Node) -> bool:
@@ -104,6 +109,9 @@ def _sizes_of_parts(writer: _Writer, node: Node) -> bool:
     source, count = node.inputs[0], len(node.outputs)
     attributes = {k: v for k, v in node.attributes.items() if k != "num_outputs"}
     assert source is not None
+    if count == 1:
+        writer.call(node, "Identity", [source], node.outputs[0])
+        return True
     axis = node.attributes.get("axis", 0)
     rank = len(source.shape or source.dims or ())
     dim = source.dims[axis] if source.dims is not None else None
@@ -114,7 +122,8 @@ def _sizes_of_parts(writer: _Writer, node: Node) -> bool:
         return False
     whole = writer.sizes(node, source, [axis % rank], "whole")
     more, parts, fewer = (
-        writer.constant(node, f"n{n}", np.array([n], np.int64)) for n in (count - 1, count, 1 - count)
+        writer.constant(node, name, np.array([n], np.int64))
+        for name, n in (("more", count - 1), ("parts", count), ("fewer", 1 - count))
     )
     each = writer.call(node, "Div", [writer.call(node, "Add", [whole, more], "raised"), parts], "each")
     last = writer.call(node, "Add", [whole, writer.call(node, "Mul", [each, fewer], "others")], "last")

@@ -29,6 +29,11 @@ def volume(x: Any) -> Any:
     return F.affine_grid(theta.expand(x.shape[0], -1, -1), (x.shape[0], 1, 2, *x.shape[2:]), align_corners=True)
 
 
+def places(x: Any, channel: int) -> Any:
+    """What is where a channel is positive."""
+    return x[:, 0, 0, 0][(x[:, channel, 1, 1] > -0.5).nonzero(as_tuple=True)[0]]
+
+
 # name -> function of images [batch, 2, h, w], opset, operators that the file must not have
 OLDER: dict[str, tuple[Callable[[Any], Any], int, set[str]]] = {
     "triu": (lambda x: x.triu(1), 13, {"Trilu"}),
@@ -42,6 +47,9 @@ OLDER: dict[str, tuple[Callable[[Any], Any], int, set[str]]] = {
     "a grid, cubic": (lambda x: grid(x, False, "bicubic"), 17, {"AffineGrid"}),
     "a grid, nearest": (lambda x: grid(x, False, "nearest"), 16, {"AffineGrid"}),
     "a grid of volumes": (volume, 13, {"AffineGrid"}),
+    "places along one axis": (lambda x: ox.cat([places(x, 0), places(x, 1)]), 13, set()),
+    "places along the second axis": (lambda x: (x[0, 0] > 0.5).nonzero(as_tuple=True)[1], 17, set()),
+    "the second of two parts": (lambda x: x.tensor_split(2, 2)[1], 17, set()),
     "regions": (lambda x: roi_align(x, ox.tensor(BOXES), 2, sampling_ratio=2), 13, set()),
 }
 
