@@ -10,7 +10,7 @@ from typing import Any
 from ox.errors import ArgumentError, ExportError
 from ox.export.files import check_writable
 from ox.export.quantization.golden import renew
-from ox.export.quantization.quantize_model import write
+from ox.export.quantization.quantize_model import score, write
 from ox.export.quantization.sessions import open_session
 from ox.export.save_model import note_failure
 from ox.graph.contract import Contract
@@ -53,7 +53,7 @@ def adopt(
     with note_failure(path):
         check_writable(path)
         session = open_session(model, str(path))
-        accuracy = None if evaluate is None else evaluate(session)
+        accuracy = None if evaluate is None else score(evaluate, session)
         if accuracy is not None and min_accuracy is not None and not accuracy >= min_accuracy:
             raise ExportError(
                 f"{path} is less accurate than it must be",

@@ -13,6 +13,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, c
 
 from ox.core.tensor import is_tensor
 from ox.devices import cpu
+from ox.dtypes import is_floating
 from ox.errors import ArgumentError
 from ox.export.quantization.integers import CALIBRATED
 from ox.graph.ir import Array
@@ -39,7 +40,11 @@ class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no
 
 
 def find_ranges(model: onnx.ModelProto, feeds: Iterable[Feed], method: CalibrationMethod, path: Path) -> None:
-    """Runs a model and writes the range of each activation to a file, which `quantize_static` reads."""
+    """Runs a model and writes the range of each activation to a file, which `quantize_static` reads.
+
+    Raises:
+        ArgumentError: ONNX Runtime's tools find no range, as in histograms of values that are not finite.
+    """
     with TemporaryDirectory(prefix="ox-quantize-") as folder:
         plain, augmented = (Path(folder) / name for name in ("plain.onnx", "augmented.onnx"))
         onnx.save(model, plain)
@@ -50,26 +55,41 @@ def find_ranges(model: onnx.ModelProto, feeds: Iterable[Feed], method: Calibrati
             calibrate_method=method,
             extra_options=BINS.get(method, {}),
         )
-        calibrator.collect_data(Reader(feeds))
-        save_tensors_data(calibrator.compute_data(), path)
+        try:
+            calibrator.collect_data(Reader(feeds))
+            ranges = calibrator.compute_data()
+        except (ValueError, AssertionError) as error:
+            raise ArgumentError(
+                f"calibration by {method.name.lower()} finds no ranges for these data",
+                expected="finite activations",
+                got=str(error) or "activations that are not",
+                hint="minmax, or data without outliers",
+            ) from error
+        save_tensors_data(ranges, path)
 
 
-def read_calibration(data: Any, session: Any) -> list[Feed]:
+def read_calibration(data: Any, session: Any, infinite: bool) -> list[Feed]:
     """Calibration data as feeds of a session.
 
     Args:
         data: an array for the only input, a tuple in the order of the inputs, a dict of arrays by input name, each with
             rows along the first dimension; or a list of such dicts, each of them one run.
+        infinite: whether infinities are allowed, such as those of a mask; NaN never is.
 
     Raises:
-        ArgumentError: it is empty, has other names than the inputs, or rows of other types or sizes.
+        ArgumentError: it is empty, has other names than the inputs, rows of other types or sizes, or values that are
+            not finite.
     """
     inputs = list(session.get_inputs())
     names = [info.name for info in inputs]
     if isinstance(data, list) and all(isinstance(item, Mapping) for item in data):
         feeds = [_arrays(item, names) for item in data]
+        for number, feed in enumerate(feeds):
+            _check_finite(feed, f"run {number}, ", infinite)
     else:
-        feeds = _cut(_arrays(_by_name(data, names), names), inputs)
+        arrays = _arrays(_by_name(data, names), names)
+        _check_finite(arrays, "", infinite)
+        feeds = _cut(arrays, inputs)
     if not feeds:
         raise ArgumentError(
             "the calibration data are empty", expected="some hundred typical inputs of the model", got="0 rows"
@@ -119,6 +139,24 @@ def _cut(arrays: Feed, inputs: Sequence[Any]) -> list[Feed]:
             "too few calibration data for one run", expected=f"{size} rows, the model's batch size", got=str(count)
         )
     return [{name: x[i : i + size] for name, x in arrays.items()} for i in range(0, count - size + 1, size)]
+
+
+def _check_finite(arrays: Feed, run: str, infinite: bool) -> None:
+    """Raises ArgumentError for values that give an activation no range."""
+    for name, array in arrays.items():
+        if array.size == 0 or not is_floating(array.dtype):
+            continue
+        numbers = array.astype(np.float32) if array.dtype.itemsize < 4 else array
+        bad = np.isnan(numbers) if infinite else ~np.isfinite(numbers)
+        if bad.any():
+            rows = np.flatnonzero(bad.reshape(len(bad), -1).any(1)) if bad.ndim else np.zeros(1, int)
+            raise ArgumentError(
+                "the calibration data are not finite",
+                where=f"input '{name}', {run}row {rows[0]}",
+                expected="finite numbers" if not infinite else "numbers",
+                got=f"{numbers[bad].flat[0]} ({len(rows):,} of {len(bad) if bad.ndim else 1:,} rows)",
+                hint="leave these rows out",
+            )
 
 
 def _check(array: Array, info: Any) -> None:

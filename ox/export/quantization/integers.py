@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_dynamic, quantize_static
 
+from ox.errors import ArgumentError
 from ox.export.quantization.source_model import quietly
 
 # What has integer kernels and keeps its accuracy: products with weights, tables, what moves values, sums. Softmax,
@@ -47,22 +48,38 @@ def to_static_int8(
 
     Args:
         ranges: the file with the ranges that calibration found.
+
+    Raises:
+        ArgumentError: a range is not finite.
     """
     with TemporaryDirectory(prefix="ox-quantize-") as folder, quietly():
         path = Path(folder) / "static.onnx"
-        quantize_static(
-            _copy(model),
-            path,
-            per_channel=True,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            calibrate_method=method,
-            op_types_to_quantize=list(CALIBRATED),
-            nodes_to_exclude=[*in_float, *_scores(model)],
-            calibration_cache_path=ranges,
-            extra_options={"MatMulConstBOnly": True},
-        )
+        try:
+            quantize_static(
+                _copy(model),
+                path,
+                per_channel=True,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                calibrate_method=method,
+                op_types_to_quantize=list(CALIBRATED),
+                nodes_to_exclude=[*in_float, *_scores(model)],
+                calibration_cache_path=ranges,
+                extra_options={"MatMulConstBOnly": True},
+            )
+        except AssertionError as error:  # of a scale that is NaN
+            raise not_finite(str(error)) from error
         return onnx.load(path)
+
+
+def not_finite(what: str) -> ArgumentError:
+    """The error for activations that overflow."""
+    return ArgumentError(
+        "an activation is not finite for these calibration data",
+        expected="finite activations",
+        got=what,
+        hint="smaller inputs, or int8-dynamic",
+    )
 
 
 def _scores(model: onnx.ModelProto) -> list[str]:

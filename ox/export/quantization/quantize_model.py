@@ -9,7 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx.numpy_helper import to_array
 
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, ExportError
@@ -76,7 +78,9 @@ def quantize(
         original = read_source(source, chosen.opset, scheme)
         metadata = metadata_of(original)
         float_session = open_session(original, str(source))
-        feeds = [] if calibration is None else read_calibration(calibration, float_session)
+        feeds = (
+            [] if calibration is None else read_calibration(calibration, float_session, infinite=not chosen.calibrated)
+        )
         prepared = prepare(original) if chosen.prepared else original
         layers = _layers(prepared, chosen, source)
         names = [node.name for node in prepared.graph.node]
@@ -96,7 +100,7 @@ def quantize(
             made = apply(())
             _check_result(made, chosen, layers, reasons, source)
             session = open_session(made, f"the {scheme} model")
-            accuracy = None if evaluate is None else (evaluate(float_session), evaluate(session))
+            accuracy = None if evaluate is None else (score(evaluate, float_session), score(evaluate, session))
             in_float: list[str] = []
             if mixed and accuracy is not None and min_accuracy is not None and accuracy[1] < min_accuracy:
                 from ox.export.quantization.sensitivity import by_sensitivity
@@ -107,7 +111,7 @@ def quantize(
                     in_float.append(ranked[len(in_float)])
                     made = apply(in_float)
                     session = open_session(made, f"the {scheme} model")
-                    accuracy = (accuracy[0], evaluate(session))
+                    accuracy = (accuracy[0], score(evaluate, session))
         if accuracy is not None and min_accuracy is not None and not accuracy[1] >= min_accuracy:
             raise _too_inaccurate(scheme, accuracy, min_accuracy, mixed)
         rows = [(feed, run(float_session, feed)) for feed in feeds[:COMPARED]]
@@ -130,6 +134,23 @@ def quantize(
             accuracy,
             contract,
         )
+
+
+def score(evaluate: Evaluate, session: Any) -> float:
+    """What `evaluate` says of a session.
+
+    Raises:
+        ArgumentError: it is no number.
+    """
+    value = evaluate(session)
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            "`evaluate` returned no number",
+            expected="an accuracy, such as 0.97",
+            got=f"{type(value).__name__} {value!r}",
+        ) from error
 
 
 def write(model: onnx.ModelProto, path: Path) -> None:
@@ -201,7 +222,7 @@ def _layers(model: onnx.ModelProto, scheme: Scheme, source: Path) -> list[str]:
     found = [
         node.name
         for node in model.graph.node
-        if node.op_type in scheme.layers and any(name in weights for name in node.input)
+        if node.op_type in scheme.layers and any(name in weights for name in node.input[:2])  # the third is a bias
     ]
     if not found:
         counts = Counter(node.op_type for node in model.graph.node)
@@ -216,7 +237,13 @@ def _layers(model: onnx.ModelProto, scheme: Scheme, source: Path) -> list[str]:
 def _check_result(
     made: onnx.ModelProto, scheme: Scheme, layers: Sequence[str], reasons: Sequence[str], source: Path
 ) -> None:
-    """Raises ArgumentError where nothing was quantized."""
+    """Raises ArgumentError where nothing was quantized, or with a step that is no number."""
+    weights = weights_of(made)
+    steps = {node.input[1] for node in made.graph.node if node.op_type == "QuantizeLinear" and scheme.calibrated}
+    if bad := [name for name in sorted(steps & weights.keys()) if not np.isfinite(to_array(weights[name])).all()]:
+        from ox.export.quantization.integers import not_finite
+
+        raise not_finite(f"{bad[0]} {to_array(weights[bad[0]])}")
     if not scheme.rounds or any(node.op_type in QUANTIZED for node in made.graph.node):
         return
     raise ArgumentError(

@@ -26,14 +26,20 @@ QUANTIZED = frozenset(
     }
 )  # fmt: skip
 
+NARROW = {
+    number: name
+    for name, number in onnx.TensorProto.DataType.items()
+    if name in ("FLOAT16", "BFLOAT16") or name.startswith("FLOAT8")
+}
+
 
 def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
     """A file in float32, with every node named and functions written out.
 
     Raises:
         LoadError: missing, damaged, not ONNX.
-        ArgumentError: it is quantized already, its opset is older than the scheme needs, it has no float32 weights, or
-            its weights are too large.
+        ArgumentError: it is quantized already or has weights of 16 bits or fewer, its opset is older than the scheme
+            needs, it has no float32 weights, or its weights are too large.
     """
     model = read_model(path)
     if found := sorted({node.op_type for node in nodes_of(model)} & QUANTIZED):
@@ -50,27 +56,44 @@ def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
             got=f"opset {version}",
             hint=f"ox convert {path} --opset {opset}, or export the run again with --opset {opset}",
         )
-    weights = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
-    constants = [
-        a.t
-        for node in nodes_of(model)
-        if node.op_type == "Constant"
-        for a in node.attribute
-        if a.t.data_type == onnx.TensorProto.FLOAT
-    ]
-    if not weights and not constants:
+    if (size := model.ByteSize()) > MAX_INLINE_BYTES:
+        raise ArgumentError(f"{path} is too large to be quantized", expected="less than 2 GB", got=f"{size:,} bytes")
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    _lift_constants(model)
+    if not any(t.data_type == onnx.TensorProto.FLOAT for t in model.graph.initializer):
         types = Counter(onnx.TensorProto.DataType.Name(t.data_type) for t in model.graph.initializer)
         raise ArgumentError(
             f"{path} has no float32 weights",
             expected="a file in float32",
             got=", ".join(types) or "no initializers",
         )
-    if (size := model.ByteSize()) > MAX_INLINE_BYTES:
-        raise ArgumentError(f"{path} is too large to be quantized", expected="less than 2 GB", got=f"{size:,} bytes")
-    if model.functions:
-        model = inliner.inline_local_functions(model)
+    if narrow := Counter(NARROW[t.data_type] for t in model.graph.initializer if t.data_type in NARROW and t.dims[1:]):
+        raise ArgumentError(
+            f"{path} has weights in lower precision already",
+            expected="a file in float32",
+            got=", ".join(f"{count} {kind}" for kind, count in narrow.most_common()),
+            hint="the float32 file that it was made from",
+        )
     _name_nodes(model)
     return model
+
+
+def _lift_constants(model: onnx.ModelProto) -> None:
+    """Makes initializers of the float32 numbers of a model's code: the tools look for weights there alone."""
+    float32 = onnx.TensorProto.FLOAT
+    stored = {t.name for t in model.graph.initializer}
+    kept = []
+    for node in model.graph.node:
+        value = next((a.t for a in node.attribute if node.op_type == "Constant" and a.t.data_type == float32), None)
+        if value is None or node.output[0] in stored:
+            kept.append(node)
+            continue
+        tensor = model.graph.initializer.add()
+        tensor.CopyFrom(value)
+        tensor.name = node.output[0]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -180,6 +180,50 @@ def test_mixed_leaves_the_most_sensitive_layer_in_float(scores: Scores, tmp_path
     assert [n.op_type for n in onnx.load(after).graph.node].count("DequantizeLinear") == 2
 
 
+@pytest.mark.parametrize("answer", [None, "good"])
+def test_an_accuracy_that_is_of_another_type(answer: Any, network: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"`evaluate` returned no number[^~]*0\.97[^~]*(NoneType|str)"):
+        ox.export.quantize(network, tmp_path / "a.onnx", "float16", evaluate=lambda _: answer)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_data_that_are_not_finite(value: float, method: str, network: Path, images: Array, tmp_path: Path) -> None:
+    """One pixel is enough to make every step infinite."""
+    rows = images.copy()
+    rows[5, 0, 3, 3] = value
+    with pytest.raises(ArgumentError, match=rf"not finite[^~]*'input', row 5[^~]*{value}[^~]*1 of 64"):
+        ox.export.quantize(network, tmp_path / "a.onnx", calibration=rows, method=method)
+    with pytest.raises(ArgumentError, match=r"not finite[^~]*'input', run 1, row 1"):
+        ox.export.quantize(
+            network, tmp_path / "a.onnx", calibration=[{"input": rows[:4]}, {"input": rows[4:8]}], method=method
+        )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")  # NumPy's, of ONNX Runtime's calibration
+@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
+def test_activations_that_are_not_finite(method: str, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    with ox.no_grad():
+        model[0].weight.fill_(1e30)
+    ox.export.save(model, tmp_path / "float.onnx", np.full((4, 4), 1e-9, np.float32))
+    with pytest.raises(ArgumentError, match=r"not finite|finds no ranges"):
+        ox.export.quantize(
+            tmp_path / "float.onnx", tmp_path / "a.onnx", calibration=np.full((4, 4), 1e9, np.float32), method=method
+        )
+    assert not (tmp_path / "a.onnx").exists()
+
+
+def test_infinities_of_a_mask_are_data_where_nothing_is_calibrated(tmp_path: Path) -> None:
+    layer = nn.Linear(32, 32)
+    x = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+    mask = np.where(np.arange(32) % 4, 0, -np.inf).astype(np.float32) * np.ones((8, 1), np.float32)
+    ox.export.save(lambda x, mask: (layer(x) + mask).softmax(-1), tmp_path / "float.onnx", (x, mask))
+    assert ox.export.quantize(tmp_path / "float.onnx", tmp_path / "a.onnx", "int4", calibration=(x, mask)).quantized
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -212,6 +256,26 @@ def test_what_is_quantized_already(network: Path, images: Array, tmp_path: Path)
     ox.export.quantize(network, half, "float16")
     with pytest.raises(ArgumentError, match=r"no float32 weights[^~]*FLOAT16"):
         ox.export.quantize(half, tmp_path / "twice.onnx", "int8-dynamic")
+    ox.export.quantize(network, half, "bfloat16")  # the biases stay in float32
+    for scheme in ("int8", "int4"):
+        with pytest.raises(ArgumentError, match=r"lower precision already[^~]*float32[^~]*BFLOAT16"):
+            ox.export.quantize(half, tmp_path / "twice.onnx", scheme, calibration=images)
+
+
+def test_a_layer_whose_weights_are_computed_is_not_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Only its bias is in the file."""
+    first, scale, bias = nn.Linear(32, 32), nn.Parameter(ox.randn(32, 1)), nn.Parameter(ox.randn(32))
+    x = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+    y = np.random.default_rng(1).normal(size=(32, 32)).astype(np.float32)
+    ox.export.save(
+        lambda x, y: nn.functional.linear(first(x), y * scale, bias),
+        tmp_path / "float.onnx", (x, y), dims={"x": ["batch", 32], "y": [32, 32]},
+    )  # fmt: skip
+    assert sum(n.op_type in ("Gemm", "MatMul") for n in onnx.load(tmp_path / "float.onnx").graph.node) == 2
+    report = ox.export.quantize(tmp_path / "float.onnx", tmp_path / "a.onnx", calibration=[{"x": x, "y": y}])
+    assert len(report.quantized) == 1
+    assert types(tmp_path / "a.onnx")["INT8"] >= 32 * 32  # of a function, so that the file has no parameters
+    assert not caplog.records
 
 
 def test_an_opset_that_is_too_old(images: Array, tmp_path: Path) -> None:
