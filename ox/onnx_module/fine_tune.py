@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,11 @@ from ox.devices import cpu
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, LoadError, OxError
 from ox.graph.ir import Graph, Node, Value
+from ox.graph.reader.weights import QUANTIZING, trainable_weights
 from ox.graph.replay import call, replay
 from ox.nn.base.module import Module
 from ox.nn.parameter import Parameter
+from ox.onnx_module.float32_parameters import has_float16_parameters, to_float32
 from ox.onnx_module.loaded import Loaded
 from ox.tensors.tensor import Tensor
 
@@ -58,9 +60,22 @@ def find_head(net: Loaded) -> Head:
         if node is None or id(node) in seen or node.op_type in SIZES:
             continue
         seen.add(id(node))
-        trained = [v for v in node.inputs if v is not None and isinstance(net.state.get(v.name), Parameter)]
-        if node.key in ("MatMul", "Gemm") and node.inputs[1] in trained and net.state[trained[0].name].ndim == 2:
-            return _head(net, node)
+        sources = [None if v is None else _before_casts(v, makers) for v in node.inputs]
+        trained = [v for v in sources if v is not None and isinstance(net.state.get(v.name), Parameter)]
+        if node.key in ("MatMul", "Gemm"):
+            weight = sources[1]
+            assert weight is not None
+            if weight in trained and net.state[weight.name].ndim == 2:
+                return _head(net, node, weight, makers)
+            rounded = makers.get(weight)
+            if rounded is not None and rounded.op_type in QUANTIZING and rounded.inputs[0] in net.graph.constants:
+                stored = rounded.inputs[0]
+                raise LoadError(
+                    "the head of the file is quantized",
+                    expected="a MatMul or Gemm with floating weights before its first output",
+                    got=f"'{stored.name}' in {stored.dtype}",
+                    hint="the float32 file; or layers 'all' with the file's own classes, of which those in float learn",
+                )
         if trained and node.op_type not in ELEMENTWISE:
             got = f"{node.op_type} with '{trained[0].name}'"
             break
@@ -68,17 +83,22 @@ def find_head(net: Loaded) -> Head:
     raise LoadError("the file has no head", expected="a MatMul or Gemm with weights before its first output", got=got)
 
 
-def _head(net: Loaded, node: Node) -> Head:
-    weight = node.inputs[1]
-    assert weight is not None
+def _before_casts(value: Value, makers: Mapping[Value, Node]) -> Value:
+    """What a value was before its type changed: weights in bfloat16 are cast to the type that the layer computes in."""
+    while (node := makers.get(value)) is not None and node.key in ("Cast", "Identity") and node.inputs[0] is not None:
+        value = node.inputs[0]
+    return value
+
+
+def _head(net: Loaded, node: Node, weight: Value, makers: Mapping[Value, Node]) -> Head:
     transposed = node.op_type == "Gemm" and bool(node.attributes.get("transB"))
     shape = net.state[weight.name].shape
     scores, width = int(shape[0 if transposed else 1]), int(shape[1 if transposed else 0])
     adding = [other for other in net.graph.nodes if other.op_type == "Add" and node.outputs[0] in other.inputs]
     offered = [*node.inputs[2:3], *(v for other in adding for v in other.inputs)]
     fitting = [
-        v for v in offered
-        if v is not None and isinstance(net.state.get(v.name), Parameter) and net.state[v.name].shape[-1:] == (scores,)
+        v for v in (_before_casts(v, makers) for v in offered if v is not None)
+        if isinstance(net.state.get(v.name), Parameter) and net.state[v.name].shape[-1:] == (scores,)
     ]  # fmt: skip
     return Head(weight, fitting[0] if fitting else None, transposed, scores, width)
 
@@ -88,7 +108,9 @@ class FineTuned(Module):
     logarithm or what comes before their Softmax. What is exported is the file with its new weights, its ends as they
     were.
 
-    Parameters of one element never learn, unless they are the head's: they may be numbers of a formula.
+    Parameters of one element learn only as the weight or bias of a layer: others may be numbers of a formula.
+
+    A file with float16 weights learns in float32, and is float32 from then on, but for its ends.
 
     Args:
         net: what `ox.export.load` gave.
@@ -106,6 +128,9 @@ class FineTuned(Module):
         if layers not in LAYERS:
             raise ArgumentError(f"there are no layers '{layers}'", expected=" or ".join(LAYERS))
         self.net, self.layers, self.classes = net, layers, classes
+        self.widened = has_float16_parameters(net)
+        if self.widened:
+            to_float32(net)
         results = _run(net, example)
         if not is_floating(results[0].dtype):
             raise LoadError(
@@ -117,8 +142,10 @@ class FineTuned(Module):
             new_head(net, head, classes)
             results = _try(net, head, example)
         named = head.names if head is not None else ()
+        of_layers = {value.name for value in trainable_weights(net.graph)}
         for name, parameter in net.named_parameters():
-            parameter.requires_grad = name in named or (layers == "all" and parameter.numel() > 1)
+            learns = layers == "all" and (parameter.numel() > 1 or name in of_layers)
+            parameter.requires_grad = learns or name in named
         if net.quantized and not any(p.requires_grad for p in net.parameters()):
             raise LoadError(
                 "nothing in this quantized file can learn",
@@ -163,12 +190,13 @@ def new_head(net: Loaded, head: Head, classes: int) -> None:
     """Give the head as many scores as there are classes, drawn as `ox.nn.Linear` draws them."""
     from ox import random
 
-    def drawn(*shape: int) -> Any:
-        return ((random.uniform(shape).array * 2 - 1) / np.sqrt(head.width)).astype(net.state[head.weight.name].dtype)
+    def draw(value: Value, *shape: int) -> None:
+        array = (random.uniform(shape).array * 2 - 1) / np.sqrt(head.width)
+        _replace_parameter(net, value, array.astype(net.state[value.name].dtype))
 
-    _replace_parameter(net, head.weight, drawn(*((classes, head.width) if head.transposed else (head.width, classes))))
+    draw(head.weight, *((classes, head.width) if head.transposed else (head.width, classes)))
     if head.bias is not None:
-        _replace_parameter(net, head.bias, drawn(*net.state[head.bias.name].shape[:-1], classes))
+        draw(head.bias, *net.state[head.bias.name].shape[:-1], classes)
 
 
 def _replace_parameter(net: Loaded, value: Value, array: Any) -> None:
@@ -216,7 +244,11 @@ def _run(net: Loaded, example: Sequence[Any]) -> list[Any]:
 def _scores(net: Loaded, example: Sequence[Any], result: Any) -> tuple[Graph | None, bool]:
     """The graph that gives scores, where it is not the file's own; and whether what runs gives probabilities."""
     graph, makers = net.graph, net.graph.producers()
-    node = makers.get(graph.outputs[0])
+    node, whole = makers.get(graph.outputs[0]), None
+    computed = node.inputs[0] if node is not None and node.key == "Cast" else None
+    if computed is not None and computed.dtype == np.float32 and graph.outputs[0].dtype == np.float16:
+        graph = whole = _until(graph, computed)  # the loss gets what was computed, not what was rounded
+        node = makers.get(computed)
     while node is not None and node.op_type in PASSING and node.inputs[0] is not None:
         node = makers.get(node.inputs[0])
     if node is not None and node.key == "Softmax":
@@ -224,7 +256,7 @@ def _scores(net: Loaded, example: Sequence[Any], result: Any) -> tuple[Graph | N
         graph = replace(graph, nodes=[soft if n is node else n for n in graph.nodes])
         return _until(graph, graph.outputs[0]), False
     if not _are_probabilities(result):
-        return None, False
+        return whole, False
     before = _before_division(node, makers)
     if before is not None:
         cut = _until(graph, before)
@@ -233,7 +265,7 @@ def _scores(net: Loaded, example: Sequence[Any], result: Any) -> tuple[Graph | N
         powers = np.exp(cpu(scores.array).astype(np.float64))
         if powers.shape == result.shape and np.allclose(powers / powers.sum(-1, keepdims=True), result, atol=1e-5):
             return cut, False
-    return None, True
+    return whole, True
 
 
 def _are_probabilities(array: Any) -> bool:

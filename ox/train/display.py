@@ -183,7 +183,8 @@ def _learning(trainer: Trainer) -> str:
         layers = "training all layers" if base.classes is None else f"training all layers and {head}"
     kept = [f"{count:,} weights in {kind}" for kind, count in trainer.model.net.quantized.items()]
     quantized = f" · quantized and not trained: {', '.join(kept)}" if kept else ""
-    return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters{quantized}"
+    widened = ", float16 weights in float32" if trainer.model.widened else ""
+    return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters{widened}{quantized}"
 
 
 def of(step: int, steps: int | None) -> str:
