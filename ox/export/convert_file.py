@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 
+from ox.autograd.grad_mode import no_grad
 from ox.core.size_expression import evaluate, leaves, solve
+from ox.core.symbolic import Dim
 from ox.errors import ArgumentError
-from ox.export.drawn_inputs import runnable
+from ox.export.drawn_inputs import Feed, runnable
 from ox.export.model_runtimes import open_model
 from ox.export.prove_file import FileProof, prove
 from ox.export.save_model import Report, save
+from ox.functions.creation import tensor
 from ox.graph.contract import CONTRACT, DATA
 from ox.graph.size_rules import SizeRules, is_name_of
 from ox.onnx_module.loaded import load
@@ -62,11 +66,23 @@ def convert(
         raise ArgumentError("the file is not for these sizes", expected=broken, got=str(fix))
     fix = _with_following(fix, rules)
     _, run = open_model(path)
-    *_, (_, example, _) = runnable(infos, net.contract, run)
-    dims = {
+
+    def both(feed: Feed) -> None:
+        run(feed)
+        with no_grad():
+            net(**{name: tensor(x) for name, x in feed.items()})
+
+    runs = list(runnable(infos, net.contract, both))
+    fewest, example = runs[0][0] or 1, runs[-1][1]
+    batches = {str(info.dims[0]) for info in infos if info.dims and fewest > 1}
+    unstated = fewest > max([1, *(rules.ranges[name].min for name in batches if name in rules.ranges)])
+    dims: dict[str, list[Any]] = {
         info.name: [fix.get(str(d), d) if d is not None else f"{info.name}_{i}" for i, d in enumerate(info.dims)]
         for info in infos
     }
+    if unstated:  # the new file says so
+        stated = {sizes[0]: Dim(sizes[0], min=fewest) for sizes in dims.values() if isinstance(sizes[0], str)}
+        dims = {name: [stated.get(d, d) for d in sizes] for name, sizes in dims.items()}
     for info in infos:
         for axis, dim in enumerate(info.dims):
             if dim in fix:
@@ -74,7 +90,14 @@ def convert(
                 example[info.name] = array.take([i % array.shape[axis] for i in range(fix[str(dim)])], axis)
     # with nothing fixed the file's own interface holds, and its rules with it
     report = save(
-        net, to, example, dims=dims if fix else None, opset=opset, optimize=optimize, target=target, golden=not strip
+        net,
+        to,
+        example,
+        dims=dims if fix or fewest > 1 else None,
+        opset=opset,
+        optimize=optimize,
+        target=target,
+        golden=not strip,
     )
     if strip:
         model = onnx.load(to, load_external_data=False)

@@ -16,7 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from ox import tolerance
-from ox.errors import OxError
+from ox.errors import ExportError, OxError
 from ox.export.drawn_inputs import runnable
 from ox.export.model_runtimes import open_model
 from ox.export.summary import Summary, inspect
@@ -110,9 +110,14 @@ def _numbers(
     inputs = [_narrower(info, next(i for i in second.inputs if i.name == info.name)) for info in first.inputs]
     try:
         run, other = open_model(a)[1], open_model(b)[1]
-        for _, _, outputs in runnable(inputs, contract, lambda feed: (run(feed), other(feed))):
-            for name in outputs[0].keys() & outputs[1].keys():
-                found = tolerance.compare(outputs[1][name], outputs[0][name], contract.through)
+        for _, feed, outputs in runnable(inputs, contract, run):
+            try:
+                others = other(feed)
+            except Exception as error:  # runtimes share no base class of exceptions
+                sizes = ", ".join(f"{name} {list(x.shape)}" for name, x in feed.items())
+                raise ExportError(f"{b} does not take {sizes}, which {a} takes") from error
+            for name in outputs.keys() & others.keys():
+                found = tolerance.compare(others[name], outputs[name], contract.through)
                 if name not in worst or found.max_abs > worst[name].max_abs:
                     worst[name] = found
     except OxError as error:

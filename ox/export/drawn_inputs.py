@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ox.graph.size_rules import SizeRange, SizeRules, is_name_of
 
 Feed = dict[str, Array]
 SIZES = (8, 16, 32, 64, 224, 4, 3, 2, 1)  # of a dimension that varies and is no batch, the first that runs
+ROWS = (2, 7, 32)  # of a batch, the first that runs; images of 224 only with the first
 
 
 def draw(inputs: Sequence[TensorInfo], contract: Contract, rows: int | None, size: int, seed: int = 0) -> Feed:
@@ -24,16 +25,21 @@ def draw(inputs: Sequence[TensorInfo], contract: Contract, rows: int | None, siz
     known = {
         i.name: np.concatenate([s.inputs[i.name].ravel() for s in contract.samples]) for i in inputs if contract.samples
     }
+    batches = {info.dims[0] for info in inputs if rows is not None and isinstance(info.dims[0], str)}
     return {
-        info.name: _drawn(random, info, known.get(info.name), _shape(info, contract, rows, size)) for info in inputs
+        info.name: _drawn(random, info, known.get(info.name), _shape(info, contract, rows, size, batches))
+        for info in inputs
     }
 
 
-def _shape(info: TensorInfo, contract: Contract, rows: int | None, size: int) -> list[int]:
+def _shape(
+    info: TensorInfo, contract: Contract, rows: int | None, size: int, batches: Collection[int | str | None]
+) -> list[int]:
     golden = contract.samples[0].inputs[info.name].shape if contract.samples else None
     shape = []
     for axis, dim in enumerate(info.dims):
-        wanted = rows if axis == 0 and rows is not None else golden[axis] if golden is not None else size
+        batch = rows is not None and (axis == 0 or dim in batches)
+        wanted = rows if batch and rows is not None else golden[axis] if golden is not None else size
         allowed = contract.rules.ranges.get(str(dim), SizeRange())
         follows = _following(contract.rules, dim, size) if golden is None else None
         shape.append(dim if isinstance(dim, int) else follows or allowed.nearest(wanted) or wanted)
@@ -68,17 +74,19 @@ def runnable(
     inputs: Sequence[TensorInfo], contract: Contract, run: Callable[[Feed], Any]
 ) -> Iterator[tuple[int | None, Feed, Any]]:
     """Inputs of 1, 2 and 7 rows with what `run` gives for them, at the first size that it takes; of one batch where
-    the first dimension does not vary.
+    the first dimension does not vary. A file that does not run with one row, such as one with a TopK along the batch,
+    is run with the fewest that it takes.
 
     Raises:
         ExportError: it takes none that was tried.
     """
     first = {info.dims[:1] for info in inputs}
     batched = len(first) == 1 and all(dims and not isinstance(dims[0], int) for dims in first)
-    size, failure = None, None
-    for size in SIZES:
+    counts: tuple[int | None, ...] = ROWS if batched else (None,)
+    failure = None
+    for most, size in ((n, size) for n in counts for size in SIZES if n in (None, ROWS[0]) or size <= ROWS[-1]):
         try:
-            run(draw(inputs, contract, 2 if batched else None, size))
+            run(draw(inputs, contract, most, size))
             break
         except Exception as error:  # runtimes share no base class of exceptions
             failure = failure or error
@@ -89,6 +97,26 @@ def runnable(
             got=str(failure).strip().splitlines()[0],
             hint="golden samples in the file, or an export from the model itself",
         ) from failure
-    for rows in (1, 2, 7) if batched else (None,):
-        feed = draw(inputs, contract, rows, size, seed=rows or 0)
-        yield rows, feed, run(feed)
+    if most is None:
+        feed = draw(inputs, contract, None, size)
+        yield None, feed, run(feed)
+        return
+    fewest = _fewest(lambda rows: run(draw(inputs, contract, rows, size, seed=rows)), most)
+    done = set()
+    for rows in (fewest, *(n for n in (2, 7) if n > fewest)):
+        feed = draw(inputs, contract, rows, size, seed=rows)
+        count = len(feed[inputs[0].name])  # the nearest that the file allows
+        if count not in done:
+            done.add(count)
+            yield count, feed, run(feed)
+
+
+def _fewest(run: Callable[[int], Any], most: int) -> int:
+    """The fewest rows that run; `most` do."""
+    for rows in range(1, most):
+        try:
+            run(rows)
+            return rows
+        except Exception:  # runtimes share no base class of exceptions
+            continue
+    return most

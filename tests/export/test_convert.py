@@ -60,6 +60,54 @@ def test_a_foreign_file_with_unnamed_sizes(tmp_path: Path) -> None:
     assert ox.export.diff(path, tmp_path / "new.onnx").numbers
 
 
+def foreign(
+    path: Path, op: str, inputs: dict[str, Any], outputs: int = 1, dims: Any = ("a", "b"), **given: Any
+) -> Path:
+    """x [a, b] -> op -> y, by another tool; `inputs` are constants by name, "" leaves one out."""
+    names = ["x", *inputs]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    made += [helper.make_tensor_value_info("i", TensorProto.INT64, None)] * (outputs - 1)
+    graph = helper.make_graph(
+        [helper.make_node(op, names, [v.name for v in made], **given)],
+        "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(dims))], made,
+        [numpy_helper.from_array(a, name) for name, a in inputs.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+# name -> what a foreign file has, the fewest rows that it takes
+SEVERAL_ROWS: dict[str, tuple[Any, int]] = {
+    "the two largest": ({"op": "TopK", "inputs": {"k": np.array([2])}, "outputs": 2, "axis": 0}, 2),
+    "the nine largest": ({"op": "TopK", "inputs": {"k": np.array([9])}, "outputs": 2, "axis": 0}, 9),
+    "a choice of two": ({"op": "Compress", "inputs": {"c": np.array([True, False])}, "axis": 0}, 2),
+    "a reflection": ({"op": "Pad", "inputs": {"p": np.array([1, 2, 0, 1])}, "mode": "reflect"}, 2),
+    "rows of four": (
+        {"op": "ScatterND", "inputs": {"i": np.array([[1], [1]]), "u": np.ones((2, 4), np.float32)}}, 2,
+    ),
+    "a square": ({"op": "TopK", "inputs": {"k": np.array([3])}, "outputs": 2, "axis": 0, "dims": ("a", "a")}, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL_ROWS)
+def test_a_foreign_file_that_needs_several_rows(tmp_path: Path, name: str) -> None:
+    given, fewest = SEVERAL_ROWS[name]
+    path, new = foreign(tmp_path / "m.onnx", **given), tmp_path / "new.onnx"
+    assert ox.export.diff(path, path).same
+    assert [row.batch for row in ox.export.prove(path).rows if (row.batch or 0) >= fewest]
+    report, proof = ox.export.convert(path, new)
+    assert str(report.contract.rules) == f"a in {fewest}.." and {row.batch for row in proof.rows} >= {fewest}
+    assert ox.export.diff(path, new).numbers
+    ox.export.convert(path, new, fix={"a": 12})
+    assert ox.export.inspect(new).inputs[0].dims[0] == 12
+
+
+def test_a_file_that_takes_fewer_sizes_than_another(tmp_path: Path) -> None:
+    two, nine = (foreign(tmp_path / f"{k}.onnx", "TopK", {"k": np.array([k])}, outputs=2, axis=0) for k in (2, 9))
+    found = ox.export.diff(two, nine)
+    assert found.numbers is None and not found.same and "does not take x [2, 8]" in str(found)
+
+
 def test_what_differs(tmp_path: Path) -> None:
     path, new = export("TabNet", tmp_path), tmp_path / "new.onnx"
     same = ox.export.diff(path, path)
