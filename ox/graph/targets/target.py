@@ -88,12 +88,13 @@ def for_target(graph: Graph, target: Target, opset: int) -> Dims:
         rename(graph)
         dims = simplify(graph, opset)
         right = without_wrong_sizes(graph, dims)
+        # inference of sizes knows values by their names, and a body may give one name twice: no rewrite sees it so
         changed = expand(graph, opset, target.rules, right)
-        for rewrite in target.rewrites:
+        for rewrite in () if changed else target.rewrites:
             changed |= rewrite(graph, right)
         if not changed:
             break
-        rename(graph)  # inference of sizes knows values by their names, and rewrites may give one name twice
+        rename(graph)
         for_inference(graph, opset)
     for rewrite in target.last:
         rewrite(graph, right)

@@ -88,3 +88,23 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert "GroupNormalization" not in {node.op_type for node in onnx.load("iree.onnx").graph.node}
     assert main(["export", "step.onnx", "--train", "--target", "iree"]) == 2
     assert "a target is for inference" in capsys.readouterr().err
+
+
+class Recurrent(nn.Module):
+    """Two layers, both of which a target may write as a Scan, with values of one name and other ranks."""
+
+    def __init__(self, second: type[nn.Module]) -> None:
+        super().__init__()
+        self.first = nn.LSTM(4, 4, batch_first=True, proj_size=2)
+        self.second = second(2, 5, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x)[0])[0]
+
+
+@pytest.mark.parametrize("second", [nn.GRU, nn.LSTM, nn.RNN])
+def test_one_recurrent_layer_after_another(tmp_path: Path, second: type[nn.Module]) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 7, 4)).astype(np.float32)
+    for target in ("tvm", "iree"):
+        report = ox.export.save(Recurrent(second), tmp_path / "m.onnx", x, target=target)
+        assert all(row.max_abs <= row.allowed for row in report.rows), target
