@@ -26,7 +26,7 @@ from ox.nn.base.module import Module
 from ox.nn.functional import dropout
 from ox.nn.parameter import Buffer, Parameter
 from ox.onnx_module.file_sizes import check_sizes, note_sizes
-from ox.onnx_module.merged_weights import separate_merged_weights
+from ox.onnx_module.merged_weights import separate_merged_weights, shared_weights
 from ox.remote import is_address, local_copy
 from ox.tensors.tensor import Tensor
 
@@ -50,6 +50,8 @@ class Loaded(Module):
         state: its parameters and buffers by name.
         quantized: how many elements of weights are integers, by element type; they cannot learn, and neither can what
             comes before an operator that rounds to integers.
+        shared: how many nodes read a parameter, by the names of those that several read, in files of other tools. They
+            are trained together. Some exporters store equal weights once, such as those of a net before training.
         overridable: parameters that the file lists as inputs too: a call may give others, by name.
     """
 
@@ -74,6 +76,8 @@ class Loaded(Module):
             tensor = Parameter(array) if learns and is_floating(array.dtype) else Buffer(array)
             _place(self, value.name, tensor)
             self.state[value.name] = tensor
+        uses = {} if VERSION in metadata else shared_weights(graph)
+        self.shared = {name: count for name, count in uses.items() if isinstance(self.state[name], Parameter)}
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Run the graph on tensors in the order of the file's inputs, or by their names. Returns one tensor, or a tuple

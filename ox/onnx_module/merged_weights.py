@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ NORMS = {
     "LayerNormalization": (1, 2), "RMSNormalization": (1,),
 }  # fmt: skip
 BIASES = {"Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,)}
+SIZES = ("Shape", "Size")  # read no numbers
 
 
 def separate_merged_weights(graph: Graph) -> None:
@@ -29,11 +30,15 @@ def separate_merged_weights(graph: Graph) -> None:
     uses = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
     names = {v.name for v in graph.values()}
     layers: dict[tuple[Value, Any], Value] = {}  # by the stored tensor, and the layer and role that has it
-    kept = {v for v, count in uses.items() if count != sum(v is each for _, _, each in _roles(graph))}
-    for node, place, value in _roles(graph):
+    makers = graph.producers()
+    roles = list(_roles(graph, makers))
+    in_roles = Counter(value for _, _, value in roles)
+    kept = {v for v, count in uses.items() if count != in_roles[v]}
+    for node, place, value in roles:
         if uses[value] < 2 or value in captured or value not in graph.owned or not _is_vector(graph.constants[value]):
             continue
-        own = (value, (*_layer(graph, node), place))
+        role = place if node.key != "Add" else 0  # a bias stands on either side
+        own = (value, (*_layer(graph, node, makers), role))
         if own not in layers and value not in kept:
             kept.add(value)
             layers[own] = value
@@ -42,19 +47,40 @@ def separate_merged_weights(graph: Graph) -> None:
         node.inputs[place] = layers[own]
 
 
-def _roles(graph: Graph) -> Iterator[tuple[Node, int, Value]]:
+def shared_weights(graph: Graph) -> dict[str, int]:
+    """What of a graph's own floating tensors several nodes read, and how many: weights that are tied, of a layer that
+    is called again, or equal when an exporter stored them once; a file does not say which."""
+    uses = Counter(v for node in graph.nodes if node.op_type not in SIZES for v in set(node.inputs) if v is not None)
+    owned = {v: graph.constants[v] for v in uses if v in graph.owned}
+    return {
+        v.name: uses[v] for v, array in owned.items() if uses[v] > 1 and array.size > 1 and is_floating(array.dtype)
+    }
+
+
+def _roles(graph: Graph, makers: Mapping[Value, Node]) -> Iterator[tuple[Node, int, Value]]:
     """Each scale, bias and statistic of a layer: the layer, the place among its inputs, and the tensor."""
     for node in graph.nodes:
-        for place in (NORMS | BIASES).get(node.key, ()):
+        places: tuple[int, ...] = (NORMS | BIASES).get(node.key, ())
+        if node.key == "Add":
+            places = tuple(i for i in (0, 1) if _product(node.inputs[1 - i], graph, makers) is not None)
+        for place in places:
             value = node.inputs[place] if place < len(node.inputs) else None
             if value is not None and value in graph.constants:
                 yield node, place, value
 
 
-def _layer(graph: Graph, node: Node) -> tuple[Any, ...]:
+def _product(value: Value | None, graph: Graph, makers: Mapping[Value, Node]) -> Node | None:
+    """The product with a weight that makes a value: what is added to it is a bias."""
+    made = makers.get(value) if value is not None else None
+    return made if made is not None and made.key == "MatMul" and made.inputs[1] in graph.constants else None
+
+
+def _layer(graph: Graph, node: Node, makers: Mapping[Value, Node]) -> tuple[Any, ...]:
     """Equal for nodes that are calls of one layer."""
     if node.key in BIASES:
         return (node.inputs[1],)
+    if node.key == "Add":
+        return tuple(p.inputs[1] for v in node.inputs if (p := _product(v, graph, makers)) is not None)
     own = [v for v in node.inputs[1:] if v is not None]
     arrays = [graph.constants[v] for v in own if v in graph.constants]
     untrained = all(array.size and (array == array.flat[0]).all() for array in arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from ox.train.trainer import Trainer
 
 BAR = 20
+MOST_SHARED = 5  # weights that are listed by name
 
 
 class Silent:
@@ -184,7 +186,15 @@ def _learning(trainer: Trainer) -> str:
     kept = [f"{count:,} weights in {kind}" for kind, count in trainer.model.net.quantized.items()]
     quantized = f" · quantized and not trained: {', '.join(kept)}" if kept else ""
     widened = ", float16 weights in float32" if trainer.model.widened else ""
-    return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters{widened}{quantized}"
+    shared = _shared({p for p, x in trainer.model.net.named_parameters() if x.requires_grad}, trainer.model.net.shared)
+    return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters{widened}{quantized}{shared}"
+
+
+def _shared(learning: Collection[str], uses: Mapping[str, int]) -> str:
+    """Which weights several nodes of a file use: an exporter may have stored equal ones once."""
+    names = [f"{name} ({count})" for name, count in uses.items() if name in learning]
+    more = f" and {len(names) - MOST_SHARED} more" if len(names) > MOST_SHARED else ""
+    return f"\nused in several places, trained as one: {', '.join(names[:MOST_SHARED])}{more}" if names else ""
 
 
 def of(step: int, steps: int | None) -> str:

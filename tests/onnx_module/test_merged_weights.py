@@ -105,3 +105,29 @@ def test_a_file_of_ox_shares_what_the_model_shares(tmp_path: Path) -> None:
 
     ox.export.save(Twice(), tmp_path / "twice.onnx", np.ones((2, 6), np.float32))
     assert len(dict(ox.export.load(tmp_path / "twice.onnx").named_parameters())) == 2
+
+
+def test_biases_that_are_added(tmp_path: Path) -> None:
+    """As exporters write a linear layer of inputs with three dimensions."""
+    dice = np.random.default_rng(2)
+    weights = {"v": dice.normal(size=(6, 6)), "w": dice.normal(size=(6, 6)), "zeros": np.zeros(6)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("Add", ["a", "zeros"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["c"]), helper.make_node("Add", ["zeros", "c"], ["d"]),
+        helper.make_node("MatMul", ["d", "w"], ["e"]), helper.make_node("Add", ["e", "zeros"], ["y"]),
+    ]  # fmt: skip
+    model = ox.export.load(file(tmp_path, nodes, weights, (None, 4, 6)))
+    assert {name for name, _ in model.named_parameters()} == {"v", "w", "zeros", "zeros_2"}
+    assert model.shared == {"w": 2, "zeros_2": 2}  # of the layer that is called twice
+
+
+def test_what_is_shared_is_said(untrained: Path, tmp_path: Path) -> None:
+    assert ox.export.load(untrained).shared == {}
+    dice = np.random.default_rng(2)
+    nodes = [helper.make_node("MatMul", [x, "w"], [y]) for x, y in (("x", "a"), ("a", "y"))]
+    nodes.append(helper.make_node("Shape", ["w"], ["sizes"]))
+    path = file(tmp_path, nodes, {"w": dice.normal(size=(6, 6))}, (None, 6))
+    model = ox.export.load(path)
+    assert model.shared == {"w": 2}
+    ox.export.save(model, tmp_path / "ours.onnx", dice.normal(size=(4, 6)).astype(np.float32))
+    assert ox.export.load(tmp_path / "ours.onnx").shared == {}  # which stores nothing once by accident

@@ -105,6 +105,30 @@ class Stop(train.run.loop.Silent):
             raise KeyError("killed")
 
 
+def test_a_float16_file_and_what_it_shares(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A square layer that is called twice, and names of another tool; with the recipe's own settings it learns."""
+    random = np.random.default_rng(0)
+    sizes = {"first": (2, 8), "twice": (8, 8), "head": (8, 3)}
+    nodes = [
+        onnx.helper.make_node("Cast", ["point"], ["x"], to=onnx.TensorProto.FLOAT16),
+        *(onnx.helper.make_node("MatMul", pair, [name]) for pair, name in (
+            (["x", "first"], "a"), (["a", "twice"], "b"), (["b", "twice"], "c"), (["c", "head"], "d"))),
+        onnx.helper.make_node("Cast", ["d"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]  # fmt: skip
+    ends = [onnx.helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("point", 2), ("y", 3))]
+    stored = [onnx.numpy_helper.from_array(random.normal(size=s).astype(np.float16), n) for n, s in sizes.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    opset = [onnx.helper.make_opsetid("", 21)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), "half.onnx")
+    assert run_main("train", "--from", "half.onnx", "--data", "clouds.py", "--layers", "all", "--lr", "0.005") == 0
+    shown = capsys.readouterr().out
+    assert "104 of 104 parameters, float16 weights in float32\n" in shown
+    assert "used in several places, trained as one: twice (2)\n" in shown
+    losses = [float(loss) for loss in re.findall(r" loss ([\d.]+)  validation", shown)]
+    assert losses[-1] < losses[0]
+    assert run_main("export", "again.onnx", "--run", "runs/half-clouds-0001") == 0
+
+
 # -- what is typed, and what is shown ------------------------------------------------------------------------------
 
 
