@@ -29,7 +29,7 @@ _kept = lru_cache(maxsize=1024)
 
 
 def _steps(attributes: dict[str, Any], rank: int) -> Steps | None:
-    """None for pads that depend on sizes."""
+    """None for pads that depend on sizes, and for what the operator itself refuses."""
     given = [attributes.get(name) for name in ("strides", "dilations", "pads")]
     # plain numbers: a size of a recording would keep the recording alive in the cache
     return _two_dimensions(rank, attributes.get("auto_pad", "NOTSET"), *[tuple(map(int, each or ())) for each in given])
@@ -37,7 +37,9 @@ def _steps(attributes: dict[str, Any], rank: int) -> Steps | None:
 
 @_kept
 def _two_dimensions(rank: int, auto_pad: str, strides: Ints, dilations: Ints, pads: Ints) -> Steps | None:
-    if auto_pad not in ("NOTSET", "VALID"):
+    if auto_pad not in ("NOTSET", "VALID") or min((*strides, *dilations), default=1) < 1:
+        return None
+    if any(len(given) not in (0, wanted) for given, wanted in ((strides, rank), (dilations, rank), (pads, 2 * rank))):
         return None
     if auto_pad == "VALID" or not pads:
         pads = (0,) * (2 * rank)
@@ -92,7 +94,7 @@ def conv(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
     rank = x.ndim - 2
     steps = _steps(attributes, rank)
     kernel = attributes.get("kernel_shape")
-    if steps is None or not _usable(arrays) or w.ndim != x.ndim or x.shape[1] != w.shape[1] * group:
+    if steps is None or not _usable(arrays) or w.ndim != x.ndim or group < 1 or x.shape[1] != w.shape[1] * group:
         return None
     if w.shape[0] % group or (kernel is not None and tuple(kernel) != w.shape[2:]):
         return None
@@ -134,7 +136,7 @@ def conv_transpose(library: Library, arrays: list[Any], attributes: dict[str, An
     kernel = attributes.get("kernel_shape")
     if steps is None or attributes.get("output_shape") or not _usable(arrays):
         return None
-    if w.ndim != x.ndim or x.shape[1] != w.shape[0] or w.shape[0] % group:
+    if w.ndim != x.ndim or x.shape[1] != w.shape[0] or group < 1 or w.shape[0] % group:
         return None
     if kernel is not None and tuple(kernel) != w.shape[2:]:
         return None

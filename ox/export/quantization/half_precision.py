@@ -11,14 +11,20 @@ from onnx import helper, numpy_helper
 from ox.dtypes import bfloat16
 from ox.export.quantization.source_model import quietly, weights_of
 
+SCATTERS = ("ScatterElements", "ScatterND")
+
 
 def to_float16(model: onnx.ModelProto, in_float: Collection[str]) -> onnx.ModelProto:
     """Weights and operators in float16; inputs and outputs stay float32. `in_float` are names of nodes to leave."""
+    # ONNX Runtime's CPU adds float16 to no places
+    adding = [
+        n.name for n in model.graph.node if n.op_type in SCATTERS and any(a.name == "reduction" for a in n.attribute)
+    ]
     from onnxruntime.quantization.onnx_model import ONNXModel
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     with quietly():
-        converted = convert_float_to_float16(model, keep_io_types=True, node_block_list=list(in_float))
+        converted = convert_float_to_float16(model, keep_io_types=True, node_block_list=[*in_float, *adding])
         graph = ONNXModel(converted)  # the Casts of the ends were put last
         graph.topological_sort()
     result: onnx.ModelProto = graph.model

@@ -44,9 +44,22 @@ def open_session(model: onnx.ModelProto, what: str) -> Any:
 
 
 def run(session: Any, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs by name."""
+    """The outputs by name.
+
+    Raises:
+        ExportError: the runtime cannot run the model, or not with this feed.
+    """
     names = [info.name for info in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(feed)), strict=True))
+    try:
+        results = session.run(names, dict(feed))
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise ExportError(
+            f"ONNX Runtime {onnxruntime().__version__} cannot run the model",
+            got=lines[0] if lines else type(error).__name__,
+            hint="another scheme, or inputs that the model takes",
+        ) from error
+    return dict(zip(names, results, strict=True))
 
 
 def seconds(sessions: Sequence[Any], feed: Mapping[str, Array]) -> list[float]:

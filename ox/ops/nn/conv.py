@@ -40,7 +40,8 @@ def Conv(
     strides: Sequence[int] | None = None,
 ) -> T:
     """Convolution of X [N, C, ...] with W [M, C / group, ...] plus B [M]. ONNX Conv, `torch.nn.functional.conv2d`."""
-    _fits("Conv", X, W, B, group, X.shape[1:2] == (W.shape[1] * group,) and W.shape[0] % group == 0, kernel_shape)
+    channels = group > 0 and X.shape[1:2] == (W.shape[1] * group,) and W.shape[0] % group == 0
+    _fits("Conv", X, W, B, group, channels, kernel_shape)
     window = Window(W.shape[2:], strides, dilations, pads, auto_pad)
     sizes = X.shape[2:]
     places = window.outputs(sizes)
@@ -197,7 +198,8 @@ def ConvTranspose(
 ) -> T:
     """The transpose of a Conv, from X [N, C, ...] with W [C, M / group, ...], plus B [M]. ONNX ConvTranspose,
     `torch.nn.functional.conv_transpose2d`."""
-    _fits("ConvTranspose", X, W, B, group, X.shape[1:2] == W.shape[:1] and W.shape[0] % group == 0, kernel_shape)
+    channels = group > 0 and X.shape[1:2] == W.shape[:1] and W.shape[0] % group == 0
+    _fits("ConvTranspose", X, W, B, group, channels, kernel_shape)
     window = Window(W.shape[2:], strides, dilations, pads, auto_pad)
     full = _full(X.shape[2:], window)
     sizes, placed = _transposed(X.shape[2:], window, output_padding, output_shape)

@@ -46,6 +46,9 @@ class Window:
         ):
             if len(given) != wanted:
                 raise ArgumentError(f"{name} {list(given)} for {rank} spatial dimensions", expected=f"{wanted} numbers")
+        for name, given in (("kernel_shape", self.kernel), ("strides", self.strides), ("dilations", self.dilations)):
+            if any(n < 1 for n in given):
+                raise ArgumentError(f"{name} {list(given)} of a window", expected="1 or more in each dimension")
         if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
             raise ArgumentError(f"no auto_pad {auto_pad!r}", expected="NOTSET, VALID, SAME_UPPER or SAME_LOWER")
         self.extents = tuple(d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True))

@@ -122,10 +122,10 @@ def Split(
     they do not fit. ONNX Split."""
     size = input.shape[axis]
     sizes = _pieces(size, num_outputs or outputs) if split is None else split.tolist()
-    if sum(sizes) != size:
+    if sum(sizes) != size or any(n < 0 for n in sizes):
         raise ShapeError(
             f"Split of axis {axis} of {list(input.shape)} does not use it up",
-            expected=f"sizes that add to {size}",
+            expected=f"sizes that add to {size}, none of them negative",
             got=str(sizes),
         )
     pieces, begin = [], 0

@@ -15,7 +15,7 @@ import pytest
 import ox
 from ox import nn
 from ox.errors import ArgumentError, ExportError, LoadError
-from ox.export.quantization.sessions import open_session
+from ox.export.quantization.sessions import open_session, run
 from ox.graph.contract import Contract
 from ox.graph.reader.model_file import metadata_of
 
@@ -276,6 +276,30 @@ def test_a_layer_whose_weights_are_computed_is_not_counted(tmp_path: Path, caplo
     assert len(report.quantized) == 1
     assert types(tmp_path / "a.onnx")["INT8"] >= 32 * 32  # of a function, so that the file has no parameters
     assert not caplog.records
+
+
+@pytest.mark.parametrize("scatter", ["scatter_add", "index_add", "scatter_reduce"])
+def test_sums_at_places_stay_in_float32(scatter: str, scores: Scores, tmp_path: Path) -> None:
+    """ONNX Runtime's CPU has no kernel for them in float16."""
+    layer, x = nn.Linear(6, 6), np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
+
+    def model(x: Any) -> Any:
+        y = layer(x)
+        if scatter == "index_add":
+            return y.index_add(1, ox.tensor([0, 0, 1, 2, 3, 5]), y)
+        places = (x > 0).long()
+        return y.scatter_add(1, places, y) if scatter == "scatter_add" else y.scatter_reduce(1, places, y, "sum")
+
+    ox.export.save(model, tmp_path / "float.onnx", x)
+    ox.export.quantize(tmp_path / "float.onnx", tmp_path / "half.onnx", "float16", calibration=x)
+    before, after = (scores(tmp_path / name, x) for name in ("float.onnx", "half.onnx"))
+    assert 0 < np.abs(before - after).max() < 1e-2 * np.abs(before).max()
+
+
+def test_a_model_that_cannot_run(network: Path) -> None:
+    session = open_session(onnx.load(network), "the model")
+    with pytest.raises(ExportError, match=r"ONNX Runtime [\d.]+ cannot run the model[^~]*got"):
+        run(session, {session.get_inputs()[0].name: np.zeros((1, 2, 8, 8), np.float32)})
 
 
 def test_an_opset_that_is_too_old(images: Array, tmp_path: Path) -> None:
