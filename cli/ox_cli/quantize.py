@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ox.train.evaluation import Result
     from ox_cli.model_source import Source
 
+SAMPLES, BLOCK_SIZE = 256, 32
+
 
 class Scheme(StrEnum):
     """What weights and activations become."""
@@ -43,12 +45,13 @@ def quantize(
         Path | None, typer.Option("--out", "-o", help="The file to write.", show_default="MODEL.SCHEME.onnx")
     ] = None,
     scheme: Annotated[
-        Scheme,
+        Scheme | None,
         typer.Option(
             help="float16; bfloat16 (weights); int8-dynamic (activations by the range of each batch); int8 "
-            "(activations by calibration); int4 (weights of MatMul and Gemm, by block)."
+            "(activations by calibration); int4 (weights of MatMul and Gemm, by block).",
+            show_default="int8",
         ),
-    ] = Scheme.int8,
+    ] = None,
     recipe_name: Annotated[
         str | None,
         typer.Option("--recipe", help="Recipe whose data is used.", show_default="the recipe that trained the model"),
@@ -56,9 +59,15 @@ def quantize(
     run: Annotated[
         Path | None, typer.Option(help="Run whose recipe is used.", show_default="the run that trained the model")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Training samples to calibrate with.")] = 256,
-    method: Annotated[Method, typer.Option(help="How calibration finds the ranges of activations.")] = Method.minmax,
-    block_size: Annotated[int, typer.Option(help="Weights of int4 that share a scale; a power of two.")] = 32,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Training samples to calibrate with.", show_default="256")
+    ] = None,
+    method: Annotated[
+        Method | None, typer.Option(help="How calibration of int8 finds the ranges.", show_default="minmax")
+    ] = None,
+    block_size: Annotated[
+        int | None, typer.Option(help="Weights of int4 that share a scale; a power of two.", show_default="32")
+    ] = None,
     min_accuracy: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Write nothing if the accuracy is lower; 0.97 is 97 %.", show_default=False),
@@ -85,6 +94,17 @@ def quantize(
         raise UsageError("--mixed needs --min-accuracy", hint="--mixed --min-accuracy 0.97")
     if adopt and (out is not None or mixed):
         raise UsageError("--adopt changes a file in place", hint=f"ox quantize --adopt {model}")
+    given = {"--scheme": scheme, "--samples": samples, "--method": method, "--block-size": block_size}
+    if adopt and (named := [name for name, value in given.items() if value is not None]):
+        raise UsageError(
+            f"{named[0]} is for files that ox quantizes, and --adopt for one of another tool",
+            hint=f"ox quantize --adopt {model}",
+        )
+    chosen = scheme or Scheme.int8
+    if method is not None and chosen is not Scheme.int8:
+        raise UsageError(f"--method is for int8, and the scheme is {chosen.value}", hint="--scheme int8")
+    if block_size is not None and chosen is not Scheme.int4:
+        raise UsageError(f"--block-size is for int4, and the scheme is {chosen.value}", hint="--scheme int4")
     source = open_source(model, recipe_name)
     if run is not None:
         source.recipe = _recipe_of(run)
@@ -99,16 +119,16 @@ def quantize(
 
     report = write(
         model,
-        out if out is not None else model.with_name(f"{model.stem}.{scheme.value}.onnx"),
-        scheme.value,
-        calibration=None if source.recipe is None else calibration_of(source, source.recipe, samples),
-        method=method.value,
-        block_size=block_size,
+        out if out is not None else model.with_name(f"{model.stem}.{chosen.value}.onnx"),
+        chosen.value,
+        calibration=None if source.recipe is None else calibration_of(source, source.recipe, samples or SAMPLES),
+        method=(method or Method.minmax).value,
+        block_size=BLOCK_SIZE if block_size is None else block_size,
         evaluate=evaluate,
         min_accuracy=min_accuracy,
         mixed=mixed,
     )
-    for line in _lines(report, scheme, method, results):
+    for line in _lines(report, chosen, method or Method.minmax, results):
         typer.echo(line)
     typer.echo(f"next: ox serve {report.path}")
 

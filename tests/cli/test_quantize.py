@@ -95,6 +95,11 @@ def test_a_file_of_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         (["--mixed"], "--mixed needs --min-accuracy"),
         (["--adopt", "-o", "b.onnx"], "--adopt changes a file in place"),
         (["--run", "a", "--recipe", "b"], "both name a recipe"),
+        (["--adopt", "--scheme", "int4"], "--scheme is for files that ox quantizes"),
+        (["--adopt", "--samples", "8"], "--samples is for files that ox quantizes"),
+        (["--block-size", "64"], "--block-size is for int4, and the scheme is int8"),
+        (["--scheme", "int8-dynamic", "--method", "minmax"], "--method is for int8, and the scheme is int8-dynamic"),
+        (["--scheme", "int4", "--method", "entropy"], "--method is for int8, and the scheme is int4"),
     ],
 )
 def test_options_that_do_not_fit(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from ox.export.files import check_writable
 from ox.export.quantization.golden import renew
 from ox.export.quantization.quantize_model import score, write
 from ox.export.quantization.sessions import open_session
+from ox.export.quantization.source_model import is_narrow
 from ox.export.save_model import note_failure
 from ox.graph.contract import Contract
 from ox.graph.reader.model_file import metadata_of
@@ -36,7 +37,7 @@ def adopt(
         the file, if it had one that is larger.
 
     Raises:
-        ArgumentError: the file has no golden samples.
+        ArgumentError: the file has no golden samples, or is not quantized.
         ExportError: the accuracy is too low, an output is not finite, or the file cannot be written.
         LoadError: the file is missing or damaged.
     """
@@ -50,6 +51,13 @@ def adopt(
             f"{path} has no golden samples, so there is nothing to draw again",
             hint="ox serve takes the file as it is",
         )
+    if not is_narrow(model):
+        raise ArgumentError(
+            f"{path} is not quantized: its golden samples are right as they are",
+            expected="a file that another tool wrote in lower precision",
+            got="a file in float32",
+            hint=f"ox quantize {path}",
+        )
     with note_failure(path):
         check_writable(path)
         session = open_session(model, str(path))
@@ -57,8 +65,8 @@ def adopt(
         if accuracy is not None and min_accuracy is not None and not accuracy >= min_accuracy:
             raise ExportError(
                 f"{path} is less accurate than it must be",
-                expected=f"{min_accuracy:.4g} or more",
-                got=f"{accuracy:.4g}",
+                expected=f"{min_accuracy} or more",
+                got=f"{accuracy:.6g}",
             )
         contract = renew(model, metadata, session)
         write(model, path)

@@ -259,8 +259,8 @@ def _too_inaccurate(scheme: str, accuracy: tuple[float, float], least: float, mi
     hint = "more calibration data" if mixed else "mixed precision (--mixed), another calibration (--method) or scheme"
     return ExportError(
         f"the {scheme} model is less accurate than it must be",
-        expected=f"{least:.4g} or more (float32: {accuracy[0]:.4g})",
-        got=f"{accuracy[1]:.4g}",
+        expected=f"{least} or more (float32: {accuracy[0]:.6g})",
+        got=f"{accuracy[1]:.6g}",
         hint=hint,
     )
 

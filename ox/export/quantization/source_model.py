@@ -79,6 +79,12 @@ def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
     return model
 
 
+def is_narrow(model: onnx.ModelProto) -> bool:
+    """Whether a file has operators on integers, or tensors of 16 bits or fewer for weights."""
+    narrow = any(t.data_type in NARROW for t in model.graph.initializer)
+    return narrow or any(node.op_type in QUANTIZED for node in nodes_of(model))
+
+
 def _lift_constants(model: onnx.ModelProto) -> None:
     """Makes initializers of the float32 numbers of a model's code: the tools look for weights there alone."""
     float32 = onnx.TensorProto.FLOAT

@@ -87,3 +87,17 @@ def test_a_file_without_golden_samples(theirs: Path) -> None:
     onnx.save(model, theirs)
     with pytest.raises(ArgumentError, match="no golden samples"):
         ox.export.adopt(theirs)
+
+
+def test_a_float32_file_stays(network: Path, tmp_path: Path) -> None:
+    """A tolerance of its own would hide what changes in it later."""
+    path = tmp_path / "float32.onnx"
+    path.write_bytes(network.read_bytes())
+    with pytest.raises(ArgumentError, match=r"is not quantized[^~]*lower precision[^~]*float32"):
+        ox.export.adopt(path)
+    assert path.read_bytes() == network.read_bytes()
+
+
+def test_an_accuracy_near_the_limit_is_shown(theirs: Path) -> None:
+    with pytest.raises(ExportError, match=r"0\.99999 or more[^~]*got *0\.99998"):
+        ox.export.adopt(theirs, evaluate=lambda _: 0.99998, min_accuracy=0.99999)

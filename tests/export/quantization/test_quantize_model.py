@@ -143,6 +143,13 @@ def test_a_file_that_is_not_accurate_enough_does_not_appear(network: Path, image
     assert path.read_bytes() == b"what was here" and list(tmp_path.iterdir()) == [path]
 
 
+def test_an_accuracy_near_the_limit(network: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"0\.99999 or more \(float32: 0\.99998\)[^~]*got *0\.99998"):
+        ox.export.quantize(
+            network, tmp_path / "a.onnx", "float16", evaluate=lambda _: 0.99998, min_accuracy=0.99999
+        )  # fmt: skip
+
+
 def test_an_accuracy_that_is_no_number_is_not_enough(network: Path, images: Array, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="less accurate"):
         ox.export.quantize(
