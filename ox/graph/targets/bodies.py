@@ -122,3 +122,30 @@ def split_with_sizes(node: Node, graph: Graph, dims: Dims) -> Body | None:
         return OPS["Split"](x, make_tensor(sizes), axis=axis, outputs=count)
 
     return body
+
+
+def wrap_as_slices(node: Node, graph: Graph, dims: Dims) -> Body | None:
+    """Pad that goes around, as copies of the ends beside the data: the mode came with opset 19. Left as it is: computed
+    or negative pads, and pads wider than the data."""
+    data, pads, _, axes = [*node.inputs, None, None, None][:4]
+    if node.attributes.get("mode") != "wrap" or data is None or not data.shape:
+        return None
+    wide, places = (None if v is None else graph.constants.get(v) for v in (pads, axes))
+    if wide is None or (axes is not None and places is None):
+        return None
+    along = range(len(data.shape)) if places is None else [int(axis) % len(data.shape) for axis in places]
+    around = [(axis, *map(int, each)) for axis, each in zip(along, wide.reshape(2, -1).T, strict=True)]
+    if any(not 0 <= pad <= data.shape[axis] for axis, *each in around for pad in each):
+        return None
+
+    def body(x: Any, *_: Any, **__: Any) -> Any:
+        for axis, before, behind in around:
+            place = axes_tensor([axis])
+            parts = [OPS["Slice"](x, axes_tensor([-before]), axes_tensor([2**62]), place)] if before else []
+            parts.append(x)
+            if behind:
+                parts.append(OPS["Slice"](x, axes_tensor([0]), axes_tensor([behind]), place))
+            x = OPS["Concat"](*parts, axis=axis) if len(parts) > 1 else x
+        return x
+
+    return body

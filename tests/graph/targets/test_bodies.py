@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import ox
@@ -133,3 +134,26 @@ def test_inside_a_branch(tmp_path: Path) -> None:
     (choice,) = (node for node in model.graph.node if node.op_type == "If")
     inside = {node.op_type for attribute in choice.attribute for node in attribute.g.node}
     assert not model.functions and "GroupNormalization" not in inside and "ReduceMean" in inside
+
+
+@pytest.mark.parametrize("target", ["openvino", "tvm"])
+@pytest.mark.parametrize("pads", [(1, 1), (0, 2, 3, 0), (3, 2, 1, 0, 0, 1)])
+def test_circular_padding(tmp_path: Path, target: str, pads: tuple[int, ...]) -> None:
+    example = drawn(4, 2, *[5] * (len(pads) // 2))
+    path = tmp_path / "m.onnx"
+    found = kinds(lambda x: ox.nn.functional.pad(x, pads, mode="circular"), path, example, target, input_names=["x"])
+    assert "Pad" not in found and "Concat" in found
+    x = drawn(3, *example.shape[1:])
+    (y,) = ort.InferenceSession(path).run(None, {"x": x})
+    around = [(0, 0), (0, 0), *zip(pads[-2::-2], pads[::-2], strict=True)]
+    assert np.array_equal(y, np.pad(x, around, mode="wrap"))
+
+
+def test_other_padding_stays(tmp_path: Path) -> None:
+    for pads, mode in (((1, 1), "reflect"), ((7, 0), "wrap")):
+        there = [0, 0, pads[0], 0, 0, pads[1]]
+        found = kinds(
+            lambda x, there=there, mode=mode: ops.Pad(x, ox.tensor(np.array(there)), mode=mode),
+            tmp_path / "m.onnx", drawn(4, 2, 5), "openvino",
+        )  # fmt: skip
+        assert "Pad" in found
