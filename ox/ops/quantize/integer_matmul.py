@@ -69,12 +69,18 @@ def QLinearMatMul(
     row, column = a.ndim - 2 if a.ndim > 1 else 0, b.ndim - 1
     product = xp.asarray(_shifted(a, a_zero_point, row) @ _shifted(b, b_zero_point, column))
     rows, columns = _along(a_scale, a.ndim - 2, a.ndim), _along(b_scale, b.ndim - 1, b.ndim)
-    scaled = product * (rows * columns / widely(y_scale).astype(float64))
-    return cut(xp, xp.rint(scaled + y_zero_point.astype(float64)), y_zero_point.dtype)
+    return _requantized(xp, product, rows * columns / widely(y_scale), y_zero_point)
+
+
+def _requantized(xp: XP, sums: Array, steps: Array, zero: Array) -> Array:
+    """Sums in steps of the result. In float32 and with the zero point added last, as ONNX Runtime does it: what lies
+    halfway between two steps goes to the even one, and float64 would find other halves."""
+    whole = xp.rint(sums.astype(float32) * steps.astype(float32))
+    return cut(xp, whole + zero.astype(float32), zero.dtype)
 
 
 def _along(scale: Array, axis: int, rank: int) -> Array:
-    wide = widely(scale).astype(float64)
+    wide = widely(scale)
     if wide.size == 1:
         return wide.reshape(())
     shape = [1] * rank
@@ -139,6 +145,5 @@ def QLinearConv(
     column = (-1, *[1] * (y.ndim - 2))
     if B is not None:
         y = y + B.astype(float64).reshape(column)
-    scale = x_scale.reshape(()).astype(float64) * w_scale.reshape(column).astype(float64)
-    whole = xp.rint(y * (scale / y_scale.reshape(()).astype(float64)) + y_zero_point.reshape(()).astype(float64))
-    return cut(xp, whole, y_zero_point.dtype)
+    steps = x_scale.reshape(()) * w_scale.reshape(column) / y_scale.reshape(())
+    return _requantized(xp, y, steps, y_zero_point.reshape(()))
