@@ -50,7 +50,7 @@ class Loaded(Module):
         state: its parameters and buffers by name.
         quantized: how many elements of weights are integers, by element type; they cannot learn, and neither can what
             comes before an operator that rounds to integers.
-        shared: how many nodes read a parameter, by the names of those that several read, in files of other tools. They
+        shared_weights: for files of other tools, the names of parameters that several nodes read, and how many do. They
             are trained together. Some exporters store equal weights once, such as those of a net before training.
         overridable: parameters that the file lists as inputs too: a call may give others, by name.
     """
@@ -67,6 +67,8 @@ class Loaded(Module):
         learning = graph.owned if listed else trainable_weights(graph)
         self.overridable = tuple(v.name for v in graph.overridable)
         self.state: dict[str, Tensor] = {}
+        self.shared_weights: dict[str, int] = {}
+        uses = {} if VERSION in metadata else shared_weights(graph)
         statistics = set(_statistics(graph))
         for value in list(graph.constants):
             if value not in graph.owned:
@@ -76,8 +78,8 @@ class Loaded(Module):
             tensor = Parameter(array) if learns and is_floating(array.dtype) else Buffer(array)
             _place(self, value.name, tensor)
             self.state[value.name] = tensor
-        uses = {} if VERSION in metadata else shared_weights(graph)
-        self.shared = {name: count for name, count in uses.items() if isinstance(self.state[name], Parameter)}
+            if value.name in uses and isinstance(tensor, Parameter):
+                self.shared_weights[value.name] = uses[value.name]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Run the graph on tensors in the order of the file's inputs, or by their names. Returns one tensor, or a tuple

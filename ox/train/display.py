@@ -186,7 +186,9 @@ def _learning(trainer: Trainer) -> str:
     kept = [f"{count:,} weights in {kind}" for kind, count in trainer.model.net.quantized.items()]
     quantized = f" · quantized and not trained: {', '.join(kept)}" if kept else ""
     widened = ", float16 weights in float32" if trainer.model.widened else ""
-    shared = _shared({p for p, x in trainer.model.net.named_parameters() if x.requires_grad}, trainer.model.net.shared)
+    shared = _shared(
+        {p for p, x in trainer.model.net.named_parameters() if x.requires_grad}, trainer.model.net.shared_weights
+    )
     return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters{widened}{quantized}{shared}"
 
 

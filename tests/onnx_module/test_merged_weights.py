@@ -118,16 +118,16 @@ def test_biases_that_are_added(tmp_path: Path) -> None:
     ]  # fmt: skip
     model = ox.export.load(file(tmp_path, nodes, weights, (None, 4, 6)))
     assert {name for name, _ in model.named_parameters()} == {"v", "w", "zeros", "zeros_2"}
-    assert model.shared == {"w": 2, "zeros_2": 2}  # of the layer that is called twice
+    assert model.shared_weights == {"w": 2, "zeros_2": 2}  # of the layer that is called twice
 
 
 def test_what_is_shared_is_said(untrained: Path, tmp_path: Path) -> None:
-    assert ox.export.load(untrained).shared == {}
+    assert ox.export.load(untrained).shared_weights == {}
     dice = np.random.default_rng(2)
     nodes = [helper.make_node("MatMul", [x, "w"], [y]) for x, y in (("x", "a"), ("a", "y"))]
     nodes.append(helper.make_node("Shape", ["w"], ["sizes"]))
     path = file(tmp_path, nodes, {"w": dice.normal(size=(6, 6))}, (None, 6))
     model = ox.export.load(path)
-    assert model.shared == {"w": 2}
+    assert model.shared_weights == {"w": 2}
     ox.export.save(model, tmp_path / "ours.onnx", dice.normal(size=(4, 6)).astype(np.float32))
-    assert ox.export.load(tmp_path / "ours.onnx").shared == {}  # which stores nothing once by accident
+    assert ox.export.load(tmp_path / "ours.onnx").shared_weights == {}  # which stores nothing once by accident
