@@ -54,14 +54,14 @@ class SpawnContext:
             WorkerError: a process raised, or ended with an exit code.
         """
         running = {process.sentinel: process for process in self.processes if process.exitcode is None}
-        ready = multiprocessing.connection.wait(list(running), timeout)
-        for sentinel in ready:
+        # without processes it would wait for ever: the last may have ended since the call before
+        for sentinel in multiprocessing.connection.wait(list(running), timeout) if running else ():
             running[sentinel].join()  # its exit code may come a little later
         failed = next((i for i, process in enumerate(self.processes) if process.exitcode), None)
         if failed is not None:
             self._end()
             raise self._error(failed)
-        return len(ready) == len(running)
+        return all(process.exitcode is not None for process in self.processes)
 
     def _end(self) -> None:
         for process in self.processes:

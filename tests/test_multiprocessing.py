@@ -44,6 +44,16 @@ def test_spawn_calls_a_function_in_each_process(tmp_path: Path) -> None:
         pass
 
 
+def test_nothing_is_left_to_wait_for(tmp_path: Path) -> None:
+    """All have ended, and who joins has seen it."""
+    started = mp.spawn(write, (str(tmp_path),), nprocs=2, join=False, start_method="fork")
+    assert started is not None
+    for process in started.processes:
+        process.join()
+    assert [process.exitcode for process in started.processes] == [0, 0]
+    assert started.join(60) and started.join()
+
+
 def test_a_process_that_fails_ends_the_others(tmp_path: Path) -> None:
     begun = time.monotonic()
     with pytest.raises(WorkerError, match=r"process 1 of ox\.multiprocessing\.spawn failed[\s\S]*the second fails"):
