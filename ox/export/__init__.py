@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from ox.core.symbolic import Dim
 from ox.export.convert_file import convert
+from ox.export.decoder_file import DecoderReport, save_decoder
 from ox.export.difference import Difference, diff
 from ox.export.proof import Row
 from ox.export.prove_file import FileProof, prove
 from ox.export.quantization.adopt_model import adopt
 from ox.export.quantization.quantize_model import quantize
 from ox.export.quantization.report import QuantizeReport
-from ox.export.save_decoder import DecoderReport, save_decoder
 from ox.export.save_model import Report, save
 from ox.export.summary import Summary, inspect
 from ox.export.training_step.proof import StepRow

@@ -39,12 +39,17 @@ ROWS = (
         tests=("tests/devices/test_cuda_operators.py", "tests/optim/"),
         steps=("each kernel", "memcheck", "racecheck"),
     ),
+    Row("kernels of convolutions, pools", tests=("tests/devices/test_cuda_windows.py",)),
+    Row("cuDNN: convolutions, attention", tests=("tests/devices/test_cudnn.py", "tests/backends/test_cudnn.py")),
     Row("sorting, Fourier transforms", tests=("tests/ops/",), operators=LINEAR_ALGEBRA),
     Row("autocast, GradScaler", tests=("tests/amp/",)),
+    Row("pinned memory", tests=("tests/devices/test_pinned_memory.py", "tests/data/test_pinned_batches.py")),
     Row("the CPU's own tests"),  # which nothing moves to a GPU yet
     Row("NCCL's operations", tests=("tests/distributed/",), steps=("two ranks",)),
-    Row("more than one device in a process"),  # which has no tests yet
-    Row("serving with ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",)),
+    Row("a second device in a process"),  # whose tests need the stand-in
+    Row("serving: pinned buffers", tests=("tests/serve/runtime/test_device_buffers.py",)),
+    Row("serving: ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",)),
+    Row("CUDA shared memory of the protocol", tests=("tests/serve/protocol/test_cuda_shared_memory.py",)),
 )
 
 

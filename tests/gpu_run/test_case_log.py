@@ -40,7 +40,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     log = folder / "cases.log"
     words = [sys.executable, "-m", "pytest", "-p", "gpu_run.case_log", "-p", "no:randomly", "-p", "no:cacheprovider"]
     words += ["-n", "1", "--max-worker-restart=3", "--continue-on-collection-errors"]
-    env = {**os.environ, "GPU_CASE_LOG": str(log), "PYTHONPATH": str(ROOT / "scripts")}
+    own = {
+        name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")
+    }  # if this is a worker
+    env = {**own, "GPU_CASE_LOG": str(log), "PYTHONPATH": str(ROOT / "scripts")}
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     return case_log.read(log)

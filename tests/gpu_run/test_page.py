@@ -54,7 +54,7 @@ def test_only_the_last_column_is_written() -> None:
     assert last["over 400 lines that people write"] == f"430 of 431 lines; {WHERE}"
     assert last["training steps of LeNet and GPT"] == f"step counts passed; {WHERE}"
     assert last["ox's own kernels"] == f"each kernel passed, memcheck failed; {WHERE}"
-    for begins in ("NCCL's operations", "`ox.compile`", "serving with ONNX Runtime's CUDA provider"):
+    for begins in ("NCCL's operations", "`ox.compile`", "serving: ONNX Runtime's CUDA provider"):
         assert last[begins] == before[begins][-1]
     start, end = TEXT.index(page.HEADING), TEXT.index("\n\n", TEXT.index("\n\n", TEXT.index(page.HEADING)) + 2)
     assert text.startswith(TEXT[:start]) and text.endswith(TEXT[end:])

@@ -23,7 +23,9 @@ ARENA = "Available memory of 1048576 is smaller than requested bytes of {}"
 def card(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU of 1,000 MiB, of which 100 are free; CuPy's pool holds 300, 200 of them in arrays."""
     monkeypatch.setattr(device_memory.cuda, "available", lambda: True)
-    monkeypatch.setattr(device_memory.cuda, "memory", lambda: Memory(200 * MIB, 300 * MIB, 100 * MIB, 1000 * MIB))
+    monkeypatch.setattr(
+        device_memory.cuda, "memory", lambda: Memory(200 * MIB, 300 * MIB, 100 * MIB, 1000 * MIB, 1000 * MIB)
+    )
 
 
 HELD = (
