@@ -52,7 +52,7 @@ transforms = Transforms()
 def moved(name: str) -> ModuleType:
     """The page `name` of ox_models with ``ox`` replaced by ``torch``, and so the pages that it imports.
 
-    What stays ox's are its errors, its datasets but for `TensorDataset`, and its transforms of images.
+    What stays ox's are its errors, `generate`, its datasets but for `TensorDataset`, and its transforms of images.
     """
     module = sys.modules.get(f"moved_{name}")
     if module is None:
@@ -67,7 +67,7 @@ def changed(text: str) -> str:
     """The text with the imports changed, and nothing else."""
     text = re.sub(r"^from ox\.data import .*$", ours_or_moved, text, flags=re.M)
     text = re.sub(r"^import ox$", "import torch as ox", text, flags=re.M)
-    text = re.sub(r"^from ox((?:\.(?!(?:data|errors)\b)\w+)*) import", r"from torch\1 import", text, flags=re.M)
+    text = re.sub(r"^from ox((?:\.(?!(?:data|errors|generation)\b)\w+)*) import", r"from torch\1 import", text, flags=re.M)
     for name in re.findall(r"^from ox_models\.(\w+) import", text, flags=re.M):
         moved(name)
         text = text.replace(f"from ox_models.{name} import", f"from moved_{name} import")
