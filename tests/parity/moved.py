@@ -67,7 +67,8 @@ def changed(text: str) -> str:
     """The text with the imports changed, and nothing else."""
     text = re.sub(r"^from ox\.data import .*$", ours_or_moved, text, flags=re.M)
     text = re.sub(r"^import ox$", "import torch as ox", text, flags=re.M)
-    text = re.sub(r"^from ox((?:\.(?!(?:data|errors|generation)\b)\w+)*) import", r"from torch\1 import", text, flags=re.M)
+    ours = r"(?!(?:data|errors|generation)\b)"
+    text = re.sub(rf"^from ox((?:\.{ours}\w+)*) import", r"from torch\1 import", text, flags=re.M)
     for name in re.findall(r"^from ox_models\.(\w+) import", text, flags=re.M):
         moved(name)
         text = text.replace(f"from ox_models.{name} import", f"from moved_{name} import")
