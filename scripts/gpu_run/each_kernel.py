@@ -134,6 +134,23 @@ def steps() -> None:
             scaler.update()
 
 
+def windows() -> None:
+    """Convolutions, with groups too, pools and batch normalization; without cuDNN, which has kernels of its own."""
+    with ox.backends.cudnn.flags(enabled=False):
+        for dtype in (ox.float32, ox.float16, ox.bfloat16):
+            x = random(3, 4, 9, 7, dtype=dtype)
+            for groups in (1, 2):
+                weights = random(6, 4 // groups, 3, 3, dtype=dtype)
+                F.conv2d(x, weights, random(6, dtype=dtype), 2, 1, groups=groups).sum().backward()
+                weights = random(4, 6 // groups, 3, 3, dtype=dtype)
+                F.conv_transpose2d(x, weights, stride=2, groups=groups).sum().backward()
+            F.max_pool2d(x, 3, 2, 1).sum().backward()
+            F.avg_pool2d(x, 3, 2, 1).sum().backward()
+    norm = nn.BatchNorm2d(4).to("cuda")
+    norm(random(3, 4, 9, 7)).square().sum().backward()
+    norm.eval()(random(3, 4, 9, 7)).square().sum().backward()
+
+
 def compiled() -> None:
     """Kernels that `ox.compile` generates, eager and in a CUDA graph."""
     from training_steps import gpt, prepared
@@ -144,7 +161,7 @@ def compiled() -> None:
 
 
 WORKS: tuple[Callable[[], None], ...] = (
-    activations, rows, losses, attention, numbers, indices, steps, compiled,
+    activations, rows, losses, attention, numbers, indices, windows, steps, compiled,
 )  # fmt: skip
 
 
