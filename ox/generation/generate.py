@@ -82,8 +82,14 @@ class Generates:
 
     @property
     def context_length(self) -> int:
-        """The most tokens that it can see."""
-        raise NotImplementedError
+        """The most tokens that it can see.
+
+        Raises:
+            ArgumentError: the class has none of its own.
+        """
+        raise ArgumentError(
+            f"{type(self).__name__} does not say how many tokens it can see", hint="context_length = 1024 in the class"
+        )
 
     def new_cache(self, capacity: int) -> Any:
         """An empty cache with room for so many tokens of each text."""

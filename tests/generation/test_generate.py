@@ -11,7 +11,7 @@ import pytest
 
 import ox
 from ox.errors import ArgumentError
-from ox.generation import Generation, KVCache, SamplingParams
+from ox.generation import Generates, Generation, KVCache, SamplingParams
 from ox.generation.sampler import log_probabilities
 from ox_models.gpt2 import GPT2Config, GPT2LMHeadModel
 
@@ -201,6 +201,14 @@ def test_the_context_ends(model: GPT2LMHeadModel) -> None:
 def test_bad_input(model: GPT2LMHeadModel, options: dict[str, Any], what: str) -> None:
     with pytest.raises(ox.errors.OxError, match=what):
         model.generate(**{"input_ids": [[1, 2], [3, 4]], **options})
+
+
+def test_a_decoder_without_its_context_length() -> None:
+    class Own(Generates):
+        pass
+
+    with pytest.raises(ArgumentError, match="Own does not say how many tokens it can see"):
+        Own().generate([[1]])
 
 
 def test_training_is_what_it_was(model: GPT2LMHeadModel) -> None:

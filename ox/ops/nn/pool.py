@@ -121,16 +121,10 @@ def _(
     if storage_order or any(isinstance(n, Dim) for n in X_shape):
         return _spread_back(g, Indices, X_shape, storage_order)
     window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    befores, behinds = zip(*window.padding(X_shape[2:]), strict=True)
     made: TensorBase = MaxPoolGradient(
         g,
         Indices,
-        shape=list(X_shape),
-        kernel_shape=list(window.kernel),
-        strides=list(window.strides),
-        dilations=list(window.dilations),
-        pads=[*befores, *behinds],
-        ceil_mode=int(bool(window.ceil) and not window.same),
+        **_of_gradient(window, X_shape),
     )
     return made
 
@@ -150,6 +144,19 @@ def MaxPoolGradient(
     """g [N, C, ...] added up at Indices of a flattened tensor of this shape. Kernels of a GPU also need the windows
     that gave the indices."""
     return _spread_back(g, Indices, tuple(shape), 0)
+
+
+def _of_gradient(window: Window, shape: Sequence[int]) -> dict[str, Any]:
+    """The attributes of a pool's gradient: the input's sizes, and the windows with their pads."""
+    befores, behinds = zip(*window.padding(shape[2:]), strict=True)
+    return {
+        "shape": list(shape),
+        "kernel_shape": list(window.kernel),
+        "strides": list(window.strides),
+        "dilations": list(window.dilations),
+        "pads": [*befores, *behinds],
+        "ceil_mode": int(bool(window.ceil) and not window.same),
+    }
 
 
 def _spread_back(g: TensorBase, Indices: TensorBase, X_shape: tuple[Any, ...], storage_order: int) -> TensorBase:
@@ -237,15 +244,9 @@ def _(
     window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     if any(isinstance(n, Dim) for n in X_shape):
         return _averaged_back(g, window, X_shape, count_include_pad)
-    befores, behinds = zip(*window.padding(X_shape[2:]), strict=True)
     made: TensorBase = AveragePoolGradient(
         g,
-        shape=list(X_shape),
-        kernel_shape=list(window.kernel),
-        strides=list(window.strides),
-        dilations=list(window.dilations),
-        pads=[*befores, *behinds],
-        ceil_mode=int(bool(window.ceil) and not window.same),
+        **_of_gradient(window, X_shape),
         count_include_pad=count_include_pad,
     )
     return made
