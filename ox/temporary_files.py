@@ -21,6 +21,7 @@ from pathlib import Path
 
 ABANDONED = 3600.0  # seconds without a change after which, on a disk without locks, nobody writes a file any more
 LOCK = ".lock"  # the file that holds a temporary folder
+PATTERN = ".*.tmp"  # the names of all files of `file_beside`, for fnmatch
 MARK = r"\.[0-9a-f]{8}\.tmp"
 ANY = re.compile(rf"\..+{MARK}")
 

@@ -17,8 +17,9 @@ from ox.train.display import Silent
 from ox.train.trainer import Trainer
 
 FOLDER = "ox-ray-"  # a worker's own folder, in the system's folder for temporary files
-# Ray's storage itself has the checkpoints before the last
-LEFT_OUT = shutil.ignore_patterns("last-*.safetensors", ".training")
+# Ray's storage itself has the checkpoints before the last; another thread may be writing the next one, to a file of a
+# temporary name that is gone the moment after
+LEFT_OUT = shutil.ignore_patterns("last-*.safetensors", ".training", temporary_files.PATTERN)
 
 
 def fit(trainer: Trainer, *, show: Silent | None = None) -> dict[str, Any]:
