@@ -409,7 +409,7 @@ class Connection(asyncio.Protocol):
                 self.transport.close()
             elif not (self.receiving or self.stopped):
                 self.deadline = self.listener_state.loop.time() + self.limits.idle_s
-        if exchanges or sender.paused or sender.unread:
+        if exchanges or sender.paused or sender.unread or sender.copied:
             self.update_unread()
         busy = bool(backlog) or sender.paused
         if busy is not self.read_paused and not self.transport.is_closing():

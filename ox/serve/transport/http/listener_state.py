@@ -121,6 +121,13 @@ class ListenerState:
             self._shedding = True
             self.loop.call_soon(self._shed_slowest)  # not inside the current write
 
+    def add_copied(self, size: int) -> None:
+        """Adds bytes of large responses that a transport holds as a copy; negative when it has sent them."""
+        if size > 0:
+            self.response_memory.charge(size)
+        else:
+            self.response_memory.release(-size)
+
     def _max_unread(self) -> int:
         """The part of the limit that large responses do not use, at least 1 / SMALL_SHARE of it."""
         limit = self.limits.unread

@@ -53,12 +53,22 @@ class Sender:
     Attributes:
         paused: the write buffer of the transport is full.
         large: the large response in progress; the transport is paused meanwhile.
-        unread: bytes of responses in the listener's count.
+        unread: bytes of small responses in the listener's count.
+        copied: bytes of large responses in the transport, counted as response memory.
         pending_before: `pending_bytes` at the last check.
         bytes_written: bytes of large responses written to the transport.
     """
 
-    __slots__ = ("_listener_state", "bytes_written", "large", "paused", "pending_before", "transport", "unread")
+    __slots__ = (
+        "_listener_state",
+        "bytes_written",
+        "copied",
+        "large",
+        "paused",
+        "pending_before",
+        "transport",
+        "unread",
+    )
 
     transport: asyncio.Transport
 
@@ -66,7 +76,7 @@ class Sender:
         self._listener_state = listener_state
         self.paused = False
         self.large: LargeResponse | None = None
-        self.unread = self.pending_before = self.bytes_written = 0
+        self.unread = self.copied = self.pending_before = self.bytes_written = 0
 
     @property
     def pending_bytes(self) -> int:
@@ -99,14 +109,22 @@ class Sender:
         return False
 
     def update_unread(self, waiting: int) -> None:
-        """Updates `unread`: `waiting` bytes of queued responses, and the transport's buffer if it is full."""
-        unread = waiting + (self.transport.get_write_buffer_size() if self.paused else 0)
+        """Updates what is counted: `waiting` bytes of queued responses, and the transport's buffer if it is full.
+
+        A client in the middle of a large response often has a full buffer although it reads: such bytes are response
+        memory, for which runs wait, and no reason to abort a connection.
+        """
+        pending = self.transport.get_write_buffer_size() if self.paused else 0
+        copied = 0 if self.large is None else pending
+        unread = waiting + pending - copied
+        if copied != self.copied:
+            more, self.copied = copied - self.copied, copied
+            self._listener_state.add_copied(more)
         if unread != self.unread:
             more, self.unread = unread - self.unread, unread
             self._listener_state.add_unread(more)
 
     def close(self) -> None:
         """The connection has ended: releases what it counted."""
-        self.large = None
-        self._listener_state.add_unread(-self.unread)
-        self.unread = 0
+        self.large, self.paused = None, False
+        self.update_unread(0)

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ox.serve.transport.http.sender import CHUNK
 from ox.serve.transport.http2.frames import (
     DATA,
     DEFAULT_FRAME_SIZE,
@@ -42,10 +43,12 @@ class Sender:
         paused: the write buffer of the transport is full.
         pending_before, checked_at: bytes in the transport at the last check, and its time.
         queued_small: bytes of small responses that wait for a window; `ResponseMemory` counts large ones.
+        large_written: a part of a large response was written since the transport's buffer was last empty enough.
         reset_streams: streams that the server has reset.
     """
 
     __slots__ = (
+        "_copied",
         "_listener_state",
         "_send_queue",
         "_socket_pending",
@@ -54,6 +57,7 @@ class Sender:
         "_table_update",
         "_transport",
         "checked_at",
+        "large_written",
         "paused",
         "peer_max_frame",
         "peer_window",
@@ -70,10 +74,11 @@ class Sender:
         self.write = transport.write
         self.window = self.peer_window = DEFAULT_WINDOW
         self.peer_max_frame = DEFAULT_FRAME_SIZE
-        self.unblocked, self.paused = True, False
+        self.unblocked, self.paused, self.large_written = True, False, False
         self._table_disabled = False
         self._table_update = b""  # a table size update to send before the next header block
         self.queued_small = self._socket_pending = 0  # bytes that wait for a window, and in the transport
+        self._copied = 0  # bytes of the transport that are counted as response memory
         self.pending_before, self.checked_at = 0, 0.0
         self._send_queue: deque[Stream] = deque()
         self.reset_streams: dict[int, None] = {}
@@ -102,7 +107,7 @@ class Sender:
 
     @property
     def unread(self) -> int:
-        """Queued bytes of small responses, and all bytes in the transport."""
+        """Queued bytes of small responses, and bytes in the transport if none of a large response is among them."""
         return self.queued_small + self._socket_pending
 
     def recently_sent(self) -> int:
@@ -112,7 +117,12 @@ class Sender:
 
     def update_unread(self) -> None:
         """See `ClientConnection`."""
-        stuck = self._transport.get_write_buffer_size() if self.paused else 0
+        pending = self._transport.get_write_buffer_size() if self.paused else 0
+        copied = pending if self.large_written else 0
+        stuck = pending - copied
+        if copied != self._copied:
+            more, self._copied = copied - self._copied, copied
+            self._listener_state.add_copied(more)
         more, self._socket_pending = stuck - self._socket_pending, stuck
         self._listener_state.add_unread(more)
 
@@ -127,7 +137,7 @@ class Sender:
         send_queue = self._send_queue
         while send_queue and self.window > 0 and not self.paused:
             stream = send_queue.popleft()
-            room = min(stream.window, self.window, self.peer_max_frame)
+            room = min(stream.window, self.window, self.peer_max_frame, CHUNK)
             if room <= 0 or not stream.queue:
                 stream.enqueued = False  # its WINDOW_UPDATE enqueues it again
                 continue
@@ -139,7 +149,9 @@ class Sender:
             size = len(chunk)
             stream.window -= size
             self.window -= size
-            self.add_queued(stream, -size, -size if type(chunk.obj) is bytes else 0)
+            small = type(chunk.obj) is bytes
+            self.large_written |= not small
+            self.add_queued(stream, -size, -size if small else 0)
             stream.sent_since_check += size
             stream.bytes_sent += size
             last = stream.end_queued and not stream.queued and stream.trailers is None
@@ -196,7 +208,7 @@ class Sender:
 
     def resume(self) -> None:
         """The write buffer of the transport has space again."""
-        self.paused, self.unblocked = False, not self._table_update
+        self.paused, self.unblocked, self.large_written = False, not self._table_update, False
         self.update_unread()
 
     # ---- ends of streams

@@ -13,6 +13,7 @@ import pytest
 
 from ox.serve import RequestLimits
 from ox.serve.config.request_limits import MIB, SLOWEST
+from ox.serve.response_memory import Buffers
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.connection import Connection
 from ox.serve.transport.http.sender import Sender
@@ -54,6 +55,29 @@ def test_unread_answers_are_bounded_together(listen: Any, connect: Any, clients:
         assert len(other.reply()[2]) == MIB
         stack.close()
         settled(plane, lambda listener_state: listener_state.unread == 0 and len(listener_state.connections) == 1)
+
+
+def test_large_answers_that_wait_for_their_clients_abort_nobody(listen: Any, connect: Any) -> None:
+    """What the sockets do not take of them counts as response memory."""
+
+    def large(exchange: Exchange) -> None:
+        exchange.reply(200, Buffers([memoryview(bytearray(int(exchange.target[1:])))]))
+
+    with listen(large, limits=RequestLimits(unread=MIB)) as plane, ExitStack() as stack:
+        clients = [stack.enter_context(connect(plane)) for _ in range(12)]
+        for client in clients:
+            client.send(GET % (16 * MIB))
+        settled(plane, lambda state: sum(connection.sender.paused for connection in state.connections) == 12)
+        assert plane.on_loop(lambda: plane.listener_state.unread) == 0
+        assert plane.on_loop(lambda: plane.listener_state.response_memory.used) > 0
+        for client in clients:
+            while b"\r\n\r\n" not in client.buffer:
+                client._more()
+            got = len(client.buffer.partition(b"\r\n\r\n")[2])
+            while got < 16 * MIB:
+                got += len(client.socket.recv(MIB))
+        settled(plane, lambda state: state.response_memory.used == 0)
+        assert plane.listener_state.slow_clients == 0
 
 
 def test_answers_that_wait_for_their_turn_count(listen: Any, connect: Any) -> None:

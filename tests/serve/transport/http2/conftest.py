@@ -16,6 +16,7 @@ from hpack import Decoder, Encoder
 
 from ox.errors import ServeError
 from ox.serve import RequestLimits
+from ox.serve.response_memory import Buffers
 from ox.serve.server import new_loop
 from ox.serve.transport.http import Exchange, ListenerState
 from ox.serve.transport.http2 import Http2, HttpStream
@@ -57,6 +58,8 @@ class Site:
         path = exchange.target.decode()
         if path.startswith("/bytes/"):
             exchange.reply(200, b"x" * int(path.removeprefix("/bytes/")), b"text/plain")
+        elif path.startswith("/large/"):
+            exchange.reply(200, Buffers([memoryview(bytearray(int(path.removeprefix("/large/"))))]), b"text/plain")
         elif path == "/page":
             exchange.reply(200, PAGE, b"text/html")
         elif path == "/hold":

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ox.serve.transport.http.sender import CHUNK
 from ox.serve.transport.http2 import HttpStream
 from ox.serve.transport.http2 import frames as f
 
@@ -144,6 +145,26 @@ def test_unread_answers_are_bounded_together(serve: Any, limits: Any, connect: A
             other.send(other.head(1, "/bytes/1000"))
             assert len(other.answer(1)[2]) == 1000
     assert site.listener_state.unread == 0
+
+
+def test_large_answers_that_wait_for_their_clients_abort_nobody(serve: Any, limits: Any, connect: Any) -> None:
+    """What the sockets do not take of them counts as response memory, and is not more than a part of each."""
+    settings = {f.INITIAL_WINDOW_SIZE: f.MAX_INT31, f.MAX_FRAME_SIZE: (1 << 24) - 1}
+    with serve(replace(limits, unread=4_000_000, write_s=60)) as site, ExitStack() as stack:
+        wires = [stack.enter_context(connect(site.port, settings)) for _ in range(8)]
+        for wire in wires:
+            wire.send(f.window_update(0, f.MAX_INT31 - 65_535))
+            wire.send(wire.head(1, "/large/16000000"))
+        state = site.listener_state
+        while site.do(lambda: sum(connection.sender.paused for connection in state.connections)) < 8:
+            time.sleep(0.01)
+        assert site.do(lambda: state.unread) == 0
+        assert 0 < site.do(lambda: state.response_memory.used) <= 8 * (CHUNK + (64 << 10))
+        for wire in wires:
+            assert len(wire.answer(1)[2]) == 16_000_000
+        while site.do(lambda: state.response_memory.used):
+            time.sleep(0.01)
+        assert state.slow_clients == 0
 
 
 def test_a_byte_now_and_then_is_not_reading(hasty: Any, connect: Any) -> None:
