@@ -77,6 +77,8 @@ def sweep(
 
     def show(trial: Trial) -> None:
         typer.echo("  ".join(_cells(trial, names)))
+        if trial.error:
+            typer.echo(f"    {trial.error}")
 
     try:
         if ray is None:
@@ -85,6 +87,9 @@ def sweep(
             from ox.ray.tuning import run as run_on_ray
 
             done = run_on_ray(found, ray, found.count)
+            for trial in done:
+                if trial.error:
+                    show(trial)
     except Interrupted as stop:
         typer.echo(f"\nstopped · next: ox sweep --resume {found.folder}{'' if ray is None else f' --ray {ray}'}")
         raise typer.Exit(stop.exit_code) from None

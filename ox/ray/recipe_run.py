@@ -158,11 +158,11 @@ def _reason(error: TrainingFailedError) -> str:
     failures = getattr(error, "worker_failures", None) or {}
     # what Ray's health check met, rather than that it failed
     causes = {rank: getattr(failure, "health_check_failure", failure) for rank, failure in failures.items()}
-    found = [f"rank {rank}: {_one_line(cause)}" for rank, cause in sorted(causes.items())]
-    return "; ".join(found) or _one_line(getattr(error, "controller_failure", error))
+    found = [f"rank {rank}: {one_line(cause)}" for rank, cause in sorted(causes.items())]
+    return "; ".join(found) or one_line(getattr(error, "controller_failure", error))
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """The first line of the last exception in a traceback; without one, that of the error."""
     if isinstance(error, ActorDiedError):
         return "its process has ended: it was killed, the machine had no memory left, or its node is gone"

@@ -15,7 +15,7 @@ from ray.tune.search.optuna import OptunaSearch
 from ox.errors import TrainError
 from ox.ray.checkpoints import LEFT_OUT
 from ox.ray.cluster import connect
-from ox.ray.recipe_run import recipe_of
+from ox.ray.recipe_run import one_line, recipe_of
 from ox.train.recipe.recipe import load
 from ox.train.run.progress import Row
 from ox.train.sweep import Sweep, Trial
@@ -86,7 +86,8 @@ def _trial(sweep: Sweep, number: int, result: Any) -> Trial:
         result.checkpoint.to_directory(folder)
     metrics = result.metrics or {}
     state = "failed" if result.error else "complete" if metrics.get("finished") else "pruned"
-    return Trial(dict(result.config), state, metrics.get("best"), metrics.get("epoch", 0), folder)
+    error = one_line(result.error) if result.error else ""
+    return Trial(dict(result.config), state, metrics.get("best"), metrics.get("epoch", 0), folder, error)
 
 
 def _work(options: dict[str, Any], recipe: dict[str, str], metric: str, maximize: bool, command: list[str]) -> None:

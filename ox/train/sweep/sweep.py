@@ -33,13 +33,15 @@ STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}  # of Op
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep. `value` is the metric of its best epoch on the validation data, None where there is none."""
+    """One run of a sweep. `value` is the metric of its best epoch on the validation data, None where there is none;
+    `error` says in one line why a failed one ended."""
 
     options: dict[str, Any]
     state: str  # complete, pruned or failed
     value: float | None
     epochs: int
     folder: Path
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class Sweep:
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             except Interrupted:
                 raise
-            except TrainError:  # such as a loss that is not finite
+            except TrainError as error:  # such as a loss that is not finite
+                trial.set_user_attr("error", error.one_line())
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             if show is not None:
                 show(self._finished(study)[-1])
@@ -205,7 +208,8 @@ class Sweep:
     def _trial(self, found: Any) -> Trial:
         values = list(found.intermediate_values.values())
         best = (max if self.maximize else min)(values, default=None)
-        return Trial(found.params, STATES[found.state.name], best, len(values), self.folder / folder_of(found))
+        folder, error = self.folder / folder_of(found), found.user_attrs.get("error", "")
+        return Trial(found.params, STATES[found.state.name], best, len(values), folder, error)
 
 
 def folder_of(trial: Any) -> str:

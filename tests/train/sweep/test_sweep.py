@@ -67,6 +67,8 @@ def test_the_best_trial(made: Sweep) -> None:
     assert best.value == min(row["validation_loss"] for row in history(best.folder))
     states = {trial.options["lr"]: trial.state for trial in trials}
     assert states[100] == "failed"
+    assert {trial.state for trial in trials if trial.error} == {"failed"}
+    assert any("loss is" in trial.error for trial in trials)
     assert made.trials() == trials
 
 
