@@ -18,6 +18,7 @@ from ox.devices.cudnn_graphs import Graph
 from ox.devices.cudnn_settings import Settings
 
 MOST_PLANS = 4096  # of a thread; when there are more, all are forgotten
+ALIGNED = 16  # bytes, to which what cuDNN is given lies: plans are built for it, and refuse other addresses
 
 _threads = threading.local()
 
@@ -45,9 +46,14 @@ def is_on() -> bool:
     return cudnn_settings.current().enabled and library() is not None
 
 
+def aligned(x: Any) -> Any:
+    """The array, or a copy of one that begins elsewhere: a part of a batch, a parameter in a flat buffer."""
+    return x.copy() if x.data.ptr % ALIGNED else x
+
+
 def run(graph: Graph, arrays: Sequence[Any]) -> bool:
-    """Run a graph on arrays of the current device, in the order of its tensors, on the current stream. False where
-    cuDNN is missing, switched off or has no way to do it; then nothing has been done."""
+    """Run a graph on `aligned` arrays of the current device, in the order of its tensors, on the current stream. False
+    where cuDNN is missing, switched off or has no way to do it; then nothing has been done."""
     found = _here() if is_on() else None
     plan = None if found is None else found.plan(graph, cudnn_settings.current())
     if found is None or plan is None:

@@ -11,14 +11,12 @@ from ox.devices.cuda import cupy
 from ox.devices.cudnn_graphs import Attention, Layout, row_major
 from ox.dtypes import HALF_TYPES, float32
 
-ALIGNED = 16  # bytes, of what cuDNN reads
-
 
 def _readable(x: Any) -> Any:
     """The array, or a copy that cuDNN can read: rows without gaps, and each of them aligned."""
     steps = x.strides
-    if steps[-1] == x.itemsize and not any(step % ALIGNED for step in steps[:-1]) and x.data.ptr % ALIGNED == 0:
-        return x
+    if steps[-1] == x.itemsize and not any(step % cudnn.ALIGNED for step in steps[:-1]):
+        return cudnn.aligned(x)
     return cupy().ascontiguousarray(x)
 
 
@@ -74,7 +72,7 @@ def attention_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -
     if q.ndim != 4 or any(mask is not None for mask in masks) or logs.dtype != float32 or not cudnn.is_on():
         return None
     g, q, k, v = (_readable(x) for x in (g, q, k, v))
-    y, logs = cupy().ascontiguousarray(y), cupy().ascontiguousarray(logs)
+    y, logs = (cudnn.aligned(cupy().ascontiguousarray(x)) for x in (y, logs))
     graph = _graph(q, k, v, attributes.get("scale", 1.0), bool(attributes.get("causal", 0)), _layout(g))
     if graph is None or g.shape != graph.result.shape or q.shape[1] != k.shape[1] * attributes.get("group", 1):
         return None

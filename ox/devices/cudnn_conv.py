@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ox.devices import cudnn
@@ -40,19 +41,23 @@ def _takes(x: Any, window: Window) -> bool:
     return str(x.dtype) in DATA_TYPES and min(*window.befores, *window.behinds) >= 0
 
 
+def _run(graph: Convolution, inputs: Sequence[Any], made: Any) -> bool:
+    return cudnn.is_on() and cudnn.run(graph, [*map(cudnn.aligned, inputs), made])
+
+
 def forward(x: Any, w: Any, bias: Any, window: Window, y: Any) -> bool:
     """y = x * w + bias."""
     if not _takes(x, window):
         return False
     graph = convolution("forward", x, w, y, window, bias)
-    return cudnn.run(graph, [x, w, y] if bias is None else [x, w, bias, y])
+    return _run(graph, [x, w] if bias is None else [x, w, bias], y)
 
 
 def data(g: Any, w: Any, window: Window, x: Any) -> bool:
     """The data x from places g: what ConvTranspose makes of g."""
-    return _takes(x, window) and cudnn.run(convolution("data", x, w, g, window), [g, w, x])
+    return _takes(x, window) and _run(convolution("data", x, w, g, window), [g, w], x)
 
 
 def weights(x: Any, g: Any, window: Window, w: Any) -> bool:
     """The gradient w of the weights from data x and gradients g of the places."""
-    return _takes(x, window) and cudnn.run(convolution("weights", x, w, g, window), [x, g, w])
+    return _takes(x, window) and _run(convolution("weights", x, w, g, window), [x, g], w)

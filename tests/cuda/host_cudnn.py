@@ -89,7 +89,8 @@ class Tensor:
     def at(self, address: int) -> Float:
         """Its memory."""
         kind = self.data_type.value
-        assert self.stride is not None and len(self.stride) == len(self.dim) and address % kind.itemsize == 0
+        assert self.stride is not None and len(self.stride) == len(self.dim)
+        assert address % 16 == 0, f"{self.name} is not aligned"  # CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER
         count = sum((n - 1) * s for n, s in zip(self.dim, self.stride, strict=True)) + 1
         memory = np.frombuffer((ctypes.c_char * (count * kind.itemsize)).from_address(address), kind)
         steps = [s * kind.itemsize for s in self.stride]

@@ -71,6 +71,19 @@ def test_pads_of_two_sizes(pads: list[int]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("cudnn_or_stand_in")
+def test_addresses_that_cudnn_does_not_take() -> None:
+    """Parts of a batch, and parameters in a flat buffer, do not begin at a multiple of 16 bytes."""
+
+    def work(flat: Any, images: Any) -> Any:
+        w, bias = flat[1:55].reshape(3, 2, 3, 3), flat[55:58]
+        y = F.conv2d(images[1:], w, bias, padding=1)
+        return F.conv_transpose2d(y[1:], w, padding=1)
+
+    compare(work, random(58), random(4, 2, 5, 5, seed=1))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
 @pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
 @pytest.mark.parametrize(("x", "w", "settings"), TRANSPOSED, ids=range(len(TRANSPOSED)))
 def test_conv_transpose(x: Any, w: Any, settings: Any, dtype: Any) -> None:
