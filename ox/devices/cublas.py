@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import OrderedDict
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -23,10 +24,20 @@ KINDS: dict[str, tuple[int, int, Any]] = {
     "bfloat16": (14, FLOAT32, ctypes.c_float),
 }
 WORKSPACE = 32 << 20  # bytes, as cuBLAS advises for Hopper
+MOST_STREAMS = 8  # whose memory is kept
 DEFAULT_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
 
 
+class _Held(dict[int, "Cublas"]):
+    """The handles of a thread by device. When it ends, other threads take them: to destroy one waits for the device."""
+
+    def __del__(self) -> None:
+        for device, handle in self.items():
+            _left.setdefault(device, []).append(handle)
+
+
 _handles = threading.local()
+_left: dict[int, list[Cublas]] = {}  # handles of threads that have ended
 
 
 def cublas(xp: Any) -> Cublas:
@@ -34,15 +45,21 @@ def cublas(xp: Any) -> Cublas:
     own = getattr(xp, "cublas", None)
     if isinstance(own, Cublas):
         return own
-    held: dict[int, Cublas] = _handles.__dict__.setdefault("by_device", {})
+    held: _Held | None = _handles.__dict__.get("by_device")
+    if held is None:
+        held = _handles.by_device = _Held()
     device = cupy().cuda.Device().id
     if device not in held:
-        held[device] = Cublas()
+        try:
+            held[device] = _left[device].pop()
+        except (KeyError, IndexError):
+            held[device] = Cublas()
     return held[device]
 
 
 class Cublas:
-    """A cuBLAS handle of its own, on the current device; products run on the current stream.
+    """A cuBLAS handle of its own, on the current device; products run on the current stream. Each stream has memory of
+    its own that cuBLAS works in: products of two streams may run at once.
 
     Raises:
         DeviceError: the library does not load, or a call of it fails.
@@ -58,7 +75,7 @@ class Cublas:
             raise DeviceError("cuBLAS does not load", got=str(error)) from error
         self._handle = ctypes.c_void_p()
         self._do("cublasCreate_v2", ctypes.byref(self._handle))
-        self._workspace = self._cupy.empty(WORKSPACE, np.uint8)
+        self._workspaces: OrderedDict[int, Any] = OrderedDict()
         self._check_bfloat16 = cache(partial(check_bfloat16, "a product of bfloat16"))
 
     def matmul(
@@ -113,7 +130,8 @@ class Cublas:
             self._operand(each, batch) for each in (a, b)
         )
         by, of_made = number(alpha), number(beta)
-        stream, workspace = self._cupy.cuda.get_current_stream().ptr, self._workspace.data.ptr
+        stream = self._cupy.cuda.get_current_stream().ptr
+        workspace = self._workspace(stream).data.ptr
         self._do("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))  # which forgets the workspace
         self._do("cublasSetWorkspace_v2", self._handle, ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE))
         # to cuBLAS, which counts columns first, matrices lie transposed: it multiplies B' by A'
@@ -125,6 +143,17 @@ class Cublas:
             prod(batch), compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
 
+    def _workspace(self, stream: int) -> Any:
+        """The memory for the current stream. It belongs to that stream in CuPy's pool, so that it is not used again
+        before the products that still work in it."""
+        found = self._workspaces.pop(stream, None)
+        if found is None:
+            found = self._cupy.empty(WORKSPACE, np.uint8)
+            if len(self._workspaces) >= MOST_STREAMS:
+                self._workspaces.popitem(last=False)
+        self._workspaces[stream] = found
+        return found
+
     def _operand(self, x: Any, batch: tuple[int, ...]) -> tuple[Any, int, int, int]:
         """Memory that cuBLAS can read, whether it lies turned, and the elements between rows and between matrices."""
         rows, columns = x.shape[-2:]
@@ -134,7 +163,8 @@ class Cublas:
             x = self._cupy.broadcast_to(x, (*batch, rows, columns))
         size, outer = x.itemsize, x.shape[:-2]
         step = x.strides[-3] if outer else 0
-        packed = all(x.strides[i] == step * prod(outer[i + 1 :]) for i in range(len(outer))) and step % size == 0
+        packed = all(x.strides[i] == step * prod(outer[i + 1 :]) for i in range(len(outer)))
+        packed = packed and step >= 0 and step % size == 0
         down, across = x.strides[-2:]
         if packed and (across == size or columns == 1) and _is_stride(down, size, columns, rows):
             return x, 0, max(down // size, columns) if rows > 1 else columns, step // size

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -32,7 +35,7 @@ def test_shapes(shapes: tuple[tuple[int, ...], tuple[int, ...]], kind: str) -> N
     assert np.array_equal(made.get().astype(np.float32), wanted)
 
 
-@pytest.mark.parametrize("turned", ["a", "b", "both", "parts", "broadcast", "reversed"])
+@pytest.mark.parametrize("turned", ["a", "b", "both", "parts", "broadcast", "reversed", "reversed batch"])
 def test_strides(turned: str) -> None:
     from ox.devices.cublas import Cublas
 
@@ -53,6 +56,8 @@ def test_strides(turned: str) -> None:
         x, a = xp.broadcast_to(x[:1], x.shape), np.broadcast_to(a[:1], a.shape)
     if turned == "reversed":
         x, a = x[:, ::-1], a[:, ::-1]
+    if turned == "reversed batch":
+        x, a = x[::-1], a[::-1]
     out = xp.empty((2, 3, 5), np.float32)
     made = Cublas().matmul(x, y, out=out)
     assert made is out and np.array_equal(out.get(), np.matmul(a, b))
@@ -64,3 +69,45 @@ def test_other_types() -> None:
     x = cupy().ones((2, 2), np.int64)
     with pytest.raises(DTypeError, match="int64"):
         Cublas().matmul(x, x)
+
+
+def test_streams_do_not_share_what_cublas_works_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ox.devices import cublas
+
+    xp, handle = cupy(), cublas.Cublas()
+    x = xp.ones((3, 3), np.float32)
+    real, given = handle._do, list[int]()
+
+    def do(name: str, *arguments: Any) -> None:
+        if name == "cublasSetWorkspace_v2":
+            given.append(arguments[1].value)
+        real(name, *arguments)
+
+    monkeypatch.setattr(handle, "_do", do)
+    streams = [xp.cuda.Stream(non_blocking=True) for _ in range(2)]
+    for stream in (*streams, *streams):
+        with stream:
+            handle.matmul(x, x)
+    one, two = given[:2]
+    assert given == [one, two, one, two] and abs(one - two) >= cublas.WORKSPACE
+    for stream in [xp.cuda.Stream(non_blocking=True) for _ in range(2 * cublas.MOST_STREAMS)]:
+        with stream:
+            handle.matmul(x, x)
+    assert len(handle._workspaces) == cublas.MOST_STREAMS
+
+
+def test_threads_take_the_handles_of_those_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ox.devices import cublas
+
+    xp = cupy()
+    monkeypatch.setattr(cublas, "_left", {})
+    handles = list[Any]()
+
+    def work() -> None:
+        handles.append(cublas.cublas(xp))
+
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(60)
+    assert len(handles) == 3 and handles[1] is handles[0] and handles[2] is handles[0]
