@@ -8,7 +8,7 @@ from typing import Any
 from ox.devices import device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
-from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, kernel
+from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, WARP, kernel
 from ox.devices.cuda_tensors import kind_of
 from ox.dtypes import int32, int64
 from ox.errors import BoundsError, OxError
@@ -126,5 +126,6 @@ def _added(xp: Any, rows: Any, places: Any, sums: Any, result: Any) -> Any:
     places = cupy().where(places < 0, places + n, places).astype(int64, copy=False)
     order = cupy().argsort(places).astype(int64, copy=False)
     function = _kernel("ox_device_segment_add", int64, number=rows.dtype)
-    function(grid, (THREADS,), (k, rows, places[order], order, sums, width, n))
+    threads = min(THREADS, -(-width // WARP) * WARP)  # a column a thread
+    function(grid, (threads,), (k, rows, places[order], order, sums, width, n))
     return result

@@ -14,6 +14,7 @@ import ox
 from ox import nn
 from ox.core.operator import OPS
 from ox.devices import cuda_index, cuda_kernels, matmul_precision
+from ox.errors import BoundsError
 from ox.kernels.gpu_source import gpu_source
 
 F = nn.functional
@@ -133,6 +134,20 @@ def test_sums_by_place_are_the_same_in_each_run(sorted_from: int, monkeypatch: p
     np.add.at(wanted, places.numpy(), g.numpy())  # in order
     made: Any = OPS["ox.IndexAdd"](g.to("cuda"), places.to("cuda"), size=9)
     assert np.array_equal(made.cpu().numpy(), wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sorted_from", [1, 99])
+def test_rows_of_places_out_of_range_are_left_out(sorted_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are reported, and take nothing from rows whose place they are, counted from the end once more."""
+    monkeypatch.setattr(cuda_index, "SORTED_FROM", sorted_from)
+    places, g = ox.tensor([7, 2, -6, -1, 4, 0, 5]).to("cuda"), ox.ones(7, 3, device="cuda")
+    made: Any = OPS["ox.IndexAdd"](g, places, size=5)
+    assert made.array.get()[:, 0].tolist() == [1, 0, 1, 0, 2]
+    scattered: Any = OPS["ScatterElements"](ox.zeros(5, device="cuda"), places, g[:, 0], reduction="add")
+    assert scattered.array.get().tolist() == [1, 0, 1, 0, 2]
+    with pytest.raises(BoundsError, match="ScatterElements"):
+        ox.cuda.synchronize()
 
 
 @pytest.mark.gpu

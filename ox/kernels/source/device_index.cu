@@ -16,17 +16,20 @@ EACH(ox_device_check_range, i, count, const INDEX* RESTRICT values, long long lo
     if ((value < low || value > high) && value != ignored) report(record, check, value);
 } END
 
+// Whether an index, which may count from the end, is this place.
+FUNCTION bool stands_for(long long index, long long place, long long n) { return index == place || index == place - n; }
+
 // g [k, width] is added by places to `sums`. A block does the rows of one place, in their order: that of the first of them.
 extern "C" __global__ void ox_device_index_add(long long k, const NUMBER* RESTRICT g, const INDEX* RESTRICT indices, NUMBER* RESTRICT sums, long long width, long long n) {
     for (long long i = blockIdx.x; i < k; i += gridDim.x) {
         const long long index = indices[i], at = index < 0 ? index + n : index;
         int earlier = at < 0 || at >= n;
-        for (long long j = threadIdx.x; j < i && !earlier; j += blockDim.x) earlier = indices[j] == index || indices[j] == index - n || indices[j] == index + n;
+        for (long long j = threadIdx.x; j < i && !earlier; j += blockDim.x) earlier = stands_for(indices[j], at, n);
         if (__syncthreads_or(earlier)) continue;
         for (long long c = threadIdx.x; c < width; c += blockDim.x) {
             COMPUTED sum = LOAD(sums[at * width + c]);
             for (long long j = i; j < k; j++)
-                if (indices[j] == index || indices[j] == index - n || indices[j] == index + n) sum += LOAD(g[j * width + c]);
+                if (stands_for(indices[j], at, n)) sum += LOAD(g[j * width + c]);
             sums[at * width + c] = STORE(sum);
         }
     }
