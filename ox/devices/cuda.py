@@ -5,8 +5,11 @@ Written against CuPy's documentation and not yet run on a device; see docs/gpu.m
 
 from __future__ import annotations
 
+import importlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -41,7 +44,21 @@ def cupy() -> Any:
         raise DeviceError("CuPy finds no CUDA device", got="0 devices", hint=WHICH)
     cuda_state.several = count > 1
     cuda_memory.explain_errors(module)
+    _import_the_rest()
     return module
+
+
+def _import_the_rest() -> None:
+    """Import what CuPy leaves to its first write by index: `cupyx`, and with it Optuna where that is installed. Optuna
+    keeps errors of its own imports, and they keep the variables of all callers, which a thread does not have."""
+
+    def load() -> None:
+        with suppress(ImportError):
+            importlib.import_module("cupyx.optimizing")
+
+    thread = Thread(target=load)
+    thread.start()
+    thread.join()
 
 
 def _no_device(runtime: Any, error: Exception) -> DeviceError:

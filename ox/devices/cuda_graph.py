@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -52,13 +53,14 @@ class CuPyInGraphs:
 class GraphMemory:
     """The stream that graphs are captured on, and the memory of what lives inside of them, on one device.
 
-    Graphs of one memory share it: they have to be launched one after the other on one stream. What a graph was captured
+    Graphs of one memory share it: they are launched one after the other, each in a `turn`. What a graph was captured
     with stays where it is, for as long as this object lives.
     """
 
     def __init__(self) -> None:
         self._cupy = module = cupy()
         self.stream = module.cuda.Stream(non_blocking=True)
+        self._over = module.cuda.Event(disable_timing=True)  # of the last turn
         self._chunks: list[Any] = []  # pieces of device memory; the pool below gives them back when memory is short
         allocator = module.cuda.PythonFunctionAllocator(self._more, lambda pointer, device: None)
         self._pool = module.cuda.MemoryPool(allocator.malloc)
@@ -69,6 +71,17 @@ class GraphMemory:
         chunk = self._cupy.cuda.memory.Memory(size)
         self._chunks.append(chunk)
         return int(chunk.ptr)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A block that launches a graph on the current stream, and reads what it made: after the turn before, which may
+        have been on another stream. The host does not wait."""
+        stream = self._cupy.cuda.get_current_stream()
+        stream.wait_event(self._over)
+        try:
+            yield
+        finally:
+            stream.record(self._over)
 
     def capture(self, work: Callable[[Any], None]) -> Any:
         """The graph of the work, which does not run now: a `cupy.cuda.Graph`, to be launched.

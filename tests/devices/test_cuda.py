@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -38,6 +43,47 @@ def test_there_and_back() -> None:
     assert there.device.startswith("cuda:")
     assert np.array_equal((there + there).cpu().numpy(), x + x)
     cuda.synchronize()
+
+
+OPTUNA = """
+try:
+    import something_that_is_not_installed
+except ImportError as error:
+    kept = error  # and with it the frames of all that called
+"""
+FIRST_WRITE = """
+import gc, weakref
+import ox
+
+class Model:
+    pass
+
+def first():
+    model = Model()
+    x = ox.zeros(3).to("cuda")
+    x.scatter_add(0, ox.tensor([1]).to("cuda"), ox.ones(1).to("cuda")).cpu()
+    return weakref.ref(model)
+
+gone = first()
+gc.collect()
+import optuna
+assert optuna.kept and gone() is None
+"""
+
+
+@pytest.mark.gpu
+def test_imports_of_cupy_keep_nothing_of_their_callers(tmp_path: Path) -> None:
+    """`ox.compile` would leave a step eager whose tensors somebody keeps."""
+    if "strict_numpy" in sys.modules:
+        pytest.skip("only CuPy imports Optuna")
+    (tmp_path / "optuna.py").write_text(OPTUNA)
+    stand_in = "import host_cuda; host_cuda.install()" if "host_cuda" in sys.modules else ""
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", stand_in + FIRST_WRITE],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
 
 
 @pytest.mark.gpu

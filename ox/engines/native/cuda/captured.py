@@ -85,18 +85,19 @@ class Captured:
         Args:
             arrays: the task's inputs.
         """
-        for i, buffer in self._buffers.items():
-            buffer[...] = arrays[i]
         from_host = self._program.run_host(arrays)
         for v, place in self._staging.items():
             place[...] = from_host[v]
-        if self._staging:
-            self._uploads.memory.set(self._staged)
-        self._graph.launch()
-        found = self._program.results_of_host(arrays, from_host)
-        if self._small_results:
-            found |= self._small.views(self._small.memory.copy())
-        return found | {v: array.copy() for v, array in self._large.items()}
+        with self._memory.turn():
+            for i, buffer in self._buffers.items():
+                buffer[...] = arrays[i]
+            if self._staging:
+                self._uploads.memory.set(self._staged)
+            self._graph.launch()
+            found = {v: array.copy() for v, array in self._large.items()}
+            if self._small_results:
+                found |= self._small.views(self._small.memory.copy())
+        return self._program.results_of_host(arrays, from_host) | found
 
 
 def _bytes(value: Value, shape: tuple[int, ...]) -> int:

@@ -230,3 +230,34 @@ def test_the_profiler_sees_the_pieces() -> None:
     with ox.profiler.profile() as profile:
         same(compiled(x), (x @ x).tanh() + 1)
     assert "fused" in str(profile.key_averages().table())
+
+
+def test_graphs_that_share_memory_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch on another stream waits there for the one before."""
+    import cupy
+
+    run, x = ox.compile(lambda x: (x * 2).tanh()), ox.randn(4, 8, device="cuda")
+    wanted = [run(x) for _ in range(3)][0].cpu().numpy()
+    assert "one CUDA graph" in str(run.explain())
+    done: list[tuple[str, str, int]] = []
+    current = cupy.cuda.get_current_stream()
+
+    class Stream:
+        ptr = current.ptr
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def record(self, event: Any) -> Any:
+            done.append((self.name, "records", event.ptr))
+            return event
+
+        def wait_event(self, event: Any) -> None:
+            done.append((self.name, "waits", event.ptr))
+
+    for name in ("one", "other"):
+        monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda name=name: Stream(name))
+        y = run(x)
+    monkeypatch.undo()
+    assert [entry[:2] for entry in done] == [(s, what) for s in ("one", "other") for what in ("waits", "records")]
+    assert len({entry[2] for entry in done}) == 1 and np.array_equal(y.cpu().numpy(), wanted)
