@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,7 @@ class HostCopy:
             self.array.data.copy_from_host_async(array.ctypes.data, array.nbytes, stream)
             self._event = _mark(stream)
         cuda_state.in_use = True
-        _forget_ended()
-        _under_way.append((self._event, array, self.array))
+        _keep(self._event, array, self.array)
 
     def join(self) -> Any:
         """The array on the GPU, for work of the current stream. The host does not wait."""
@@ -87,6 +87,7 @@ class HostResult:
         stream = cupy().cuda.get_current_stream()
         self._source.data.copy_to_host_async(self._made.ctypes.data, self._made.nbytes, stream)
         self._event = _mark(stream)
+        _keep(self._event, self._made, self._source)
 
     def wait(self) -> np.ndarray[Any, Any]:
         """The array on the host, which waits if the copy has not ended."""
@@ -98,11 +99,15 @@ class HostResult:
 
 # Neither memory may go back to its pool before the copy has ended, even if nobody else has it any more
 _under_way: deque[tuple[Any, Any, Any]] = deque()
+_keeping = Lock()  # two threads that look at the first entry would forget two
 
 
-def _forget_ended() -> None:
-    while _under_way and _under_way[0][0].done:
-        _under_way.popleft()
+def _keep(event: Any, *memory: Any) -> None:
+    """Keep both memories of a copy until its event; forget those of copies that have ended."""
+    with _keeping:
+        while _under_way and _under_way[0][0].done:
+            _under_way.popleft()
+        _under_way.append((event, *memory))
 
 
 def _mark(stream: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections import deque
 
 import numpy as np
 import pytest
@@ -107,13 +108,24 @@ class TestOnADevice:
         pinned = ox.rand(3).pin_memory().array
         copying = Stream("copies", cupy.cuda.Stream(non_blocking=True))
         monkeypatch.setattr(pinned_memory, "_copy_stream", lambda number: copying)
-        monkeypatch.setattr(pinned_memory, "_forget_ended", lambda: None)
+        monkeypatch.setattr(pinned_memory, "_under_way", deque())
         monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: Stream("current", current))
         copy = pinned_memory.HostCopy(pinned, "cuda")
         assert ("copies", "after current") in waits and ("current", "after copies") not in waits
         copy.join()
         assert waits[-1] == ("current", "after copies")
-        pinned_memory._under_way.pop()
+
+    def test_results_that_nobody_waits_for_keep_their_memory_until_they_are_there(self) -> None:
+        host_cuda = sys.modules.get("host_cuda")
+        if host_cuda is None:
+            pytest.skip("only host_cuda can hold copies: the stand-in has no queue")
+        flag = ox.ones(1000).cuda().array
+        with host_cuda.busy():
+            result = pinned_memory.HostResult(flag)
+            made, source = result._made.ctypes.data, result._source.data.ptr
+            del result
+            assert made not in [x.array.ctypes.data for x in [ox.rand(1000).pin_memory() for _ in range(3)]]
+            assert source not in [x.array.data.ptr for x in [ox.ones(1000).cuda() for _ in range(3)]]
 
     def test_threads_may_copy(self) -> None:
         values = [ox.rand(50).pin_memory() for _ in range(8)]

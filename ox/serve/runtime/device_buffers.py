@@ -92,8 +92,10 @@ class DeviceInstance(Instance):
             bind(info.name, "cuda", 0, buffer.host.dtype.type, buffer.host.shape, buffer.address)
             return buffer
 
-        inputs = {info.name: bound(info, binding.bind_input) for info in self._inputs}
-        outputs = [bound(info, binding.bind_output) for info in self._outputs]
+        # in memory of this stream: another one's may still be read or written by work that was ordered there
+        with self._stream:
+            inputs = {info.name: bound(info, binding.bind_input) for info in self._inputs}
+            outputs = [bound(info, binding.bind_output) for info in self._outputs]
         graph = next(_graphs) if self._captures else NO_GRAPH
         self._buckets[size] = Bucket(binding, inputs, outputs, graph)
         return self._buckets[size]

@@ -15,10 +15,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
+from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.repository.model import Model
-from ox.serve.runtime import session
+from ox.serve.runtime import device_buffers, session
 from ox.serve.runtime.device_buffers import DeviceInstance
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
@@ -140,6 +141,22 @@ def test_the_host_side_is_pinned_memory(mlp: Path, monkeypatch: pytest.MonkeyPat
     instance(rows(3))
     instance(rows(4))
     assert sizes == [4 * 64 * 4, 4 * 10 * 4]  # of one bucket
+
+
+def test_buffers_belong_to_the_stream_that_uses_them(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pool keeps memory apart by stream: what another one still writes is not given out."""
+    import cupy
+
+    streams: list[int] = []
+
+    class Noted(StagedBuffer):
+        def __init__(self, *shape_and_dtype: Any) -> None:
+            streams.append(cupy.cuda.get_current_stream().ptr)
+            super().__init__(*shape_and_dtype)
+
+    monkeypatch.setattr(device_buffers, "StagedBuffer", Noted)
+    load(mlp).engine.instance(0, 8)(rows(3))
+    assert set(streams) == {int(CudaSession.made[-1].options["user_compute_stream"])}
 
 
 def test_each_instance_has_a_session_and_a_stream(mlp: Path) -> None:
