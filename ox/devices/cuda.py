@@ -5,7 +5,6 @@ Written against CuPy's documentation and not yet run on a device; see docs/gpu.m
 
 from __future__ import annotations
 
-import importlib
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -54,7 +53,7 @@ def _import_the_rest() -> None:
 
     def load() -> None:
         with suppress(ImportError):
-            importlib.import_module("cupyx.optimizing")
+            import cupyx.optimizing  # noqa: F401
 
     thread = Thread(target=load)
     thread.start()

@@ -18,6 +18,7 @@ from ox.core import operator
 from ox.core.mode import switch_mode
 from ox.core.node import Leaf
 from ox.core.operator import OPS
+from ox.devices import cuda_state
 from ox.errors import RecordError
 from ox.func.batching_rules import Batch, Item, NotBatchable, rule_of
 from ox.graph.ir import Node, Value
@@ -78,7 +79,8 @@ def run_batched(
     for value, (x, d) in zip(graph.inputs, mapped, strict=True):
         order = [d, *(i for i in range(x.array.ndim) if i != d)]
         known[value] = Item(x if d == 0 else x.permute(order), True, value.shape)
-    with switch_mode(autocast=None):  # its casts are recorded
+    # casts of autocast are recorded; what the function makes, and rules do, is on the host
+    with switch_mode(autocast=None), cuda_state.taking_host_arrays_along():
         for node in graph.nodes:
             reads = recording.reads.get(node) or [None] * len(node.inputs)  # what `finish` adds reads no constants
             inputs = [None if v is None else _read(v, x, known) for v, x in zip(node.inputs, reads, strict=False)]

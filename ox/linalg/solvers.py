@@ -13,6 +13,7 @@ from ox.core import operator
 from ox.core.constants import on_device_of
 from ox.core.mode import MODE
 from ox.core.tensor import is_tensor
+from ox.devices import cpu
 from ox.dtypes import DType, float32, int32
 from ox.errors import ArgumentError, LinAlgError, ShapeError
 from ox.functions import ones_like, reshape, squeeze, tril, triu, unsqueeze, where
@@ -94,16 +95,17 @@ def _tested(A: Any) -> DType:
 
 
 def _info(A: Any, test: Any) -> Tensor:
-    """int32 [...]: 1 where a matrix does not stand the test."""
+    """int32 [...]: 1 where a matrix does not stand the test, which is one on the host."""
     n = A.static_shape[-1]
-    flat = np.asarray(A.array, _tested(A)).reshape(prod(A.static_shape[:-2]), n, n)
+    flat = np.asarray(cpu(A.array), _tested(A)).reshape(prod(A.static_shape[:-2]), n, n)
     found = np.zeros(len(flat), int32)
     for i, one in enumerate(flat):
         try:
             test(one)
         except np.linalg.LinAlgError:
             found[i] = 1
-    return operator.as_input(found.reshape(A.static_shape[:-2]))
+    info = operator.as_input(found.reshape(A.static_shape[:-2]))
+    return info if isinstance(A.array, np.ndarray) else info.to(A.device)
 
 
 def _sound(A: Any, info: Tensor) -> Tensor:

@@ -9,7 +9,9 @@ from child_pytest import run
 
 FOLDERS = [
     "autograd",
+    "func",
     "functions",
+    "linalg",
     "nn",
     "optim",
     "train/test_batches.py",
