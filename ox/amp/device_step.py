@@ -29,13 +29,22 @@ def _update(scaler: Any, found: Sequence[Any], skips: int, least: float) -> None
         elif each:
             flag[...] = 1
     numbers = tuple(t.array for t in (scaler._scale_tensor, scaler._tracker_tensor, scaler._skipped_tensor))
-    what = f"the loss scale collapsed below {least}: infinities or NaN in gradients skipped step after step"
-    check = device_checks.check(TrainError, what, 0, skips - 1)
     cuda_tensors.update_scale(
         numbers,
         flag,
         scaler._growth_factor,
         scaler._backoff_factor,
         scaler._growth_interval,
-        cuda_tensors.Collapse(skips, least, check),
+        _collapse(skips, least),
     )
+
+
+def check(scaler: Any, skips: int, least: float) -> None:
+    """Look for a collapse after an iteration that a recording has repeated; the next wait raises it."""
+    with cuda_state.at(scaler._scale_tensor.array):
+        cuda_tensors.check_scale(scaler._scale_tensor.array, scaler._skipped_tensor.array, _collapse(skips, least))
+
+
+def _collapse(skips: int, least: float) -> cuda_tensors.Collapse:
+    what = f"the loss scale collapsed below {least}: infinities or NaN in gradients skipped step after step"
+    return cuda_tensors.Collapse(skips, least, device_checks.check(TrainError, what, 0, skips - 1))

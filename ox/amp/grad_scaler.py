@@ -274,7 +274,9 @@ class GradScaler:
             cannot_record(RecordError(f"GradScaler.{what} gives a number", hint="outside of the step"))
 
     def _check_skips(self) -> None:
-        if self._skipped:
+        if cuda_tensors.is_on_device(self._scale_tensor.array):
+            device_step.check(self, SKIPS, MIN_SCALE)
+        elif self._skipped:
             self._refuse_collapse()
 
     def _refuse_collapse(self) -> None:

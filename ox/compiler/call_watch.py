@@ -25,7 +25,7 @@ import numpy as np
 
 from ox.call_site import is_ox, is_users_file, line_at, users_line
 from ox.compiler.capture import Capture
-from ox.compiler.place import Place, is_own_code
+from ox.compiler.place import Place, is_library, is_own_code
 from ox.compiler.python_state import PythonState
 from ox.errors import OxError
 from ox.tensors.tensor import Tensor
@@ -194,7 +194,7 @@ class CallWatch:
                 if number not in self.capture.grads:
                     self.gradients_read.add(number)
             if is_users_file(code.co_filename):
-                library = "site-packages" in code.co_filename
+                library = is_library(code.co_filename)
                 self.state.visit_self(frame, library)
                 if first:
                     self.own_names.update(code.co_names, code.co_freevars, _texts(code))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from operator import is_
 from types import FunctionType
 from typing import Any
@@ -190,9 +192,19 @@ def set_contents(value: set[Any]) -> tuple[Callable[[Any], Any], Any]:
     return get, known
 
 
+@cache
+def is_library(file: str) -> bool:
+    """Whether a file is one of an installed library: also CuPy, which may lie in a folder of its own."""
+    cupy = getattr(sys.modules.get("cupy"), "__file__", None)
+    folder = os.path.dirname(cupy or "")
+    if cupy is not None and file.startswith((f"{folder}{os.sep}", f"{folder}x{os.sep}")):
+        return True
+    return not {"site-packages", "dist-packages"}.isdisjoint(file.split(os.sep))
+
+
 def is_own_code(file: str) -> bool:
     """Whether code is the user's own, and of no installed library."""
-    return is_users_file(file) and "site-packages" not in file
+    return is_users_file(file) and not is_library(file)
 
 
 def is_users_module(name: str) -> bool:

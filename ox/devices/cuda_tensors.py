@@ -17,7 +17,7 @@ KINDS = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}  # device_numb
 SOURCE = '#include "device_tensors.cu"\n'
 NAMES = (
     "ox_unscale_tensors", "ox_multiply_tensors", "ox_square_sums_of_tensors", "ox_norm_of_sums", "ox_clip_factor",
-    "ox_update_scale",
+    "ox_update_scale", "ox_check_scale",
 )  # fmt: skip
 PER_THREAD = 8  # elements, about
 MOST_COLUMNS = 512  # blocks of one tensor
@@ -127,5 +127,14 @@ def update_scale(
         (1,), (1,),
         (*numbers, found, np.float64(growth), np.float64(backoff), interval, np.float64(limit.scale), limit.skips,
          device_checks.address(), limit.check),
+    )  # fmt: skip
+    device_checks.after_launch()
+
+
+def check_scale(scale: Any, skipped: Any, limit: Collapse) -> None:
+    """Look for a collapse of numbers that are those of `update_scale` after an iteration, without waiting."""
+    functions(SOURCE, NAMES)["ox_check_scale"](
+        (1,), (1,),
+        (scale, skipped, np.float64(limit.scale), limit.skips, device_checks.address(), limit.check),
     )  # fmt: skip
     device_checks.after_launch()

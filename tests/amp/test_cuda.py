@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -160,15 +161,30 @@ def test_clipping_by_a_norm_that_is_not_finite() -> None:
     assert np.isnan(p.grad.tolist()[0]) and p.grad.tolist()[1:] == [0.0, 0.0]
 
 
-def test_a_collapsed_scale_is_an_error_at_the_next_wait() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_collapsed_scale_is_an_error_at_the_next_wait(compiled: bool) -> None:
     p = nn.Parameter(f(3))
-    optimizer = ox.optim.SGD([p], lr=1.0)
+    optimizer = ox.optim.SGD([p], lr=1.0, momentum=0.9)
     scaler = ox.GradScaler("cuda", init_scale=2.0**-10)
+
+    def step(factor: Any) -> None:
+        optimizer.zero_grad()
+        scaler.scale((p * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    run: Any = ox.compile(step) if compiled else step
+    for _ in range(4):
+        run(ox.ones(3, device="cuda"))
+    wrong = ox.full((3,), float("nan"), device="cuda")
     with pytest.raises(ox.errors.TrainError, match=r"(?s)collapsed.*0 to 19.*20"):
         for _ in range(25):
-            optimizer.zero_grad()
-            scaler.scale((p * float("nan")).sum()).backward()
-            scaler.step(optimizer)
-            scaler.update()
+            run(wrong)
             p.detach().sum().item()
     assert scaler._skipped == 20
+    assert not compiled or "one CUDA graph" in str(run.explain())
+    host_cuda = sys.modules.get("host_cuda")
+    if host_cuda is not None:
+        with host_cuda.counting() as done:
+            run(ox.ones(3, device="cuda"))
+        assert not done["waits"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,15 @@ def test_engines_for_cpus_leave_a_call_eager() -> None:
     for _ in range(2):
         assert compiled(x).cpu().tolist() == [2, 2, 2]
     assert "computes on CPUs" in reasons(compiled)
+
+
+def test_code_of_cupy_is_no_code_of_the_user() -> None:
+    """Wherever it lies: it catches errors of its own, for which a call would copy its state to give it back."""
+    import cupy
+
+    from ox.compiler.place import is_library
+
+    folder = os.path.dirname(cupy.__file__)
+    for file in (cupy.__file__, f"{folder}/_core/syncdetect.py", f"{folder}x/__init__.py"):
+        assert is_library(file), file
+    assert not is_library(f"{folder}_of_mine/train.py".replace("site-packages", "work")) and not is_library(__file__)

@@ -73,14 +73,23 @@ extern "C" __global__ void ox_clip_factor(long long norm, long long kind, double
     *factor = quotient > 1.0 ? 1.0 : quotient;
 }
 
-// One thread: the scale of a GradScaler, its count of good steps and that of skipped ones, after an iteration. So many
-// steps skipped in a row as `most`, at a scale below `least`, are reported.
+// Reports so many steps of a GradScaler that were skipped in a row as `most`, at a scale below `least`.
+FUNCTION void report_collapse(float scale, long long skipped, double least, long long most, long long* record, long long check) {
+    if (skipped >= most && scale < least) report(record, check, skipped);
+}
+
+// One thread: the same of numbers that another kernel has updated.
+extern "C" __global__ void ox_check_scale(const float* scale, const long long* skipped, double least, long long most, long long* record, long long check) {
+    report_collapse(*scale, *skipped, least, most, record, check);
+}
+
+// One thread: the scale of a GradScaler, its count of good steps and that of skipped ones, after an iteration.
 extern "C" __global__ void ox_update_scale(float* scale, long long* tracker, long long* skipped, const float* found, double growth, double backoff, long long interval, double least, long long most, long long* record, long long check) {
     if (*found != 0.0f) {
         *scale = (float)((double)*scale * backoff);
         *tracker = 0;
         *skipped += 1;
-        if (*skipped >= most && *scale < least) report(record, check, *skipped);
+        report_collapse(*scale, *skipped, least, most, record, check);
         return;
     }
     *skipped = 0;
