@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
+from ox.cuda import device_properties
 from ox.cuda.memory import (  # noqa: F401
     get_per_process_memory_fraction,
     ipc_collect,
@@ -78,20 +79,19 @@ def synchronize(device: Any = None) -> None:
     cuda.synchronize(f"cuda:{_ordinal(device)}")
 
 
-def get_device_properties(device: Any = None) -> dict[str, Any]:
-    """Properties of a device, by CUDA's names (``name``, ``totalGlobalMem``, ``multiProcessorCount``)."""
-    properties = cuda.cupy().cuda.runtime.getDeviceProperties(_ordinal(device))
-    return {key: value.decode() if isinstance(value, bytes) else value for key, value in properties.items()}
+def get_device_properties(device: Any = None) -> device_properties.DeviceProperties:
+    """Name, memory and size of a device. Raises DeviceError where there is none."""
+    return device_properties.of(cuda.cupy().cuda.runtime.getDeviceProperties(_ordinal(device)))
 
 
 def get_device_name(device: Any = None) -> str:
-    return str(get_device_properties(device)["name"])
+    return get_device_properties(device).name
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """The compute capability: (9, 0) for Hopper."""
     properties = get_device_properties(device)
-    return int(properties["major"]), int(properties["minor"])
+    return properties.major, properties.minor
 
 
 def is_bf16_supported() -> bool:

@@ -254,6 +254,10 @@ def test_cuda_names_on_a_device() -> None:
     assert ox.cuda.memory_allocated() >= 4000
     assert ox.cuda.get_device_capability() >= (6, 0)
     assert ox.cuda.get_device_name()
+    properties = ox.cuda.get_device_properties(0)  # PyTorch's names
+    assert properties.name == ox.cuda.get_device_name() and properties.warp_size == 32
+    assert properties.total_memory == ox.cuda.mem_get_info()[1] and properties.multi_processor_count > 0
+    assert (properties.major, properties.minor) == ox.cuda.get_device_capability()
     with ox.cuda.device(0):
         assert ox.cuda.current_device() == 0
 

@@ -118,6 +118,8 @@ def namespace() -> ModuleType:
         "major": 9,
         "minor": 0,
         "totalGlobalMem": TOTAL,
+        "multiProcessorCount": 132,
+        "warpSize": 32,
     }
     Stream.null = Stream()
     cuda.get_current_stream = lambda: Stream.null
