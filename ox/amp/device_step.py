@@ -25,6 +25,7 @@ def _update(scaler: Any, found: Sequence[Any], skips: int, least: float) -> None
     flag = cuda.full((), 0, np.float32, str(scaler._scale_tensor.device))
     for each in found:
         if cuda_tensors.is_on_device(each):
+            each = cuda_tensors.beside(each, flag)
             flag = each if len(found) == 1 else cuda.cupy().maximum(flag, each)
         elif each:
             flag[...] = 1

@@ -137,7 +137,8 @@ class GradScaler:
     def _scaled(self, x: TensorBase) -> TensorBase:
         if cuda_tensors.is_on_device(x.array):
             self._move(x)
-            return recorded_step.scaled(self._scale_tensor, x)
+            scale = cuda_tensors.beside(self._scale_tensor.array, x.array)
+            return recorded_step.scaled(operator.make_tensor(scale), x)
         # float16 has no 65536: the product is made in float32 and rounded once
         if x.array.dtype.itemsize > 2:
             return x * float(self._scale)

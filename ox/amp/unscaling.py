@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ox.core import operator
 from ox.core.constants import scalar
 from ox.core.mode import switch_mode
 from ox.core.multi_tensor import count_kernel_write, scale_in_place
@@ -50,11 +51,12 @@ def unscaled(scaler: Any, optimizer: Any) -> Any:
     """
     flags: list[Any] = []
     dense: list[TensorBase] = []
-    factor = None
+    factor, sparse = None, False
     with switch_mode(grad=False, autocast=None):
         for parameter in with_gradients(optimizer):
             g = parameter.grad
             if getattr(g, "is_sparse", False):
+                sparse = True
                 factor = scaler._factor() if factor is None else factor
                 g = g.coalesce()
                 flags.append(_not_finite(g._values().array))
@@ -64,11 +66,11 @@ def unscaled(scaler: Any, optimizer: Any) -> Any:
         on_device = [g for g in dense if cuda_tensors.is_on_device(g.array)]
         if on_device:
             scaler._move(on_device[0])
-            with cuda_state.at(on_device[0].array):
-                flags.append(divided(scaler._scale_tensor, on_device))
+            for numbers in cuda_tensors.by_device([g.array for g in on_device]):
+                flags.append(divided(scaler._scale_tensor, [on_device[i] for i in numbers]))
             dense = [g for g in dense if not cuda_tensors.is_on_device(g.array)]
-            if not dense and len(flags) == 1:
-                return flags[0]
+            if not dense and not sparse:
+                return _together(flags)
         factor = scaler._factor() if factor is None else factor
         left, found = scale_in_place(dense, factor, "GradScaler.unscale_")
         flags += [found] * (len(left) < len(dense))
@@ -78,12 +80,26 @@ def unscaled(scaler: Any, optimizer: Any) -> Any:
     return None if not flags else any(bool(flag) for flag in flags)
 
 
+def _together(flags: Sequence[Any]) -> Any:
+    """One flag of those of several GPUs, on the first one."""
+    found = flags[0]
+    with cuda_state.at(found):
+        for flag in flags[1:]:
+            found = cuda.cupy().maximum(found, cuda_tensors.beside(flag, found))
+    return found
+
+
 def divided(scale: TensorBase, gradients: Sequence[TensorBase]) -> Any:
-    """Divide gradients on a GPU in place.
+    """Divide gradients of one GPU in place.
 
     Returns:
         A float32 array of no dimensions there: 1 where one held an infinity or NaN, else 0.
     """
+    with cuda_state.at(gradients[0].array):
+        return _divided(operator.make_tensor(cuda_tensors.beside(scale.array, gradients[0].array)), gradients)
+
+
+def _divided(scale: TensorBase, gradients: Sequence[TensorBase]) -> Any:
     found = cuda.full((), 0, np.float32, str(scale.device))
     arrays = [g.array for g in gradients]
     together = cuda_tensors.apart(arrays)

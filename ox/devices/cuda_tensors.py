@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ox.devices import device_checks
-from ox.devices.cuda import cupy
+from ox.devices.cuda import cupy, to_device
 from ox.devices.cuda_kernels import THREADS, are_on, functions
 
 KINDS = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}  # device_numbers.h
@@ -52,6 +52,20 @@ def apart(arrays: Sequence[Any]) -> list[bool]:
         if begin + arrays[i].nbytes > end:
             end, last = begin + arrays[i].nbytes, i
     return result
+
+
+def by_device(arrays: Sequence[Any]) -> list[list[int]]:
+    """The numbers of arrays of each GPU, in the order in which these come first: a kernel reads memory of its own."""
+    found: dict[int, list[int]] = {}
+    for i, array in enumerate(arrays):
+        found.setdefault(array.data.device_id, []).append(i)
+    return list(found.values())
+
+
+def beside(number: Any, array: Any) -> Any:
+    """A number on a GPU, on the GPU of an array."""
+    device = array.data.device_id
+    return number if number.data.device_id == device else to_device(number, f"cuda:{device}")
 
 
 def table(lines: Sequence[Sequence[int]]) -> Any:

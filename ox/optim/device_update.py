@@ -17,7 +17,7 @@ from ox.core.multi_tensor import count_kernel_write
 from ox.devices.cuda import cupy
 from ox.devices.cuda_expression import Trace
 from ox.devices.cuda_kernels import THREADS, functions
-from ox.devices.cuda_tensors import grid, is_on_device, kind_of, table
+from ox.devices.cuda_tensors import beside, grid, is_on_device, kind_of, table
 from ox.devices.skip_flag import skip_flag
 from ox.dtypes import float64
 from ox.sparse.tensor import SparseTensor
@@ -90,7 +90,7 @@ def _launch(source: Source, lines: list[list[int]], numbers: list[float]) -> Non
     kernels, lines_there, flag = functions(source.text, NAMES), table(lines), skip_flag()
     count = len(lines)
     space = cupy().empty(count * source.numbers, np.float64)
-    found = 0 if flag is None else flag
+    found = 0 if flag is None else beside(flag, space)
     blocks = (-(-count // THREADS),)
     kernels["ox_step_numbers"](blocks, (THREADS,), (lines_there, count, found, space, *map(np.float64, numbers)))
     kernels["ox_step"](grid([line[-1] for line in lines]), (THREADS,), (lines_there, found, space))

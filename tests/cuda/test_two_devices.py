@@ -61,6 +61,25 @@ for p in both:
 optimizer.step()
 assert both[0].tolist() == both[1].tolist() and both[1].device == "cuda:1"
 
+# a model on both, with a scaler, clipping and one step that is skipped
+def trained(first, second):
+    ox.manual_seed(0)
+    one, two = nn.Linear(6, 5).to(first), nn.Linear(5, 2).to(second)
+    parameters = [*one.parameters(), *two.parameters()]
+    optimizer, scaler = ox.optim.AdamW(parameters, lr=0.1), ox.GradScaler(first.partition(":")[0], init_scale=8.0)
+    x = ox.arange(24.0).reshape(4, 6).to(first) / 24
+    for factor in (1.0, float("inf"), 1.0):
+        optimizer.zero_grad()
+        loss = (two(one(x).to(second)).square() * factor).mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(parameters, 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+    return [*parameters, norm, ox.tensor(scaler.get_scale())]
+for found, wanted in zip(trained("cuda:1", "cuda:0"), trained("cpu", "cpu"), strict=True):
+    assert ox.allclose(found.detach().cpu(), wanted.detach(), rtol=1e-4, atol=1e-6), (found, wanted)
+
 # copies between devices, with gradients
 x = ox.rand(4, device="cuda:0").requires_grad_()
 y = x.to("cuda:1")

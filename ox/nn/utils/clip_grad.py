@@ -15,7 +15,7 @@ from ox.core.mode import MODE, switch_mode, values_are_checked
 from ox.core.multi_tensor import count_kernel_write, owner, scale_in_place, sum_of_squares
 from ox.core.promotion import cast
 from ox.devices import cuda_state
-from ox.devices.cuda_tensors import Tensors, apart, is_dense, is_on_device, kind_of
+from ox.devices.cuda_tensors import Tensors, apart, beside, by_device, is_dense, is_on_device, kind_of
 from ox.errors import GradientError
 from ox.sparse.tensor import SparseTensor
 from ox.tensors.tensor import Tensor, make_tensor
@@ -121,8 +121,14 @@ def _norm_on_device(tensors: list[Tensor], norm_type: float) -> Tensor | None:
         return None
     if not all(kind_of(a) is not None and is_dense(a) for a in arrays):
         return None
-    with cuda_state.at(arrays[0]):
-        return make_tensor(Tensors(arrays).norm())
+    norms = []
+    for numbers in by_device(arrays):
+        with cuda_state.at(arrays[numbers[0]]):
+            norms.append(Tensors([arrays[i] for i in numbers]).norm())
+    if len(norms) > 1:  # of several GPUs: on the first one
+        with cuda_state.at(norms[0]):
+            norms = [Tensors([beside(norm, norms[0]) for norm in norms]).norm()]
+    return make_tensor(norms[0])
 
 
 def _clip_on_device(tensors: list[Tensor], max_norm: float, total_norm: Tensor) -> list[Tensor]:
@@ -133,9 +139,10 @@ def _clip_on_device(tensors: list[Tensor], max_norm: float, total_norm: Tensor) 
     grads: list[Any] = [p.grad for p in there]
     fits = apart([grad.array for grad in grads])
     taken = [grad for grad, fit in zip(grads, fits, strict=True) if fit]
-    if taken:
-        with cuda_state.at(total_norm.array):
-            Tensors([grad.array for grad in taken]).clip(max_norm, total_norm.array)
+    arrays = [grad.array for grad in taken]
+    for numbers in by_device(arrays):
+        with cuda_state.at(arrays[numbers[0]]):
+            Tensors([arrays[i] for i in numbers]).clip(max_norm, beside(total_norm.array, arrays[numbers[0]]))
     for grad in taken:
         count_kernel_write(grad, "clip_grad_norm_")
     done = {id(grad) for grad in taken}
