@@ -76,6 +76,7 @@ class Cublas:
         self._handle = ctypes.c_void_p()
         self._do("cublasCreate_v2", ctypes.byref(self._handle))
         self._workspaces: OrderedDict[int, Any] = OrderedDict()
+        self._of_graphs: dict[int, Any] = {}  # CUDA graphs have the addresses of these
         self._check_bfloat16 = cache(partial(check_bfloat16, "a product of bfloat16"))
 
     def matmul(
@@ -146,9 +147,14 @@ class Cublas:
     def _workspace(self, stream: int) -> Any:
         """The memory for the current stream. It belongs to that stream in CuPy's pool, so that it is not used again
         before the products that still work in it."""
+        if (found := self._of_graphs.get(stream)) is not None:
+            return found
         found = self._workspaces.pop(stream, None)
         if found is None:
             found = self._cupy.empty(WORKSPACE, np.uint8)
+            if self._cupy.cuda.get_current_stream().is_capturing():
+                self._of_graphs[stream] = found
+                return found
             if len(self._workspaces) >= MOST_STREAMS:
                 self._workspaces.popitem(last=False)
         self._workspaces[stream] = found

@@ -111,3 +111,22 @@ def test_threads_take_the_handles_of_those_that_ended(monkeypatch: pytest.Monkey
         thread.start()
         thread.join(60)
     assert len(handles) == 3 and handles[1] is handles[0] and handles[2] is handles[0]
+
+
+def test_graphs_keep_what_cublas_works_in() -> None:
+    """A captured product works at its address whenever the graph is launched."""
+    from ox.devices import cublas
+
+    xp, handle = cupy(), cublas.Cublas()
+    x, captured = xp.ones((3, 3), np.float32), xp.cuda.Stream(non_blocking=True)
+    out = xp.empty((3, 3), np.float32)
+    with captured:
+        captured.begin_capture()
+        handle.matmul(x, x)
+        captured.end_capture()
+    found = dict(handle._of_graphs)
+    assert list(found) == [captured.ptr]
+    for stream in [xp.cuda.Stream(non_blocking=True) for _ in range(2 * cublas.MOST_STREAMS)]:
+        with stream:
+            handle.matmul(x, x, out=out)
+    assert handle._of_graphs[captured.ptr] is found[captured.ptr]
