@@ -191,9 +191,12 @@ def synchronize(device: str = "cuda") -> None:
     device_checks.raise_if_wrong()
 
 
-def stream(non_blocking: bool = True) -> Any:
-    """A stream, to be used as a context manager: ``with ox.devices.cuda.stream(): ...``. `torch.cuda.Stream`."""
-    return cupy().cuda.Stream(non_blocking=non_blocking)
+def stream(non_blocking: bool = True, device: str = "cuda") -> Any:
+    """A stream of a device, to be used as a context manager: ``with ox.devices.cuda.stream(): ...``.
+    `torch.cuda.Stream`."""
+    api = cupy().cuda
+    with api.Device(ordinal(device)):
+        return api.Stream(non_blocking=non_blocking)
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,18 @@ def test_operators_run_where_their_arrays_are(tmp_path: Path) -> None:
     assert len(results.passed) >= len(OPERATORS)
 
 
+@pytest.mark.usefixtures("environment")
+def test_served_models(tmp_path: Path) -> None:
+    results = run(
+        "on_host_cuda",
+        ["-m", "gpu", "tests/serve/runtime/test_device_buffers.py", "-k", "test_the_gpus_of_instances"],
+        tmp_path,
+        timeout=600,
+        HOST_CUDA_DEVICES="2",
+    )
+    assert len(results.passed) == 4, results.output
+
+
 def test_training_and_copies(environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRAINING], env=environment, capture_output=True, text=True, timeout=300
