@@ -63,7 +63,7 @@ def init() -> None:
 
 def set_device(device: Any) -> None:
     """Let ``"cuda"`` mean this device from now on, in this thread."""
-    cuda.cupy().cuda.Device(_ordinal(device)).use()
+    cuda.use(f"cuda:{_ordinal(device)}")
 
 
 @contextmanager

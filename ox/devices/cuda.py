@@ -95,6 +95,34 @@ def ordinal(device: str) -> int:
     return check_number(int(number))
 
 
+def use(device: str) -> str:
+    """Let ``"cuda"`` mean this device from now on, in this thread. Returns its name with its number.
+    `torch.cuda.set_device`.
+
+    Raises:
+        ArgumentError, DeviceError: as in `ordinal`.
+    """
+    number = ordinal(device)
+    cupy().cuda.Device(number).use()
+    return f"cuda:{number}"
+
+
+def check_ranks(count: int) -> None:
+    """Whether so many processes of this machine can each have a GPU.
+
+    Raises:
+        DeviceError: there are fewer GPUs, or none that works.
+    """
+    there = int(cupy().cuda.runtime.getDeviceCount())
+    if count > there:
+        raise DeviceError(
+            "there are more ranks than GPUs on this machine, and each needs one of its own",
+            expected=f"at most {there} rank{'s' * (there != 1)}",
+            got=f"{count} ranks",
+            hint=f"--nproc {there}; {WHICH}",
+        )
+
+
 def check_number(number: int) -> int:
     """The number of a device that there is.
 
@@ -197,6 +225,13 @@ def stream(non_blocking: bool = True, device: str = "cuda") -> Any:
     api = cupy().cuda
     with api.Device(ordinal(device)):
         return api.Stream(non_blocking=non_blocking)
+
+
+def current_stream(device: str = "cuda") -> Any:
+    """The stream of a device that its work is ordered on now. `torch.cuda.current_stream`."""
+    api = cupy().cuda
+    with api.Device(ordinal(device)):
+        return api.get_current_stream()
 
 
 @dataclass(frozen=True)
