@@ -39,6 +39,10 @@ def cupy() -> Any:
         raise _no_device(runtime, error) from error
     if not count:
         raise DeviceError("CuPy finds no CUDA device", got="0 devices", hint=WHICH)
+    # Calls of CuPy load it. It loads optuna where that is installed, which keeps errors, and with them the frames that
+    # are active then: `ox.compile` would find the tensors of a call in them.
+    import cupyx  # noqa: F401
+
     cuda_state.several = count > 1
     cuda_memory.explain_errors(module)
     return module

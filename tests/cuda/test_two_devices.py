@@ -66,7 +66,8 @@ cupy.cuda.alloc_pinned_memory = noting
 points = ox.rand(32, 3)
 network = nn.Linear(3, 2)
 trainer = train.Trainer(
-    network, nn.CrossEntropyLoss(), None, (points, points[:, 0].gt(0.5).long()), epochs=1, batch_size=8, workers=1, device="cuda:1"
+    network, nn.CrossEntropyLoss(), None, (points, points[:, 0].gt(0.5).long()), epochs=1, batch_size=8, workers=1,
+    device="cuda:1",
 )
 trainer.fit()
 assert trainer.device == "cuda:1" and network.weight.device == "cuda:1" and ox.cuda.current_device() == 1
