@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import cuda_memory, cuda_state, device_checks
+from ox.devices import cuda_denormals, cuda_memory, cuda_state, device_checks
 from ox.dtypes import NARROW, int64
 from ox.errors import ArgumentError, DeviceError, DTypeError
 
@@ -27,6 +27,7 @@ def cupy() -> Any:
 
     Raises:
         DeviceError: CuPy is not installed, does not load, or finds no device.
+        ArgumentError: see `cuda_denormals.follow_switch`.
     """
     try:
         import cupy as module
@@ -45,6 +46,7 @@ def cupy() -> Any:
 
     cuda_state.several = count > 1
     cuda_memory.explain_errors(module)
+    cuda_denormals.follow_switch(module)
     return module
 
 
