@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ox.devices import device_checks
+from ox.devices import cuda_state, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
 from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, kernel
@@ -34,12 +34,13 @@ def check_range(
     if not values.size or values.dtype not in INDEX:
         return
     number = device_checks.check(error, what, low, high)
-    values = cupy().ascontiguousarray(values)
-    launch(
-        _kernel("ox_device_check_range", values.dtype), values.size, values, low, high,
-        low if ignored is None else ignored, device_checks.address(), number,
-    )  # fmt: skip
-    device_checks.after_launch()
+    with cuda_state.at(values):  # layers call it, too
+        values = cupy().ascontiguousarray(values)
+        launch(
+            _kernel("ox_device_check_range", values.dtype), values.size, values, low, high,
+            low if ignored is None else ignored, device_checks.address(), number,
+        )  # fmt: skip
+        device_checks.after_launch()
 
 
 def in_range(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

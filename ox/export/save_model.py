@@ -23,6 +23,7 @@ from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export.dynamic_shapes import check_axes
 from ox.export.example_inputs import Dims, read
+from ox.export.host_weights import on_host
 from ox.export.input_gradient import WithGradient
 from ox.export.own_seed import draw_seed, free_name, with_seed_given
 from ox.export.proof import Proof, ProofOptions, Row, allowance, narrowest, prove
@@ -189,7 +190,7 @@ def save(
         opset = written_for.opset
     path = Path(path)
     weights = weights_of(model)
-    with note_failure(path), _eval_mode(model), _lent(model, weights) as lender:
+    with note_failure(path), on_host(weights.values()), _eval_mode(model), _lent(model, weights) as lender:
         files.check_writable(path)
         opsets.check_range(opset)
         known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its interface

@@ -18,7 +18,7 @@ from ox.functions.creation import eye
 def _units(x: Any) -> list[Any]:
     """The tensors of this shape that are 1 at one place and 0 elsewhere."""
     count = x.array.size
-    rows = eye(count, dtype=x.array.dtype)
+    rows = eye(count, dtype=x.array.dtype, device=x.device)
     return [rows[k].reshape(x.static_shape) for k in range(count)]
 
 

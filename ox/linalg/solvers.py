@@ -13,6 +13,7 @@ from ox.core import operator
 from ox.core.constants import on_device_of
 from ox.core.mode import MODE
 from ox.core.tensor import is_tensor
+from ox.devices import cpu
 from ox.dtypes import DType, float32, int32
 from ox.errors import ArgumentError, LinAlgError, ShapeError
 from ox.functions import ones_like, reshape, squeeze, tril, triu, unsqueeze, where
@@ -94,9 +95,9 @@ def _tested(A: Any) -> DType:
 
 
 def _info(A: Any, test: Any) -> Tensor:
-    """int32 [...]: 1 where a matrix does not stand the test."""
+    """int32 [...] on the CPU: 1 where a matrix does not stand the test."""
     n = A.static_shape[-1]
-    flat = np.asarray(A.array, _tested(A)).reshape(prod(A.static_shape[:-2]), n, n)
+    flat = np.asarray(cpu(A.array), _tested(A)).reshape(prod(A.static_shape[:-2]), n, n)
     found = np.zeros(len(flat), int32)
     for i, one in enumerate(flat):
         try:
@@ -108,7 +109,7 @@ def _info(A: Any, test: Any) -> Tensor:
 
 def _sound(A: Any, info: Tensor) -> Tensor:
     """Identities in place of the matrices that are not sound."""
-    bad = reshape(info, [*info.static_shape, 1, 1]) > 0
+    bad = reshape(info.to(A.device), [*info.static_shape, 1, 1]) > 0
     return where(bad, _identity(A), A)
 
 
@@ -122,14 +123,14 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> shapes.InverseResult:
     `torch.linalg.inv_ex`."""
     info = _info(matrices(A, "inv_ex", square=True), np.linalg.inv)
     _checked(info, check_errors, "singular")
-    return shapes.InverseResult(inv(_sound(A, info) if info.array.any() else A), info)
+    return shapes.InverseResult(inv(_sound(A, info) if info.array.any() else A), info.to(A.device))
 
 
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> shapes.SolveResult:
     """`solve`, and int32 [...] that is not 0 where a matrix is singular. `torch.linalg.solve_ex`."""
     info = _info(matrices(A, "solve_ex", square=True), np.linalg.inv)
     _checked(info, check_errors, "singular")
-    return shapes.SolveResult(solve(_sound(A, info) if info.array.any() else A, B, left=left), info)
+    return shapes.SolveResult(solve(_sound(A, info) if info.array.any() else A, B, left=left), info.to(A.device))
 
 
 def solve_triangular(input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
@@ -160,7 +161,8 @@ def cholesky_ex(input: Any, *, upper: bool = False, check_errors: bool = False) 
     """`cholesky`, and int32 [...] that is not 0 where a matrix is not positive-definite. `torch.linalg.cholesky_ex`."""
     info = _info(matrices(input, "cholesky_ex", square=True), np.linalg.cholesky)
     _checked(info, check_errors, "not positive-definite")
-    return shapes.CholeskyResult(cholesky(_sound(input, info) if info.array.any() else input, upper=upper), info)
+    sound = _sound(input, info) if info.array.any() else input
+    return shapes.CholeskyResult(cholesky(sound, upper=upper), info.to(input.device))
 
 
 def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:

@@ -133,6 +133,17 @@ def test_operators_run_where_their_arrays_are(tmp_path: Path) -> None:
     assert len(results.passed) >= len(OPERATORS)
 
 
+def test_calls_with_work_of_their_own(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "second_device_calls.py")],
+        env={**environment, "HOST_CUDA_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and done.stdout.count(" held\n") == 12, done.stdout + done.stderr
+
+
 @pytest.mark.usefixtures("environment")
 def test_served_models(tmp_path: Path) -> None:
     results = run(

@@ -119,7 +119,7 @@ class Program:
             for v in reads:
                 if v in self.halves.constants and v not in found:
                     found[v] = cupy().asarray(self.halves.constants[v])
-        for new in self.written:
+        for new in (*self.written, *self.results):
             if new in self.halves.constants:
                 found[new] = cupy().asarray(self.halves.constants[new])
         return found
