@@ -19,6 +19,7 @@ INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driv
 
 WHICH = "nvidia-smi lists the devices of this machine, CUDA_VISIBLE_DEVICES those of this process"
 OLDEST = 12000  # the oldest CUDA of which there is an extra
+BFLOAT16 = (8, 0)  # the first compute capability that multiplies it
 
 
 @cache
@@ -142,15 +143,21 @@ def check_number(number: int) -> int:
     return number
 
 
-def capability() -> tuple[int, int]:
-    """The compute capability of the current device: (9, 0) for Hopper."""
-    text = str(cupy().cuda.Device().compute_capability)
+def capability(number: int | None = None) -> tuple[int, int]:
+    """The compute capability of a device, by default the current one: (9, 0) for Hopper."""
+    text = str(cupy().cuda.Device(number).compute_capability)
     return int(text[:-1]), int(text[-1])
+
+
+def device_name(number: int) -> str:
+    """What NVIDIA calls a device. `torch.cuda.get_device_name`."""
+    name = cupy().cuda.runtime.getDeviceProperties(number)["name"]
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def check_bfloat16(what: str) -> None:
     """Raises DeviceError if the current device does not multiply bfloat16."""
-    if (found := capability()) < (8, 0):
+    if (found := capability()) < BFLOAT16:
         raise DeviceError(
             f"{what} needs a newer GPU",
             expected="compute capability 8.0 or newer",
