@@ -193,9 +193,10 @@ def _perturbed(
 ) -> list[Any]:
     """The outputs with one element moved."""
     inputs = [operator.make_tensor(x.array) if is_tensor(x) else x for x in given]
-    array = np.array(cpu(given[i].array))
-    array[place] += step
-    inputs[i] = operator.make_tensor(_like(array, given[i]))
+    array = cuda_state.copy(given[i].array)
+    with cuda_state.at(array):
+        array[place] += step
+    inputs[i] = operator.make_tensor(array)
     result = function(*inputs)
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
