@@ -86,7 +86,7 @@ def _kernels() -> str:
 
 def _cuda(runtimes: dict[str, str]) -> list[str]:
     """The state of the GPU, and a line for each problem."""
-    from ox.devices import cudnn, machine
+    from ox.devices import cudnn, device_list, machine
     from ox.devices.cuda_installation import contents, problems
     from ox.devices.probe import CUDA, cupy_state, probe
 
@@ -94,13 +94,14 @@ def _cuda(runtimes: dict[str, str]) -> list[str]:
     if driver is None:
         return [*found, f'for a GPU: pip install "ox-onnx[cuda13]" ({contents("cuda13")})']
     major, minor = driver.cuda
-    state = [", ".join(driver.devices) or "no device", f"driver for CUDA {major}.{minor}"]
+    state = [", ".join(device_list.described(driver.devices)) or "no device", f"driver for CUDA {major}.{minor}"]
     if "onnxruntime-gpu" in runtimes:
         result = probe(CUDA)
         state.append(f"{CUDA}, loads" if result.loads else f"{CUDA}, does not load: {result.reason}")
     state += [cupy_state(), cudnn.state()]
     extra = "cuda13" if major >= 13 else "cuda12"
-    return [" · ".join(state), *found, *([f"ox-onnx[{extra}] brings {contents(extra)}"] if found else [])]
+    brings = [f"ox-onnx[{extra}] brings {contents(extra)}"] if found else []
+    return [" · ".join(state), *found, *device_list.warnings(), *brings]
 
 
 def _mpi() -> str:

@@ -58,7 +58,9 @@ def serve(
         typer.Option(help="gRPC server: own (on the HTTP port), grpcio (separate port, needs the extra grpc) or off."),
     ] = "own",
     grpc_port: Annotated[int | None, typer.Option(help="Separate port for gRPC; 0: a free port.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda (an error if it does not work) or auto.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda (an error if it does not work), cuda:1, cuda:0,cuda:1 or auto.")
+    ] = "auto",
     max_rows: Annotated[
         int | None, typer.Option(help="Largest batch size, in samples; 0: no batching.", show_default="measured")
     ] = None,

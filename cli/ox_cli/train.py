@@ -35,7 +35,12 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Batch size, in samples.", show_default="recipe")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="recipe")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.", show_default="recipe, else 0")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.", show_default="cpu")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cpu, cuda, cuda:1 or auto. Of several processes, each takes a GPU of its own.", show_default="cpu"
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(help="Use only the first N samples of each data set.", show_default="all")
     ] = None,
@@ -152,9 +157,10 @@ def train(
         _train_on_ray(ray, recipe, source, flags, out, resume, nproc, max_restarts)
         return
     if not ranks.is_rank() and (count := ranks.process_count(nproc, resume)) > 1:
+        ranks.check_gpus(ranks.device_of(recipe, device, resume), count)
         ranks.launch_ranks({"": recipe, **source, **flags, "out": out, "resume": resume}, count, max_restarts)
         return
-    with ranks.process_group() as is_main:
+    with ranks.process_group(lambda: ranks.device_of(recipe, device, resume)) as is_main:
         _train(recipe, from_file, source, flags, out, resume, is_main)
 
 

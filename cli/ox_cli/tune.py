@@ -35,7 +35,7 @@ def serve(
     clients: Annotated[
         int, typer.Option(help="Concurrent clients; each sends its next request after the response.", min=1, max=4096)
     ] = 32,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
 ) -> None:
     """Measure instances, threads and batch sizes with the server's batcher, and recommend the best settings."""
     from rich.console import Console

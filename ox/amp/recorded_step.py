@@ -16,6 +16,7 @@ from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.tensor import TensorBase, is_tensor
+from ox.devices import cuda_state
 from ox.dtypes import float32, float64
 from ox.errors import RecordError
 
@@ -53,7 +54,7 @@ def step(found: TensorBase, optimizer: Any, args: tuple[Any, ...], kwargs: dict[
     written = [*params, *(t for p in params for t in optimizer.state[p].values() if is_tensor(t))]
     before = []
     for tensor in written:
-        old = operator.make_tensor(tensor.array.copy())
+        old = operator.make_tensor(cuda_state.copy(tensor.array))
         recording.set_value(old, tensor)
         before.append(old)
     made = optimizer.step(*args, **kwargs)

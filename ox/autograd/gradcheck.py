@@ -11,7 +11,7 @@ from ox.autograd.backward_pass import grad
 from ox.core import operator
 from ox.core.mode import switch_mode
 from ox.core.tensor import TensorBase, is_tensor
-from ox.devices import cpu, cuda
+from ox.devices import cpu, cuda, cuda_state
 from ox.dtypes import float64
 from ox.errors import ArgumentError, GradientError
 
@@ -120,7 +120,7 @@ def _tracked(x: TensorBase) -> TensorBase:
 def _leaves(given: Sequence[Any], chosen: Sequence[int]) -> list[Any]:
     """The inputs as new leaves over copies, so that nothing of the caller's is touched."""
     return [
-        operator.make_tensor(x.array.copy()).requires_grad_(i in chosen) if is_tensor(x) else x
+        operator.make_tensor(cuda_state.copy(x.array)).requires_grad_(i in chosen) if is_tensor(x) else x
         for i, x in enumerate(given)
     ]
 
@@ -193,8 +193,9 @@ def _perturbed(
 ) -> list[Any]:
     """The outputs with one element moved."""
     inputs = [operator.make_tensor(x.array) if is_tensor(x) else x for x in given]
-    array = given[i].array.copy()
-    array[place] += step
+    array = cuda_state.copy(given[i].array)
+    with cuda_state.at(array):
+        array[place] += step
     inputs[i] = operator.make_tensor(array)
     result = function(*inputs)
     return list(result) if isinstance(result, (tuple, list)) else [result]

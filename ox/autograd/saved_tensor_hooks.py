@@ -13,6 +13,7 @@ from ox.call_site import users_line
 from ox.core.gradient import INPUT, OUTPUT
 from ox.core.mode import switch_mode
 from ox.core.tensor import TensorBase, is_tensor
+from ox.devices import cuda_state
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, GradientError, OxError
 
@@ -82,13 +83,18 @@ class SavedTensorObserver:
             raise
         for i, g in enumerate(found):
             g = g._values() if g is not None and g.is_sparse else g
-            if self.check_nan and g is not None and is_floating(g.array.dtype) and bool((g.array != g.array).any()):
+            if self.check_nan and g is not None and is_floating(g.array.dtype) and _has_nan(g.array):
                 raise GradientError(
                     f"{node.name()} returned NaN as its gradient {i}",
                     extra={"forward": line},
                     hint="look at what that line computes: 0/0, the root or logarithm of 0, inf - inf",
                 )
         return found
+
+
+def _has_nan(array: Any) -> bool:
+    with cuda_state.at(array):
+        return bool((array != array).any())
 
 
 class Packed:
@@ -116,4 +122,4 @@ class Packed:
     def copy_before_write(self, tensor: TensorBase) -> None:
         """The memory of `tensor` is about to be overwritten; if that is what was packed, keep a copy."""
         if is_tensor(self.value) and self.value.array is tensor.array:
-            self.value.array, self.value._version = tensor.array.copy(), None
+            self.value.array, self.value._version = cuda_state.copy(tensor.array), None

@@ -15,6 +15,7 @@ from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE, MODULES
 from ox.core.node import Node
 from ox.core.operator import Operator
+from ox.devices import cuda_state
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Value
 from ox.graph.record.recorded import Recorded
@@ -205,7 +206,7 @@ class Capture(Recording):
         external = External(tensor.array, value, tensor.version, len(self.arguments))
         external.hold(tensor)
         if self.undo:
-            external.copy = tensor.array.copy()
+            external.copy = cuda_state.copy(tensor.array)
         self.arguments.append(external)
         return value
 
@@ -238,7 +239,7 @@ class Capture(Recording):
             known = self.externals[id(array)] = External(array, value, tensor.version, None)
             unknown = type(tensor) is Tensor and array.nbytes <= LARGEST_COPY and id(tensor) not in self.known
             if read and (self.undo or unknown):  # perhaps it is a constant, which is written by now
-                known.copy = array.copy()
+                known.copy = cuda_state.copy(array)
         elif known.version != tensor.version and read:
             self.refuse(stale_view_error(tensor))
         if not any(tensor is each for each in known.tensors):

@@ -11,6 +11,7 @@ from numpy import ndarray
 from ox.core.memory_format import layout
 from ox.core.tensor import TensorBase
 from ox.core.views import living_views
+from ox.devices import cuda_state
 
 Array = ndarray[Any, Any]
 
@@ -72,7 +73,7 @@ class CopyOnWrite:
     def leave_copy(self, array: Array) -> None:
         """The array is about to be written."""
         if self.lends(array):
-            kept = self._written[id(array)] = array.copy()
+            kept = self._written[id(array)] = cuda_state.copy(array)
             for reader in self.readers:
                 reader(array, kept)
             array.flags.writeable = True

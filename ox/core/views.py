@@ -23,6 +23,7 @@ from ox.core.node import CustomNode, Leaf
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, size_tensor
 from ox.core.tensor import TensorBase, TensorType
+from ox.devices import cuda_state
 from ox.errors import RecordError
 
 # ox.autograd.hooks, on a higher floor, registers here what moves a retained gradient from the old node to the new one
@@ -68,7 +69,7 @@ def in_own_memory(made: TensorType, x: TensorBase) -> TensorType:
     if made is x:
         return x.clone()
     if made._base is not None:
-        made.array = made.array.copy()
+        made.array = cuda_state.copy(made.array)
         made._base, made._origin, made._version = None, None, [made.version, ""]
     return made
 

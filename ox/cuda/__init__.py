@@ -7,7 +7,7 @@ a device raises DeviceError, with instructions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -64,7 +64,7 @@ def init() -> None:
 
 def set_device(device: Any) -> None:
     """Let ``"cuda"`` mean this device from now on, in this thread."""
-    cuda.cupy().cuda.Device(_ordinal(device)).use()
+    cuda.use(f"cuda:{_ordinal(device)}")
 
 
 @contextmanager
@@ -111,7 +111,8 @@ def Event(enable_timing: bool = False, blocking: bool = False) -> Any:
 
 
 def current_stream(device: Any = None) -> Any:
-    return cuda.cupy().cuda.get_current_stream()
+    """The stream on which the work of a device is ordered now."""
+    return cuda.current_stream(f"cuda:{_ordinal(device)}")
 
 
 def default_stream(device: Any = None) -> Any:
@@ -119,9 +120,15 @@ def default_stream(device: Any = None) -> Any:
     return cuda.cupy().cuda.Stream.null
 
 
-def stream(stream: Any) -> Any:
-    """A block in whose calls a stream is the current one; None changes nothing."""
-    return nullcontext() if stream is None else stream
+@contextmanager
+def stream(stream: Any) -> Iterator[None]:
+    """A block in whose calls a stream, and its device, are the current ones; None changes nothing."""
+    if stream is None:
+        yield
+        return
+    number = stream.device_id if stream.device_id >= 0 else _ordinal(None)  # the null stream is of all devices
+    with cuda.cupy().cuda.Device(number), stream:
+        yield
 
 
 def is_current_stream_capturing() -> bool:

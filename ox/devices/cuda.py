@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import cuda_memory, cuda_state, device_checks
+from ox.devices import cuda_denormals, cuda_memory, cuda_state, device_checks
 from ox.dtypes import NARROW, int64
 from ox.errors import ArgumentError, DeviceError, DTypeError
 
@@ -21,6 +21,7 @@ INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driv
 
 WHICH = "nvidia-smi lists the devices of this machine, CUDA_VISIBLE_DEVICES those of this process"
 OLDEST = 12000  # the oldest CUDA of which there is an extra
+BFLOAT16 = (8, 0)  # the first compute capability that multiplies it
 
 
 @cache
@@ -29,6 +30,7 @@ def cupy() -> Any:
 
     Raises:
         DeviceError: CuPy is not installed, does not load, or finds no device.
+        ArgumentError: see `cuda_denormals.follow_switch`.
     """
     try:
         import cupy as module
@@ -44,6 +46,7 @@ def cupy() -> Any:
     cuda_state.several = count > 1
     cuda_memory.explain_errors(module)
     _import_the_rest()
+    cuda_denormals.follow_switch(module)
     return module
 
 
@@ -111,6 +114,34 @@ def ordinal(device: str) -> int:
     return check_number(int(number))
 
 
+def use(device: str) -> str:
+    """Let ``"cuda"`` mean this device from now on, in this thread. Returns its name with its number.
+    `torch.cuda.set_device`.
+
+    Raises:
+        ArgumentError, DeviceError: as in `ordinal`.
+    """
+    number = ordinal(device)
+    cupy().cuda.Device(number).use()
+    return f"cuda:{number}"
+
+
+def check_ranks(count: int) -> None:
+    """Whether so many processes of this machine can each have a GPU.
+
+    Raises:
+        DeviceError: there are fewer GPUs, or none that works.
+    """
+    there = int(cupy().cuda.runtime.getDeviceCount())
+    if count > there:
+        raise DeviceError(
+            "there are more ranks than GPUs on this machine, and each needs one of its own",
+            expected=f"at most {there} rank{'s' * (there != 1)}",
+            got=f"{count} ranks",
+            hint=f"--nproc {there}; {WHICH}",
+        )
+
+
 def check_number(number: int) -> int:
     """The number of a device that there is.
 
@@ -124,15 +155,21 @@ def check_number(number: int) -> int:
     return number
 
 
-def capability() -> tuple[int, int]:
-    """The compute capability of the current device: (9, 0) for Hopper."""
-    text = str(cupy().cuda.Device().compute_capability)
+def capability(number: int | None = None) -> tuple[int, int]:
+    """The compute capability of a device, by default the current one: (9, 0) for Hopper."""
+    text = str(cupy().cuda.Device(number).compute_capability)
     return int(text[:-1]), int(text[-1])
+
+
+def device_name(number: int) -> str:
+    """What NVIDIA calls a device. `torch.cuda.get_device_name`."""
+    name = cupy().cuda.runtime.getDeviceProperties(number)["name"]
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def check_bfloat16(what: str) -> None:
     """Raises DeviceError if the current device does not multiply bfloat16."""
-    if (found := capability()) < (8, 0):
+    if (found := capability()) < BFLOAT16:
         raise DeviceError(
             f"{what} needs a newer GPU",
             expected="compute capability 8.0 or newer",
@@ -207,9 +244,19 @@ def synchronize(device: str = "cuda") -> None:
     device_checks.raise_if_wrong()
 
 
-def stream(non_blocking: bool = True) -> Any:
-    """A stream, to be used as a context manager: ``with ox.devices.cuda.stream(): ...``. `torch.cuda.Stream`."""
-    return cupy().cuda.Stream(non_blocking=non_blocking)
+def stream(non_blocking: bool = True, device: str = "cuda") -> Any:
+    """A stream of a device, to be used as a context manager: ``with ox.devices.cuda.stream(): ...``.
+    `torch.cuda.Stream`."""
+    api = cupy().cuda
+    with api.Device(ordinal(device)):
+        return api.Stream(non_blocking=non_blocking)
+
+
+def current_stream(device: str = "cuda") -> Any:
+    """The stream of a device that its work is ordered on now. `torch.cuda.current_stream`."""
+    api = cupy().cuda
+    with api.Device(ordinal(device)):
+        return api.get_current_stream()
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ox.devices import device_checks
+from ox.devices import cuda_state, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
 from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, WARP, kernel
 from ox.devices.cuda_tensors import kind_of
 from ox.dtypes import int32, int64
-from ox.errors import BoundsError, OxError
+from ox.errors import BoundsError, OxError, ShapeError
 
 INDEX = {int32: "int", int64: "long long"}
 ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
@@ -34,12 +34,44 @@ def check_range(
     if not values.size or values.dtype not in INDEX:
         return
     number = device_checks.check(error, what, low, high)
-    values = cupy().ascontiguousarray(values)
-    launch(
-        _kernel("ox_device_check_range", values.dtype), values.size, values, low, high,
-        low if ignored is None else ignored, device_checks.address(), number,
-    )  # fmt: skip
-    device_checks.after_launch()
+    with cuda_state.at(values):  # layers call it, too
+        values = cupy().ascontiguousarray(values)
+        launch(
+            _kernel("ox_device_check_range", values.dtype), values.size, values, low, high,
+            low if ignored is None else ignored, device_checks.address(), number,
+        )  # fmt: skip
+        device_checks.after_launch()
+
+
+def in_range(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Looks at the values of InRange, which CuPy copies."""
+    error = ShapeError if attributes.get("classes") else BoundsError
+    low, high, what = attributes["low"], attributes["high"], attributes["what"]
+    check_range(arrays[0], low, high, what, error, attributes.get("ignored"))
+
+
+def gather_nd(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Looks at the coordinates of GatherND, which CuPy gathers."""
+    data, indices = arrays
+    _check_coordinates("GatherND", data.shape[attributes.get("batch_dims", 0) :], indices)
+
+
+def scatter_nd(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Looks at the coordinates of ScatterND, which CuPy scatters."""
+    data, indices, _ = arrays
+    _check_coordinates("ScatterND", data.shape, indices)
+
+
+def _check_coordinates(name: str, sizes: tuple[int, ...], indices: Any) -> None:
+    columns = indices.shape[-1] if indices.ndim else 0
+    if columns > len(sizes):  # an error of the operator
+        return
+    if columns and len(set(sizes[:columns])) == 1:
+        check_range(indices, -sizes[0], sizes[0] - 1, f"an index of {name} is out of range")
+        return
+    for axis in range(columns):
+        what = f"an index of {name} for axis {axis} is out of range"
+        check_range(indices[..., axis], -sizes[axis], sizes[axis] - 1, what)
 
 
 def gather(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

@@ -67,6 +67,9 @@ KERNELS: dict[str, Run] = {
     "Gather": cuda_index.gather,
     "GatherElements": cuda_index.gather_elements,
     "ScatterElements": cuda_index.scatter_elements,
+    "GatherND": cuda_index.gather_nd,
+    "ScatterND": cuda_index.scatter_nd,
+    "ox.InRange": cuda_index.in_range,
     "ox.IndexAdd": cuda_index.index_add,
 }
 # Which take numbers of the host

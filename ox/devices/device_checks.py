@@ -2,13 +2,17 @@
 
 The host does not wait to hear of them. A kernel that meets a wrong value writes which check failed, and the value, into
 memory of the host; when the host next waits for the device, `raise_if_wrong` raises the error. With
-``CUDA_LAUNCH_BLOCKING=1`` in the environment it is raised by the call that was wrong, in the line of the user.
+``CUDA_LAUNCH_BLOCKING=1`` in the environment it is raised by the call that was wrong, in the line of the user. Of a
+recorded call the line is known (`at`); the check is a part of its CUDA graph.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -19,7 +23,8 @@ from ox.errors import OxError
 
 at_once = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
 
-_checks: dict[tuple[type[OxError], str, int, int], int] = {}  # numbers from 1 on
+_checks: dict[tuple[type[OxError], str, int, int, str], int] = {}  # numbers from 1 on
+_place: ContextVar[str] = ContextVar("the line of the user where it is known", default="")
 
 
 @cache
@@ -40,7 +45,17 @@ def address() -> int:
 
 def check(error: type[OxError], what: str, low: int, high: int) -> int:
     """The number of a check: values from `low` to `high`, or the error says `what`."""
-    return _checks.setdefault((error, what, low, high), len(_checks) + 1)
+    return _checks.setdefault((error, what, low, high, _place.get()), len(_checks) + 1)
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """A block of which the errors name this line: that of the call that is run again."""
+    token = _place.set(place)
+    try:
+        yield
+    finally:
+        _place.reset(token)
 
 
 _told: list[OxError] = []  # errors of operations on streams, that no call has raised yet
@@ -67,9 +82,11 @@ def raise_if_wrong() -> None:
     if not number:
         return
     record[:] = 0
-    error, what, low, high = next(key for key, each in _checks.items() if each == number)
-    hint = None if at_once else "CUDA_LAUNCH_BLOCKING=1 in the environment: then the call that was wrong raises"
-    raise error(what, expected=f"{low} to {high}", got=str(value), hint=hint, where=None if at_once else "")
+    error, what, low, high, place = next(key for key, each in _checks.items() if each == number)
+    known = at_once or place
+    hint = None if known else "CUDA_LAUNCH_BLOCKING=1 in the environment: then the call that was wrong raises"
+    where = place or (None if at_once else "")
+    raise error(what, expected=f"{low} to {high}", got=str(value), hint=hint, where=where)
 
 
 def after_launch() -> None:

@@ -13,17 +13,23 @@ from ox.devices.cuda import cupy
 class StagedBuffer:
     """Memory at two fixed addresses: `host`, an array of NumPy, and `device`, one of CuPy.
 
-    Copies are ordered on a stream and return at once; who reads `host` waits for the stream first.
+    Copies are ordered on a stream of the same GPU and return at once; who reads `host` waits for the stream first.
+
+    Args:
+        shape, dtype: of both arrays.
+        number: of the GPU.
 
     Raises:
         DeviceError: no CuPy or no GPU.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
+    def __init__(self, shape: Sequence[int], dtype: Any, number: int = 0) -> None:
         xp, size = cupy(), int(np.prod(shape))
-        self._memory = xp.cuda.alloc_pinned_memory(size * np.dtype(dtype).itemsize)
+        self._place = xp.cuda.Device(number)
+        with self._place:
+            self._memory = xp.cuda.alloc_pinned_memory(size * np.dtype(dtype).itemsize)
+            self.device: Any = xp.empty(tuple(shape), dtype)
         self.host: np.ndarray[Any, Any] = np.frombuffer(self._memory, dtype, size).reshape(shape)
-        self.device: Any = xp.empty(tuple(shape), dtype)
 
     @property
     def address(self) -> int:
@@ -31,7 +37,9 @@ class StagedBuffer:
         return int(self.device.data.ptr)
 
     def to_device(self, stream: Any) -> None:
-        self.device.set(self.host, stream=stream)
+        with self._place:
+            self.device.set(self.host, stream=stream)
 
     def to_host(self, stream: Any) -> None:
-        self.device.get(stream=stream, out=self.host, blocking=False)
+        with self._place:
+            self.device.get(stream=stream, out=self.host, blocking=False)

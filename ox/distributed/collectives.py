@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ox.devices import cuda_state
 from ox.distributed.process_group import ProcessGroup
 from ox.distributed.reduce_op import ReduceOp
 from ox.distributed.work import Work
@@ -202,7 +203,7 @@ def _array_of(group: ProcessGroup, tensor: Any, name: str) -> Any:
 def input_array(group: ProcessGroup, tensor: Any, name: str) -> Any:
     """A contiguous array to read."""
     array = _array_of(group, tensor, name)
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous else cuda_state.copy(array)
 
 
 def output_array(group: ProcessGroup, tensor: Any, name: str) -> tuple[Any, Callable[[], None] | None]:
@@ -213,7 +214,7 @@ def output_array(group: ProcessGroup, tensor: Any, name: str) -> tuple[Any, Call
     array = tensor.array
     if array.flags.c_contiguous:
         return array, None
-    copy = array.copy(order="C")
+    copy = cuda_state.copy(array)
 
     def back() -> None:
         array[...] = copy

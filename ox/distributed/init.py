@@ -120,10 +120,15 @@ def start_mpi(here: Launch, limit: float) -> Any:
         _attempt_began[0] = monotonic()
 
 
+def known_backend(backend: str) -> str | None:
+    """ "mpi" or "nccl" for a name of PyTorch's; None for another."""
+    return {"gloo": "mpi", "mpi": "mpi", "nccl": "nccl"}.get(backend.lower())
+
+
 def _backend_name(backend: str | None, here: Launch) -> str:
     wanted = (backend or "").lower()
-    if wanted in ("mpi", "gloo", "nccl"):
-        return "mpi" if wanted == "gloo" else wanted
+    if (known := known_backend(wanted)) is not None:
+        return known
     if backend is None or wanted == "cpu:gloo,cuda:nccl":
         from ox.devices import cuda
 

@@ -50,8 +50,9 @@ def available() -> bool:
 
 
 def start(launch: Launch, timeout: float, device: Any) -> NCCLBackend:
-    """The backend of all ranks, each on its own device: `device`, or that of its rank on this machine. The ranks meet
-    over MPI, whoever started them; it carries NCCL's ids, checks between ranks and notes about those that are missing.
+    """The backend of all ranks, each on its own device: `device`, or that of its rank on this machine, which becomes
+    the current one of this thread. The ranks meet over MPI, whoever started them; it carries NCCL's ids, checks between
+    ranks and notes about those that are missing.
 
     Raises:
         DeviceError: no NCCL, no MPI, or fewer devices than ranks. DistributedError: ranks are missing.
@@ -59,11 +60,9 @@ def start(launch: Launch, timeout: float, device: Any) -> NCCLBackend:
     from ox.distributed.init import start_mpi
 
     library()
-    number = launch.local_rank if device is None else cuda.ordinal(str(device))
-    if number >= cuda.device_count():
-        raise DeviceError(f"there is no device cuda:{number} for rank {launch.rank}",
-                          got=f"{cuda.device_count()} devices", hint="one process a GPU")  # fmt: skip
-    cuda.cupy().cuda.Device(number).use()
+    if device is None:
+        cuda.check_ranks(launch.local_size)  # the same error on all of them, and nobody waits for the others
+    cuda.use(f"cuda:{launch.local_rank}" if device is None else str(device))
     return NCCLBackend(start_mpi(launch, timeout))
 
 
@@ -229,6 +228,10 @@ class NCCLBackend:
     def split(self, ranks: tuple[int, ...]) -> NCCLBackend | None:
         inner = self._host.split(ranks)
         return None if inner is None else NCCLBackend(inner)
+
+    def split_host(self, ranks: tuple[int, ...]) -> Any:
+        """The MPI backend of some ranks, for tensors on the CPU."""
+        return self._host.split(ranks)
 
     def control(self) -> Any:
         return self._host.control()

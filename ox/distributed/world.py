@@ -108,20 +108,31 @@ def new_group(
 
     Returns the group, and on ranks outside it `GroupMember.NON_GROUP_MEMBER`.
 
+    Args:
+        backend: "gloo" or "mpi" for tensors on the CPU, also where the default group is NCCL's; None: the backend of
+            the default group.
+
     Raises:
-        ArgumentError: a rank that does not exist, or one given twice.
+        ArgumentError: a rank that does not exist, or one given twice; an unknown backend, or "nccl" where the default
+            group is not.
     """
     world = resolve(None)
     chosen = tuple(sorted(range(world.size()) if ranks is None else ranks))
     if len(set(chosen)) != len(chosen) or not chosen or chosen[0] < 0 or chosen[-1] >= world.size():
         raise ArgumentError("new_group takes ranks, each once",
                             expected=f"0 to {world.size() - 1}", got=str(list(ranks or ())))  # fmt: skip
+    wanted = world.backend.name if backend is None else init.known_backend(backend)
+    if wanted is None or (wanted, world.backend.name) == ("nccl", "mpi"):
+        hint = 'init_process_group("nccl"), which also has groups of "gloo"'
+        raise ArgumentError(f"new_group has no backend {backend!r} here", expected="gloo or mpi" if wanted else
+                            "gloo, mpi or nccl", got=f"a default group of {world.backend.name}", hint=hint)  # fmt: skip
     world.start(f"new_group {list(chosen)}", world.backend.barrier)
-    backend = world.backend.split(chosen)
-    if backend is None:
+    split = world.backend.split if wanted == world.backend.name else world.backend.split_host
+    inner = split(chosen)
+    if inner is None:
         return GroupMember.NON_GROUP_MEMBER
     limit = world.timeout if timeout is None else seconds(timeout)
-    group = ProcessGroup(backend, chosen, limit, group_desc or f"group {list(chosen)}")
+    group = ProcessGroup(inner, chosen, limit, group_desc or f"group {list(chosen)}")
     _groups.append(group)
     return group
 

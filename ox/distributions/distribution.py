@@ -28,8 +28,8 @@ def together(*values: Any) -> tuple[Tensor, ...]:
 
 def require(name: str, parameter: Tensor, valid: Tensor, what: str) -> None:
     """Raise ArgumentError where a parameter has values that it cannot have; a recording has no values to look at."""
-    if valid._recorded is None and not bool(valid.array.all()):
-        wrong = int((~valid.array).sum())
+    if valid._recorded is None and not valid.all():
+        wrong = int((~valid).sum())
         raise ArgumentError(
             f"invalid values of {name}", expected=what,
             got=f"{wrong} of {valid.array.size} that are not, in {list(parameter.static_shape)}",

@@ -14,6 +14,7 @@ from ox.core.mode import MODE
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim, size_tensor
 from ox.core.tensor import is_tensor
+from ox.devices import cuda_state
 from ox.dtypes import bool_, int32, int64, uint8
 from ox.errors import BoundsError, ShapeError
 from ox.functions.like_creation import to_device
@@ -197,7 +198,8 @@ def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
     """A mask as integer tensors: the places where it is true, one tensor a dimension of the mask."""
     _check_mask(mask, shape, d)
     if MODE.get().recording is None:
-        return [operator.as_input(a) for a in mask.array.nonzero()]
+        with cuda_state.at(mask.array):
+            return [operator.as_input(a) for a in mask.array.nonzero()]
     rank = mask.array.ndim
     rows = ops.Split(ops.NonZero(mask), axis=0, num_outputs=rank, outputs=rank)
     return [ops.Squeeze(row, axes_tensor([0])) for row in rows]

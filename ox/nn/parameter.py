@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.devices import cuda_state
 from ox.functions.creation import as_array
 from ox.tensors.tensor import Tensor
 
@@ -25,7 +26,7 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         self._refuse_under_recording("copy")
-        copy = Parameter(self.array.copy(), self.requires_grad)
+        copy = Parameter(cuda_state.copy(self.array), self.requires_grad)
         memo[id(self)] = copy
         return copy
 
@@ -49,7 +50,7 @@ class Buffer(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
         self._refuse_under_recording("copy")
-        copy = Buffer(self.array.copy(), persistent=self.persistent)
+        copy = Buffer(cuda_state.copy(self.array), persistent=self.persistent)
         memo[id(self)] = copy
         return copy
 

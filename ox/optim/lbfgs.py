@@ -11,6 +11,7 @@ from ox import functions as F
 from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
+from ox.devices import cuda_state
 from ox.errors import ArgumentError, RecordError
 from ox.optim.line_search import Point, strong_wolfe
 from ox.optim.optimizer import Optimizer
@@ -132,7 +133,7 @@ class LBFGS(Optimizer):
 
     def _search(self, closure: Callable[[], Any], d: Tensor, start: Point, t: float, most: int) -> tuple[Point, int]:
         params = self.param_groups[0]["params"]
-        kept = [p.array.copy() for p in params]
+        kept = [cuda_state.copy(p.array) for p in params]
 
         def at(t: float) -> Point:
             self._move(t, d)

@@ -264,7 +264,7 @@ class Optimizer(Hooked):
                 expected=str(list(fits)),
                 got=str(list(shape)),
             )
-        array = tensor.array.copy()
+        array = cuda_state.copy(tensor.array)
         if name in self._scalars or not is_floating(array.dtype):
             return make_tensor(array)
         copied = make_tensor(array.astype(p.array.dtype, copy=False))

@@ -9,6 +9,7 @@ from typing import Any
 from ox import functions as F
 from ox.core.multi_tensor import count_kernel_write
 from ox.core.operator import make_tensor
+from ox.devices import cuda_state
 from ox.errors import ArgumentError, GradientError, RecordError
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer
@@ -21,8 +22,9 @@ def add_rows(tensor: Tensor, grad: SparseTensor, values: Tensor, by: str) -> Non
     index = grad.indices().numpy()
     array = tensor.array
     if not getattr(array.flags, "writeable", True):
-        tensor.array = array = array.copy()
-    array[tuple(index)] += values.array.astype(array.dtype)
+        tensor.array = array = cuda_state.copy(array)
+    with cuda_state.at(array):
+        array[tuple(index)] += values.array.astype(array.dtype)
     count_kernel_write(tensor, by)
 
 

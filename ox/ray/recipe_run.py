@@ -109,7 +109,7 @@ def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: in
         },
         scaling_config=ScalingConfig(
             num_workers=nproc,
-            use_gpu=options.device == "cuda",
+            use_gpu=options.device.startswith("cuda"),
             resources_per_worker=None if options.threads is None else {"CPU": options.threads},
         ),
         run_config=RunConfig(

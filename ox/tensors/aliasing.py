@@ -189,7 +189,12 @@ class Aliases(TensorBase):
                     kept[0].copy_before_write(self)
                 elif kept[0] is self:
                     old = self.shallow_copy()
-                    old.array, old._version, old.node, old.port = self.array.copy(), None, self.node, self.port
+                    old.array, old._version, old.node, old.port = (
+                        cuda_state.copy(self.array),
+                        None,
+                        self.node,
+                        self.port,
+                    )
                     saved[i] = (old, 0)
 
     def ensure_writable(self: Any, operation: str) -> None:
@@ -204,7 +209,7 @@ class Aliases(TensorBase):
                 hint=".clone() before the write",
             )
         if isinstance(array, ndarray) and not before_write(array):
-            self.array, self._version = array.copy(), [self.version, ""]
+            self.array, self._version = cuda_state.copy(array), [self.version, ""]
             self._base = self._viewed = self._origin = None
 
     def count_write(self, operation: str) -> None:

@@ -159,7 +159,7 @@ class Tensor(Methods, Aliases, TensorBase):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         _, (kind, array, requires_grad, added) = self.__reduce__()
-        made = memo[id(self)] = _rebuilt(kind, array.copy(), requires_grad, deepcopy(added, memo))
+        made = memo[id(self)] = _rebuilt(kind, cuda_state.copy(array), requires_grad, deepcopy(added, memo))
         made.grad = deepcopy(self.grad, memo)
         return made
 

@@ -91,7 +91,8 @@ class Terminal(Silent):
 
         options, progress = trainer.options, trainer.progress
         place = f"{trainer.device} ({threads} thread{'s' * (threads != 1)})"
-        if (size := trainer.ranks.size) > 1:
+        if (size := trainer.ranks.size) > 1:  # the numbers of their GPUs differ
+            place = place.replace(trainer.device, trainer.device.partition(":")[0], 1)
             place = f"{size} processes · {place} each · batch size {size} × {trainer.train_batches.share.batch_size}"
         self.print(
             f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold")

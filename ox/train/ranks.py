@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -97,16 +98,29 @@ class Ranks:
         """Copies the parameters and buffers of rank 0 into the model."""
 
 
+_host_groups: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the default group
+
+
+def _host_group() -> Any:
+    """A group of all ranks that exchanges what is on the host: with NCCL, each such exchange would wait for the GPU."""
+    world = dist.GroupMember.WORLD
+    if dist.get_backend() == "mpi":
+        return world
+    if world not in _host_groups:
+        _host_groups[world] = dist.new_group(backend="gloo")
+    return _host_groups[world]
+
+
 class DistributedRanks(Ranks):
     """A rank of the default process group."""
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._wrapped = False
+        self._wrapped, self._host = False, _host_group()
 
     def check_equal(self, items: Mapping[str, Any]) -> None:
         all_items: list[Any] = [None] * self.size
-        dist.all_gather_object(all_items, dict(items))
+        dist.all_gather_object(all_items, dict(items), group=self._host)
         for name, value in all_items[0].items():
             for rank, other in enumerate(all_items):
                 if other.get(name) != value:
@@ -137,13 +151,12 @@ class DistributedRanks(Ranks):
         if not self._wrapped:
             self._average([p for p in model.parameters() if p.requires_grad])
 
-    @staticmethod
-    def _average(parameters: list[Any]) -> None:
+    def _average(self, parameters: list[Any]) -> None:
         """Replaces the gradients by their mean over ranks. Missing gradients count as zero if another rank has one."""
         from ox.tensors.tensor import make_tensor
 
         has_gradient = make_tensor(np.array([p.grad is not None for p in parameters], np.uint8))
-        dist.all_reduce(has_gradient, dist.ReduceOp.MAX)
+        dist.all_reduce(has_gradient, dist.ReduceOp.MAX, group=self._host)
         for p, needed in zip(parameters, has_gradient.array, strict=True):
             if needed:
                 if p.grad is None:
@@ -161,7 +174,7 @@ class DistributedRanks(Ranks):
         from ox.tensors.tensor import make_tensor
 
         total = make_tensor(np.array([value], np.float64))
-        dist.all_reduce(total, dist.ReduceOp.SUM)
+        dist.all_reduce(total, dist.ReduceOp.SUM, group=self._host)
         return float(total.array[0]) / self.size
 
     def sampler(self, dataset: Any, seed: int) -> Any:
@@ -171,7 +184,7 @@ class DistributedRanks(Ranks):
 
     def all_reduce_result(self, result: Result, metrics: Sequence[Metric] = ()) -> Result:
         results: list[Any] = [None] * self.size
-        dist.all_gather_object(results, [asdict(result), [metric.state_dict() for metric in metrics]])
+        dist.all_gather_object(results, [asdict(result), [metric.state_dict() for metric in metrics]], group=self._host)
         total = Result()
         for metric in metrics:
             metric.reset()
@@ -186,18 +199,18 @@ class DistributedRanks(Ranks):
         from ox.tensors.tensor import make_tensor
 
         flags = make_tensor(np.array([signals[0] if signals else 0, due and self.is_first], np.int64))
-        dist.all_reduce(flags, dist.ReduceOp.MAX)
+        dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._host)
         signal, save = flags.tolist()
         return signal, bool(save)
 
     def all_gather(self, state: Any) -> list[Any] | None:
         states: list[Any] = [None] * self.size
-        dist.all_gather_object(states, state)
+        dist.all_gather_object(states, state, group=self._host)
         return states
 
     def broadcast(self, value: Any) -> Any:
         values = [value]
-        dist.broadcast_object_list(values)
+        dist.broadcast_object_list(values, group=self._host)
         return values[0]
 
     def broadcast_weights(self, model: Any) -> None:

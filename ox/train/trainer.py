@@ -28,6 +28,7 @@ from ox.train.run.fingerprint import facts
 from ox.train.run.progress import Criterion, Progress
 from ox.train.run.train_config import TrainConfig
 from ox.train.step import Step
+from ox.train.training_device import choose_device
 from ox.train.update import Update, as_list
 from ox.train.validation import validate
 from ox.train.weights import load_model
@@ -108,7 +109,7 @@ class Trainer:
         self.criterion = Criterion(recipe.optional("best"), self.metrics)
         self.ranks = current_ranks()
         rng_state.seed(options.seed)
-        self.device = _device(options.device)
+        self.device = choose_device(options.device, self.ranks.size)
         data = recipe.data() if recipe.base is not None else None
         self.model = recipe.model(data).to(self.device)
         self.model.train()
@@ -381,19 +382,3 @@ class Trainer:
         else:
             rng_state.set_state(own["random"])
             self.train_batches.augmentation.set_state(own["augmentation"])
-
-
-def _device(name: str) -> str:
-    """The device; "auto" is CUDA if it works. Raises DeviceError if "cuda" does not work."""
-    if name == "cpu":
-        return "cpu"
-    from ox.errors import DeviceError
-    from ox.functions.creation import zeros
-
-    try:
-        zeros(1).to("cuda")
-    except DeviceError:
-        if name == "auto":
-            return "cpu"
-        raise
-    return "cuda"

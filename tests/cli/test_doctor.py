@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ox.devices import compiled, machine, probe
+from ox.devices import compiled, cuda, machine, probe
 from ox.devices.probe import CPU, CUDA, Probe
 from ox.errors import DeviceError
 from ox_cli import doctor
@@ -110,12 +110,34 @@ def test_a_broken_runtime_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_without_its_packages_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "nvidia_driver", lambda: machine.Driver((12, 8), ("A card",)))
     text = lines_of(doctor.report())["cuda"]
-    assert text.startswith("A card · driver for CUDA 12.8 · ")
+    assert text.startswith("cuda:0 A card · driver for CUDA 12.8 · ")
     assert "\nonnxruntime-gpu is not installed · " in text
     assert 'pip install "ox-onnx[cuda12]"' in text
     assert text.endswith(
         "ox-onnx[cuda12] brings onnxruntime-gpu, cupy-cuda12x, and NVIDIA's libraries of CUDA 12 and cuDNN 9"
     )
+
+
+def test_what_a_gpu_lacks_is_said_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "nvidia_driver", lambda: machine.Driver((12, 8), ("T4", "A100")))
+    monkeypatch.setattr(cuda, "available", lambda: True)
+    monkeypatch.setattr(cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(cuda, "device_name", lambda number: ("T4", "A100")[number])
+    monkeypatch.setattr(cuda, "capability", lambda number: ((7, 5), (8, 0))[number])
+    free = {"cuda:0": 15 << 30, "cuda:1": 300 << 20}
+    monkeypatch.setattr(cuda, "memory", lambda device: cuda.Memory(0, 0, free[device], 16 << 30, 16 << 30))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    text = lines_of(doctor.report())["cuda"]
+    cards = [
+        "cuda:0 T4 (compute capability 7.5, 15.0 of 16.0 GiB free)",
+        "cuda:1 A100 (compute capability 8.0, 0.3 of 16.0 GiB free)",
+    ]
+    assert text.startswith(", ".join(cards))
+    assert (
+        "\ncuda:0 does not multiply bfloat16 · float16: ox train --amp fp16" in text and "cuda:1 does not" not in text
+    )
+    assert "\ncuda:1 is nearly full: 300 of 16,384 MiB free · nvidia-smi" in text and "cuda:0 is nearly" not in text
+    assert "\nCUDA_VISIBLE_DEVICES=2,3: other GPUs of this machine are hidden" in text
 
 
 def test_a_gpu_whose_provider_does_not_load_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

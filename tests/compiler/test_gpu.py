@@ -43,6 +43,28 @@ def test_a_step_equals_the_eager_one() -> None:
         assert compiled.state_dict()[name].device.type == "cuda"
 
 
+def test_a_gradient_that_starts_from_a_constant_of_the_device() -> None:
+    """That of a sum, which needs nothing of the call."""
+    losses = []
+    for compiled in (False, True):
+        ox.manual_seed(0)
+        model = nn.Linear(3, 2).to("cuda")
+        optimizer = ox.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = model(x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = ox.compile(step) if compiled else step
+        x = ox.ones(4, 3, device="cuda")
+        losses.append([run(x).item() for _ in range(4)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert not reasons(run), reasons(run)
+
+
 def test_engines_for_cpus_leave_a_call_eager() -> None:
     compiled = ox.compile(lambda x: x * 2, backend="onnxruntime")
     x = ox.ones(3).to("cuda")

@@ -203,6 +203,19 @@ def missing_gradients() -> None:
         raise AssertionError("no error")
 
 
+def groups_of_the_host() -> None:
+    """Of tensors on the CPU, beside the group of tensors on GPUs."""
+    group = dist.new_group(backend="gloo")
+    x = ox.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == [3] and dist.get_backend(group) == "mpi" and dist.get_backend() == "nccl"
+    told: list[Any] = [None] * 2
+    dist.all_gather_object(told, dist.get_rank(), group=group)
+    assert told == [0, 1]
+    dist.destroy_process_group(group)
+    assert dist.get_backend(dist.new_group(backend="nccl")) == "nccl"
+
+
 def an_error_of_nccl() -> None:
     """It closes the group; the next call that waits for the device says so, or the next operation."""
     os.environ["NCCL_HOST_ERROR"] = "1"
@@ -240,7 +253,14 @@ def main_of_a_dead_rank() -> None:
 def main() -> None:
     on_host = "host_cuda" in sys.modules  # which has one device
     dist.init_process_group("nccl", timeout=60, device_id=ox.device("cuda:0") if on_host else None)
-    checks: list[Callable[[], None]] = [reductions, movements, training, other_steps, missing_gradients]
+    checks: list[Callable[[], None]] = [
+        reductions,
+        movements,
+        training,
+        other_steps,
+        missing_gradients,
+        groups_of_the_host,
+    ]
     if on_host:
         checks += [waiting, an_error_of_nccl]
     for check in checks:

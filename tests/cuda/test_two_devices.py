@@ -53,6 +53,32 @@ for device in ("cuda:0", "cuda:1"):
     assert {x.device for x in kept} == {device}
 assert losses["cuda:0"] == losses["cuda:1"] and ox.cuda.current_device() == 0
 
+# a run on the second device, which becomes the current one; the thread that pins batches has it, too
+import threading
+from ox import train
+
+threads = {}
+allocate = cupy.cuda.alloc_pinned_memory
+def noting(size):
+    threads[threading.current_thread().name[:6]] = cupy.cuda.runtime.getDevice()
+    return allocate(size)
+cupy.cuda.alloc_pinned_memory = noting
+points = ox.rand(32, 3)
+network = nn.Linear(3, 2)
+trainer = train.Trainer(
+    network, nn.CrossEntropyLoss(), None, (points, points[:, 0].gt(0.5).long()), epochs=1, batch_size=8, workers=1,
+    device="cuda:1",
+)
+trainer.fit()
+assert trainer.device == "cuda:1" and network.weight.device == "cuda:1" and ox.cuda.current_device() == 1
+assert threads["ox-pin"] == 1, threads
+cupy.cuda.alloc_pinned_memory = allocate
+ox.cuda.set_device(0)
+try:
+    train.Trainer(network, nn.CrossEntropyLoss(), None, (points, points[:, 0].long()), device="cuda:7")
+except DeviceError as error:
+    print("trainer:", error)
+
 # parameters of both devices in one optimizer
 both = [nn.Parameter(ox.ones(3, device=f"cuda:{i}")) for i in range(2)]
 optimizer = ox.optim.Adam(both, lr=0.1)
@@ -126,6 +152,29 @@ def test_operators_run_where_their_arrays_are(tmp_path: Path) -> None:
     assert len(results.passed) >= len(OPERATORS)
 
 
+def test_calls_with_work_of_their_own(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "second_device_calls.py")],
+        env={**environment, "HOST_CUDA_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and done.stdout.count(" held\n") == 12, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("environment")
+def test_served_models(tmp_path: Path) -> None:
+    results = run(
+        "on_host_cuda",
+        ["-m", "gpu", "tests/serve/runtime/test_device_buffers.py", "-k", "test_the_gpus_of_instances"],
+        tmp_path,
+        timeout=600,
+        HOST_CUDA_DEVICES="2",
+    )
+    assert len(results.passed) == 4, results.output
+
+
 def test_training_and_copies(environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRAINING], env=environment, capture_output=True, text=True, timeout=300
@@ -133,4 +182,5 @@ def test_training_and_copies(environment: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
     assert "input 'B' on cuda:1, 'A' on cuda:0" in done.stdout
     assert "there is no cuda:2" in done.stdout and "cuda:0 to cuda:1" in done.stdout
+    assert "trainer: there is no cuda:7" in done.stdout
     assert "memory of another device was touched" in done.stdout, done.stdout

@@ -58,6 +58,8 @@ def test_a_terminal_sees_a_live_bar(here: Path) -> None:
         (["points.py", "--epochs", "0"], 1, "ArgumentError: epochs must be"),
         (["points.py", "--lr", "much"], 2, "UsageError: "),
         (["points.py", "--device", "tpu"], 1, "ArgumentError: there is no such device"),
+        (["points.py", "--device", "cuda:one"], 1, "ArgumentError: there is no such device"),
+        (["points.py", "--device", "cuda:1", "--nproc", "2"], 1, "ArgumentError: each rank has a GPU of its own"),
         ([], 2, "UsageError: ox train needs a recipe"),
         (["--resume", "runs/points-0001"], 1, "LoadError: runs/points-0001 is not a run"),
         (["points.py", "--out", "points.py"], 1, "TrainError: no run can be made in points.py"),

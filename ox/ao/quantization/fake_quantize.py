@@ -49,7 +49,7 @@ class FakeQuantize(Module):
         if self.training and self.observer_enabled:
             self.activation_post_process(x)
             scale, zero_point = self.activation_post_process.calculate_qparams()
-            self.scale, self.zero_point = Buffer(scale.numpy()), Buffer(zero_point.array)
+            self.scale, self.zero_point = (Buffer(t.to(x.device).array) for t in (scale, zero_point))
         return round_trip(x, self.scale, self.zero_point, self.axis) if self.fake_quant_enabled else x
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:

@@ -57,8 +57,12 @@ class MinMaxObserver(Module):
         return array.min(), array.max()
 
     def _note(self, low: Any, high: Any) -> None:
-        before = self.min_val.numpy(), self.max_val.numpy()
+        before = self._seen()
         self._set(np.minimum(before[0], low), np.maximum(before[1], high))
+
+    def _seen(self) -> tuple[Any, Any]:
+        """The range so far, on the CPU, where all of this is computed."""
+        return cpu(self.min_val.array), cpu(self.max_val.array)
 
     def _set(self, low: Any, high: Any) -> None:
         self.min_val, self.max_val = (Buffer(np.asarray(x, np.float32)) for x in (low, high))
@@ -69,11 +73,8 @@ class MinMaxObserver(Module):
         Raises:
             ArgumentError: nothing was seen.
         """
-        low, high = np.minimum(self.min_val.numpy(), 0), np.maximum(self.max_val.numpy(), 0)
-        if (
-            not (np.isfinite(low).all() and np.isfinite(high).all())
-            or (self.max_val.numpy() < self.min_val.numpy()).any()
-        ):
+        low, high = self._seen()
+        if not (np.isfinite(low).all() and np.isfinite(high).all()) or (high < low).any():
             raise ArgumentError("the observer has seen no values", hint="a forward of the prepared model in train mode")
         low, high = np.minimum(low, 0), np.maximum(high, 0)
         first, last = limits(self.dtype)
@@ -103,7 +104,7 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
         self.averaging_constant = averaging_constant
 
     def _note(self, low: Any, high: Any) -> None:
-        before = self.min_val.numpy(), self.max_val.numpy()
+        before = self._seen()
         if np.isfinite(before[0]).all():
             low = before[0] + self.averaging_constant * (low - before[0])
             high = before[1] + self.averaging_constant * (high - before[1])

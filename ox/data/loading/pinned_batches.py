@@ -33,9 +33,11 @@ class PinnedIterator:
 
     def __init__(self, batches: Any, ahead: Progress, given: Progress, device: str | None) -> None:
         self._batches, self._ahead, self._given = batches, ahead, given
-        self._device = None if device is None else f"cuda:{cuda.ordinal(device)}"  # "cuda" is another one in the thread
-        self._stream = cuda.cupy().cuda.get_current_stream()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ox-pin-memory")
+        # In the thread, "cuda" would be the first one, which would get memory for the program's state.
+        current = f"cuda:{cuda.ordinal(device or 'cuda')}"
+        self._device = None if device is None else current
+        self._stream = cuda.current_stream(current)
+        self._thread = ThreadPoolExecutor(1, "ox-pin-memory", cuda.use, (current,))
         self._next = self._thread.submit(self._take)
 
     def __iter__(self) -> PinnedIterator:

@@ -48,7 +48,7 @@ def _foldable(node: Node, constants: dict[Value, Array], sizes: dict[Value, tupl
         return False
     if node.op_type in ("Shape", "Size"):
         return node.inputs[0] in sizes
-    return all(v is None or v in constants for v in node.inputs)
+    return all(v is None or isinstance(constants.get(v), np.ndarray) for v in node.inputs)  # those of a GPU stay there
 
 
 def _compute(node: Node, constants: dict[Value, Array], sizes: dict[Value, tuple[int, ...]]) -> bool:

@@ -10,10 +10,8 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints, scalar_like
-from ox.core.mode import MODE, values_are_checked
+from ox.core.mode import values_are_checked
 from ox.core.promotion import promote_operands
-from ox.devices.cuda_index import check_range
-from ox.devices.cuda_tensors import is_on_device
 from ox.dtypes import float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of
@@ -174,9 +172,7 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
 def _check_later(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> Tensor:
     """The target of a loss whose kernels do not look at the classes, as those of `_of_rows` do."""
     last, what = int(input.array.shape[axis]) - 1, f"{name} met a class out of range"
-    if is_on_device(target.array) and MODE.get().recording is None:
-        check_range(target.array, 0, last, what, ShapeError, ignore_index)
-    checked: Tensor = check_in_later_runs(target, 0, last, what, classes=True, ignored=ignore_index)
+    checked: Tensor = check_in_later_runs(target, 0, last, what, classes=True, ignored=ignore_index, on_device=True)
     return checked
 
 

@@ -10,10 +10,8 @@ from ox import ops
 from ox.autograd.grad_mode import no_grad
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import axes_tensor, ints, on_device_of, positions, scalar, scalar_like
-from ox.core.mode import MODE, values_are_checked
+from ox.core.mode import values_are_checked
 from ox.core.promotion import cast
-from ox.devices.cuda_index import check_range
-from ox.devices.cuda_tensors import is_on_device
 from ox.dtypes import int64
 from ox.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ox.functions import broadcast_to, full_like_shape, narrow, norm, reshape, searchsorted, where
@@ -95,9 +93,7 @@ def _checked(input: Tensor, weight: Tensor) -> Tensor:
                 got=str(low if low < 0 else high),
                 hint=f"nn.Embedding({int(high) + 1}, {weight.static_shape[1]})" if low >= 0 else "indices of 0 or more",
             )
-    if is_on_device(indices) and MODE.get().recording is None:
-        check_range(indices, 0, int(entries) - 1, _OUTSIDE)
-    checked: Tensor = check_in_later_runs(input, 0, int(entries) - 1, _OUTSIDE)
+    checked: Tensor = check_in_later_runs(input, 0, int(entries) - 1, _OUTSIDE, on_device=True)
     return checked
 
 
@@ -222,7 +218,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
                 got=str(low if low < 0 else high),
             )
     most = np.iinfo(int64).max if num_classes == -1 else num_classes - 1
-    input = check_in_later_runs(input, 0, most, "one_hot's index is not among the classes")
+    input = check_in_later_runs(input, 0, most, "one_hot's index is not among the classes", on_device=True)
     if num_classes == -1:
         depth = ops.Add(ops.ReduceMax(input, keepdims=0), scalar(1, int64))
     else:

@@ -10,6 +10,7 @@ from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import scalar_like
 from ox.core.mode import values_are_checked
 from ox.core.promotion import promote_operands
+from ox.devices import cuda_state
 from ox.errors import ArgumentError, ShapeError
 from ox.functions.operand_arguments import floating as floats
 from ox.nn.functional.arguments import one_of
@@ -141,7 +142,8 @@ def binary_cross_entropy(
     floating("binary_cross_entropy", input, target)
     x, t = promote_operands(input, target)
     if values_are_checked() and x.array.size:
-        low, high = float(x.array.min()), float(x.array.max())
+        with cuda_state.at(x.array):
+            low, high = float(x.array.min()), float(x.array.max())
         if low < 0 or high > 1:
             raise ArgumentError(
                 "binary_cross_entropy takes probabilities",
@@ -275,8 +277,10 @@ def gaussian_nll_loss(
         elif shape[:-1] != own[:-1] or own[-1] != 1:
             raise ShapeError("a variance does not fit", expected=f"var {list(shape)}", got=f"var {list(own)}")
     x, v = promote_operands(x, v)
-    if values_are_checked() and v.array.size and float(v.array.min()) < 0:
-        raise ArgumentError("a variance is 0 or more", got=str(v.array.min()))
+    with cuda_state.at(v.array):
+        least = float(v.array.min()) if values_are_checked() and v.array.size else 0.0
+    if least < 0:
+        raise ArgumentError("a variance is 0 or more", got=str(least))
     # the gradient passes as if nothing were clamped, so that a variance that fell below eps can rise again
     v = ops.Add(v, ops.Sub(ops.Clip(v.detach(), scalar_like(eps, v)), v.detach()))
     difference = ops.Sub(x, t)

@@ -177,10 +177,10 @@ def _rows(name: str, input: Tensor) -> Tensor:
 
 def _checked(name: str, target: Tensor, low: int, count: int) -> Tensor:
     t, outside = target.array, f"{name} met a class out of range"
-    if values_are_checked() and t.size and (int(t.min()) < low or int(t.max()) >= count):
+    if values_are_checked() and t.size and isinstance(t, np.ndarray) and (int(t.min()) < low or int(t.max()) >= count):
         wrong = int(t.min()) if int(t.min()) < low else int(t.max())
         raise ShapeError(outside, expected=f"{low} to {count - 1}", got=str(wrong))
-    checked: Tensor = check_in_later_runs(target, low, count - 1, outside, classes=True)
+    checked: Tensor = check_in_later_runs(target, low, count - 1, outside, classes=True, on_device=True)
     return checked
 
 

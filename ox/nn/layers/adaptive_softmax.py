@@ -94,9 +94,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         classes("AdaptiveLogSoftmaxWithLoss", target, input.static_shape[:-1], input.static_shape)
         t = ops.Unsqueeze(target, ints(0)) if single else target
         known = MODE.get().recording is None
-        if values_are_checked() and t.array.size and (int(t.array.min()) < 0 or int(t.array.max()) >= self.n_classes):
+        here = t.array.size and isinstance(t.array, np.ndarray)
+        if values_are_checked() and here and (int(t.array.min()) < 0 or int(t.array.max()) >= self.n_classes):
             raise ShapeError("a class is out of range", expected=f"0 to {self.n_classes - 1}")
-        t = check_in_later_runs(t, 0, self.n_classes - 1, "a class is out of range", classes=True)
+        t = check_in_later_runs(t, 0, self.n_classes - 1, "a class is out of range", classes=True, on_device=True)
         head = F.log_softmax(self.head(x), 1)
         cluster = self._cluster_of(t)
         short = scalar_like(self.shortlist_size, t)

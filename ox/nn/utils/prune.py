@@ -12,7 +12,7 @@ import numpy as np
 from ox import random
 from ox.core.mode import switch_mode
 from ox.core.operator import make_tensor
-from ox.devices import cpu
+from ox.devices import cpu, cuda_state
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.base.module import Module
 from ox.nn.utils.weight_norm import remove_hook
@@ -176,7 +176,7 @@ class RandomUnstructured(_Amount):
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if random.is_torch_compatible():
             if not self._count(t.array.size):
-                return make_tensor(default_mask.array.copy())
+                return make_tensor(cuda_state.copy(default_mask.array))
             drawn = -random.rand_like(t).cpu().array.reshape(-1)  # PyTorch takes away the largest
         else:
             drawn = random.uniform((t.array.size,)).cpu().array

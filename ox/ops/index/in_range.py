@@ -8,6 +8,8 @@ from ox.core.function import function
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.types import XP, Array, T
+from ox.devices.cuda_index import check_range
+from ox.devices.cuda_tensors import is_on_device
 from ox.dtypes import INTEGERS
 from ox.errors import BoundsError, OxError, ShapeError
 
@@ -43,11 +45,18 @@ def out_of_range(
 
 
 def check_in_later_runs(
-    x: Any, low: int, high: int, what: str, *, classes: bool = False, ignored: int | None = None
-) -> Any:
+    x: Any, low: int, high: int, what: str, *, classes: bool = False, ignored: int | None = None,
+    on_device: bool = False,
+) -> Any:  # fmt: skip
     """The integers, which this call has found to be in a range: what `ox.compile` records of it looks again in each
-    run, for its kernels would take -1 as the last place."""
+    run, for its kernels would take -1 as the last place.
+
+    Args:
+        on_device: on a GPU this call has not looked, as that would wait: a kernel does.
+    """
     recording = MODE.get().recording
+    if on_device and recording is None and is_on_device(x.array):
+        check_range(x.array, low, high, what, ShapeError if classes else BoundsError, ignored)
     if recording is None or not recording.guarded:
         return x
     return InRange(x, low=low, high=high, what=what, classes=int(classes), ignored=ignored)

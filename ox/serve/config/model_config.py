@@ -8,8 +8,8 @@ from typing import Any
 
 from ox.errors import ArgumentError
 from ox.serve.config.cuda_options import CudaOptions
+from ox.serve.config.placement import Placement
 
-DEVICES = ("cpu", "cuda", "auto")
 MOST = 1 << 20
 # largest values of the integer options; the smallest is 1 (max_rows: 0). Each instance is an operating system thread
 # with its own memory
@@ -24,12 +24,12 @@ class ModelConfig:
     """Settings of a model. Settings that are None are measured when the model is loaded.
 
     Args:
-        device: "cpu", "cuda" or "auto".
+        device: "cpu", "cuda", "cuda:1", "cuda:0,cuda:1" (instances take them in turn) or "auto".
         max_rows: largest batch size, in samples; None: measured, or 32 on a GPU. 0: the model is never batched, and its
             first dimension is like any other.
         max_wait_ms: how long a free instance waits for a fuller batch, in milliseconds.
         deadline_ms: default deadline in milliseconds for requests that set none; includes the time in the queue.
-        instances: concurrent runs of the model, one thread each; None: measured, or 1 on a GPU.
+        instances: concurrent runs of the model, one thread each; None: measured, or one for each GPU of `device`.
         threads: ONNX Runtime threads of one run; None: measured.
         max_queue: largest queue, in samples.
         pad: dynamic dimensions and the value that pads them to the longest request of a batch; an input's name as key
@@ -64,8 +64,7 @@ class ModelConfig:
     cuda: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES:
-            raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=str(self.device))
+        placement = Placement.parse(self.device)
         for name, most in COUNTS.items():
             value = getattr(self, name)
             if value is None and name in ("max_rows", "instances", "threads"):
@@ -97,12 +96,12 @@ class ModelConfig:
             raise ArgumentError("max_dims is not a dict of sizes", expected='{"tokens": 512}', got=repr(self.max_dims))
         if not isinstance(self.cuda, Mapping):
             raise ArgumentError("cuda is not a dict of options", expected='{"use_tf32": False}', got=repr(self.cuda))
-        if CudaOptions.from_table(self.cuda).enable_cuda_graph and (self.instances or 1) > 1:
+        if CudaOptions.from_table(self.cuda).enable_cuda_graph and (self.instances or len(placement.numbers)) > 1:
             # cudaStreamCaptureModeGlobal: calls of other threads disturb a capture
             raise ArgumentError(
                 "a model with enable_cuda_graph has one instance",
                 expected="instances = 1, because ONNX Runtime captures graphs in one thread only",
-                got=f"instances = {self.instances}",
+                got=f"instances = {self.instances or len(placement.numbers)}",
             )
         if self.cuda and self.device == "cpu":
             got = f"device cpu, and {', '.join(self.cuda)}"

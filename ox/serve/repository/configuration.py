@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from ox.graph.contract import TensorInfo
@@ -9,8 +10,6 @@ from ox.serve.repository.model import Model
 from ox.serve.repository.setup import Setup, TensorConfig
 from ox.serve.repository.tensor_config import NO_FORMAT
 from ox.serve.runtime.proof import buckets
-
-KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
 
 
 def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
@@ -26,7 +25,7 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
         "max_batch_size": most,
         "input": [_tensor(info, most > 0, inputs.get(info.name)) for info in model.inputs],
         "output": [_tensor(info, most > 0, outputs.get(info.name)) for info in model.outputs],
-        "instance_group": [{"name": f"{model.name}_0", "kind": KINDS[model.engine.device], "count": model.instances}],
+        "instance_group": _instance_groups(model),
         "default_model_filename": "model.onnx" if setup is None else setup.running.file,
         "parameters": {"intra_op_thread_count": {"string_value": str(model.threads)}},
     }
@@ -54,6 +53,17 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
             },
         }
     return answer
+
+
+def _instance_groups(model: Model) -> list[dict[str, Any]]:
+    """A group for the CPU, or for each GPU."""
+    if model.engine.device == "cpu":
+        return [{"name": f"{model.name}_0", "kind": "KIND_CPU", "count": model.instances}]
+    counts = Counter(model.engine.placement.number(index) for index in range(model.instances))
+    return [
+        {"name": f"{model.name}_{index}", "kind": "KIND_GPU", "count": count, "gpus": [number]}
+        for index, (number, count) in enumerate(counts.items())
+    ]
 
 
 def _padding(model: Model) -> str | None:

@@ -285,7 +285,7 @@ class Model:
         batches += ", proven safe"
         if self.proof.why is not None:
             batches = f"batching off: {self.proof.why}"
-        parts = [f"{self.name} {self.version}", f"{self.engine.device} ({self.engine.provider})", size, batches]
+        parts = [f"{self.name} {self.version}", f"{self.engine.place} ({self.engine.provider})", size, batches]
         if self.padding is not None:
             parts.append(f"{', '.join(self.padding.dims)} padded, ")
             tried = "tried on a few inputs, not proven"

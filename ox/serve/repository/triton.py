@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from ox.errors import ArgumentError, LoadError
+from ox.serve.config.model_config import COUNTS
+from ox.serve.config.placement import Placement
 from ox.serve.repository.policy import Policy
 from ox.serve.repository.sequence_batching import from_message
 from ox.serve.repository.setup import Running, Setup, TensorConfig
@@ -17,7 +20,7 @@ SUPPORTED = {
     "sequence_batching default_model_filename parameters model_warmup",
     "ModelInput": "name data_type dims reshape format",
     "ModelOutput": "name data_type dims reshape label_filename",
-    "ModelInstanceGroup": "name count kind",
+    "ModelInstanceGroup": "name count kind gpus",
     "ModelDynamicBatching": "preferred_batch_size max_queue_delay_microseconds priority_levels default_priority_level "
     "default_queue_policy",
     "ModelSequenceBatching": "max_sequence_idle_microseconds control_input direct oldest state iterative_sequence",
@@ -65,17 +68,26 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         if "/" in entry or "\0" in entry or entry in (".", ".."):
             raise wrong("a file name contains folders", "a name without folders", repr(entry))
     changes, sequence = _options(config), setup.running.sequence
+    for group in config.instance_group:
+        if group.gpus and DEVICES[group.kind] == "cpu":
+            raise wrong("a group of instances on the CPU has gpus", "KIND_GPU, or no gpus", str(list(group.gpus)))
     if choice == "sequence_batching":
         sequence, more = from_message(config.sequence_batching, config.max_batch_size, name, where)
         changes |= more
     unmapped = [*unknown, *_unsupported_fields(config)]
     device = changes.get("device", setup.running.options.device)
+    if any(group.gpus for group in config.instance_group):
+        if device == "cpu":
+            unmapped.append("instance_group.gpus")
+        else:
+            changes |= _on_gpus(config.instance_group, Placement.parse(device).kind)
+    on_gpu = Placement.parse(device).kind == "cuda"
     for key, parameter in sorted(config.parameters.items()):
         value = parameter.string_value
         if key == "intra_op_thread_count" and value.isascii() and value.isdigit():
             if int(value):  # 0 is the runtime's own choice
                 changes["threads"] = int(value)
-        elif key in CUDA_PARAMETERS and device == "cuda":
+        elif key in CUDA_PARAMETERS and on_gpu:
             changes["cuda"] = {**changes.get("cuda", setup.running.options.cuda), key: value}
         else:
             unmapped.append(f"parameters.{key}")
@@ -124,6 +136,17 @@ def _options(config: Any) -> dict[str, Any]:
         if kinds:
             changes["device"] = kinds.pop() if len(kinds) == 1 else "auto"
     return changes
+
+
+def _on_gpus(groups: Any, kind: str) -> dict[str, Any]:
+    """The instances of groups of which some name GPUs: Triton has `count` of them on each."""
+    counts = Counter[int]()
+    for group in groups:
+        counts.update(dict.fromkeys(group.gpus, group.count or 1))
+    instances = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups)
+    if min(counts.values()) < 1 or instances > COUNTS["instances"]:
+        return {"instances": instances}  # which is refused
+    return {"instances": instances, "device": str(Placement.of_counts(kind, counts))}
 
 
 def _policy(config: Any, default: Policy) -> Policy:

@@ -6,24 +6,42 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from ox.devices.cuda import WHICH
+from ox.devices.machine import Driver
+from ox.errors import DeviceError
 from ox.serve.config.cuda_options import CudaOptions
+from ox.serve.config.placement import Placement
 
 # Of no graph: the run option by which a run is not captured as a graph of the device.
 NO_GRAPH = -1
 
 
-def provider_options(options: CudaOptions, stream: int | None) -> dict[str, str]:
+def check_numbers(placement: Placement, driver: Driver) -> None:
+    """Whether the driver has the GPUs of a model.
+
+    Raises:
+        DeviceError: one of them does not exist.
+    """
+    there = [f"cuda:{number} ({name})" for number, name in enumerate(driver.devices)]
+    for number in placement.numbers:
+        if number >= len(there):
+            got = f"cuda:{number}"
+            raise DeviceError(f"there is no {got}", expected=", ".join(there), got=got, hint=WHICH)
+
+
+def provider_options(options: CudaOptions, stream: int | None, number: int = 0) -> dict[str, str]:
     """Options of ONNX Runtime's CUDA provider, as texts.
 
     Args:
         options: those of the model; what is None keeps ONNX Runtime's default.
         stream: the address of the CUDA stream on which runs, and their copies, are ordered; None for ONNX Runtime's.
+        number: of the GPU.
     """
     given = {name: value for name, value in asdict(options).items() if value is not None}
     texts = {name: str(int(value)) if isinstance(value, bool | int) else value for name, value in given.items()}
     if stream is not None:  # copies on another stream would race with those of the buffers
         texts |= {"user_compute_stream": str(stream), "do_copy_in_default_stream": "1"}
-    return {"device_id": "0", **texts}
+    return {"device_id": str(number), **texts}
 
 
 class DeviceControl:

@@ -40,7 +40,7 @@ class DeviceInstance(Instance):
         session: ONNX Runtime's, made for `stream`.
         inputs, outputs: the model's interface, `bindable`.
         most: rows of the largest bucket; larger batches run without buffers.
-        stream: CuPy's.
+        stream: CuPy's, of the GPU of the session.
         captures: whether runs are captured as CUDA graphs.
     """
 
@@ -88,8 +88,9 @@ class DeviceInstance(Instance):
         binding = self._session.io_binding()
 
         def bound(info: TensorInfo, bind: Callable[..., None]) -> StagedBuffer:
-            buffer = StagedBuffer(buffer_shape(info, size), DTYPES[info.dtype])
-            bind(info.name, "cuda", 0, buffer.host.dtype.type, buffer.host.shape, buffer.address)
+            number = self._stream.device_id
+            buffer = StagedBuffer(buffer_shape(info, size), DTYPES[info.dtype], number)
+            bind(info.name, "cuda", number, buffer.host.dtype.type, buffer.host.shape, buffer.address)
             return buffer
 
         # in memory of this stream: another one's may still be read or written by work that was ordered there

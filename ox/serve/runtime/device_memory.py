@@ -21,10 +21,11 @@ class DeviceMemory:
 
     Args:
         limit: `gpu_mem_limit` in bytes, None for none.
+        number: of the GPU.
     """
 
-    def __init__(self, limit: int | None) -> None:
-        self.limit = limit
+    def __init__(self, limit: int | None, number: int = 0) -> None:
+        self.limit, self.number = limit, number
 
     def is_missing(self, error: Exception) -> bool:
         """Whether a failure is for lack of memory."""
@@ -47,7 +48,7 @@ class DeviceMemory:
         if known is not None and self.limit is not None and known[1] > self.limit:
             what, status = "this request needs more memory of the GPU than a run may take", 413
             hint = "a smaller request, or a higher gpu_mem_limit"
-        got = f"{more}; {holders()}"
+        got = f"{more}; {self.holders()}"
         return ServeError(what, status=status, expected=self.allowed(), got=got, hint=hint)
 
     def allowed(self) -> str:
@@ -56,15 +57,14 @@ class DeviceMemory:
             return "free memory (there is no gpu_mem_limit)"
         return f"at most {self.limit // MIB:,} MiB for a session (gpu_mem_limit)"
 
-
-def holders() -> str:
-    """Who holds what of the GPU now, in a line."""
-    if not cuda.available():
-        return "who holds it is not known without CuPy"
-    held = cuda.memory()
-    rest = max(0, held.total - held.free - held.held)
-    return (
-        f"of {held.total // MIB:,} MiB, {held.free // MIB:,} are free, CuPy's pool in this process holds "
-        f"{held.held // MIB:,} ({held.used // MIB:,} in arrays), sessions of ONNX Runtime and other processes "
-        f"{rest // MIB:,}"
-    )
+    def holders(self) -> str:
+        """Who holds what of the GPU now, in a line."""
+        if not cuda.available():
+            return "who holds it is not known without CuPy"
+        held = cuda.memory(f"cuda:{self.number}")
+        rest = max(0, held.total - held.free - held.held)
+        return (
+            f"of {held.total // MIB:,} MiB of cuda:{self.number}, {held.free // MIB:,} are free, CuPy's pool in this "
+            f"process holds {held.held // MIB:,} ({held.used // MIB:,} in arrays), sessions of ONNX Runtime and other "
+            f"processes {rest // MIB:,}"
+        )

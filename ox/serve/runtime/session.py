@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from types import ModuleType
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from ox.devices import cuda as cuda_devices
-from ox.devices.arena import USE_ARENA, memory_error
+from ox.devices.arena import USE_ARENA
 from ox.devices.cuda_installation import RUNTIME, Problem, driver_problem, first_problem
 from ox.devices.machine import nvidia_driver
 from ox.devices.probe import CPU, CUDA, missing_library, preload
 from ox.devices.runtime import onnxruntime
-from ox.errors import ArgumentError, DeviceError, LoadError
+from ox.errors import DeviceError, LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.config.cuda_options import CudaOptions
+from ox.serve.config.placement import Placement
 from ox.serve.runtime.buffer import bindable
-from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, provider_options
+from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, check_numbers, provider_options
 from ox.serve.runtime.device_buffers import DeviceInstance
-from ox.serve.runtime.device_memory import DeviceMemory, holders
+from ox.serve.runtime.device_memory import DeviceMemory
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.memory import RunMemory
-from ox.serve.runtime.runtime_error import is_of_device, reason, run_failure
+from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
+from ox.serve.runtime.runtime_error import is_of_device, reason
 from ox.serve.runtime.source import Source
 
 Run = Callable[[Feed], list[Array]]
-Refusing: TypeAlias = RunMemory | DeviceMemory
 
 TYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
     "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
     "float16": "FP16", "float": "FP32", "double": "FP64", "bfloat16": "BF16", "string": "BYTES",
 }  # fmt: skip
-BFLOAT16 = 16  # TensorProto.BFLOAT16
 ZIPMAP = "zipmap=False, so that probabilities are one tensor: skl2onnx.to_onnx(model, X, options={'zipmap': False})"
 
 
@@ -50,7 +47,7 @@ class Engine:
 
     Args:
         source: the checked file.
-        device: "cpu", "cuda" (that or nothing), "auto" (CUDA where it works).
+        device: "cpu", "cuda" (that or nothing), "auto" (CUDA where it works), or GPUs by number; see `Placement`.
         instances: how many threads will run it.
         threads: how many threads one run uses.
         memory: bytes that all runs of the process may take together; 0 for half of what is available.
@@ -74,13 +71,11 @@ class Engine:
         control: LoadControl | None = None,
         cuda: CudaOptions | None = None,
     ) -> None:
-        if device not in ("cpu", "cuda", "auto"):
-            raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=device)
+        self.placement = placement = Placement.parse(device)
         runtime = onnxruntime()
         self.providers = _providers(runtime, device)
         self._cuda = cuda or CudaOptions()
         self.memory = RunMemory(runtime, memory)
-        self._device_memory = DeviceMemory(self._cuda.gpu_mem_limit)
         self._runtime, self._source, self.threads = runtime, source, threads
         self.loading = control or LoadControl()
         begun = perf_counter()
@@ -88,13 +83,13 @@ class Engine:
         try:
             sessions = self._make_sessions(instances)
         except CudaFailure as failure:
-            if device == "cuda":
+            if placement.kind == "cuda":
                 raise _no_cuda(str(failure), first_problem(RUNTIME)) from failure
             self.providers, self._streams = [CPU], []
             sessions = self._make_sessions(instances)
         self.load_s = perf_counter() - begun
         self.provider: str = sessions[0].get_providers()[0]
-        if device == "cuda" and self.provider != CUDA:
+        if placement.kind == "cuda" and self.provider != CUDA:
             raise _no_cuda(self.provider, first_problem(RUNTIME))
         if self.provider != CUDA and self._cuda != CudaOptions():
             what = f"{source.path} has options of cuda, and runs on the CPU"
@@ -104,11 +99,11 @@ class Engine:
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
         self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
         names = [info.name for info in self.outputs]
-        make = _runner
+        make = runner
         if any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs)):
             text = any(info.dtype == "BYTES" for info in self.inputs)
-            make = _text_and_bfloat16_runner if text else _bfloat16_runner
-        if make is _text_and_bfloat16_runner and any(info.dtype == "BF16" for info in self.outputs):
+            make = text_and_bfloat16_runner if text else bfloat16_runner
+        if make is text_and_bfloat16_runner and any(info.dtype == "BF16" for info in self.outputs):
             raise LoadError(
                 f"{source.path} cannot be served: ONNX Runtime takes text only with outputs of NumPy types",
                 expected="another type than BF16 for outputs beside inputs of text",
@@ -118,7 +113,7 @@ class Engine:
         self._usual: Any = self._control() if self.device == "cpu" else self._device_control()
         self._stop = partial(setattr, self._usual, "terminate", True)
         self.loading.add_stop(self._stop)
-        self._runs = [self._make_run(session) for session in sessions]
+        self._runs = [self._make_run(index) for index in range(len(sessions))]
         if self._cuda.enable_cuda_graph and not self.bindable:
             raise LoadError(
                 f"{source.path} cannot be captured as CUDA graphs",
@@ -127,9 +122,12 @@ class Engine:
                 hint="without enable_cuda_graph",
             )
 
-    def _make_run(self, session: Any) -> ControlledRun:
-        memory = self.memory if self.device == "cpu" else self._device_memory
-        return self._runner(session=session, memory=memory)
+    def _make_run(self, index: int) -> ControlledRun:
+        memory = self.memory if self.device == "cpu" else self._device_memory(index)
+        return self._runner(session=self._sessions[index], memory=memory)
+
+    def _device_memory(self, index: int) -> DeviceMemory:
+        return DeviceMemory(self._cuda.gpu_mem_limit, self.placement.number(index))
 
     def _make_sessions(self, instances: int) -> list[Any]:
         """The sessions that instances are known to need.
@@ -139,9 +137,9 @@ class Engine:
         """
         count, threads = instances if self.threads > 1 and self.providers[0] == CPU else 1, self.threads
         self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
-        return [self._make_session() for _ in range(count)]
+        return [self._make_session(index) for index in range(count)]
 
-    def _make_session(self) -> Any:
+    def _make_session(self, index: int) -> Any:
         """A session whose packed weights leave the runs their memory.
 
         ONNX Runtime packs weights into the runs' arena without looking at its limit, and counts no more beyond it.
@@ -149,9 +147,11 @@ class Engine:
         providers: list[Any] = [*self.providers]
         memory = None
         if providers[0] == CUDA:
-            stream, memory = cuda_devices.stream() if cuda_devices.available() else None, self._device_memory
+            memory, number = self._device_memory(index), self.placement.number(index)
+            stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
             self._streams += [] if stream is None else [stream]
-            providers = [(CUDA, provider_options(self._cuda, None if stream is None else stream.ptr)), CPU]
+            options = provider_options(self._cuda, None if stream is None else stream.ptr, number)
+            providers = [(CUDA, options), CPU]
         make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory)
         session = make()
         if providers[0] != CPU or not self.memory.is_nearly_full():
@@ -161,7 +161,13 @@ class Engine:
 
     @property
     def device(self) -> str:
+        """ "cpu" or "cuda"."""
         return "cuda" if self.provider == CUDA else "cpu"
+
+    @property
+    def place(self) -> str:
+        """The device, with the numbers of GPUs that were asked for."""
+        return self.device if self.device == "cpu" else str(replace(self.placement, kind="cuda"))
 
     def run(self, feed: Feed) -> list[Array]:
         """One run, on the first session, to try the model.
@@ -191,13 +197,13 @@ class Engine:
     def instance(self, index: int, bound: int = 0) -> Instance:
         """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers.
 
-        On a GPU each instance has a session, and a stream, of its own.
+        On a GPU each instance has a session, and a stream, of its own. Those of several GPUs are taken in turn.
         """
         if self.device == "cuda":
             while index >= len(self._sessions):
                 self.loading.enter(f"making session {len(self._sessions) + 1}")
-                self._sessions.append(self._make_session())
-                self._runs.append(self._make_run(self._sessions[-1]))
+                self._sessions.append(self._make_session(len(self._sessions)))
+                self._runs.append(self._make_run(len(self._runs)))
         index %= len(self._runs)
         run, session = self._runs[index], self._sessions[index]
         ends = session, self.inputs, self.outputs, bound
@@ -240,15 +246,23 @@ def _no_cuda(got: str, problem: Problem | None = None) -> DeviceError:
 def _providers(runtime: ModuleType, device: str) -> list[str]:
     """What sessions are made with. Where CUDA cannot work, it is not tried: ONNX Runtime prints its errors."""
     available = runtime.get_available_providers()
-    if device == "cuda" and CUDA not in available:
+    placement = Placement.parse(device)
+    if placement.kind == "cuda" and CUDA not in available:
         raise _no_cuda(f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)")
-    if device == "cpu" or CUDA not in available:
+    if placement.kind == "cpu" or CUDA not in available:
         return [CPU]
     preload(runtime)
-    problem, library = driver_problem(nvidia_driver()), missing_library(runtime, CUDA)
-    if problem is None and library is None:
+    driver = nvidia_driver()
+    problem, library = driver_problem(driver), missing_library(runtime, CUDA)
+    if problem is None and library is None and driver is not None:
+        try:
+            check_numbers(placement, driver)
+        except DeviceError:
+            if placement.kind == "cuda":
+                raise
+            return [CPU]
         return [CUDA, CPU]
-    if device == "auto":
+    if placement.kind == "auto":
         return [CPU]
     raise _no_cuda(f"{CPU} ({library})" if problem is None else CPU, problem)
 
@@ -282,7 +296,7 @@ def _session(
         control.check()
         if device_memory is not None and device_memory.is_missing(error):
             what = f"the GPU has no memory for {source.path}"
-            got = f"{reason(str(error))}; {holders()}"
+            got = f"{reason(str(error))}; {device_memory.holders()}"
             raise LoadError(what, expected=device_memory.allowed(), got=got) from error
         if device_memory is not None and is_of_device(error):
             raise CudaFailure(reason(str(error))) from error
@@ -322,69 +336,3 @@ def _info(source: Source, entry: Any, role: str) -> TensorInfo:
         )
     dims = tuple(dim if isinstance(dim, int) and dim >= 0 else dim or None for dim in entry.shape or ())
     return TensorInfo(entry.name, dtype, dims)
-
-
-def _runner(runtime: ModuleType, session: Any, names: list[str], memory: Refusing) -> ControlledRun:
-    def run(feed: Feed, control: Any) -> list[Array]:
-        try:
-            return session.run(names, feed, control)  # type: ignore[no-any-return]
-        except Exception as error:
-            return _again(partial(session.run, names, feed, control), error, memory)
-
-    return run
-
-
-def _entering(runtime: ModuleType) -> Callable[[Array], Any]:
-    """ONNX Runtime takes bfloat16 only as an OrtValue over its bits."""
-    make = runtime.OrtValue.ortvalue_from_numpy_with_onnx_type
-    bfloat16 = DTYPES["BF16"]
-    return lambda array: (
-        make(np.ascontiguousarray(array).view(np.uint16), BFLOAT16) if array.dtype == bfloat16 else array
-    )
-
-
-def _text_and_bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: Refusing) -> ControlledRun:
-    """Text cannot be an OrtValue, so it goes the plain way, which OrtValues may go, too."""
-    enter, plain = _entering(runtime), _runner(runtime, session, names, memory)
-    return lambda feed, control: plain({name: enter(array) for name, array in feed.items()}, control)
-
-
-def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: Refusing) -> ControlledRun:
-    """The plain way cannot give bfloat16 back as an array."""
-    value, enter = runtime.OrtValue, _entering(runtime)
-    bfloat16 = DTYPES["BF16"]
-
-    def whole(array: Array) -> Any:
-        entered = enter(array)
-        return value.ortvalue_from_numpy(array) if entered is array else entered
-
-    def leave(result: Any) -> Array:
-        if result.element_type() != BFLOAT16:
-            return result.numpy()  # type: ignore[no-any-return]
-        shape = tuple(result.shape())
-        return np.frombuffer(ctypes.string_at(result.data_ptr(), 2 * math.prod(shape)), bfloat16).reshape(shape)
-
-    def once(feed: Feed, control: Any) -> list[Array]:
-        results = session.run_with_ort_values(names, {name: whole(array) for name, array in feed.items()}, control)
-        return [leave(result) for result in results]
-
-    def run(feed: Feed, control: Any) -> list[Array]:
-        try:
-            return once(feed, control)
-        except Exception as error:
-            return _again(partial(once, feed, control), error, memory)
-
-    return run
-
-
-def _again(run: Callable[[], list[Array]], error: Exception, memory: Refusing) -> list[Array]:
-    """Once more, if memory was missing: in pieces that other runs have left, there may be enough of it."""
-    refusal = memory.refusal(error)
-    if refusal is None:
-        raise run_failure(error) from error
-    if memory_error(error) is not None:
-        try:
-            return run()
-        except Exception as second:
-            refusal = memory.refusal(second) or run_failure(second)
-    raise refusal from error

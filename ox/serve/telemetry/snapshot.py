@@ -26,7 +26,7 @@ def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
     served: dict[str, dict[str, Snapshot]] = {}
     for model in models:
         served.setdefault(model.name, {})[model.version] = of_model(model)
-    on_gpu = any(entry["info"]["device"] == "cuda" for versions in served.values() for entry in versions.values())
+    on_gpu = any(entry["info"]["device"] != "cpu" for versions in served.values() for entry in versions.values())
     gpus = gpu.figures() if on_gpu else {}
     return {
         "workers": 1,
@@ -42,7 +42,7 @@ def of_model(model: Model) -> Snapshot:
     """One version of a model: what runs it, what waits, what it has done."""
     batching = str(model.proof.max_rows) if model.proof.why is None else "off"
     info = {
-        "device": model.engine.device,
+        "device": model.engine.place,
         "provider": model.engine.provider,
         "batching": batching,
         "samples": str(len(model.samples)),

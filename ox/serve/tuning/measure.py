@@ -74,9 +74,9 @@ def fit(
             max_rows, unwanted = found, "batches are not faster (measured)"
             measured.add("rows")
     proof = prove(engine, samples, max_rows, through, unwanted)
-    cores = 1 if on_gpu else usable_threads()
+    cores = max(1, len(engine.placement.numbers)) if on_gpu else usable_threads()
     threads = options.threads or 1
-    instances = options.instances or max(1, cores // threads)
+    instances = options.instances or (cores if on_gpu else max(1, cores // threads))
     if options.threads is None and options.instances is None and cores > 1 and row is not None and not on_gpu:
         other = _all_cores(source, engine, row, proof, cores)
         if other is not None:

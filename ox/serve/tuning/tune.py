@@ -124,7 +124,7 @@ def tune(
     feeds = [feed for feed, _ in valid_rows(first.engine, first.samples, 32)]
     if not feeds:
         raise ArgumentError("no valid input to tune with", where=str(path), hint="export with golden samples")
-    cores = 1 if first.engine.device == "cuda" else usable_threads()
+    cores = max(1, len(first.engine.placement.numbers)) if first.engine.device == "cuda" else usable_threads()
     sizes: Sequence[int] = SIZES if first.proof.why is None else SIZES[:1]
     ways: Sequence[tuple[int, int]] = layouts(cores)
     spent = perf_counter() - begun

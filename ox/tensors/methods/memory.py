@@ -13,6 +13,7 @@ from ox.core.memory_format import address, check_memory_format, layout, part_of,
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, note_lost_size
+from ox.devices import cuda_state
 from ox.devices.row_major import row_major
 from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.functions.dimension_arguments import one_dim
@@ -39,7 +40,7 @@ class MemoryMethods:
             )
         if not self.array.flags.c_contiguous and self._base is None and not views.living_views(self):
             # an operator's result has another memory order; this memory is not shared
-            self.array = self.array.copy(order="C")
+            self.array = cuda_state.copy(self.array)
         made = F.reshape(self, *sizes) if size is None else F.reshape(self, *sizes, shape=size)
         if made._base is None and made.array.size:
             raise ShapeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,7 +23,7 @@ class TrainConfig:
         batch_size: samples per batch.
         lr: learning rate, an argument of the recipe's optimizer and scheduler.
         seed: seed of all random numbers: initial weights, order of samples, augmentation.
-        device: "cpu", "cuda" or "auto".
+        device: "cpu", "cuda", "cuda:1" or "auto": CUDA if it works.
         limit: use only the first `limit` samples of each dataset; None for all.
         checkpoint_every: seconds between checkpoints within an epoch; one is written after every epoch anyway.
         accumulate: batches per step (gradient accumulation).
@@ -88,8 +89,9 @@ class TrainConfig:
                 raise ArgumentError(f"{name} is True or False", got=repr(getattr(self, name)))
         if self.amp not in (None, "bf16", "fp16"):
             raise ArgumentError(f"amp has no type {self.amp!r}", expected="bf16 or fp16")
-        if self.device not in ("cpu", "cuda", "auto"):
-            raise ArgumentError("there is no such device", expected="cpu, cuda or auto", got=repr(self.device))
+        if not isinstance(self.device, str) or not re.fullmatch(r"cpu|auto|cuda(:\d{1,4})?", self.device, re.ASCII):
+            expected = "cpu, cuda, cuda:1 or auto"
+            raise ArgumentError("there is no such device", expected=expected, got=repr(self.device))
 
     @classmethod
     def from_defaults(cls, defaults: Mapping[str, Any], **flags: Any) -> TrainConfig:

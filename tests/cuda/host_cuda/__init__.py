@@ -171,7 +171,7 @@ def _replace_in_python(runtime: Any, module: Any, properties: dict[str, Any], wa
     attributes = {75: properties["major"], 76: properties["minor"]}
     runtime.deviceGetAttribute = lambda attribute, device: attributes.get(attribute, 1)
     runtime.deviceCanAccessPeer = lambda device, peer: 0
-    runtime.pointerGetAttributes = lambda pointer: runtime.PointerAttributes(0, pointer, 0, 2)
+    runtime.pointerGetAttributes = module.pointerGetAttributes
     runtime.eventQuery = runtime.streamQuery = module.query
     for name in (
         "streamWaitEvent",

@@ -147,6 +147,10 @@ PyObject* query_in_python(PyObject*, PyObject*) { return query(0, 0); }
 PyObject* device_properties(int, int) { return PyDict_Copy(properties); }
 int memory_type(Address, int) { return 2; }
 PyObject* pointer_attributes(Address pointer, int) { return PyObject_CallFunction(attributes_class, "inni", host_cuda_device_of(reinterpret_cast<void*>(pointer)), pointer, Py_ssize_t{0}, 2); }
+PyObject* attributes_in_python(PyObject*, PyObject* address) {
+    const Address pointer = PyLong_AsSsize_t(address);
+    return PyErr_Occurred() ? nullptr : pointer_attributes(pointer, 0);
+}
 int attribute(int number, int, int) {
     switch (number) {  // cudaDeviceAttr
         case 1: return 1024;  // threads of a block
@@ -208,6 +212,7 @@ PyObject* replace(PyObject*, PyObject* arguments) {
 PyMethodDef METHODS[] = {
     {"replace", replace, METH_VARARGS, nullptr},
     {"memGetInfo", free_and_total_in_python, METH_NOARGS, nullptr},
+    {"pointerGetAttributes", attributes_in_python, METH_O, nullptr},
     {"query", query_in_python, METH_VARARGS, nullptr},
     {"getDevice", current_in_python, METH_NOARGS, nullptr},
     {"setDevice", set_in_python, METH_O, nullptr},

@@ -88,6 +88,32 @@ def test_small_differences(tmp_path: Path) -> None:
     assert read(tmp_path, zero) == BASE
 
 
+@pytest.mark.parametrize(
+    ("groups", "device", "instances"),
+    [
+        ("{ kind: KIND_GPU gpus: [0, 1] }", "cuda:0,cuda:1", 2),
+        ("{ count: 2 kind: KIND_GPU gpus: [0, 1] }", "cuda:0,cuda:1", 4),
+        ("{ kind: KIND_GPU gpus: 3 }", "cuda:3", 1),
+        ("{ count: 2 kind: KIND_GPU gpus: [0] }, { kind: KIND_GPU gpus: [1] }", "cuda:0,cuda:0,cuda:1", 3),
+        ("{ kind: KIND_GPU gpus: [1] }, { kind: KIND_CPU }", "auto:1", 2),
+    ],
+)
+def test_groups_on_gpus(tmp_path: Path, groups: str, device: str, instances: int) -> None:
+    setup = read(tmp_path, f"instance_group [ {groups} ]")
+    assert (setup.running.options.device, setup.running.options.instances) == (device, instances)
+    assert not setup.unmapped
+
+
+def test_gpus_of_a_group_of_any_kind(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_text("instance_group { gpus: [0, 1] }" + GPU_PARAMETERS % 1)
+    config, unknown = from_text(path)
+    for device, chosen in (("auto", "auto:0,auto:1"), ("cuda", "cuda:0,cuda:1"), ("cuda:2", "cuda:0,cuda:1")):
+        setup = merged(Setup(Running(ModelConfig(device))), config, "m", str(path), unknown)
+        assert setup.running.options.device == chosen and "instance_group.gpus" not in setup.unmapped
+        assert bool(setup.running.options.cuda) is (device != "auto")
+
+
 GPU_PARAMETERS = """
     parameters { key: 'gpu_mem_limit' value { string_value: '4294967296' } }
     parameters { key: 'arena_extend_strategy' value { string_value: '1' } }
@@ -138,6 +164,10 @@ def test_the_rest_is_named(tmp_path: Path, text: str, name: str) -> None:
         ("max_batch_size: -1", "max_batch_size is out of range"),
         ("max_batch_size: 2000000000", "max_rows is out of range"),
         ("instance_group { count: -1 }", "instances is out of range"),
+        ("instance_group { kind: KIND_GPU gpus: [0] count: -1 }", "instances is out of range"),
+        ("instance_group { kind: KIND_GPU gpus: [0, 1] count: 2000000000 }", "instances is out of range"),
+        ("instance_group { kind: KIND_GPU gpus: [-1] }", "unknown device"),
+        ("instance_group { kind: KIND_CPU gpus: [0] }", "a group of instances on the CPU has gpus"),
         ("default_model_filename: '../x.onnx'", "contains folders"),
         ("default_model_filename: '/x.onnx'", "contains folders"),
         ("default_model_filename: '..'", "contains folders"),

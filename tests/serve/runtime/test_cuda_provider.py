@@ -8,6 +8,7 @@ from typing import Any
 import onnxruntime
 import pytest
 
+from ox.devices.machine import Driver
 from ox.errors import DeviceError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.config.cuda_options import CudaOptions
@@ -40,6 +41,7 @@ STREAM = {"user_compute_stream": "4096", "do_copy_in_default_stream": "1"}
 )
 def test_options_of_the_provider(options: CudaOptions, stream: int | None, texts: dict[str, str]) -> None:
     assert provider_options(options, stream) == texts
+    assert provider_options(options, stream, 3) == texts | {"device_id": "3"}
 
 
 def test_a_session_gets_them(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +61,17 @@ def test_a_session_gets_them(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert provider == "CUDAExecutionProvider" and last == "CPUExecutionProvider"
     assert options == {"device_id": "0", "use_tf32": "0", "enable_cuda_graph": "0"}
     assert made[-1]["enable_fallback"] == 0  # which would print, and go on with the CPU
+
+
+def test_a_gpu_that_does_not_exist(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [session.CUDA, session.CPU])
+    monkeypatch.setattr(session, "preload", lambda runtime: None)
+    monkeypatch.setattr(session, "nvidia_driver", lambda: Driver((13, 0), ("H100", "A100")))
+    monkeypatch.setattr(session, "missing_library", lambda *_: None)
+    with pytest.raises(DeviceError, match="there is no cuda:7") as caught:
+        Model(mlp, ModelConfig("cuda:7"), RequestLimits())
+    assert caught.value.expected == "cuda:0 (H100), cuda:1 (A100)"
+    assert Model(mlp, ModelConfig("auto:7"), RequestLimits()).engine.place == "cpu"
 
 
 def test_options_without_a_gpu_are_refused(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ Its device memory is memory of the host, so that ONNX Runtime's CPU provider can
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from onnx import TensorProto
 from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
 from ox.serve.runtime import device_buffers, session
 from ox.serve.runtime.device_buffers import DeviceInstance
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
+from ox.serve.telemetry.snapshot import of_model
 
 pytestmark = pytest.mark.gpu
 
@@ -34,16 +37,22 @@ InferenceSession = onnxruntime.InferenceSession
 class Binding:
     """Takes addresses of the device for addresses of the host, which they are."""
 
-    def __init__(self, real: Any) -> None:
-        self.real = real
+    def __init__(self, real: Any, number: int) -> None:
+        self.real, self.number = real, number
 
-    def bind_input(self, name: str, device: str, *place: Any) -> None:
-        assert device == "cuda"
-        self.real.bind_input(name, "cpu", *place)
+    def _check(self, device: str, number: int, address: int) -> None:
+        import cupy
 
-    def bind_output(self, name: str, device: str, *place: Any) -> None:
-        assert device == "cuda"
-        self.real.bind_output(name, "cpu", *place)
+        assert (device, number) == ("cuda", self.number)
+        assert cupy.cuda.runtime.pointerGetAttributes(address).device == number
+
+    def bind_input(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
+        self._check(device, number, address)
+        self.real.bind_input(name, "cpu", 0, dtype, shape, address)
+
+    def bind_output(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
+        self._check(device, number, address)
+        self.real.bind_output(name, "cpu", 0, dtype, shape, address)
 
 
 class CudaSession:
@@ -68,7 +77,7 @@ class CudaSession:
         return [CUDA, CPU]
 
     def io_binding(self) -> Binding:
-        return Binding(self.real.io_binding())
+        return Binding(self.real.io_binding(), int(self.options["device_id"]))
 
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:
         self.graphs.append(options.get_run_config_entry("gpu_graph_id"))
@@ -103,8 +112,8 @@ def rows(*counts: int) -> list[dict[str, Any]]:
     return [{"x": random.standard_normal((count, 64)).astype(np.float32)} for count in counts]
 
 
-def load(mlp: Path, **options: Any) -> Model:
-    return Model(mlp, ModelConfig("cuda", max_rows=8, **options), RequestLimits())
+def load(mlp: Path, device: str = "cuda", **options: Any) -> Model:
+    return Model(mlp, ModelConfig(device, max_rows=8, **options), RequestLimits())
 
 
 @pytest.mark.parametrize("counts", [(1,), (3,), (2, 3), (8,), (9,)])
@@ -167,6 +176,51 @@ def test_each_instance_has_a_session_and_a_stream(mlp: Path) -> None:
         assert made.options["use_tf32"] == "0" and made.options["gpu_mem_limit"] == str(1 << 30)
         assert made.options["do_copy_in_default_stream"] == "1"
     assert load(mlp).instances == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "instances", "numbers"),
+    [
+        ("cuda:1", None, [1]),
+        ("cuda:1", 2, [1, 1]),
+        ("cuda:0,cuda:1", None, [0, 1]),
+        ("auto:1,auto:1,auto:0", 4, [1, 1, 0, 1]),
+    ],
+)
+def test_the_gpus_of_instances(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch, device: str, instances: int | None, numbers: list[int]
+) -> None:
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two devices")
+    warmed: list[int] = []
+    monkeypatch.setattr(DeviceInstance, "_bind", note(warmed, DeviceInstance._bind))
+    model = load(mlp, device, instances=instances)
+    assert model.engine.place == device.replace("auto", "cuda") and model.instances == len(numbers)
+    assert set(warmed) == set(numbers) and len(warmed) >= len(numbers)
+    assert [int(made.options["device_id"]) for made in CudaSession.made] == numbers
+    plain = Engine(read(mlp), "cpu", 1, 1).instance(0)
+    for index, number in enumerate(numbers):
+        instance = model.engine.instance(index, 8)
+        assert isinstance(instance, DeviceInstance)
+        assert np.allclose(instance(rows(2, 3))[0], plain(rows(2, 3))[0], rtol=1e-5, atol=1e-5)
+        assert instance._stream.device_id == number
+        assert instance._stream.ptr == int(CudaSession.made[index].options["user_compute_stream"])
+        buffers = [buffer for bucket in instance._buckets.values() for buffer in bucket.outputs]
+        assert {buffer.device.device.id for buffer in buffers} == {number}
+    groups = {group["gpus"][0]: group["count"] for group in configuration(model, None)["instance_group"]}
+    assert groups == Counter(numbers)
+    assert of_model(model)["info"]["device"] == model.engine.place
+    assert cupy.cuda.runtime.getDevice() == 0
+
+
+def note(numbers: list[int], bind: Any) -> Any:
+    def noting(instance: DeviceInstance, size: int) -> Any:
+        numbers.append(instance._stream.device_id)
+        return bind(instance, size)
+
+    return noting
 
 
 def test_a_graph_for_each_bucket_of_each_instance(mlp: Path) -> None:

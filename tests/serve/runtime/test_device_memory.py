@@ -23,14 +23,13 @@ ARENA = "Available memory of 1048576 is smaller than requested bytes of {}"
 def card(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU of 1,000 MiB, of which 100 are free; CuPy's pool holds 300, 200 of them in arrays."""
     monkeypatch.setattr(device_memory.cuda, "available", lambda: True)
-    monkeypatch.setattr(
-        device_memory.cuda, "memory", lambda: Memory(200 * MIB, 300 * MIB, 100 * MIB, 1000 * MIB, 1000 * MIB)
-    )
+    cards = {"cuda:0": Memory(200 * MIB, 300 * MIB, 100 * MIB, 1000 * MIB, 1000 * MIB), "cuda:1": Memory(0, 0, 7, 8, 8)}
+    monkeypatch.setattr(device_memory.cuda, "memory", lambda device: cards[device])
 
 
 HELD = (
-    "of 1,000 MiB, 100 are free, CuPy's pool in this process holds 300 (200 in arrays), sessions of ONNX Runtime and "
-    "other processes 600"
+    "of 1,000 MiB of cuda:0, 100 are free, CuPy's pool in this process holds 300 (200 in arrays), sessions of ONNX "
+    "Runtime and other processes 600"
 )
 
 
@@ -53,6 +52,11 @@ def test_a_run(text: str, limit: int | None, status: int, got: str) -> None:
 
 def test_other_failures_are_none() -> None:
     assert DeviceMemory(None).refusal(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")) is None
+
+
+def test_on_a_second_gpu() -> None:
+    refusal = DeviceMemory(None, 1).refusal(RuntimeError("CUDA failure 2: out of memory"))
+    assert refusal is not None and "of 0 MiB of cuda:1, 0 are free" in str(refusal.got)
 
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:

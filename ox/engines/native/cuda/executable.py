@@ -10,6 +10,7 @@ import numpy as np
 
 from ox.autograd.accumulate_grad import owner
 from ox.core.mode import Watch, switch_mode
+from ox.devices import cuda_state
 from ox.devices.cuda import cupy
 from ox.devices.cuda_graph import CaptureError, GraphMemory
 from ox.engines.engine import Array, Engine, Task
@@ -57,7 +58,7 @@ class GpuExecutable:
             ArgumentError: another number of arrays.
             OxError: what eager calls of the operators raise.
         """
-        with self._lock, switch_mode(recording=None, grad=False, autocast=None):
+        with self._lock, cuda_state.at(*arrays), switch_mode(recording=None, grad=False, autocast=None):
             program = self._prepared(arrays)
             if self._step_by_step is None and self._places:
                 captured = self._captured(program, arrays)
@@ -68,7 +69,7 @@ class GpuExecutable:
 
     def watched(self, arrays: Sequence[Array], watch: Watch) -> list[Array]:
         """The same step by step, with each piece of work run by the watch."""
-        with self._lock, switch_mode(recording=None, grad=False, autocast=None):
+        with self._lock, cuda_state.at(*arrays), switch_mode(recording=None, grad=False, autocast=None):
             return self._run(self._prepared(arrays), arrays, watch)
 
     def _prepared(self, arrays: Sequence[Array]) -> Program:

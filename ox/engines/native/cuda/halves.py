@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ox.core.operator import OPS
 from ox.engines.engine import Task
 from ox.engines.native.fold import fold
@@ -19,7 +21,7 @@ class Halves:
     nodes: list[Node]  # of the device, in the order of the graph
     constants: dict[Value, Array]
     sizes: dict[Value, tuple[int, ...]]
-    on_device: set[Value]  # the task's inputs that lie there, and what its nodes give
+    on_device: set[Value]  # the task's inputs and constants that lie there, and what its nodes give
 
 
 def split(task: Task, on_device: set[Value]) -> Halves:
@@ -30,7 +32,8 @@ def split(task: Task, on_device: set[Value]) -> Halves:
     """
     graph = task.graph
     folded = fold(graph)
-    there = set(on_device)
+    of_device = {v for v, array in folded.constants.items() if not isinstance(array, np.ndarray)}
+    there = on_device | of_device
     nodes: list[Node] = []
     of_host: list[Node] = []
     for node in folded.nodes:
@@ -46,7 +49,13 @@ def split(task: Task, on_device: set[Value]) -> Halves:
     # a value that the device reads and that is an output of the task is given once
     given = [v for v in read if v in made and v not in outputs]
     inputs = [v for v in graph.inputs if v not in on_device]
-    host = Graph(inputs, [*given, *outputs], of_host, dict(folded.constants), graph.owned)
+    host = Graph(
+        inputs,
+        [*given, *outputs],
+        of_host,
+        {v: a for v, a in folded.constants.items() if v not in of_device},
+        graph.owned,
+    )
     updates = {new: state for new, state in task.updates.items() if new in made and state in inputs}
     return Halves(Task(host, updates), list(read), nodes, folded.constants, folded.sizes, there)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ox.autograd.accumulate_grad import owner
 from ox.core.mode import Watch
 from ox.core.operator import OPS
-from ox.devices import cuda_kernels, cuda_state
+from ox.devices import cuda_kernels, cuda_state, device_checks
 from ox.devices.cuda import cupy
 from ox.engines.engine import Engine, Task
 from ox.engines.native.calls import TensorCall, call_of
@@ -119,7 +119,7 @@ class Program:
             for v in reads:
                 if v in self.halves.constants and v not in found:
                     found[v] = cupy().asarray(self.halves.constants[v])
-        for new in self.written:
+        for new in (*self.written, *self.results):
             if new in self.halves.constants:
                 found[new] = cupy().asarray(self.halves.constants[new])
         return found
@@ -266,7 +266,8 @@ class Program:
             None if v is None else known.get(v, values.get(v)) if is_read_on_host(node, i) else values[v]
             for i, v in enumerate(node.inputs)
         ]
-        values |= zip(node.outputs, self.calls[node].results(arrays), strict=False)
+        with device_checks.at(node.place):
+            values |= zip(node.outputs, self.calls[node].results(arrays), strict=False)
 
     def _write(self, values: Values) -> None:
         """Write the next values of the states, once nothing looks at the old ones any more."""
