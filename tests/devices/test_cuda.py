@@ -75,7 +75,7 @@ assert optuna.kept and gone() is None
 def test_imports_of_cupy_keep_nothing_of_their_callers(tmp_path: Path) -> None:
     """`ox.compile` would leave a step eager whose tensors somebody keeps."""
     if "strict_numpy" in sys.modules:
-        pytest.skip("only CuPy imports Optuna")
+        pytest.skip("the stand-in has no parts that import Optuna")
     (tmp_path / "optuna.py").write_text(OPTUNA)
     stand_in = "import host_cuda; host_cuda.install()" if "host_cuda" in sys.modules else ""
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
