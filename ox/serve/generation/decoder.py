@@ -16,7 +16,7 @@ from ox.errors import LoadError
 from ox.graph.contract import Contract
 from ox.graph.reader.model_file import parse
 from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
-from ox.serve.generation.decoder_folder import DECODER
+from ox.serve.generation.decoder_folder import DECODER, DecoderFolder
 from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, DecoderRun, SharedCacheRun
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
 from ox.serve.runtime.load_control import LoadControl
@@ -58,6 +58,7 @@ class Decoder:
         source: its checked file.
         threads: of ONNX Runtime; None: measured.
         control: ends the load from another thread.
+        folder: tells the longest context, where the file does not, and the size of heads.
 
     Attributes:
         threads: of a run.
@@ -71,19 +72,26 @@ class Decoder:
         LoadError: ONNX Runtime refuses it, or it has other inputs and outputs.
     """
 
-    def __init__(self, source: Source, threads: int | None = None, control: LoadControl | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        threads: int | None = None,
+        control: LoadControl | None = None,
+        folder: DecoderFolder | None = None,
+    ) -> None:
         self.path, self.threads = source.path, threads or usable_threads()
         self._control = control or LoadControl()
         self._through = Contract.from_metadata(source.metadata).through
         original = self._session(str(source.path))
-        self.shapes = self._cache_shapes(original)
+        context_length = None if folder is None else folder.context_length
+        self.shapes = self._cache_shapes(original, None if folder is None else folder.head_size)
         about = json.loads(source.metadata.get(DECODER, "{}"))
         logits = next(info for info in original.get_outputs() if info.name == "logits")
         size = about.get("vocab_size", logits.shape[-1])
         if not isinstance(size, int):
             raise LoadError(f"{self.path} does not tell how many tokens it knows", got=f"logits {logits.shape}")
         self.vocab_size: int = size
-        self.context_length: int = about.get("context_length", UNLIMITED)
+        self.context_length: int = about.get("context_length", context_length or UNLIMITED)
         self._check_cases = _Cases(self, original)
         self.batched = True
         self.run, self.form = self._fastest(original)
@@ -155,7 +163,7 @@ class Decoder:
             got = str(error).strip().splitlines()[0][:300]
             raise LoadError(f"ONNX Runtime refuses {self.path}", got=got) from error
 
-    def _cache_shapes(self, session: Any) -> dict[str, CacheShape]:
+    def _cache_shapes(self, session: Any, head_size: int | None) -> dict[str, CacheShape]:
         inputs = {info.name: info for info in session.get_inputs()}
         pasts = [name for name in inputs if PAST.fullmatch(name)]
         outputs = {info.name for info in session.get_outputs()}
@@ -170,7 +178,9 @@ class Decoder:
             )
         shapes = {}
         for name in pasts:
-            shape = inputs[name].shape
+            shape = list(inputs[name].shape)
+            if len(shape) == 4 and not isinstance(shape[3], int):
+                shape[3] = head_size
             whole = len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int)
             if not whole or inputs[name].type not in TYPES:
                 raise LoadError(

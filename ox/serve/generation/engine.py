@@ -110,7 +110,9 @@ class GenerationEngine:
         """
         options = options or GenerationOptions()
         file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
-        return cls(Decoder(read(file), threads), DecoderFolder.read(file), options, cache_budget(options))
+        folder = DecoderFolder.read(file)
+        decoder = Decoder(read(file), threads, folder=folder)
+        return cls(decoder, folder, options, cache_budget(options))
 
     # ---- from any thread
 

@@ -67,6 +67,8 @@ class DecoderGraph:
         Raises:
             PatternMissing: an attention that is not known here.
         """
+        if all(self._is_shared(name) for name in self.pasts):  # as in files of onnxruntime-genai
+            return
         layers = sorted({int(PAST.fullmatch(name)[1]) for name in self.pasts})  # type: ignore[index]
         for layer in layers:
             self._share_layer(layer, rotary)
@@ -246,6 +248,9 @@ class DecoderGraph:
                 self._graph.initializer.append(numpy_helper.from_array(array, name))
             self._rotary = sources
         return True
+
+    def _is_shared(self, past: str) -> bool:
+        return {node.op_type for node in self._consumers.get(past, [])} == {"GroupQueryAttention"}
 
     def _append(self, past: str) -> NodeProto:
         """The Concat of a past and what is new."""

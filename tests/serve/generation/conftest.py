@@ -60,9 +60,10 @@ def client_of(folders: dict[str, Path]) -> Iterator[Callable[..., Client]]:
 
     def make(name: str | Path = "llama", texts: float = 32, queue: int = 1024, **options: Any) -> Client:
         file = folders.get(str(name), Path(name)) / "model.onnx"
-        decoder = Decoder(read(file), threads=1)
+        folder = DecoderFolder.read(file)
+        decoder = Decoder(read(file), threads=1, folder=folder)
         size = sum(shape.nbytes for shape in decoder.shapes.values())
-        budget, folder = int(texts * CONTEXT * size), DecoderFolder.read(file)
+        budget = int(texts * CONTEXT * size)
         engine = GenerationEngine(decoder, folder, GenerationOptions(**options), budget, max_queue=queue)
         engines.append(engine)
         return Client(engine)

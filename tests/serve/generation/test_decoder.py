@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from generation_client import prompts
+from generation_client import CONTEXT, END, prompts
 from onnx import helper, numpy_helper
 
 import ox
 from ox.serve.generation.decoder import Decoder, Rewriting
+from ox.serve.generation.decoder_run import SharedCacheRun
+from ox.serve.runtime.decoder_graph import LENGTHS, TOTAL, DecoderGraph
 from ox.serve.runtime.source import read
 
 
@@ -90,6 +93,41 @@ def test_other_graphs_are_run_as_they_are(
     for prompt, answer in zip(prompts(6), answers, strict=True):
         wanted = file.generate(np.array([prompt]), max_new_tokens=15, return_dict_in_generate=True).tokens[0]
         assert answer.wait().tokens == list(wanted)
+
+
+def test_a_folder_of_onnxruntime_genai(folders: dict[str, Path], tmp_path: Path, client_of: Any, alone: Any) -> None:
+    """Its graph has GroupQueryAttention, which counts in the mask, and its settings tell the rest."""
+    graph = DecoderGraph(onnx.load(folders["llama"] / "model.onnx"))
+    graph.share_cache()
+    model = onnx.load_from_string(graph.serialized())
+    counts = [
+        helper.make_node("Constant", [], ["one"], value_ints=[1]),
+        helper.make_node("ReduceSum", ["attention_mask", "one"], ["count"], keepdims=0),
+        helper.make_node("Sub", ["count", "one"], ["before"]),
+        helper.make_node("Cast", ["before"], [LENGTHS], to=onnx.TensorProto.INT32),
+        helper.make_node("Shape", ["attention_mask"], ["all"], start=1, end=2),
+        helper.make_node("Squeeze", ["all"], ["total"]),
+        helper.make_node("Cast", ["total"], [TOTAL], to=onnx.TensorProto.INT32),
+    ]
+    for place, node in enumerate(counts):
+        model.graph.node.insert(place, node)
+    for name in (LENGTHS, TOTAL):
+        model.graph.input.remove(next(each for each in model.graph.input if each.name == name))
+    mask = helper.make_tensor_value_info("attention_mask", onnx.TensorProto.INT64, ["batch", "total"])
+    model.graph.input.append(mask)
+    for info in model.graph.input:
+        if info.name.startswith("past_key_values."):
+            info.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "model.onnx")
+    settings = {"context_length": CONTEXT, "eos_token_id": END, "decoder": {"head_size": 16}}
+    (tmp_path / "genai_config.json").write_text(json.dumps({"model": settings}))
+    client = client_of(tmp_path)
+    assert (client.engine.context_length, client.engine.end_tokens) == (CONTEXT, (END,))
+    assert isinstance(client.engine._run, SharedCacheRun)
+    answers = [client.send(prompt) for prompt in prompts(6)]
+    for prompt, answer in zip(prompts(6), answers, strict=True):
+        assert answer.wait().tokens == alone("llama", prompt, 20)
 
 
 @pytest.mark.parametrize("scheme", ["int8-dynamic", "int4"])
