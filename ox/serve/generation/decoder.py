@@ -153,6 +153,8 @@ class Decoder:
         options = ort.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.log_severity_level = 4
+        # a pool that spins takes the cores from the event loop, and from whatever else runs
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if isinstance(model, bytes):  # weights beside the file are found there
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(self.path.parent)
