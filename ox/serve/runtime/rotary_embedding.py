@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+OPERATORS = {"Cast", "Concat", "Constant", "Cos", "Identity", "Mul", "Sin", "Squeeze", "Unsqueeze"}
+MOST_CONCATS = 4
+
 
 class Rotation(NamedTuple):
     """`tensor` [batch, heads, new, size] is x·cos + rotated(x)·sin, and `scale` times that is what was looked at."""
@@ -59,8 +62,9 @@ def tables(graph: DecoderGraph, rotation: Rotation, length: int) -> tuple[Array,
     """Cosines and sines [length, size / 2] of all positions, as the graph computes them from position_ids; None if they
     come from something else, or are not the same for both halves."""
     nodes = _from_positions(graph, [rotation.cos, rotation.sin])
-    if nodes is None:
-        return None
+    operators = [node.op_type for node in nodes or ()]
+    if not nodes or not OPERATORS.issuperset(operators) or operators.count("Concat") > MOST_CONCATS:
+        return None  # what is computed from a file may not grow without measure
     inputs = [helper.make_tensor_value_info("position_ids", TensorProto.INT64, [1, length])]
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in (rotation.cos, rotation.sin)]
     for output in outputs:

@@ -16,6 +16,7 @@ from generation_client import CONTEXT, END, prompts
 from onnx import helper, numpy_helper
 
 import ox
+from ox.errors import LoadError
 from ox.serve.generation.decoder import Decoder, Rewriting
 from ox.serve.generation.decoder_run import SharedCacheRun
 from ox.serve.runtime.decoder_graph import LENGTHS, TOTAL, DecoderGraph
@@ -148,3 +149,27 @@ def test_threads_are_measured(folders: dict[str, Path], monkeypatch: pytest.Monk
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 2
     times = iter([2.0, 1.0])
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 1
+
+
+@pytest.mark.parametrize(
+    "about, message",
+    [
+        ({"context_length": 256, "vocab_size": 50}, "expected a number of scores, and a context of two tokens or more"),
+        ({"context_length": 1, "vocab_size": 100}, "a context of two tokens or more"),
+        ({"context_length": "long", "vocab_size": 100}, "a context of two tokens or more"),
+        ([], "the metadata ox.decoder of"),
+    ],
+)
+def test_metadata_that_is_wrong(folders: dict[str, Path], tmp_path: Path, about: Any, message: str) -> None:
+    model = onnx.load(folders["llama"] / "model.onnx")
+    helper.set_model_props(model, {"ox.decoder": json.dumps(about)})
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(LoadError) as caught:
+        Decoder(read(tmp_path / "model.onnx"), threads=1)
+    assert message in caught.value.one_line()
+
+
+def test_a_text_that_does_not_fit(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ox.serve.generation.decoder.available_memory", lambda: 1 << 19)
+    with pytest.raises(LoadError, match="do not fit into the memory that there is"):
+        Decoder(read(folders["llama"] / "model.onnx"), threads=1)
