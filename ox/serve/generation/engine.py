@@ -283,6 +283,7 @@ class GenerationEngine:
         begun = perf_counter()
         try:
             self._read_prompts()
+            self._outbox.flush()  # first tokens do not wait for those of the others
             self._decode()
         finally:
             spent = perf_counter() - begun

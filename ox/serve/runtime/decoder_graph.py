@@ -210,7 +210,11 @@ class DecoderGraph:
         if all(turned) and turned and self._rotate(turned, rotary):  # type: ignore[arg-type]
             (query, *_, more), (key, *_) = turned  # type: ignore[misc]
             scale, caches = scale * more, ["ox.cos", "ox.sin"]
-        for name, tensor in (("query", query), ("key", key), ("value", values.input[1])):
+        packed = self._pack((query, key, values.input[1]), names["query"]) if caches else None
+        if packed is not None:
+            nodes.append(packed)
+            names["key"] = names["value"] = ""  # they come with the queries
+        for name, tensor in () if packed else (("query", query), ("key", key), ("value", values.input[1])):
             rows = f"{names[name]}.rows"
             nodes.append(helper.make_node("Transpose", [tensor], [rows], rows, perm=[0, 2, 1, 3]))
             nodes.append(helper.make_node("Reshape", [rows, "ox.merged"], [names[name]], names[name]))
@@ -251,6 +255,23 @@ class DecoderGraph:
 
     def _is_shared(self, past: str) -> bool:
         return {node.op_type for node in self._consumers.get(past, [])} == {"GroupQueryAttention"}
+
+    def _pack(self, tensors: Sequence[str], name: str) -> NodeProto | None:
+        """One product for queries, keys and values, where they are three of the same states; None elsewhere."""
+        products = []
+        for tensor in tensors:
+            node = self.producer(tensor)
+            while node is not None and node.op_type in ("Reshape", "Transpose"):
+                node = self.producer(node.input[0])
+            if node is None or node.op_type != "MatMul":
+                return None
+            products.append(node)
+        weights = [self.value(node.input[1]) for node in products]
+        if len({node.input[0] for node in products}) != 1 or any(weight is None for weight in weights):
+            return None
+        whole = np.concatenate([weight for weight in weights if weight is not None], 1)
+        self._graph.initializer.append(numpy_helper.from_array(whole, f"{name}.weight"))
+        return helper.make_node("MatMul", [products[0].input[0], f"{name}.weight"], [name], name)
 
     def _append(self, past: str) -> NodeProto:
         """The Concat of a past and what is new."""
