@@ -20,7 +20,7 @@ from ox.serve.repository.tensor_config import reshapes_of
 from ox.serve.runtime.dimension_memory import varying
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.probe import probe
-from ox.serve.runtime.source import Source
+from ox.serve.runtime.source import Source, read
 
 
 class InterruptedLoad(Exception):
@@ -83,9 +83,14 @@ def _load(
         if source.suspect and running.memory_mib is None:
             probe(file, running.options, None, control)
 
+    control.enter("reading the file")
+    source = read(file)
+    if source.decoder:
+        tried(source)
+        return _generates(source, name, number, running, limits, budget, control)
     sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
     model = Model(
-        file,
+        source,
         running.options,
         limits,
         name=name,
@@ -100,6 +105,28 @@ def _load(
     )
     _check_limited(model, running.limited)
     return model
+
+
+def _generates(
+    source: Source,
+    name: str,
+    number: int,
+    running: Running,
+    limits: RequestLimits,
+    budget: Budget,
+    control: LoadControl,
+) -> Model:
+    from ox.serve.repository.generation_model import GenerationModel
+
+    if running.sequence is not None or running.inputs or running.outputs:
+        raise LoadError(
+            f"{name}: the configuration describes tensors of a model that generates texts",
+            expected="no inputs, outputs and sequence_batching",
+            hint="remove them: no configuration is needed",
+        )
+    return GenerationModel(
+        source, running.options, limits, name=name, version=str(number), budget=budget, control=control
+    )
 
 
 def _check_limited(model: Model, limited: Sequence[str]) -> None:

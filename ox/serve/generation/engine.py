@@ -1,0 +1,380 @@
+"""The generation engine: many texts of one decoder at once, which come and go between tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Any
+
+import numpy as np
+
+from ox.errors import OxError, ServeError
+from ox.serve.batching.fairness import Share
+from ox.serve.config.generation_options import GenerationOptions
+from ox.serve.generation.batch_sampler import next_events
+from ox.serve.generation.constraint import Constraints
+from ox.serve.generation.decoder import UNLIMITED, Decoder
+from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.generation_stats import GenerationStats
+from ox.serve.generation.handle import GenerationHandle
+from ox.serve.generation.outbox import Outbox
+from ox.serve.generation.request import FinishReason, GenerationRequest
+from ox.serve.generation.request_reader import RequestReader
+from ox.serve.generation.scheduler import Scheduler, cache_budget
+from ox.serve.generation.text import OnError, OnEvent, Text
+from ox.serve.runtime.runtime_error import run_failure
+from ox.serve.runtime.source import read
+
+MODEL = "model.onnx"
+
+log = logging.getLogger("ox.serve")
+
+
+class GenerationEngine:
+    """Runs the requests of one decoder, in a thread of its own: between two tokens of the texts that run, others join,
+    the prompts of those are read in parts, and those that are complete leave.
+
+    Args:
+        decoder: is this engine's alone.
+        folder: what lies beside its file.
+        options: how much runs at once.
+        budget: bytes of the cache.
+        max_queue: the most requests that wait.
+        start_s: how long a request without a deadline may wait.
+        levels, usual_level: the lowest priority, and that of requests which ask for none.
+        share: this model's part of the cores.
+
+    Attributes:
+        tokenizer: None where the folder has none.
+        context_length: the most tokens of a prompt and its text together.
+        vocab_size: how many tokens the model knows.
+        defaults: generation_config.json.
+        end_tokens: tokens that end a text.
+
+    Raises:
+        LoadError: tokenizer and model do not fit each other, or one text does not fit into the cache.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        folder: DecoderFolder,
+        options: GenerationOptions,
+        budget: int,
+        *,
+        max_queue: int = 1024,
+        start_s: float = 10.0,
+        levels: int = 10,
+        usual_level: int = 5,
+        share: Share | None = None,
+    ) -> None:
+        self.vocab_size = decoder.vocab_size
+        folder.check_vocabulary(self.vocab_size)
+        self.tokenizer, self.defaults = folder.tokenizer, folder.defaults
+        self.end_tokens = folder.end_tokens(self.vocab_size)
+        self.constraints = Constraints(self.tokenizer, self.vocab_size, self.end_tokens)
+        self._run = decoder.run
+        token_bytes = sum(shape.nbytes for shape in decoder.shapes.values())
+        self.context_length = decoder.context_length
+        if self.context_length == UNLIMITED:
+            self.context_length = max(2, budget // token_bytes)
+        most_texts = options.max_texts if decoder.batched else 1
+        self._scheduler = Scheduler(decoder.shapes, self._run, most_texts, self.context_length, budget)
+        self._prefill_tokens = options.prefill_tokens
+        self._reader = RequestReader(
+            tokenizer=self.tokenizer,
+            constraints=self.constraints,
+            end_tokens=self.end_tokens,
+            vocab_size=self.vocab_size,
+            context_length=self.context_length,
+            start_s=start_s,
+            levels=levels,
+            usual_level=usual_level,
+        )
+        self._max_queue, self._start_s = max_queue, start_s
+        self._share = share
+        self._outbox, self._stats = Outbox(), GenerationStats()
+        self._news = threading.Condition()
+        self._woken = False
+        self._incoming: list[Text] = []
+        self._closing = self._abort = False
+        self._thread: threading.Thread | None = None  # from the first request on
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], options: GenerationOptions | None = None, threads: int | None = None
+    ) -> GenerationEngine:
+        """An engine of its own, outside of a server.
+
+        Args:
+            path: a decoder's folder, or its file.
+            threads: of ONNX Runtime; None: measured.
+
+        Raises:
+            LoadError, DeviceError: the decoder cannot be loaded.
+        """
+        options = options or GenerationOptions()
+        file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
+        folder = DecoderFolder.read(file)
+        decoder = Decoder(read(file), threads, folder=folder)
+        return cls(decoder, folder, options, cache_budget(options))
+
+    # ---- from any thread
+
+    def submit(
+        self,
+        request: GenerationRequest,
+        on_event: OnEvent,
+        on_error: OnError,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> GenerationHandle:
+        """Has a text made.
+
+        Args:
+            on_event: gets its tokens, the last with a finish_reason.
+            on_error: gets why there are no more.
+            loop: where they are called, those of all texts of a turn together; without one, in the engine's thread,
+                where they must not take long.
+
+        Raises:
+            ServeError: tokens that the model does not have, a prompt that fills the context, a form that no text can
+                have (400), too many requests wait, or the model is unloaded (503).
+        """
+        text = self._reader.read(request, GenerationHandle(self._wake), on_event, on_error, loop)
+        with self._news:
+            if self._closing:
+                raise _unloaded()
+            waiting = len(self._incoming) + len(self._scheduler.waiting)
+            if waiting >= self._max_queue:
+                raise ServeError(
+                    "the server is busy", status=503, expected=f"at most {self._max_queue} (--max-queue)",
+                    got=f"{waiting} requests wait already", hint="again in a moment",
+                )  # fmt: skip
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
+                self._thread.start()
+            self._incoming.append(text)
+            self._woken = True
+            self._news.notify()
+        return text.handle
+
+    def stats(self) -> dict[str, Any]:
+        """What the engine does now, and what it has done."""
+        with self._news:
+            scheduler = self._scheduler
+            self._stats.counts["preemptions"] = scheduler.preemptions
+            return {
+                "running": len(scheduler.texts),
+                "waiting": len(self._incoming) + len(scheduler.waiting),
+                "blocks": scheduler.used_blocks,
+                "most_blocks": scheduler.most_blocks,
+                **self._stats.snapshot(),
+            }
+
+    def stop(self, finish: bool = False) -> None:
+        """Takes no more requests. Does not wait: `close` does.
+
+        Args:
+            finish: whether the texts that were accepted are completed; else each gets an error.
+        """
+        with self._news:
+            self._closing, self._abort, self._woken = True, not finish, True
+            self._news.notify()
+
+    def close(self, finish: bool = True) -> None:
+        """Takes no more requests, and waits for the end of those that it has."""
+        self.stop(finish)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        with self._news:
+            self._woken = True
+            self._news.notify()
+
+    # ---- the engine's thread
+
+    def _work(self) -> None:
+        try:
+            self._run_turns()
+        except BaseException as error:  # a defect, after which nothing can be relied on
+            log.exception("the generation engine has ended")
+            with self._news:
+                self._closing = True
+                texts = [*self._scheduler.texts, *self._scheduler.waiting, *self._incoming]
+            for text in texts:
+                self._outbox.put(text, _failed(error))
+            self._outbox.flush()
+
+    def _run_turns(self) -> None:
+        busy = False
+        while True:
+            with self._news:
+                if not (busy or self._woken):
+                    self._news.wait_for(lambda: self._woken, self._pause())
+                self._woken = False
+                incoming, self._incoming = self._incoming, []
+                for text in incoming:
+                    self._scheduler.waiting.enter(text)
+                self._stats.counts["requests"] += len(incoming)
+                abort, closing = self._abort, self._closing
+            self._end_unwanted(abort)
+            busy = self._guarded(self._turn)
+            self._outbox.flush()
+            if closing and not (self._scheduler.texts or self._scheduler.waiting):
+                return
+
+    def _pause(self) -> float | None:
+        """How long nothing happens by itself: until the first deadline."""
+        now, times = perf_counter(), []
+        for text in (*self._scheduler.texts, *self._scheduler.waiting):
+            if text.request.deadline is not None:
+                times.append(text.request.deadline - monotonic())
+            elif text.cached is None:
+                times.append(text.start_by - now)
+        return max(0.0, min(times)) if times else None
+
+    def _end_unwanted(self, abort: bool) -> None:
+        """Texts that were cancelled, are too late, or all of them."""
+        now, clock = perf_counter(), monotonic()
+        for text in (*self._scheduler.texts, *self._scheduler.waiting):
+            if abort:
+                self._end(text, _unloaded())
+            elif text.handle.cancelled:
+                self._end(text, "cancelled")
+            elif text.request.deadline is not None:
+                if clock > text.request.deadline:
+                    self._end(text, _late())
+            elif text.cached is None and text.row < 0 and now > text.start_by:
+                self._end(text, _not_started(self._start_s))
+
+    def _end(self, text: Text, why: FinishReason | OxError) -> None:
+        self._outbox.put(text, why if isinstance(why, OxError) else text.end(why))
+        self._leave(text, "error" if isinstance(why, OxError) else why)
+
+    def _leave(self, text: Text, why: str) -> None:
+        if text.row >= 0:
+            if why != "error":
+                self._scheduler.save(text)
+            self._scheduler.remove(text)
+        self._scheduler.waiting.leave(text)
+        with self._news:
+            self._stats.ended(why)
+
+    def _guarded(self, turn: Callable[[], bool]) -> bool:
+        try:
+            return turn()
+        except Exception as error:  # a defect: whoever waits gets to hear it
+            log.exception("the generation engine failed")
+            for text in list(self._scheduler.texts):
+                self._end(text, _failed(error))
+            return False
+
+    def _turn(self) -> bool:
+        """Reads parts of prompts, then gives each text a token; whether there is more to do."""
+        scheduler = self._scheduler
+        scheduler.admit()
+        held = self._share is not None and bool(scheduler.texts) and self._share.acquire()
+        begun = perf_counter()
+        try:
+            self._read_prompts()
+            self._outbox.flush()  # first tokens do not wait for those of the others
+            self._decode()
+        finally:
+            spent = perf_counter() - begun
+            if held and self._share is not None:
+                self._share.release(spent)
+        with self._news:
+            self._stats.busy_s += spent
+        # where no text goes on, one that waits gets a slot in the next turn
+        return any(not text.handle.paused for text in scheduler.texts) or scheduler.waiting.first() is not None
+
+    def _read_prompts(self) -> None:
+        room = self._prefill_tokens
+        reading = [text for text in self._scheduler.texts if not (text.decoding or text.handle.paused)]
+        for text in sorted(reading, key=lambda text: text.admitted):
+            if text.computed == 0:
+                text.computed = self._scheduler.prefixes.restore(text.tokens, text.row)
+                if text.cached is None:
+                    text.cached = text.computed
+            part = np.array(text.tokens[text.computed : text.computed + room], np.int64)
+            try:
+                scores = self._run.read(text.row, part, text.computed)
+            except Exception as error:  # ONNX Runtime's exceptions share no base class
+                self._end(text, run_failure(error))
+                continue
+            room -= len(part)
+            text.computed += len(part)
+            self._scheduler.waiting.served(text, len(part))
+            if text.computed == len(text.tokens):
+                self._scheduler.save(text)
+                text.decoding = True
+                self._tell([text], scores[None])
+            if room <= 0:
+                return
+
+    def _decode(self) -> None:
+        if not any(text.runnable for text in self._scheduler.texts):
+            return
+        self._scheduler.reserve()
+        rows = self._scheduler.runnable()
+        texts = self._scheduler.texts[:rows]
+        if not texts:
+            return
+        tokens = np.array([text.tokens[-1] for text in texts], np.int64)
+        lengths = np.array([text.computed for text in texts], np.int64)
+        try:
+            scores = self._run.step(tokens, lengths)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            for text in texts:
+                self._end(text, run_failure(error))
+            return
+        for text in texts:
+            text.computed += 1
+            self._scheduler.waiting.served(text, 1)
+        self._tell(texts, scores)
+
+    def _tell(self, texts: list[Text], scores: Any) -> None:
+        """The next token of each text, from scores."""
+        outcomes = next_events(texts, scores)
+        now, stats = perf_counter(), self._stats
+        with self._news:
+            for text, outcome in zip(texts, outcomes, strict=True):
+                if isinstance(outcome, OxError):
+                    continue
+                first = text.generated == 1
+                stats.times["first_token" if first else "between_tokens"].observe(now - text.last_s)
+                text.last_s = now
+                stats.counts["completion_tokens"] += 1
+                if first:
+                    stats.counts["prompt_tokens"] += text.prompt_length
+                    stats.counts["cached_tokens"] += text.cached or 0
+        for text, outcome in zip(texts, outcomes, strict=True):
+            if isinstance(outcome, OxError):
+                self._end(text, outcome)
+                continue
+            self._outbox.put(text, outcome)
+            if outcome.finish_reason is not None:
+                self._leave(text, outcome.finish_reason)
+
+
+def _failed(error: BaseException) -> ServeError:
+    return ServeError("the generation engine failed", status=500, got=str(error)[:200])
+
+
+def _unloaded() -> ServeError:
+    return ServeError("the model has just been unloaded", status=503, hint="again in a moment")
+
+
+def _late() -> ServeError:
+    return ServeError("the text was not complete in time", status=504, hint="a later deadline, or fewer tokens")
+
+
+def _not_started(seconds: float) -> ServeError:
+    return ServeError("the server is busy", status=503, expected=f"a start within {seconds:g} s (--deadline-ms)",
+                      got="other texts run still", hint="again in a moment")  # fmt: skip
