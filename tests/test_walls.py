@@ -115,13 +115,22 @@ FOREIGN = {
     "mpi4py": {"ox.distributed.mpi"},
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},
-    "tokenizers": {"ox.data.datasets"},
+    "tokenizers": {"ox.data.datasets", "ox.serve.generation"},
     "fsspec": {"ox.remote"},
     "ray": {"ox.ray"},
     "optuna": {"ox.train.sweep"},
     "openvino": {"ox.engines.openvino"},  # one of the runtimes that compiled steps go to
     **dict.fromkeys(("torch", "pickle", "cloudpickle", "joblib", "marshal", "shelve", "dill"), NOWHERE),
 }
+# What ox.serve imports of packages that it does not import as a whole.
+SERVE_IMPORTS = (
+    "ox.graph.contract",
+    "ox.graph.reader.model_file",
+    "ox.generation.detokenizer",
+    "ox.generation.sampler",
+    "ox.generation.sampling_params",
+    "ox.generation.stopping",
+)
 # A file longer than 400 lines needs its reason here.
 LONG: dict[str, str] = {
     "ox/serve/transport/http/connection.py": "one state machine: what was read decides what may be written",
@@ -305,9 +314,15 @@ def test_serve_starts_small() -> None:
         there = room(each.module)
         if room(module_of(path)) != "ox.serve" or there is None:
             continue
-        if there not in allowed and each.module not in ("ox.graph.contract", "ox.graph.reader.model_file"):
+        if there not in allowed and each.module not in SERVE_IMPORTS:
             wrong.append(str(each))
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("module", [name for name in SERVE_IMPORTS if name.startswith("ox.generation.")])
+def test_what_serve_takes_of_generation_needs_no_tensor(module: str) -> None:
+    used = {each.module for path, each in all_imports() if module_of(path) == module}
+    assert used & all_modules() <= {"ox.errors", *SERVE_IMPORTS}
 
 
 @pytest.mark.parametrize("library", FOREIGN)

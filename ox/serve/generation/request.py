@@ -1,0 +1,118 @@
+"""A request for a text, and the events that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ox.errors import ServeError
+from ox.generation.sampling_params import SamplingParams
+
+MOST_LOGPROBS = 20
+MOST_STOPS = 64  # strings or tokens that end a text
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a text must look like.
+
+    Attributes:
+        kind: "json_schema", "json_object" (any object), "regex" or "choice".
+        value: the schema (a mapping, or true), the regular expression, or the possible texts; None for "json_object".
+    """
+
+    kind: Literal["json_schema", "json_object", "regex", "choice"]
+    value: Mapping[str, Any] | bool | str | Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """A request for one text.
+
+    Attributes:
+        prompt: the ids of its tokens, one or more.
+        sampling: how tokens are chosen.
+        max_tokens: the most tokens of the text; None for what the context has room for.
+        stop: strings that end the text, which are not part of it.
+        stop_token_ids: tokens that end it, beside those of the model.
+        ignore_eos: whether the text goes on at the model's own end tokens.
+        logprobs: for each token its logarithmic probability, and the likeliest so many tokens (0: none of these); None
+            for neither.
+        index: of several texts of one prompt and seed, which one.
+        priority: 1 is the highest; 0 for the model's default.
+        deadline: when the text must be complete, in the time of `time.monotonic`; None for no limit.
+        constraint: what the text must look like.
+        client: requests of one client take turns with those of others.
+
+    Raises:
+        ServeError: a value out of range, or two that contradict each other (400).
+    """
+
+    prompt: Sequence[int]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    index: int = 0
+    priority: int = 0
+    deadline: float | None = None
+    constraint: Constraint | None = None
+    client: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.prompt) == 0:
+            raise ServeError("the prompt is empty", expected="one token or more", hint="a text, or a start token")
+        _whole("max_tokens", self.max_tokens, 1, None)
+        _whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        _whole("priority", self.priority, 0, None)
+        if not all(isinstance(text, str) and text for text in self.stop) or len(self.stop) > MOST_STOPS:
+            expected = f"at most {MOST_STOPS} texts of a character or more"
+            raise ServeError("stop has texts that no text can end at", expected=expected, got=repr(self.stop)[:100])
+        if len(self.stop_token_ids) > MOST_STOPS:
+            got = f"{len(self.stop_token_ids)} tokens"
+            raise ServeError("too many stop_token_ids", expected=f"at most {MOST_STOPS}", got=got)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How many tokens a request took; `cached_tokens` of the prompt were not computed for it."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(slots=True)
+class TokenEvent:
+    """A token of a text, or its end.
+
+    Attributes:
+        token: its id; None for an end without a token (a text that was cancelled).
+        text: what can be shown of the text that was not before: "" while a character is not whole or may be the begin
+            of a stop string, and always where the model has no tokenizer.
+        logprob: its logarithmic probability, where it was asked for.
+        top_logprobs: the likeliest tokens and their logarithmic probabilities, the likeliest first.
+        finish_reason: None, except with the last event.
+        stopped_by: the string or token of the request that ended the text.
+        usage: with the last event.
+    """
+
+    token: int | None
+    text: str = ""
+    logprob: float | None = None
+    top_logprobs: Sequence[tuple[int, float]] = ()
+    finish_reason: FinishReason | None = None
+    stopped_by: str | int | None = None
+    usage: Usage | None = None
+
+
+def _whole(name: str, value: Any, least: int, most: int | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        expected = f"a whole number from {least}" + (" on" if most is None else f" to {most}")
+        raise ServeError(f"{name} is out of range", expected=expected, got=repr(value)[:100])
