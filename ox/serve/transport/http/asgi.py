@@ -145,7 +145,7 @@ class AsgiApplication:
         except Exception:
             exchange.send_internal_error()
         finally:
-            self.listener_state.buffered -= len(exchange.body)
+            exchange.release_body()
         if not exchange.replied.is_set():
             await _wait(exchange, receive)
         if exchange.parts is not None:
