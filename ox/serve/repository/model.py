@@ -8,6 +8,7 @@ from itertools import chain, count
 from math import ceil
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ox.devices.machine import threads as usable_threads
 from ox.errors import LoadError, ServeError
@@ -38,6 +39,9 @@ from ox.serve.runtime.source import Source, read
 from ox.serve.telemetry.stages import Stages
 from ox.serve.tuning.measure import HANDOFF_S, fit
 
+if TYPE_CHECKING:
+    from ox.serve.protocol.text.text_model import TextModel
+
 Infos = tuple[TensorInfo, ...]
 TensorCheck = Callable[[str, Infos], Infos]
 Sequenced = Callable[[Infos, Infos], SequenceTensors]
@@ -67,6 +71,8 @@ class Model:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
         DeviceError: no runtime, or not the requested device.
     """
+
+    text: TextModel | None = None  # what the dialects of texts need of a model that generates them
 
     def __init__(
         self,

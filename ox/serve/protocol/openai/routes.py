@@ -16,7 +16,7 @@ from ox.serve.protocol.rest.body import json_length, read_json
 from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply, Route
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.text.text_models import TextModel
+from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.text_service import INLINE_BYTES
 from ox.serve.transport.http import Exchange
 

@@ -57,3 +57,27 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_decoder(model, folder / "tiny", tokenizer=folder / "tokenizer.json", chat_template=TEMPLATE,
                  generation={"eos_token_id": 2})  # fmt: skip
     return folder / "tiny"
+
+
+@pytest.fixture(scope="session")
+def server(decoder: Path) -> Iterator[Server]:
+    from ox.serve.config.generation_options import GenerationOptions
+    from ox.serve.generation.decoder import Decoder
+    from ox.serve.generation.decoder_folder import DecoderFolder
+    from ox.serve.generation.engine import GenerationEngine
+    from ox.serve.protocol.text.text_model import TextModel
+    from ox.serve.runtime.source import read
+
+    path = decoder / "model.onnx"
+    engine = GenerationEngine(Decoder(read(path), 1), DecoderFolder.read(path), GenerationOptions(), 64 << 20)
+    with Server([path], name="tiny", limits=RequestLimits(json=200_000)) as running:
+        running.models[0].text = TextModel("tiny", "1", engine, decoder)
+        yield running
+    engine.close()
+
+
+@pytest.fixture
+def openai_client(server: Server) -> Iterator[Any]:
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+        yield client

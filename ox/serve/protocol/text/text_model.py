@@ -1,4 +1,4 @@
-"""The models of a server that make texts, with what the dialects need beside their engines."""
+"""A model that makes texts, with what the dialects need beside its engine."""
 
 from __future__ import annotations
 
