@@ -2,7 +2,8 @@
 
 A folder holds `<name>/<version>/model.onnx`, as Triton's repositories do, or `<name>.onnx`, which is version 1. What a
 symbolic link leads to must lie in the folder, too. A layout with a name takes a folder that is one model as well:
-`<version>/model.onnx` in it.
+`<version>/model.onnx` in it. A folder with model.onnx and a tokenizer or generation settings beside it is a
+model that takes or gives text, whose only version is the folder itself; it may also be what a layout is given.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ox.graph.reader.model_file import others
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
+TEXT = {"tokenizer.json", "generation_config.json"}  # beside a model that takes or gives text
 NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 MOST_FILES = 10_000  # of one version, or of a repository
 
@@ -139,6 +141,9 @@ class Layout:
 
     def _models(self, root: Path) -> Iterator[ModelFiles]:
         """A folder's models, or the one that the folder is."""
+        if _has_text(root):
+            root = root if root.name else root.resolve()  # "."
+            return _model(root, _resolved(root), linked=False)
         if self._name is not None and _is_model(root):
             return _model(root, _resolved(root), linked=False)
         return _folder(root)
@@ -160,6 +165,14 @@ class Layout:
             )
         self._named = found[0].path if found else self._named
         return [replace(model, name=self._name, renamed=True) for model in found]
+
+
+def _has_text(folder: Path) -> bool:
+    """Whether a folder is a model with a tokenizer or settings of generation, without versions."""
+    try:
+        return (folder / MODEL).exists() and any((folder / name).exists() for name in TEXT) and not _numbered(folder)
+    except OSError:  # named where it is listed
+        return False
 
 
 def _is_model(folder: Path) -> bool:
@@ -221,6 +234,8 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
         stamp = _files(path, real)
         if stamp:  # else the file is being written
             versions[number] = Version(path, stamp, real)
+    if not numbers and MODEL in names and names & TEXT:
+        versions[1] = Version(folder, _files(folder, real), real)
     yield ModelFiles(folder.name, folder, versions, config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, count
@@ -40,6 +41,7 @@ from ox.serve.telemetry.stages import Stages
 from ox.serve.tuning.measure import HANDOFF_S, fit
 
 if TYPE_CHECKING:
+    from ox.serve.generation.engine import GenerationEngine
     from ox.serve.protocol.text.text_model import TextModel
 
 Infos = tuple[TensorInfo, ...]
@@ -54,7 +56,7 @@ class Model:
     """Loads one version of a model from its file, proves it and makes it ready to answer.
 
     Args:
-        path: the file.
+        path: the file, or what was read of it.
         options: how it is run.
         limits: the most rows of a request.
         name: what it answers to; without one its file's stem.
@@ -76,7 +78,7 @@ class Model:
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | Source,
         options: ModelConfig,
         limits: RequestLimits,
         *,
@@ -92,7 +94,7 @@ class Model:
     ) -> None:
         begun, control = perf_counter(), control or LoadControl()
         control.enter("reading the file")
-        source = read(Path(path))
+        source = path if isinstance(path, Source) else read(Path(path))
         if probe is not None:
             probe(source)
         self.name, self.version = name or source.path.stem, version
@@ -224,6 +226,20 @@ class Model:
         if self._reshapes is None:
             return instance
         return Reshaped(instance, self._reshapes, [info.name for info in self.engine.outputs])
+
+    generation: GenerationEngine | None = None  # of a model that generates texts
+
+    def start(self, loop: AbstractEventLoop) -> None:
+        """Answers from now on, on this event loop."""
+        self.batcher.start(loop)
+
+    def abort(self) -> None:
+        """Begins to end everything at once; `release` follows."""
+        self.batcher.abort()
+
+    def release(self) -> None:
+        """Waits for the end after `abort`."""
+        self.batcher.close()
 
     def submit(self, job: Job) -> None:
         """Has a job run; `job.done()` follows on the event loop.

@@ -72,7 +72,7 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
         hint = "/v1/completions, or a chat_template.jinja beside the model"
         raise ServeError(f"model '{model.name}' has no chat template", hint=hint)
     # The template writes the special tokens itself.
-    prompt = model.tokenizer.encode(model.template.render(messages, tools), special=False)
+    prompt = model.encode(model.template.render(messages, tools), special=False)
     options.check_length(prompt, model)
     return ChatCall(model, prompt, options, bool(tools), stream, stream_options)
 

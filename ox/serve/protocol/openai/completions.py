@@ -108,7 +108,7 @@ def _prompts(fields: Fields, model: TextModel) -> tuple[list[str], list[Sequence
     prompts: list[Sequence[int]] = []
     for each in listed:
         if isinstance(each, str):
-            prompts.append(model.tokenizer.encode(each))
+            prompts.append(model.encode(each))
             texts.append(each)
         elif isinstance(each, list) and each:
             _check_tokens(each, model.engine.vocab_size, fields)

@@ -16,6 +16,7 @@ from ox.errors import ServeError
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.openai.routes import TABLE as OPENAI
 from ox.serve.protocol.rest.body import read_json
+from ox.serve.protocol.rest.generate import REPLY, REQUEST, generate
 from ox.serve.protocol.rest.openapi import openapi
 from ox.serve.protocol.rest.page import POLICY, page
 from ox.serve.protocol.rest.routing import (
@@ -210,9 +211,12 @@ TABLE = [
     ),
     *(Route("POST", path, INFER, _infer, "Runs a model", each_model=True) for path in (INFER_PATH, VERSION_INFER_PATH)),
     *(
-        Route(ANY, f"{path}/{name}", INFER, _not_found, undocumented="Triton's extension for text; not offered")
+        Route("POST", f"{path}/{name}", INFER, generate(streamed), about, REQUEST, REPLY)
         for path in MODEL_PATHS
-        for name in ("generate", "generate_stream")
+        for name, streamed, about in (
+            ("generate", False, "Continues a text"),
+            ("generate_stream", True, "The same as server-sent events"),
+        )
     ),
     get(
         "/v2",

@@ -54,6 +54,6 @@ def read_generate(document: Mapping[str, Any], model: TextModel) -> GenerateCall
     inner.finish()
     if options.choices > 1:
         raise ServeError("a request has one text here", expected="n = 1", got=quote(options.choices))
-    tokens = model.tokenizer.encode(prompt)
+    tokens = model.encode(prompt)
     options.check_length(tokens, model)
     return GenerateCall(model, identifier, tokens, options, stream)

@@ -15,6 +15,7 @@ from ox.serve.response_memory import Body
 from ox.serve.transport.grpc.framing import PREFIX, encode_message, frame_message
 from ox.serve.transport.grpc.rpc import CallLogger, Method, StatusCode, error_status
 from ox.serve.transport.http.encoding import WBITS, decompress
+from ox.serve.transport.http.response_stream import HIGH_WATER
 from ox.serve.transport.http2 import Head, HeaderBlock, HttpStream, Stream, StreamFactory
 from ox.serve.transport.http2.connection import Connection
 
@@ -67,6 +68,7 @@ class Call(Stream):
     deadline: float | None = None
     on_cancel: Callable[[], None] | None = None
     on_half_close: Callable[[], None] | None = None
+    on_flow: Callable[[bool], None] | None = None
     state: object = None
     timer: asyncio.TimerHandle | None = None
     buffer: bytearray | None = None
@@ -124,7 +126,7 @@ class Call(Stream):
         if self.finished:
             return False
         self.finished = True
-        self.on_cancel = self.on_half_close = None
+        self.on_cancel = self.on_half_close = self.on_flow = None
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -253,6 +255,7 @@ class StreamingCall(Call):
     paused = False  # the method has called `pause`
     delivering = False  # inside `_deliver`
     received_any = False  # the method has received a message
+    reads_slowly = False  # the client, as far as `on_flow` was told
 
     def receive_data(self, data: bytes, begin: int, end: int, ended: bool) -> None:
         if self.finished:
@@ -312,6 +315,8 @@ class StreamingCall(Call):
             callback()
 
     def on_drain(self) -> None:
+        if self.reads_slowly and self.queued <= HIGH_WATER // 4:
+            self._set_flow(False)
         if not self.wants_data and self.queued <= MAX_QUEUED_BYTES // 2:
             self._deliver()
 
@@ -329,6 +334,13 @@ class StreamingCall(Call):
             self.headers_sent = True
             self.send_headers(self.spec.response_headers)
         self.send_data(encode_message(message, self.spec.response_encoding))
+        if self.queued > HIGH_WATER and not self.reads_slowly:
+            self._set_flow(True)
+
+    def _set_flow(self, slow: bool) -> None:
+        self.reads_slowly = slow
+        if self.on_flow is not None:
+            self.on_flow(slow)
 
 
 class RejectedCall(Stream):

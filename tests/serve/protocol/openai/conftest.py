@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 import ox
 from ox.export import save_decoder
-from ox.serve import RequestLimits, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra text is not installed")
@@ -61,19 +60,9 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(decoder: Path) -> Iterator[Server]:
-    from ox.serve.config.generation_options import GenerationOptions
-    from ox.serve.generation.decoder import Decoder
-    from ox.serve.generation.decoder_folder import DecoderFolder
-    from ox.serve.generation.engine import GenerationEngine
-    from ox.serve.protocol.text.text_model import TextModel
-    from ox.serve.runtime.source import read
-
-    path = decoder / "model.onnx"
-    engine = GenerationEngine(Decoder(read(path), 1), DecoderFolder.read(path), GenerationOptions(), 64 << 20)
-    with Server([path], name="tiny", limits=RequestLimits(json=200_000)) as running:
-        running.models[0].text = TextModel("tiny", "1", engine, decoder)
+    """Serves the decoder as `tiny`."""
+    with Server([decoder], options=ModelConfig(threads=1), limits=RequestLimits(json=200_000)) as running:
         yield running
-    engine.close()
 
 
 @pytest.fixture
