@@ -44,7 +44,7 @@ class TextService:
         """
         model = self._repository.find(name, version)
         if model.text is None:
-            raise ServeError(f"model '{model.name}' makes no texts", hint=f"/v2/models/{model.name}/infer")
+            raise ServeError(f"model '{model.name}' makes no texts", hint="inference with tensors")
         return model.text
 
     def models(self) -> list[TextModel]:

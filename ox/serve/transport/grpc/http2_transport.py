@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
-from urllib.parse import quote
 
 from ox.errors import ServeError
 from ox.serve.protocol.grpc.wire import size_limit
 from ox.serve.response_memory import Body
-from ox.serve.transport.grpc.framing import PREFIX, encode_message, frame_message
+from ox.serve.transport.grpc.framing import PREFIX, encode_message, frame_message, status_trailers
 from ox.serve.transport.grpc.rpc import CallLogger, Method, StatusCode, error_status
 from ox.serve.transport.http.encoding import WBITS, decompress
 from ox.serve.transport.http.response_stream import HIGH_WATER
@@ -30,7 +29,6 @@ RESPONSE_BLOCKS = {
 }
 OK_TRAILERS = HeaderBlock([(b"grpc-status", b"0")], end_stream=True)
 MAX_TIMEOUT_S = 1e7  # seconds
-MAX_ERROR_BYTES = 2000  # bytes of an error message
 ADMISSION_BYTES = 16 << 10  # bytes of messages that are buffered before access control
 MAX_QUEUED_BYTES = 1 << 20  # queued response bytes of a stream above which it reads no more requests
 
@@ -399,13 +397,3 @@ class Http2Transport:
             return partial(StreamingCall if method.streaming else UnaryCall, MethodSpec(self, method, head))
         except ServeError as error:
             return partial(RejectedCall, self, error)
-
-
-def status_trailers(code: int, text: str) -> list[tuple[bytes, bytes]]:
-    """The trailers with the status of a call."""
-    fields = [(b"grpc-status", b"%d" % code)]
-    if text:
-        # gRPC percent-encodes everything except printable ASCII without the percent sign.
-        short = text.encode()[:MAX_ERROR_BYTES].decode(errors="ignore")
-        fields.append((b"grpc-message", quote(short, safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}~").encode()))
-    return fields
