@@ -70,3 +70,9 @@ def openai_client(server: Server) -> Iterator[Any]:
     openai = pytest.importorskip("openai", reason="the package openai is not installed")
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def tokens(decoder: Path) -> Any:
+    """The tokens of a text."""
+    return lambda text: tokenizers.Tokenizer.from_file(str(decoder / "tokenizer.json")).encode(text).ids
