@@ -33,7 +33,7 @@ def write_tokenizer(path: Path) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-def write_decoder(folder: Path, template: str | None = TEMPLATE) -> Path:
+def write_decoder(folder: Path, template: str | None = TEMPLATE, **defaults: float) -> Path:
     """The folder `tiny` of a LLaMA of 256 tokens of context."""
     size = write_tokenizer(folder / "tokenizer.json")
     ox.manual_seed(0)
@@ -46,5 +46,5 @@ def write_decoder(folder: Path, template: str | None = TEMPLATE) -> Path:
         for parameter in model.parameters():
             parameter += ox.from_numpy(0.3 * values.standard_normal(parameter.shape).astype(np.float32))
     save_decoder(model, folder / "tiny", tokenizer=folder / "tokenizer.json", chat_template=template,
-                 generation={"eos_token_id": 2})  # fmt: skip
+                 generation={"eos_token_id": 2, **defaults})  # fmt: skip
     return folder / "tiny"
