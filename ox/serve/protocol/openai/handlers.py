@@ -59,8 +59,8 @@ def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
             start(context, exchange, call)
 
     def start(context: Context, exchange: Exchange, call: Call) -> None:
-        answer = call.answer(exchange, context.text.client(exchange))
-        answer.start(context.text, call.requests(), call.options.choices)
+        client = context.text.client(exchange)
+        call.answer(exchange, client).start(context.text, call.requests(client.name), call.options.choices)
 
     return handle
 

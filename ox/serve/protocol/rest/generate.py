@@ -53,7 +53,7 @@ def generate(streamed: bool) -> Handler:
     def start(context: Context, exchange: Exchange, call: GenerateCall) -> None:
         client = context.text.client(exchange)
         answer = StreamedText(call, exchange, client) if streamed else WholeText(call, exchange, client)
-        answer.start(context.text, call.requests(), 1)
+        answer.start(context.text, call.requests(client.name), 1)
 
     return handle
 
