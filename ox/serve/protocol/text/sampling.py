@@ -43,6 +43,11 @@ class TextOptions:
             for index in range(self.choices)
         ]  # fmt: skip
 
+    def check_form(self, model: TextModel) -> None:
+        """Compiles the constraint once, so that the engine has what it needs; raises ServeError if it is wrong."""
+        if self.constraint is not None:
+            model.engine.constraints.matcher(self.constraint)
+
     def check_length(self, prompt: Sequence[int], model: TextModel) -> None:
         """Raises ParameterError for a prompt without tokens, or one that leaves no room for the text."""
         if not prompt:

@@ -21,7 +21,7 @@ from ox.serve.access.key import Key, digest_of
 from ox.serve.telemetry.logs import Log
 
 ASK: dict[str, Any] = {"model": "tiny", "prompt": "the cat", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
-ALICE, BOB, CAROL = "ox_alice", "ox_bob", "ox_carol"
+ALICE, BOB, CAROL, DORA = "ox_alice", "ox_bob", "ox_carol", "ox_dora"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def guarded(decoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         Key("alice", digest_of(ALICE.encode()), tokens_per_minute=60),
         Key("bob", digest_of(BOB.encode()), models=("other*",)),
         Key("carol", digest_of(CAROL.encode()), actions=("read",)),
+        Key("dora", digest_of(DORA.encode())),
     ]
     keyfile.write(folder / "keys.toml", keys)
     path = folder / "lines"
@@ -88,17 +89,13 @@ def test_tokens_per_minute(post: Any) -> None:
 
 def test_the_access_log_counts_tokens(guarded: tuple[Server, Path], post: Any, connect: Any) -> None:
     server, path = guarded
-    server.guard._ring = None  # without keys from here on
-    try:
-        usage = post(None, ASK)[2]["usage"]
-        with connect(server) as client:
-            body = json.dumps({**ASK, "stream": True}).encode()
-            client.send(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\nx-request-id: streamed\r\nconnection: close\r\n"
-                        b"content-length: %d\r\n\r\n" % len(body) + body)  # fmt: skip
-            received = b"".join(iter(lambda: client.socket.recv(1 << 16), b""))
-        assert b"x-request-id: streamed\r\n" in received
-    finally:
-        server.guard._ring = object()  # type: ignore[assignment]
+    usage = post(DORA, ASK)[2]["usage"]
+    with connect(server) as client:
+        body = json.dumps({**ASK, "stream": True}).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\nx-request-id: streamed\r\nx-api-key: {DORA}\r\n"
+        client.send(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        received = b"".join(iter(lambda: client.socket.recv(1 << 16), b""))
+    assert b"x-request-id: streamed\r\n" in received
     end = time.monotonic() + 60
     while "streamed" not in path.read_text():
         assert time.monotonic() < end
