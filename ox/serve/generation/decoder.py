@@ -73,11 +73,12 @@ class Decoder:
 
     def _fastest(self, original: Any) -> tuple[SharedCacheRun | AppendedCacheRun, str]:
         reasons = []
-        for last_only in (True, False):
+        for last_only, joined in ((True, True), (True, False), (False, False)):
             self._control.enter("checking the graph with a shared cache")
             try:
-                run = self._shared(last_only)
+                run = self._shared(last_only, joined)
                 self._check_cases.check(run)
+                self._rewritten = last_only, joined
                 return run, "shared cache"
             except _Differs as error:
                 reasons.append(str(error))
@@ -94,8 +95,10 @@ class Decoder:
             log.warning("%s: texts are not run together: %s", self.path, error)
         return appended, "copied cache"
 
-    def _shared(self, last_only: bool) -> SharedCacheRun:
+    def _shared(self, last_only: bool, joined: bool) -> SharedCacheRun:
         graph = DecoderGraph(parse(self.path))
+        if joined:
+            graph.join_products()
         graph.share_cache()
         if last_only:
             graph.last_scores()
@@ -109,7 +112,7 @@ class Decoder:
         self.threads = 1
         one: DecoderRun
         if isinstance(several, SharedCacheRun):
-            one = self._shared(several.last_only)
+            one = self._shared(*self._rewritten)
         else:
             one = AppendedCacheRun(self._session(str(self.path)))
         if self._check_cases.step_s(one) <= several_s:
