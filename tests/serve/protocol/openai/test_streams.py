@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,11 +213,13 @@ def test_more_clients_than_the_queue_holds(decoder: Path, monkeypatch: pytest.Mo
         request = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
             body
         )
-        with monkeypatch.context() as patch:
-            patch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.02), turn(self))[1])
-            clients = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(300)]
-            for client in clients:
-                client.sendall(request + body)
+        going = threading.Event()
+        monkeypatch.setattr(GenerationEngine, "_turn", lambda self: going.wait(60) and turn(self))
+        clients = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(300)]
+        for client in clients:
+            client.sendall(request + body)
+        until(lambda: server.replies[503] >= 200)
+        going.set()
         answers = [b"".join(iter(lambda client=client: client.recv(1 << 16), b"")) for client in clients]  # type: ignore[misc]
         for client in clients:
             client.close()
