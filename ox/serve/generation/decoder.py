@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ox.devices.machine import available_memory
 from ox.devices.machine import threads as usable_threads
 from ox.devices.runtime import onnxruntime
 from ox.errors import LoadError
 from ox.graph.contract import Contract
 from ox.graph.reader.model_file import parse
 from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
-from ox.serve.generation.decoder_folder import DECODER
+from ox.serve.generation.decoder_folder import DECODER, DecoderFolder
 from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, DecoderRun, SharedCacheRun
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
 from ox.serve.runtime.load_control import LoadControl
@@ -27,8 +29,27 @@ PROMPTS = (7, 3, 1)  # lengths of the texts of the check
 STEPS = 2
 ROWS, RUNS = 4, 8  # of the measurement of threads
 NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
+CHECKS = 6  # times the size of that text: its past, in float64, as inputs, outputs and in slots
 LONGEST = 4096  # tokens of the check of a long text
+MOST_POSITIONS = 1 << 18  # of a table of rotary embeddings
 UNLIMITED = 1 << 31  # of a file that does not tell its context length
+
+
+class Rewriting(NamedTuple):
+    """What is done to the graph beside sharing the cache."""
+
+    last_scores: bool = True
+    join_products: bool = True
+    rotary: bool = True
+
+
+# in the order in which they are tried
+REWRITINGS = (
+    Rewriting(),
+    Rewriting(rotary=False),
+    Rewriting(rotary=False, join_products=False),
+    Rewriting(False, False, False),
+)
 
 log = logging.getLogger("ox.serve")
 
@@ -40,9 +61,11 @@ class Decoder:
         source: its checked file.
         threads: of ONNX Runtime; None: measured.
         control: ends the load from another thread.
+        folder: tells the longest context, where the file does not, and the size of heads.
 
     Attributes:
         threads: of a run.
+        rewriting: of its graph, if the cache is shared.
         shapes: of keys and values, by the name of the input.
         run: how it is run.
         form: that in words.
@@ -52,33 +75,61 @@ class Decoder:
         LoadError: ONNX Runtime refuses it, or it has other inputs and outputs.
     """
 
-    def __init__(self, source: Source, threads: int | None = None, control: LoadControl | None = None) -> None:
-        self.path, self.threads = source.path, threads or usable_threads()
+    def __init__(
+        self,
+        source: Source,
+        threads: int | None = None,
+        control: LoadControl | None = None,
+        folder: DecoderFolder | None = None,
+    ) -> None:
+        self._source, self.path, self.threads = source, source.path, threads or usable_threads()
         self._control = control or LoadControl()
         self._through = Contract.from_metadata(source.metadata).through
         original = self._session(str(source.path))
-        self.shapes = self._cache_shapes(original)
-        about = json.loads(source.metadata.get(DECODER, "{}"))
-        logits = next(info for info in original.get_outputs() if info.name == "logits")
-        size = about.get("vocab_size", logits.shape[-1])
-        if not isinstance(size, int):
-            raise LoadError(f"{self.path} does not tell how many tokens it knows", got=f"logits {logits.shape}")
-        self.vocab_size: int = size
-        self.context_length: int = about.get("context_length", UNLIMITED)
+        context_length = None if folder is None else folder.context_length
+        self.shapes = self._cache_shapes(original, None if folder is None else folder.head_size)
+        self.vocab_size, self.context_length = self._sizes(original, context_length or UNLIMITED)
+        self._check_memory()
         self._check_cases = _Cases(self, original)
         self.batched = True
         self.run, self.form = self._fastest(original)
         if threads is None and self.threads > 1:
             self._measure_threads()
 
+    def _sizes(self, session: Any, context_length: int) -> tuple[int, int]:
+        """How many tokens the model knows, and how many it can see."""
+        about = json.loads(self._source.metadata.get(DECODER, "{}"))
+        shape = next(info.shape for info in session.get_outputs() if info.name == "logits")
+        if not isinstance(about, dict):
+            raise LoadError(f"the metadata {DECODER} of {self.path} is no JSON object", got=repr(about)[:100])
+        size, length = about.get("vocab_size", shape[-1]), about.get("context_length", context_length)
+        known = size == shape[-1] or not isinstance(shape[-1], int)
+        if type(size) is not int or not known or size < 1 or type(length) is not int or length < 2:
+            raise LoadError(
+                f"{self.path} does not tell how many tokens it knows and sees",
+                expected="a number of scores, and a context of two tokens or more",
+                got=f"logits {shape}; {DECODER} {about}"[:200],
+            )
+        return size, length
+
+    def _check_memory(self) -> None:
+        """Raises LoadError if the check of a long text does not fit."""
+        needed = min(self.context_length, LONGEST) * sum(shape.nbytes for shape in self.shapes.values())
+        if CHECKS * needed > available_memory():
+            raise LoadError(
+                f"keys and values of one text of {self.path} do not fit into the memory that there is",
+                expected=f"at most {available_memory() // CHECKS >> 20:,} MiB for {self.context_length:,} tokens",
+                got=f"{needed >> 20:,} MiB",
+            )
+
     def _fastest(self, original: Any) -> tuple[SharedCacheRun | AppendedCacheRun, str]:
         reasons = []
-        for last_only, joined in ((True, True), (True, False), (False, False)):
+        for rewriting in REWRITINGS:
             self._control.enter("checking the graph with a shared cache")
             try:
-                run = self._shared(last_only, joined)
+                run = self._shared(rewriting)
                 self._check_cases.check(run)
-                self._rewritten = last_only, joined
+                self.rewriting = rewriting
                 return run, "shared cache"
             except _Differs as error:
                 reasons.append(str(error))
@@ -95,14 +146,15 @@ class Decoder:
             log.warning("%s: texts are not run together: %s", self.path, error)
         return appended, "copied cache"
 
-    def _shared(self, last_only: bool, joined: bool) -> SharedCacheRun:
+    def _shared(self, rewriting: Rewriting) -> SharedCacheRun:
         graph = DecoderGraph(parse(self.path))
-        if joined:
+        if rewriting.join_products:
             graph.join_products()
-        graph.share_cache()
-        if last_only:
+        known = self.context_length <= MOST_POSITIONS
+        graph.share_cache(self.context_length if rewriting.rotary and known else 0)
+        if rewriting.last_scores:
             graph.last_scores()
-        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, last_only)
+        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, rewriting.last_scores)
 
     def _measure_threads(self) -> None:
         """Takes one thread instead of all where it is not slower, as in small models."""
@@ -112,7 +164,7 @@ class Decoder:
         self.threads = 1
         one: DecoderRun
         if isinstance(several, SharedCacheRun):
-            one = self._shared(*self._rewritten)
+            one = self._shared(self.rewriting)
         else:
             one = AppendedCacheRun(self._session(str(self.path)))
         if self._check_cases.step_s(one) <= several_s:
@@ -123,19 +175,29 @@ class Decoder:
     def _session(self, model: str | bytes) -> Any:
         ort = onnxruntime()
         options = ort.SessionOptions()
-        options.intra_op_num_threads = self.threads
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        folded = str(self._source.largest_fold)
+        options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", folded)
         options.log_severity_level = 4
+        # a pool that spins takes the cores from the event loop, and from whatever else runs
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if isinstance(model, bytes):  # weights beside the file are found there
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(self.path.parent)
             )
+        # looked at between two steps of the optimizer; ONNX Runtime before 1.22 does not have it
+        stop = partial(getattr(options, "set_load_cancellation_flag", bool), True)
+        self._control.add_stop(stop)
         try:
             return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions share no base class
+            self._control.check()
             got = str(error).strip().splitlines()[0][:300]
             raise LoadError(f"ONNX Runtime refuses {self.path}", got=got) from error
+        finally:
+            self._control.forget(stop)
 
-    def _cache_shapes(self, session: Any) -> dict[str, CacheShape]:
+    def _cache_shapes(self, session: Any, head_size: int | None) -> dict[str, CacheShape]:
         inputs = {info.name: info for info in session.get_inputs()}
         pasts = [name for name in inputs if PAST.fullmatch(name)]
         outputs = {info.name for info in session.get_outputs()}
@@ -150,7 +212,9 @@ class Decoder:
             )
         shapes = {}
         for name in pasts:
-            shape = inputs[name].shape
+            shape = list(inputs[name].shape)
+            if len(shape) == 4 and not isinstance(shape[3], int):
+                shape[3] = head_size
             whole = len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int)
             if not whole or inputs[name].type not in TYPES:
                 raise LoadError(

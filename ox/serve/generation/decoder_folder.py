@@ -11,6 +11,8 @@ from ox.errors import LoadError
 from ox.serve.generation.tokenizer import FILE, Tokenizer
 
 CONFIG = "generation_config.json"
+HUGGING_FACE, GENAI = "config.json", "genai_config.json"  # of Hugging Face's models, of onnxruntime-genai's folders
+LENGTHS = ("context_length", "max_position_embeddings", "n_positions")  # their names for the longest context
 DECODER = "ox.decoder"  # the metadata of a file: context length and number of tokens
 
 
@@ -22,11 +24,14 @@ class DecoderFolder:
         model: the file.
         defaults: generation_config.json, {} where there is none.
         tokenizer: None where there is none.
+        context_length, head_size: as files of others tell them, None where none does.
     """
 
     model: Path
     defaults: dict[str, Any]
     tokenizer: Tokenizer | None
+    context_length: int | None = None
+    head_size: int | None = None
 
     @classmethod
     def read(cls, model: Path) -> DecoderFolder:
@@ -36,7 +41,17 @@ class DecoderFolder:
         """
         folder = model.parent
         path = folder / FILE
-        return cls(model, _json(folder / CONFIG), Tokenizer(path) if path.exists() else None)
+        tokenizer = Tokenizer(path) if path.exists() else None
+        genai = _table(_json(folder / GENAI), "model")
+        head_size = _table(genai, "decoder").get("head_size")
+        others = [genai, _json(folder / HUGGING_FACE)]
+        lengths = [other.get(name) for other in others for name in LENGTHS]
+        length = next((each for each in lengths if type(each) is int and each > 1), None)
+        defaults = _json(folder / CONFIG)
+        ends = next((other["eos_token_id"] for other in others if other.get("eos_token_id") is not None), None)
+        if defaults.get("eos_token_id") is None and ends is not None:
+            defaults = {**defaults, "eos_token_id": ends}
+        return cls(model, defaults, tokenizer, length, head_size if type(head_size) is int and head_size > 0 else None)
 
     def end_tokens(self, vocab_size: int) -> tuple[int, ...]:
         """The tokens that end a text.
@@ -51,7 +66,7 @@ class DecoderFolder:
         )
         if not valid:
             raise LoadError(
-                f"eos_token_id of {self.model.parent / CONFIG} is no token of the model",
+                f"eos_token_id of the settings in {self.model.parent} is no token of the model",
                 expected=f"0 to {vocab_size - 1}, or a list of them",
                 got=repr(given)[:100],
             )
@@ -67,6 +82,11 @@ class DecoderFolder:
                 got=f"{self.tokenizer.vocab_size} tokens up to {self.tokenizer.largest_id}",
                 hint="the tokenizer.json that the model was trained with",
             )
+
+
+def _table(content: dict[str, Any], name: str) -> dict[str, Any]:
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _json(path: Path) -> dict[str, Any]:

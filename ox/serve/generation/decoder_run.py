@@ -34,6 +34,7 @@ class SharedCacheRun:
         self._session, self._vocab_size, self.last_only = session, vocab_size, last_only
         inputs = {info.name for info in session.get_inputs()}
         self._positions, self._mask = "position_ids" in inputs, "attention_mask" in inputs
+        self._counts = LENGTHS in inputs  # else the graph counts in the mask
         logits = next(info for info in session.get_outputs() if info.name == "logits")
         self._flat, self._dtype = len(logits.shape) == 2, TYPES[logits.type]
 
@@ -76,11 +77,9 @@ class SharedCacheRun:
             address = array.ctypes.data + row * array.strides[0]
             binding.bind_input(name, "cpu", 0, shape.dtype, sizes, address)
             binding.bind_output(name.replace("past_key_values", "present"), "cpu", 0, shape.dtype, sizes, address)
-        given: list[tuple[str, Array, tuple[int, ...]]] = [
-            ("input_ids", ids, (rows, new)),
-            (LENGTHS, lengths, (rows,)),
-            (TOTAL, self._total, ()),
-        ]
+        given: list[tuple[str, Array, tuple[int, ...]]] = [("input_ids", ids, (rows, new))]
+        if self._counts:
+            given += [(LENGTHS, lengths, (rows,)), (TOTAL, self._total, ())]
         if self._positions:
             given.append(("position_ids", places, (rows, new)))
         if self._mask:  # positions may be counted in it: a text's tokens are at its end

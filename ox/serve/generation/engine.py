@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.errors import ArgumentError, OxError, ServeError
-from ox.generation.stopping import Stopping
+from ox.errors import OxError, ServeError
 from ox.serve.batching.fairness import Share
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.batch_sampler import next_events
@@ -25,6 +24,7 @@ from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
 from ox.serve.generation.request import FinishReason, GenerationRequest
+from ox.serve.generation.request_reader import RequestReader
 from ox.serve.generation.scheduler import Scheduler, cache_budget
 from ox.serve.generation.text import OnError, OnEvent, Text
 from ox.serve.runtime.runtime_error import run_failure
@@ -86,7 +86,17 @@ class GenerationEngine:
         most_texts = options.max_texts if decoder.batched else 1
         self._scheduler = Scheduler(decoder.shapes, self._run, most_texts, self.context_length, budget)
         self._prefill_tokens = options.prefill_tokens
-        self._max_queue, self._start_s, self._levels, self._usual_level = max_queue, start_s, levels, usual_level
+        self._reader = RequestReader(
+            tokenizer=self.tokenizer,
+            constraints=self.constraints,
+            end_tokens=self.end_tokens,
+            vocab_size=self.vocab_size,
+            context_length=self.context_length,
+            start_s=start_s,
+            levels=levels,
+            usual_level=usual_level,
+        )
+        self._max_queue, self._start_s = max_queue, start_s
         self._share = share
         self._outbox, self._stats = Outbox(), GenerationStats()
         self._news = threading.Condition()
@@ -110,7 +120,9 @@ class GenerationEngine:
         """
         options = options or GenerationOptions()
         file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
-        return cls(Decoder(read(file), threads), DecoderFolder.read(file), options, cache_budget(options))
+        folder = DecoderFolder.read(file)
+        decoder = Decoder(read(file), threads, folder=folder)
+        return cls(decoder, folder, options, cache_budget(options))
 
     # ---- from any thread
 
@@ -133,7 +145,7 @@ class GenerationEngine:
             ServeError: tokens that the model does not have, a prompt that fills the context, a form that no text can
                 have (400), too many requests wait, or the model is unloaded (503).
         """
-        text = self._text(request, GenerationHandle(self._wake), on_event, on_error, loop)
+        text = self._reader.read(request, GenerationHandle(self._wake), on_event, on_error, loop)
         with self._news:
             if self._closing:
                 raise _unloaded()
@@ -185,56 +197,21 @@ class GenerationEngine:
             self._woken = True
             self._news.notify()
 
-    def _text(
-        self,
-        request: GenerationRequest,
-        handle: GenerationHandle,
-        on_event: OnEvent,
-        on_error: OnError,
-        loop: asyncio.AbstractEventLoop | None,
-    ) -> Text:
-        prompt = np.asarray(request.prompt)
-        if len(prompt) >= self.context_length:
-            raise ServeError(
-                "the prompt is longer than the model's context",
-                expected=f"at most {self.context_length - 1} tokens, so that one can follow",
-                got=f"{len(prompt)} tokens",
-                hint="a shorter prompt",
-            )
-        if prompt.dtype.kind not in "iu" or prompt.ndim != 1:
-            raise ServeError(
-                "the prompt is no list of tokens", expected="whole numbers", got=repr(request.prompt)[:100]
-            )
-        self._check_tokens("the prompt", prompt)
-        self._check_tokens("logit_bias", np.array(list(request.sampling.logit_bias), np.int64))
-        ends = (*request.stop_token_ids, *(() if request.ignore_eos else self.end_tokens))
-        try:
-            stopping = Stopping.read(ends, request.stop, self.tokenizer)
-        except ArgumentError as error:
-            raise ServeError(error.what, expected=error.expected, got=error.got) from error
-        room = self.context_length - len(prompt)
-        return Text(
-            request,
-            handle,
-            on_event,
-            on_error,
-            loop=loop,
-            stopping=stopping,
-            matcher=None if request.constraint is None else self.constraints.matcher(request.constraint),
-            most=room if request.max_tokens is None else min(room, request.max_tokens),
-            level=min(request.priority, self._levels) or self._usual_level,
-            start_by=perf_counter() + self._start_s,
-        )
-
-    def _check_tokens(self, what: str, tokens: Any) -> None:
-        wrong = tokens[(tokens < 0) | (tokens >= self.vocab_size)]
-        if len(wrong):
-            expected = f"0 to {self.vocab_size - 1}"
-            raise ServeError(f"{what} has a token that the model does not have", expected=expected, got=str(wrong[0]))
-
     # ---- the engine's thread
 
     def _work(self) -> None:
+        try:
+            self._run_turns()
+        except BaseException as error:  # a defect, after which nothing can be relied on
+            log.exception("the generation engine has ended")
+            with self._news:
+                self._closing = True
+                texts = [*self._scheduler.texts, *self._scheduler.waiting, *self._incoming]
+            for text in texts:
+                self._outbox.put(text, _failed(error))
+            self._outbox.flush()
+
+    def _run_turns(self) -> None:
         busy = False
         while True:
             with self._news:
@@ -295,7 +272,7 @@ class GenerationEngine:
         except Exception as error:  # a defect: whoever waits gets to hear it
             log.exception("the generation engine failed")
             for text in list(self._scheduler.texts):
-                self._end(text, ServeError("the generation engine failed", status=500, got=str(error)[:200]))
+                self._end(text, _failed(error))
             return False
 
     def _turn(self) -> bool:
@@ -383,6 +360,10 @@ class GenerationEngine:
             self._outbox.put(text, outcome)
             if outcome.finish_reason is not None:
                 self._leave(text, outcome.finish_reason)
+
+
+def _failed(error: BaseException) -> ServeError:
+    return ServeError("the generation engine failed", status=500, got=str(error)[:200])
 
 
 def _unloaded() -> ServeError:

@@ -71,7 +71,7 @@ class GenerationModel(Model):
         folder = DecoderFolder.read(source.path)
         generation = GenerationOptions.from_table(options.generation)
         cache = cache_budget(generation)
-        decoder = Decoder(source, options.threads, control)
+        decoder = Decoder(source, options.threads, control, folder)
         control.enter("making the cache")
         self.threads, self.instances, self._form, self._cache = decoder.threads, 1, decoder.form, cache
         self._texts = generation.max_texts if decoder.batched else 1

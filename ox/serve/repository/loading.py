@@ -93,6 +93,7 @@ def _load(
     control.enter("reading the file")
     source = read(file)
     if source.decoder:
+        tried(source)
         return _generates(source, name, number, running, limits, budget, control)
     sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
     model = Model(

@@ -28,7 +28,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ox.manual_seed(0)
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     llama = LlamaForCausalLM(
-        LlamaConfig(VOCABULARY, hidden_size=32, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
+        LlamaConfig(VOCABULARY, hidden_size=64, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
     )
     gpt2 = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4))
     tokenizer = write_tokenizer(root / "tokenizer.json")
@@ -60,9 +60,10 @@ def client_of(folders: dict[str, Path]) -> Iterator[Callable[..., Client]]:
 
     def make(name: str | Path = "llama", texts: float = 32, queue: int = 1024, **options: Any) -> Client:
         file = folders.get(str(name), Path(name)) / "model.onnx"
-        decoder = Decoder(read(file), threads=1)
+        folder = DecoderFolder.read(file)
+        decoder = Decoder(read(file), threads=1, folder=folder)
         size = sum(shape.nbytes for shape in decoder.shapes.values())
-        budget, folder = int(texts * CONTEXT * size), DecoderFolder.read(file)
+        budget = int(texts * CONTEXT * size)
         engine = GenerationEngine(decoder, folder, GenerationOptions(**options), budget, max_queue=queue)
         engines.append(engine)
         return Client(engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -11,11 +12,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from generation_client import prompts
+from generation_client import CONTEXT, END, prompts
 from onnx import helper, numpy_helper
 
 import ox
-from ox.serve.generation.decoder import Decoder
+from ox.errors import LoadError
+from ox.serve.generation.decoder import Decoder, Rewriting
+from ox.serve.generation.decoder_run import SharedCacheRun
+from ox.serve.runtime.decoder_graph import LENGTHS, TOTAL, DecoderGraph
 from ox.serve.runtime.source import read
 
 
@@ -65,7 +69,7 @@ def add_a_bias(graph: onnx.GraphProto) -> None:
 def test_the_cache_is_shared(folders: dict[str, Path], name: str) -> None:
     decoder = Decoder(read(folders[name] / "model.onnx"), threads=1)
     assert decoder.form == "shared cache" and decoder.batched
-    assert decoder._rewritten == (True, True)  # everything that could be
+    assert decoder.rewriting == Rewriting()  # everything that could be
     inputs = {info.name for info in decoder.run._session.get_inputs()}
     assert "attention_mask" not in inputs and "ox.seqlens_k" in inputs
     shape = decoder.run._session.get_outputs()[0].shape
@@ -92,6 +96,41 @@ def test_other_graphs_are_run_as_they_are(
         assert answer.wait().tokens == list(wanted)
 
 
+def test_a_folder_of_onnxruntime_genai(folders: dict[str, Path], tmp_path: Path, client_of: Any, alone: Any) -> None:
+    """Its graph has GroupQueryAttention, which counts in the mask, and its settings tell the rest."""
+    graph = DecoderGraph(onnx.load(folders["llama"] / "model.onnx"))
+    graph.share_cache()
+    model = onnx.load_from_string(graph.serialized())
+    counts = [
+        helper.make_node("Constant", [], ["one"], value_ints=[1]),
+        helper.make_node("ReduceSum", ["attention_mask", "one"], ["count"], keepdims=0),
+        helper.make_node("Sub", ["count", "one"], ["before"]),
+        helper.make_node("Cast", ["before"], [LENGTHS], to=onnx.TensorProto.INT32),
+        helper.make_node("Shape", ["attention_mask"], ["all"], start=1, end=2),
+        helper.make_node("Squeeze", ["all"], ["total"]),
+        helper.make_node("Cast", ["total"], [TOTAL], to=onnx.TensorProto.INT32),
+    ]
+    for place, node in enumerate(counts):
+        model.graph.node.insert(place, node)
+    for name in (LENGTHS, TOTAL):
+        model.graph.input.remove(next(each for each in model.graph.input if each.name == name))
+    mask = helper.make_tensor_value_info("attention_mask", onnx.TensorProto.INT64, ["batch", "total"])
+    model.graph.input.append(mask)
+    for info in model.graph.input:
+        if info.name.startswith("past_key_values."):
+            info.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "model.onnx")
+    settings = {"context_length": CONTEXT, "eos_token_id": END, "decoder": {"head_size": 16}}
+    (tmp_path / "genai_config.json").write_text(json.dumps({"model": settings}))
+    client = client_of(tmp_path)
+    assert (client.engine.context_length, client.engine.end_tokens) == (CONTEXT, (END,))
+    assert isinstance(client.engine._run, SharedCacheRun)
+    answers = [client.send(prompt) for prompt in prompts(6)]
+    for prompt, answer in zip(prompts(6), answers, strict=True):
+        assert answer.wait().tokens == alone("llama", prompt, 20)
+
+
 @pytest.mark.parametrize("scheme", ["int8-dynamic", "int4"])
 def test_lower_precision_is_run_together(folders: dict[str, Path], tmp_path: Path, client_of: Any, scheme: str) -> None:
     """Its scores depend on what else is in a batch, as those of the file itself do: no more than these is allowed."""
@@ -110,3 +149,27 @@ def test_threads_are_measured(folders: dict[str, Path], monkeypatch: pytest.Monk
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 2
     times = iter([2.0, 1.0])
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 1
+
+
+@pytest.mark.parametrize(
+    "about, message",
+    [
+        ({"context_length": 256, "vocab_size": 50}, "expected a number of scores, and a context of two tokens or more"),
+        ({"context_length": 1, "vocab_size": 100}, "a context of two tokens or more"),
+        ({"context_length": "long", "vocab_size": 100}, "a context of two tokens or more"),
+        ([], "the metadata ox.decoder of"),
+    ],
+)
+def test_metadata_that_is_wrong(folders: dict[str, Path], tmp_path: Path, about: Any, message: str) -> None:
+    model = onnx.load(folders["llama"] / "model.onnx")
+    helper.set_model_props(model, {"ox.decoder": json.dumps(about)})
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(LoadError) as caught:
+        Decoder(read(tmp_path / "model.onnx"), threads=1)
+    assert message in caught.value.one_line()
+
+
+def test_a_text_that_does_not_fit(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ox.serve.generation.decoder.available_memory", lambda: 1 << 19)
+    with pytest.raises(LoadError, match="do not fit into the memory that there is"):
+        Decoder(read(folders["llama"] / "model.onnx"), threads=1)

@@ -1,0 +1,100 @@
+"""Checks requests against the model, and makes texts of them."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ox.errors import ArgumentError, ServeError
+from ox.generation.stopping import Stopping
+from ox.serve.generation.constraint import Constraints
+from ox.serve.generation.handle import GenerationHandle
+from ox.serve.generation.request import GenerationRequest
+from ox.serve.generation.text import OnError, OnEvent, Text
+from ox.serve.generation.tokenizer import Tokenizer
+
+
+class RequestReader:
+    """Reads the requests of one model.
+
+    Args:
+        tokenizer: None where the model has none.
+        constraints: makes what holds a text to its form.
+        end_tokens: tokens that end a text.
+        vocab_size: how many tokens the model knows.
+        context_length: the most tokens of a prompt and its text together.
+        start_s: how long a request without a deadline may wait.
+        levels, usual_level: the lowest priority, and that of requests which ask for none.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer | None,
+        constraints: Constraints,
+        end_tokens: tuple[int, ...],
+        vocab_size: int,
+        context_length: int,
+        start_s: float,
+        levels: int,
+        usual_level: int,
+    ) -> None:
+        self._tokenizer, self._constraints, self._end_tokens = tokenizer, constraints, end_tokens
+        self._vocab_size, self._context_length = vocab_size, context_length
+        self._start_s, self._levels, self._usual_level = start_s, levels, usual_level
+
+    def read(
+        self,
+        request: GenerationRequest,
+        handle: GenerationHandle,
+        on_event: OnEvent,
+        on_error: OnError,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> Text:
+        """A text that can begin.
+
+        Raises:
+            ServeError: tokens that the model does not have, a prompt that fills the context, a form that no text can
+                have (400).
+        """
+        count = len(request.prompt)
+        if count >= self._context_length:
+            raise ServeError(
+                "the prompt is longer than the model's context",
+                expected=f"at most {self._context_length - 1} tokens, so that one can follow",
+                got=f"{count} tokens",
+                hint="a shorter prompt",
+            )
+        prompt = np.asarray(request.prompt)
+        if prompt.dtype.kind not in "iu" or prompt.ndim != 1:
+            got = repr(request.prompt)[:100]
+            raise ServeError("the prompt is no list of tokens", expected="whole numbers", got=got)
+        self._check_tokens("the prompt", prompt)
+        self._check_tokens("logit_bias", np.array(list(request.sampling.logit_bias), np.int64))
+        ends = (*request.stop_token_ids, *(() if request.ignore_eos else self._end_tokens))
+        try:
+            stopping = Stopping.read(ends, request.stop, self._tokenizer)
+        except ArgumentError as error:
+            raise ServeError(error.what, expected=error.expected, got=error.got) from error
+        room = self._context_length - count
+        return Text(
+            request,
+            handle,
+            on_event,
+            on_error,
+            loop=loop,
+            stopping=stopping,
+            matcher=None if request.constraint is None else self._constraints.matcher(request.constraint),
+            most=room if request.max_tokens is None else min(room, request.max_tokens),
+            level=min(request.priority, self._levels) or self._usual_level,
+            start_by=perf_counter() + self._start_s,
+        )
+
+    def _check_tokens(self, what: str, tokens: Any) -> None:
+        wrong = tokens[(tokens < 0) | (tokens >= self._vocab_size)]
+        if len(wrong):
+            expected = f"0 to {self._vocab_size - 1}"
+            raise ServeError(f"{what} has a token that the model does not have", expected=expected, got=str(wrong[0]))
