@@ -95,6 +95,7 @@ class Server:
         self.service.model_manager = self.model_manager
         self.service.telemetry.reloads = self.model_manager.loads
         self._router = Router(self.service, self.limits, self.settings.json_nan)
+        self._router.text.guard = self.guard
         self._grpc_server: GrpcServer | None = None
         self._thread: threading.Thread | None = None
         self._trimmer = Trimmer(bytes_allocated, shrink)
@@ -206,6 +207,8 @@ class Server:
         """The lines printed when the server is ready: one per model, then the address."""
         warm = 1000 * sum(model.warm_s for model in self.models)
         protocols = "V2 protocol"
+        if any(model.text is not None for model in self.models):
+            protocols += " · OpenAI's API at /v1"
         if self.grpc_port not in (None, self.port):
             protocols += f" · gRPC on port {self.grpc_port}"
         if self.settings.uds is not None and self.port is not None:

@@ -54,6 +54,7 @@ def test_list_and_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "actions": ["infer", "manage"],
         "rate": 5.0,
         "burst": 9.0,
+        "tokens_per_minute": None,
         "expires": None,
     }
     assert json.loads(capsys.readouterr().out) == expected
@@ -88,3 +89,13 @@ def test_a_damaged_file_is_not_written_over(tmp_path: Path, capsys: pytest.Captu
     assert path.read_text() == "[keys.a]\n" and "has no hash" in capsys.readouterr().err
     assert main(["keys", "list", str(tmp_path / "nope.toml")]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_tokens_per_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "keys.toml"
+    assert main(["keys", "new", "--name", "alice", "--tokens-per-minute", "500", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["keys", "list", str(path)]) == 0
+    assert capsys.readouterr().out == "alice · * · infer read · 500 tokens/min\n"
+    assert main(["keys", "new", "--name", "bob", "--tokens-per-minute", "0", str(path)]) == 1
+    assert "'tokens_per_minute' is out of range" in capsys.readouterr().err

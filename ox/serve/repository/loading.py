@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ox.errors import LoadError, OxError
 from ox.graph.contract import TensorInfo
@@ -21,6 +22,10 @@ from ox.serve.runtime.dimension_memory import varying
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.probe import probe
 from ox.serve.runtime.source import Source, read
+
+if TYPE_CHECKING:
+    from ox.serve.generation.engine import GenerationEngine
+    from ox.serve.protocol.text.text_model import TextModel
 
 
 class InterruptedLoad(Exception):
@@ -49,6 +54,8 @@ def load(
     file = version.path / running.file if version.path.is_dir() else version.path
     try:
         model = _load(name, number, version, file, running, limits, budget, control or LoadControl())
+        if model.generation is not None:
+            model.text = _text_model(model, model.generation, file.parent)
     except Exception as error:
         if stamp_of(version) != version.stamp:
             raise InterruptedLoad from None
@@ -127,6 +134,17 @@ def _generates(
     return GenerationModel(
         source, running.options, limits, name=name, version=str(number), budget=budget, control=control
     )
+
+
+def _text_model(model: Model, engine: GenerationEngine, folder: Path) -> TextModel:
+    """What the dialects of texts need beside the engine; raises LoadError if its chat template is wrong."""
+    from ox.serve.protocol.text.text_model import TextModel
+
+    try:
+        return TextModel(model.name, model.version, engine, folder, model.stages)
+    except BaseException:
+        engine.close(finish=False)
+        raise
 
 
 def _check_limited(model: Model, limited: Sequence[str]) -> None:

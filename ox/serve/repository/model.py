@@ -42,6 +42,7 @@ from ox.serve.tuning.measure import HANDOFF_S, fit
 
 if TYPE_CHECKING:
     from ox.serve.generation.engine import GenerationEngine
+    from ox.serve.protocol.text.text_model import TextModel
 
 Infos = tuple[TensorInfo, ...]
 TensorCheck = Callable[[str, Infos], Infos]
@@ -72,6 +73,8 @@ class Model:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
         DeviceError: no runtime, or not the requested device.
     """
+
+    text: TextModel | None = None  # what the dialects of texts need of a model that generates them
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ox.serve.access.permission import ALL, Permission
 from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.text.text_service import TextService
 from ox.serve.response_memory import Body
 from ox.serve.service import Service
 from ox.serve.transport.http import JSON, Exchange
@@ -35,12 +36,14 @@ class Context(Protocol):
     service: Service
     limits: RequestLimits
     table: Sequence[Route]
+    text: TextService
 
     def infer(self, exchange: Exchange, name: str, version: str) -> None:
         """Submits an inference request; the response is sent later."""
 
 
-HandlerResult = Reply | Awaitable[Reply] | None  # None: the handler calls `exchange.reply` itself
+# None, now or later: the handler answers the exchange itself
+HandlerResult = Reply | Awaitable[Reply | None] | None
 Handler = Callable[[Context, Exchange, PathParameters], HandlerResult]
 
 
@@ -57,6 +60,7 @@ class Route(NamedTuple):
         reply: JSON schemas of the fields of the response, {} for any JSON; None for an empty response.
         each_model: the OpenAPI document lists it once per model, with the model's tensors.
         undocumented: the reason why the OpenAPI document leaves it out.
+        events: the response is a stream of server-sent events; a route with the field `stream` answers either way.
     """
 
     method: str
@@ -68,6 +72,7 @@ class Route(NamedTuple):
     reply: Fields | None = None
     each_model: bool = False
     undocumented: str = ""
+    events: bool = False
 
 
 class RouteNode:

@@ -1,0 +1,152 @@
+"""The handlers of OpenAI's API, and the schemas of what they take and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import orjson
+
+from ox.errors import ServeError
+from ox.serve.protocol.openai.chat import ChatCall
+from ox.serve.protocol.openai.completions import CompletionCall
+from ox.serve.protocol.rest.body import json_length, read_json
+from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
+from ox.serve.protocol.rest.routing import Fields as Schemas
+from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.transport.http import Exchange
+
+Call = CompletionCall | ChatCall
+
+
+def model_of(context: Context, exchange: Exchange, fields: Fields) -> TextModel:
+    """The model that a request names and its client may use.
+
+    Raises:
+        ParameterError: there is no such name in it, or no such model (404).
+        ServeError: the client's key may not use it (403).
+    """
+    name = fields.text("model")
+    if not name:
+        raise ParameterError("model", "Missing required parameter: 'model'", code="missing_required_parameter")
+    context.text.client(exchange).check("infer", name)
+    try:
+        return context.text.find(name)
+    except ServeError as error:
+        code = "model_not_found" if error.status == 404 else None
+        more = {"expected": error.expected, "got": error.got, "hint": error.hint}
+        raise ParameterError("model", error.what, code=code, status=error.status, **more) from None
+
+
+def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
+    """A handler that answers with texts."""
+
+    def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
+        json_length({}, len(exchange.body), context.limits)  # is it too large
+        fields = Fields(read_json(exchange, context.limits))
+        wanted = model_of(context, exchange, fields)
+        if context.text.takes_long(exchange):
+            return later(context, exchange, partial(prepare, fields, wanted))
+        start(context, exchange, read(fields, wanted))
+        return None
+
+    def prepare(fields: Fields, wanted: TextModel) -> Call:
+        call = read(fields, wanted)
+        call.options.check_form(wanted)
+        return call
+
+    async def later(context: Context, exchange: Exchange, prepare: Callable[[], Call]) -> None:
+        call = await context.text.in_thread(exchange, prepare)
+        if call is not None:
+            start(context, exchange, call)
+
+    def start(context: Context, exchange: Exchange, call: Call) -> None:
+        client = context.text.client(exchange)
+        call.answer(exchange, client).start(context.text, call.requests(client.name), call.options.choices)
+
+    return handle
+
+
+def _model_document(model: TextModel) -> dict[str, Any]:
+    return {
+        "id": model.name, "object": "model", "created": model.created, "owned_by": "ox",
+        "max_model_len": model.engine.context_length,
+    }  # fmt: skip
+
+
+def models(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """The models that make texts and that the client may read."""
+    client = context.text.client(exchange)
+    found = {each.name: each for each in reversed(context.text.models()) if client.may("read", each.name)}
+    data = [_model_document(each) for each in reversed(found.values())]
+    return Reply(orjson.dumps({"object": "list", "data": data}))
+
+
+def model(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """A model that makes texts."""
+    try:
+        return Reply(orjson.dumps(_model_document(context.text.find(names["model"]))))
+    except ServeError as error:
+        raise ParameterError("model", error.what, code="model_not_found", status=404, expected=error.expected) from None
+
+
+# ---- JSON schemas of fields
+
+SAMPLING: Schemas = {
+    "model": {"type": "string"},
+    "max_tokens": {"type": "integer", "minimum": 1},
+    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "n": {"type": "integer", "minimum": 1},
+    "stop": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    "seed": {"type": "integer"},
+    "stream": {"type": "boolean", "description": "answers with server-sent events"},
+    "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
+    "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+    "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+    "logit_bias": {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
+    "response_format": {"type": "object"},
+}
+COMPLETION: Schemas = {
+    "prompt": {
+        "oneOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "string"}},
+            {"type": "array", "items": {"type": "integer"}},
+            {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+        ]
+    },
+    "echo": {"type": "boolean"},
+    "logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
+    **SAMPLING,
+}
+CHAT: Schemas = {
+    "messages": {"type": "array", "items": {"type": "object"}},
+    "tools": {"type": "array", "items": {"type": "object"}},
+    "tool_choice": {"description": "auto, none, required, or the name of a function"},
+    "max_completion_tokens": {"type": "integer", "minimum": 1},
+    "logprobs": {"type": "boolean"},
+    "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
+    **SAMPLING,
+}
+USAGE: Schemas = {name: {"type": "integer"} for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+TEXTS: Schemas = {
+    "id": {"type": "string"},
+    "object": {"type": "string"},
+    "created": {"type": "integer"},
+    "model": {"type": "string"},
+    "choices": {"type": "array", "items": {"type": "object"}},
+    "usage": {"type": "object", "properties": USAGE},
+}
+MODEL: Schemas = {
+    "id": {"type": "string"},
+    "object": {"const": "model"},
+    "created": {"type": "integer"},
+    "owned_by": {"type": "string"},
+}
+MODELS: Schemas = {
+    "object": {"const": "list"},
+    "data": {"type": "array", "items": {"type": "object", "properties": MODEL}},
+}

@@ -1,0 +1,71 @@
+"""A model that makes texts, with what the dialects need beside its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+from typing import Any
+
+from ox.errors import ServeError
+from ox.serve.generation.engine import GenerationEngine
+from ox.serve.generation.tokenizer import Tokenizer
+from ox.serve.protocol.text.chat_template import ChatTemplate
+from ox.serve.protocol.text.fields import ParameterError
+from ox.serve.protocol.text.tool_calls import ToolFormat, format_of
+from ox.serve.telemetry.stages import Stages
+
+
+class TextModel:
+    """A decoder with its tokenizer and its chat template.
+
+    Args:
+        name, version: what it answers to.
+        engine: makes the texts.
+        stages: counts its requests.
+        folder: tokenizer_config.json and chat_template.jinja are beside the model.
+
+    Attributes:
+        template: None where the folder has none.
+        tool_format: how the model writes calls of tools; None if that is not known.
+        created: when it was loaded, in seconds since 1970.
+
+    Raises:
+        LoadError: the chat template is wrong.
+    """
+
+    def __init__(self, name: str, version: str, engine: GenerationEngine, folder: Path, stages: Stages) -> None:
+        self.name, self.version, self.engine, self.stages = name, version, engine, stages
+        self.template = ChatTemplate.read(folder)
+        self.tool_format: ToolFormat | None = None if self.template is None else format_of(self.template.source)
+        self.created = int(time())
+        names = [] if engine.tokenizer is None else engine.tokenizer.raw.get_vocab()
+        self._longest_token = max(map(len, names), default=1)  # in characters, or bytes of them
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """generation_config.json."""
+        return self.engine.defaults
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """The tokens of a prompt, see `Tokenizer.encode`.
+
+        Raises:
+            ParameterError: so long that it cannot fit into the context; then it is not tokenised.
+            ServeError: the model has no tokenizer.
+        """
+        tokenizer = self.tokenizer
+        if len(text) > 4 * self._longest_token * self.engine.context_length:
+            raise ParameterError(
+                "prompt", "the prompt is longer than the model's context", code="context_length_exceeded",
+                expected=f"at most {self.engine.context_length} tokens", got=f"{len(text)} characters",
+            )  # fmt: skip
+        return tokenizer.encode(text, special)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises ServeError if the model has none."""
+        if self.engine.tokenizer is None:
+            hint = "prompts of token ids, or a tokenizer.json beside the model"
+            raise ServeError(f"model '{self.name}' has no tokenizer", hint=hint)
+        return self.engine.tokenizer

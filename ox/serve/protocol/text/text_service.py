@@ -1,0 +1,79 @@
+"""What the handlers of all text dialects use: models, clients, the way of events to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from ox.errors import ServeError
+from ox.serve.access import Guard, credential_of
+from ox.serve.access.client import Client
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.text.event_stream import Heartbeats
+from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.repository.repository import Repository
+from ox.serve.transport.http import Exchange
+
+INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
+FORMS = (b"guided_", b"response_format", b"tool_choice")  # and so are those with a form, which is compiled
+
+
+class TextService:
+    """The text models of a repository.
+
+    Args:
+        repository: the models.
+        limits: limits on requests.
+        guard: access control; None for none.
+    """
+
+    def __init__(self, repository: Repository, limits: RequestLimits, guard: Guard | None = None) -> None:
+        self._repository, self.limits, self.guard = repository, limits, guard
+
+    @cached_property
+    def heartbeats(self) -> Heartbeats:
+        """For the loop that runs when it is first used."""
+        return Heartbeats(asyncio.get_running_loop())
+
+    def find(self, name: str, version: str = "") -> TextModel:
+        """The text model of that name.
+
+        Raises:
+            ServeError: there is none (404), it is not ready, or it makes no texts (400).
+        """
+        model = self._repository.find(name, version)
+        if model.text is None:
+            raise ServeError(f"model '{model.name}' makes no texts", hint="inference with tensors")
+        return model.text
+
+    def models(self) -> list[TextModel]:
+        """All that are ready."""
+        return [model.text for model in self._repository.models() if model.text is not None]
+
+    def client(self, exchange: Exchange) -> Client:
+        """Who sends a request, which access control has let through."""
+        peer = exchange.connection.peer
+        if self.guard is None:
+            return Client(peer)
+        return self.guard.client(credential_of(exchange.headers), peer)
+
+    @staticmethod
+    def takes_long(exchange: Exchange) -> bool:
+        """Whether a request should be read in a thread."""
+        body = exchange.body
+        return len(body) > INLINE_BYTES or any(word in body for word in FORMS)
+
+    async def in_thread(self, exchange: Exchange, prepare: Callable[[], Any]) -> Any:
+        """What `prepare` returns, run in a thread; None if the client has left meanwhile."""
+        left = False
+
+        def leave() -> None:
+            nonlocal left
+            left = True
+
+        exchange.on_cancel = leave
+        result = await asyncio.get_running_loop().run_in_executor(None, prepare)
+        exchange.on_cancel = None
+        return None if left else result
