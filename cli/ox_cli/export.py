@@ -44,7 +44,13 @@ class Target(StrEnum):
 
 
 def export(
-    path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="The file to write, for example model.onnx. For a recipe with a tokenizer also a folder: the model "
+            "with its tokenizer, for ox serve FOLDER."
+        ),
+    ],
     run: Annotated[Path | None, typer.Option(help="Folder or name of the run.", show_default="the newest run")] = None,
     recipe_file: Annotated[
         str | None,
@@ -106,6 +112,7 @@ def export(
     from ox.train.recipe.export_inputs import input_names, to_export
     from ox_cli.errors import UsageError
     from ox_cli.export_step import export_step
+    from ox_cli.export_text import export_text
 
     if freeze and not train_step:
         raise UsageError("--freeze belongs to --train", hint=f"ox export --train --freeze '{freeze[0]}' {path}")
@@ -119,7 +126,8 @@ def export(
         raise UsageError("a training step has a seed of its own", hint="--train without --seed and --own-seed")
     if seed is not None and own_seed:
         raise UsageError("--seed and --own-seed exclude each other", hint=f"ox export --own-seed {path}")
-    check_writable(path)
+    if path.suffix == ".onnx" or train_step or not path.is_dir():
+        check_writable(path)
     if train_step:
         start = None if run is None and recipe_file is not None else find_run(run)
         export_step(path, start, recipe_file, freeze or [], opset, SAMPLES)
@@ -132,6 +140,14 @@ def export(
         if recipe_file is None and error.hint is not None:
             error.hint += f"; then --recipe {shlex.quote(found.config['recipe']['source'])}"
         raise
+    if path.suffix != ".onnx" and recipe.optional("tokenizer") is not None:
+        if target is not None or own_seed or seed is not None:
+            raise UsageError("--target, --seed and --own-seed are for a file", hint=f"ox export {path}.onnx")
+        report, said = export_text(path, recipe, model, rows, found, opset, optimize)
+        for line in [*lines(report, str(found.folder), False)[:-1], *said, f"next: ox serve {path}"]:
+            typer.echo(line)
+        return
+    check_writable(path)
     samples = tuple(x[:3] for x in rows) if golden is Golden.auto and recipe.shareable else golden is not Golden.none
     report = save(
         model if recipe.base is None else model.exported(),

@@ -2,7 +2,7 @@
 
 A folder holds `<name>/<version>/model.onnx`, as Triton's repositories do, or `<name>.onnx`, which is version 1. What a
 symbolic link leads to must lie in the folder, too. A layout with a name takes a folder that is one model as well:
-`<version>/model.onnx` in it.
+`<version>/model.onnx` in it. A folder with a model and its tokenizer.json is one model, version 1.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ox.errors import ArgumentError, LoadError
 from ox.graph.reader.model_file import others
+from ox.serve.text.folder import model_file
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
@@ -139,7 +140,7 @@ class Layout:
 
     def _models(self, root: Path) -> Iterator[ModelFiles]:
         """A folder's models, or the one that the folder is."""
-        if self._name is not None and _is_model(root):
+        if (self._name is not None and _is_model(root)) or model_file(root) is not None:
             return _model(root, _resolved(root), linked=False)
         return _folder(root)
 
@@ -209,19 +210,21 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
         folders = {entry.name: entry.is_dir() for entry in entries}
     numbers = sorted(int(name) for name, inner in folders.items() if inner and NUMBER.fullmatch(name))
     names = set(folders)
-    if not numbers and not names & {MODEL, CONFIG}:
+    if not numbers and not names & {MODEL, CONFIG} and model_file(folder) is None:
         return
     config = None
     if CONFIG in names:
         _inside(folder / CONFIG, real)
         config = Version(folder / CONFIG, (_state(str(folder / CONFIG)),))
     versions = {}
+    if not numbers and model_file(folder) is not None:  # a model of texts has no folder for its version
+        versions[1] = Version(folder, _files(folder, real), real)
     for number in numbers:
         path = folder / str(number)
         stamp = _files(path, real)
         if stamp:  # else the file is being written
             versions[number] = Version(path, stamp, real)
-    yield ModelFiles(folder.name, folder, versions, config)
+    yield ModelFiles(folder.name or folder.resolve().name, folder, versions, config)
 
 
 def stamp_of(version: Version) -> Stamp | None:

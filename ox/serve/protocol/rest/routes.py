@@ -14,6 +14,7 @@ import orjson
 
 from ox.errors import ServeError
 from ox.serve.access.permission import Permission
+from ox.serve.protocol.openai.text_routes import TEXT_ROUTES
 from ox.serve.protocol.rest.body import read_json
 from ox.serve.protocol.rest.openapi import openapi
 from ox.serve.protocol.rest.page import POLICY, page
@@ -344,6 +345,7 @@ TABLE = [
         LOGS,
         ANYTHING,
     ),
+    *TEXT_ROUTES,
 ]
 ROUTES = Routes(TABLE)
 

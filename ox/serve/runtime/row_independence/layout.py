@@ -11,6 +11,7 @@ import numpy as np
 from ox.serve.config.model_config import MOST as MOST_ROWS
 from ox.serve.runtime.row_independence.node import MAX_FLOATS, MAX_INTEGERS, Node, axis_of, rule
 from ox.serve.runtime.row_independence.size import (
+    SIZE,
     VALUE,
     B,
     Polynomial,
@@ -377,5 +378,5 @@ def _length(node: Node, size: Size, start: Size, end: Size, step: Size) -> Size:
             left = size - start + (end if end < 0 else 0)
             return left if is_count(left) else node.symbols.of(("slice", left))
     elif step == 1 and start == 0 and is_size(end) and is_exact(end) and is_size(size):
-        return node.symbols.of(("slice", size, end)) if divide(size, end) is None else end
+        return node.symbols.of(("slice", size, end), SIZE) if divide(size, end) is None else end  # the smaller of both
     return node.symbols.fresh()

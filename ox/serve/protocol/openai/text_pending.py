@@ -1,0 +1,106 @@
+"""A request whose texts a model reads, and its answer in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import orjson
+
+from ox.errors import OxError, ServeError
+from ox.graph.contract import Array
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.openai.text_errors import send_error
+from ox.serve.protocol.rest.body import json_length, read_body
+from ox.serve.protocol.rest.routing import Context
+from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.v2.document import load_json
+from ox.serve.protocol.v2.pending import Pending
+from ox.serve.protocol.v2.request import NO_PARAMETERS, Request, RequestedOutput
+from ox.serve.repository.model import Model
+from ox.serve.response_memory import Body
+from ox.serve.runtime.instance import Feed
+from ox.serve.text.submission import TRUNCATE
+from ox.serve.text.text_tensors import TOKENS
+from ox.serve.transport.http import Exchange
+
+Answer = Callable[[Array, int], object]  # from the rows of a run and the number of tokens, what becomes JSON
+
+
+class TextPending(Pending[Exchange, Body]):
+    """The request of an exchange."""
+
+    __slots__ = ()
+
+    def encode(self) -> Body:
+        return self.write(self.request, self.outputs)
+
+    def send(self, answer: Body) -> None:
+        self.client.reply(200, answer)
+
+    def send_error(self, error: OxError) -> None:
+        send_error(self.client, error)
+
+    def send_internal_error(self) -> None:
+        self.client.send_internal_error()
+
+
+def read_fields(exchange: Exchange, limits: RequestLimits) -> Fields:
+    """The fields of a request.
+
+    Raises:
+        ServeError: no JSON, or too much of it.
+    """
+    body = read_body(exchange, limits)
+    json_length({}, len(body), limits)
+    return Fields(load_json(body))
+
+
+def find_model(context: Context, fields: Fields, kinds: Sequence[str], purpose: str) -> Model:
+    """The model that a request names, which must be one of these kinds of `TextTensors`.
+
+    Raises:
+        ParameterError: there is none of that name (404), or it is of another kind.
+    """
+    name = fields.text("model")
+    if not name:
+        raise ParameterError("model", "the request names no model", expected='"model": "NAME"')
+    try:
+        model = context.service.repository.find(name)
+    except ServeError as error:
+        raise ParameterError(
+            "model", error.what, code="model_not_found", status=error.status, expected=error.expected, got=error.got
+        ) from None
+    kind = "a model without a tokenizer" if model.text is None else model.text.kind
+    if kind not in kinds:
+        raise ParameterError("model", f"'{name[:100]}' is not for {purpose}", expected=" or ".join(kinds), got=kind)
+    return model
+
+
+def submit(
+    context: Context, exchange: Exchange, model: Model, feed: Feed, truncate: bool, answer: Answer
+) -> TextPending:
+    """Runs texts, and replies with the answer.
+
+    Raises:
+        ServeError: too many texts, or what `Pending.submit` raises.
+    """
+    rows, limits = len(next(iter(feed.values()))), context.limits
+    if rows > limits.rows:
+        raise ServeError(f"{rows} texts in one request", status=413, expected=f"at most {limits.rows} (--limit rows)")
+
+    def write(request: Request, outputs: Sequence[Array]) -> Body:
+        tokens = sum(row.shape[1] for row in request.feed[TOKENS])
+        body = orjson.dumps(answer(outputs[0], tokens), option=orjson.OPT_SERIALIZE_NUMPY)
+        if len(body) > limits.reply:
+            raise ServeError(
+                "the response is too large", status=413, expected=f"at most {limits.reply} bytes (--limit reply)",
+                got=str(len(body)), hint="fewer texts",
+            )  # fmt: skip
+        return body
+
+    parameters = {TRUNCATE: True} if truncate else NO_PARAMETERS
+    request = Request(None, feed, rows, (), [RequestedOutput(0, True)], parameters)
+    pending = TextPending(request, model, write, exchange, exchange.received_at, exchange.headers)
+    pending.submit()
+    exchange.on_cancel = pending.abandon
+    return pending
