@@ -116,6 +116,7 @@ FOREIGN = {
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},
     "tokenizers": {"ox.data.datasets", "ox.serve.generation"},
+    "llguidance": {"ox.serve.generation"},
     "fsspec": {"ox.remote"},
     "ray": {"ox.ray"},
     "optuna": {"ox.train.sweep"},

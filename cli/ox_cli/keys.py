@@ -29,6 +29,9 @@ def new_key(
     burst: Annotated[
         float | None, typer.Option(help="Requests allowed in one burst.", show_default="the requests of one second")
     ] = None,
+    tokens_per_minute: Annotated[
+        float | None, typer.Option(help="Tokens of prompts and texts in a minute.", show_default="no limit")
+    ] = None,
     days: Annotated[
         int | None, typer.Option(help="Days until the key expires.", show_default="never", min=1, max=36_500)
     ] = None,
@@ -45,7 +48,8 @@ def new_key(
     expires = None if days is None else (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
     patterns = [part for text in models or ["*"] for part in _parts(text)]
     secret = new_secret()
-    key = Key(name, digest_of(secret.encode()), tuple(patterns), tuple(_parts(actions)), rate, burst, expires)
+    allowed = tuple(patterns), tuple(_parts(actions))
+    key = Key(name, digest_of(secret.encode()), *allowed, rate, burst, expires, tokens_per_minute)
     write(file, [*keys, key])
     typer.echo(secret)
     typer.echo(f"added '{name}' to {file}; the key is not shown again", err=True)
@@ -65,11 +69,12 @@ def list_keys(
     for key in read(file):
         expires = None if key.expires is None else key.expires.isoformat()
         entry = {"name": key.name, "models": key.models, "actions": key.actions, "rate": key.rate,
-                 "burst": key.burst, "expires": expires}  # fmt: skip
+                 "burst": key.burst, "tokens_per_minute": key.tokens_per_minute, "expires": expires}  # fmt: skip
         if as_json:
             typer.echo(json.dumps(entry))
             continue
         rate = "" if key.rate is None else f" · {key.rate:g}/s"
+        rate += "" if key.tokens_per_minute is None else f" · {key.tokens_per_minute:g} tokens/min"
         until = "" if expires is None else f" · until {expires}"
         typer.echo(f"{key.name} · {' '.join(key.models)} · {' '.join(key.actions)}{rate}{until}")
 

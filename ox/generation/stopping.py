@@ -54,10 +54,15 @@ class Stopping:
 
 
 class Watcher:
-    """Reads the tokens of a text as they come. What may be the begin of a stop string is held back."""
+    """Reads the tokens of a text as they come. What may be the begin of a stop string is held back.
+
+    Attributes:
+        stopped_by: the token or string that ended the text, None before.
+    """
 
     def __init__(self, stopping: Stopping) -> None:
         self._stopping = stopping
+        self.stopped_by: int | str | None = None
         self._spelled = None if stopping.tokenizer is None else Detokenizer(stopping.tokenizer)
         self._held = ""
 
@@ -68,13 +73,15 @@ class Watcher:
             what can be shown of the text that was not before (None without a tokenizer), and whether the text ends.
         """
         if token in self._stopping.tokens:
+            self.stopped_by = token
             return (None if self._spelled is None else self.rest()), True
         if self._spelled is None:
             return None, False
         self._held += self._spelled.add(token)
-        found = [place for string in self._stopping.strings if (place := self._held.find(string)) >= 0]
+        found = [(place, text) for text in self._stopping.strings if (place := self._held.find(text)) >= 0]
         if found:
-            shown, self._held = self._held[: min(found)], ""
+            place, self.stopped_by = min(found)
+            shown, self._held = self._held[:place], ""
             return shown, True
         count = len(self._held) - self._waiting()
         shown, self._held = self._held[:count], self._held[count:]

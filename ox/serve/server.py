@@ -95,6 +95,7 @@ class Server:
         self.service.model_manager = self.model_manager
         self.service.telemetry.reloads = self.model_manager.loads
         self._router = Router(self.service, self.limits, self.settings.json_nan)
+        self._router.text.guard = self.guard
         self._grpc_server: GrpcServer | None = None
         self._thread: threading.Thread | None = None
         self._trimmer = Trimmer(bytes_allocated, shrink)

@@ -8,9 +8,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
+from typing import NamedTuple
 
 from ox.errors import ServeError
 from ox.serve.access.bucket import Bucket
+from ox.serve.access.client import Client
 from ox.serve.access.file_watcher import FileWatcher
 from ox.serve.access.key import Key, digest_of
 from ox.serve.access.keyfile import read
@@ -25,23 +27,33 @@ def _bucket(rate: float, burst: float | None, now: float, share: int) -> Bucket:
     return Bucket(rate / share, max(1.0, (burst or rate) / share), now)
 
 
+class KnownKey(NamedTuple):
+    """A key with what is left of its rates; None for no limit."""
+
+    key: Key
+    calls: Bucket | None
+    tokens: Bucket | None
+
+
 class Ring:
     """The keys of one reading of the key file, found by their hashes."""
 
     def __init__(self, keys: list[Key], now: float, share: int) -> None:
         # A lookup by a part of the hash leaks no timing: a client cannot choose hashes.
-        self._keys: dict[bytes, tuple[Key, Bucket | None]] = {}
+        self._keys: dict[bytes, KnownKey] = {}
         for key in keys:
-            bucket = None if key.rate is None else _bucket(key.rate, key.burst, now, share)
-            self._keys[key.digest[:16]] = key, bucket
+            calls = None if key.rate is None else _bucket(key.rate, key.burst, now, share)
+            a_minute = key.tokens_per_minute
+            tokens = None if a_minute is None else _bucket(a_minute / 60, a_minute, now, share)
+            self._keys[key.digest[:16]] = KnownKey(key, calls, tokens)
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def find(self, credential: bytes) -> tuple[Key, Bucket | None] | None:
+    def find(self, credential: bytes) -> KnownKey | None:
         digest = digest_of(credential)
         entry = self._keys.get(digest[:16])
-        same = hmac.compare_digest(digest, NOBODY if entry is None else entry[0].digest)
+        same = hmac.compare_digest(digest, NOBODY if entry is None else entry.key.digest)
         return entry if same else None
 
 
@@ -100,9 +112,9 @@ class Guard:
                     "management calls are disabled", status=403, hint="ox serve --manage, or --keys with such a key"
                 )
             return ""
-        key, bucket = self._found(self._ring, credential, peer, now)
-        if bucket is not None:
-            self._pace(bucket, now)
+        key, calls, _ = self._found(self._ring, credential, peer, now)
+        if calls is not None:
+            self._pace(calls, now)
         elif self._rate is not None:
             self._pace(self._address(peer, now), now)
         if not key.may(action, model):
@@ -119,16 +131,25 @@ class Guard:
         if self._ring is not None:
             self._found(self._ring, credential, peer, time.monotonic())
 
-    def _found(
-        self, ring: FileWatcher[Ring], credential: bytes | None, peer: str, now: float
-    ) -> tuple[Key, Bucket | None]:
+    def client(self, credential: bytes | None, peer: str) -> Client:
+        """Who sends a request that `check` let through; it is not counted again.
+
+        Raises:
+            ServeError: no valid key where one is needed (401).
+        """
+        if self._ring is None:
+            return Client(peer)
+        found = self._found(self._ring, credential, peer, time.monotonic())
+        return Client(found.key.name, found.key, found.tokens)
+
+    def _found(self, ring: FileWatcher[Ring], credential: bytes | None, peer: str, now: float) -> KnownKey:
         entry = None if credential is None else ring.get(now).find(credential)
-        if entry is None or entry[0].expired(time.time()):
+        if entry is None or entry.key.expired(time.time()):
             if self._rate is not None:  # clients that try keys have the same rate limit
                 self._pace(self._address(peer, now), now)
             if credential is None:
                 raise ServeError("an API key is required", status=401, expected=WAYS)
-            what = "unknown key" if entry is None else f"the key '{entry[0].name}' has expired"
+            what = "unknown key" if entry is None else f"the key '{entry.key.name}' has expired"
             raise ServeError(what, status=401, hint="ox keys new")
         return entry
 

@@ -20,7 +20,7 @@ from ox.errors import ArgumentError
 ACTIONS = ("infer", "read", "manage", "metrics")
 NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 HASH = re.compile(r"sha256:([0-9a-f]{64})")
-FIELDS = {"hash", "models", "actions", "rate", "burst", "expires"}
+FIELDS = {"hash", "models", "actions", "rate", "burst", "tokens_per_minute", "expires"}
 PREFIX = "ox_"  # what scanners for leaked secrets look for
 
 
@@ -35,6 +35,7 @@ class Key:
         actions: some of `ACTIONS`.
         rate, burst: calls per second on average, and at once; None for no limit of the key.
         expires: from then on it is refused; None for never.
+        tokens_per_minute: of prompts and texts together; None for no limit of the key.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Key:
     rate: float | None = None
     burst: float | None = None
     expires: datetime | None = None
+    tokens_per_minute: float | None = None
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -56,11 +58,15 @@ class Key:
             raise wrong("'models' is not a list of patterns", '["mlp*", "cnn"], or ["*"] for all', self.models)
         if not self.actions or not set(self.actions) <= set(ACTIONS):
             raise wrong("'actions' has an unknown action", ", ".join(ACTIONS), self.actions)
-        for label, expected in (("rate", "a number above 0"), ("burst", "a number from 1 on")):
+        for label, expected in (
+            ("rate", "a number above 0"),
+            ("burst", "a number from 1 on"),
+            ("tokens_per_minute", "a number from 1 on"),
+        ):
             value = getattr(self, label)
             if value is None:
                 continue
-            if type(value) not in (int, float) or not 0 < value < math.inf or (label == "burst" and value < 1):
+            if type(value) not in (int, float) or not 0 < value < math.inf or (label != "rate" and value < 1):
                 raise wrong(f"'{label}' is out of range", expected, value)
         if self.burst is not None and self.rate is None:
             raise wrong("'burst' needs 'rate'", "both, or 'rate' alone", self.burst)

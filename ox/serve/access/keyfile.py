@@ -82,7 +82,8 @@ def _table(key: Key) -> str:
     lines = [f"[keys.{json.dumps(key.name)}]", f'hash = "sha256:{key.digest.hex()}"']
     lines.append(f"models = {json.dumps(list(key.models))}")
     lines.append(f"actions = {json.dumps(list(key.actions))}")
-    lines += [f"{label} = {value!r}" for label in ("rate", "burst") if (value := getattr(key, label)) is not None]
+    rates = ("rate", "burst", "tokens_per_minute")
+    lines += [f"{label} = {value!r}" for label in rates if (value := getattr(key, label)) is not None]
     if key.expires is not None:
         lines.append(f"expires = {key.expires.isoformat()}")
     return "\n".join(lines) + "\n"

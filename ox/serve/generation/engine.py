@@ -1,177 +1,368 @@
-"""The generation engine: takes requests, gives the tokens of their texts as they come."""
+"""The generation engine: many texts of one decoder at once, which come and go between tokens."""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 
-from ox.devices.runtime import onnxruntime
-from ox.errors import LoadError, OxError, ServeError
-from ox.generation.sampler import Sampler, log_probabilities
+from ox.errors import ArgumentError, OxError, ServeError
 from ox.generation.stopping import Stopping
+from ox.serve.batching.fairness import Share
+from ox.serve.config.generation_options import GenerationOptions
+from ox.serve.generation.batch_sampler import next_events
+from ox.serve.generation.constraint import Constraints
+from ox.serve.generation.decoder import UNLIMITED, Decoder
+from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
-from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
-from ox.serve.generation.tokenizer import FILE, Tokenizer
+from ox.serve.generation.outbox import Outbox
+from ox.serve.generation.request import FinishReason, GenerationRequest
+from ox.serve.generation.scheduler import Scheduler
+from ox.serve.generation.text import OnError, OnEvent, Text
+from ox.serve.runtime.runtime_error import run_failure
 
-OnEvent = Callable[[TokenEvent], None]
-OnError = Callable[[OxError], None]
-DECODER = "ox.decoder"  # the metadata of a file: context length and number of tokens
-UNLIMITED = 1 << 31  # of a file that does not tell its context length
+log = logging.getLogger("ox.serve")
 
 
 class GenerationEngine:
-    """Runs the requests of one decoder. Its thread calls what the requests brought.
+    """Runs the requests of one decoder, in a thread of its own: between two tokens of the texts that run, others join,
+    the prompts of those are read in parts, and those that are complete leave.
 
     Args:
-        folder: of `ox.export.save_decoder`, or one in the layout of Optimum's.
-        threads: of ONNX Runtime; 0 for its own choice.
+        decoder: is this engine's alone.
+        folder: what lies beside its file.
+        options: how much runs at once.
+        budget: bytes of the cache.
+        max_queue: the most requests that wait.
+        start_s: how long a request without a deadline may wait.
+        levels, usual_level: the lowest priority, and that of requests which ask for none.
+        share: this model's part of the cores.
 
     Attributes:
         tokenizer: None where the folder has none.
-        context_length: the most tokens of a prompt and its text.
-        vocab_size: of the model.
+        context_length: the most tokens of a prompt and its text together.
+        vocab_size: how many tokens the model knows.
         defaults: generation_config.json.
+        end_tokens: tokens that end a text.
 
     Raises:
-        LoadError: the folder holds no decoder, or files that contradict each other.
+        LoadError: tokenizer and model do not fit each other, or one text does not fit into the cache.
     """
 
-    def __init__(self, folder: Path, threads: int = 0, max_queue: int = 1024) -> None:
-        ort = onnxruntime()
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        self._session = ort.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
-        about = json.loads(self._session.get_modelmeta().custom_metadata_map.get(DECODER, "{}"))
-        self.context_length: int = about.get("context_length", UNLIMITED)
-        shape = next(info.shape for info in self._session.get_outputs() if info.name == "logits")
-        self.vocab_size: int = about.get("vocab_size") or shape[-1]
-        self._empty = {
-            info.name: np.zeros((1, info.shape[1], 0, info.shape[3]), np.float32)
-            for info in self._session.get_inputs()
-            if info.name.startswith("past_key_values.")
-        }
-        path = folder / FILE
-        self.tokenizer = Tokenizer(path) if path.exists() else None
-        if self.tokenizer is not None and self.tokenizer.largest_id >= self.vocab_size:
-            raise LoadError(
-                f"{path} is the tokenizer of another model",
-                expected=f"ids of tokens up to {self.vocab_size - 1}",
-                got=f"{self.tokenizer.largest_id}",
-            )
-        config = folder / "generation_config.json"
-        self.defaults: dict[str, Any] = json.loads(config.read_text("utf-8")) if config.exists() else {}
-        eos = self.defaults.get("eos_token_id")
-        self.eos_token_ids: tuple[int, ...] = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
-        self._max_queue = max_queue
+    def __init__(
+        self,
+        decoder: Decoder,
+        folder: DecoderFolder,
+        options: GenerationOptions,
+        budget: int,
+        *,
+        max_queue: int = 1024,
+        start_s: float = 10.0,
+        levels: int = 10,
+        usual_level: int = 5,
+        share: Share | None = None,
+    ) -> None:
+        self.vocab_size = decoder.vocab_size
+        folder.check_vocabulary(self.vocab_size)
+        self.tokenizer, self.defaults = folder.tokenizer, folder.defaults
+        self.end_tokens = folder.end_tokens(self.vocab_size)
+        self.constraints = Constraints(self.tokenizer, self.vocab_size, self.end_tokens)
+        self._run = decoder.run
+        token_bytes = sum(shape.nbytes for shape in decoder.shapes.values())
+        self.context_length = decoder.context_length
+        if self.context_length == UNLIMITED:
+            self.context_length = max(2, budget // token_bytes)
+        most_texts = options.max_texts if decoder.batched else 1
+        self._scheduler = Scheduler(decoder.shapes, self._run, most_texts, self.context_length, budget)
+        self._prefill_tokens = options.prefill_tokens
+        self._max_queue, self._start_s, self._levels, self._usual_level = max_queue, start_s, levels, usual_level
+        self._share = share
+        self._outbox, self._stats = Outbox(), GenerationStats()
         self._news = threading.Condition()
-        self._waiting: deque[tuple[GenerationRequest, OnEvent, OnError, GenerationHandle]] = deque()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="ox-generation", daemon=True)
+        self._woken = False
+        self._incoming: list[Text] = []
+        self._closing = self._abort = False
+        self._thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
         self._thread.start()
 
-    def submit(self, request: GenerationRequest, on_event: OnEvent, on_error: OnError) -> GenerationHandle:
-        """Has a text made. `on_event` gets its tokens, the last with a finish_reason, or `on_error` why it ended.
+    # ---- from any thread
+
+    def submit(
+        self,
+        request: GenerationRequest,
+        on_event: OnEvent,
+        on_error: OnError,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> GenerationHandle:
+        """Has a text made.
+
+        Args:
+            on_event: gets its tokens, the last with a finish_reason.
+            on_error: gets why there are no more.
+            loop: where they are called, those of all texts of a turn together; without one, in the engine's thread,
+                where they must not take long.
 
         Raises:
-            ServeError: tokens that the model does not have, a prompt that fills the context (400), too many requests
-                wait, or the engine is closed (503).
+            ServeError: tokens that the model does not have, a prompt that fills the context, a form that no text can
+                have (400), too many requests wait, or the model is unloaded (503).
         """
-        prompt = np.asarray(request.prompt)
-        if prompt.min() < 0 or prompt.max() >= self.vocab_size:
-            bad = next(int(token) for token in prompt if not 0 <= token < self.vocab_size)
-            raise ServeError("the prompt has a token that the model does not have",
-                             expected=f"0 to {self.vocab_size - 1}", got=str(bad))  # fmt: skip
-        if len(prompt) >= self.context_length:
-            raise ServeError("the prompt is longer than the model's context",
-                             expected=f"at most {self.context_length - 1} tokens", got=str(len(prompt)))  # fmt: skip
-        handle = GenerationHandle(self._wake)
+        text = self._text(request, GenerationHandle(self._wake), on_event, on_error, loop)
         with self._news:
-            if self._closed:
-                raise ServeError("the model has just been unloaded", status=503, hint="again in a moment")
-            if len(self._waiting) >= self._max_queue:
-                raise ServeError("the server is busy", status=503, expected=f"at most {self._max_queue} requests wait",
-                                 got=f"{len(self._waiting)}", hint="again in a moment")  # fmt: skip
-            self._waiting.append((request, on_event, on_error, handle))
+            if self._closing:
+                raise _unloaded()
+            waiting = len(self._incoming) + len(self._scheduler.waiting)
+            if waiting >= self._max_queue:
+                raise ServeError(
+                    "the server is busy", status=503, expected=f"at most {self._max_queue} (--max-queue)",
+                    got=f"{waiting} requests wait already", hint="again in a moment",
+                )  # fmt: skip
+            self._incoming.append(text)
+            self._woken = True
             self._news.notify()
-        return handle
+        return text.handle
 
     def stats(self) -> dict[str, Any]:
         """What the engine does now, and what it has done."""
-        return {"waiting": len(self._waiting)}
-
-    def close(self) -> None:
-        """Ends what runs, with an error for each request, and frees the memory."""
         with self._news:
-            self._closed = True
+            scheduler = self._scheduler
+            self._stats.counts["preemptions"] = scheduler.preemptions
+            return {
+                "running": len(scheduler.texts),
+                "waiting": len(self._incoming) + len(scheduler.waiting),
+                "blocks": scheduler.used_blocks,
+                "most_blocks": scheduler.most_blocks,
+                **self._stats.snapshot(),
+            }
+
+    def close(self, finish: bool = True) -> None:
+        """Takes no more requests, and ends.
+
+        Args:
+            finish: whether the texts that were accepted are completed before; else each gets an error.
+        """
+        with self._news:
+            self._closing, self._abort, self._woken = True, not finish, True
             self._news.notify()
         self._thread.join()
 
     def _wake(self) -> None:
         with self._news:
+            self._woken = True
             self._news.notify()
 
-    def _run(self) -> None:
+    def _text(
+        self,
+        request: GenerationRequest,
+        handle: GenerationHandle,
+        on_event: OnEvent,
+        on_error: OnError,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> Text:
+        prompt = np.asarray(request.prompt)
+        if len(prompt) >= self.context_length:
+            raise ServeError(
+                "the prompt is longer than the model's context",
+                expected=f"at most {self.context_length - 1} tokens, so that one can follow",
+                got=f"{len(prompt)} tokens",
+                hint="a shorter prompt",
+            )
+        if prompt.dtype.kind not in "iu" or prompt.ndim != 1:
+            raise ServeError(
+                "the prompt is no list of tokens", expected="whole numbers", got=repr(request.prompt)[:100]
+            )
+        self._check_tokens("the prompt", prompt)
+        self._check_tokens("logit_bias", np.array(list(request.sampling.logit_bias), np.int64))
+        ends = (*request.stop_token_ids, *(() if request.ignore_eos else self.end_tokens))
+        try:
+            stopping = Stopping.read(ends, request.stop, self.tokenizer)
+        except ArgumentError as error:
+            raise ServeError(error.what, expected=error.expected, got=error.got) from error
+        room = self.context_length - len(prompt)
+        return Text(
+            request,
+            handle,
+            on_event,
+            on_error,
+            loop=loop,
+            stopping=stopping,
+            matcher=None if request.constraint is None else self.constraints.matcher(request.constraint),
+            most=room if request.max_tokens is None else min(room, request.max_tokens),
+            level=min(request.priority, self._levels) or self._usual_level,
+            start_by=perf_counter() + self._start_s,
+        )
+
+    def _check_tokens(self, what: str, tokens: Any) -> None:
+        wrong = tokens[(tokens < 0) | (tokens >= self.vocab_size)]
+        if len(wrong):
+            expected = f"0 to {self.vocab_size - 1}"
+            raise ServeError(f"{what} has a token that the model does not have", expected=expected, got=str(wrong[0]))
+
+    # ---- the engine's thread
+
+    def _work(self) -> None:
+        busy = False
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._waiting or self._closed)
-                if self._closed:
-                    break
-                job = self._waiting.popleft()
-            self._text(*job)
-        for _, _, on_error, _ in self._waiting:
-            on_error(ServeError("the model has just been unloaded", status=503, hint="again in a moment"))
+                if not (busy or self._woken):
+                    self._news.wait_for(lambda: self._woken, self._pause())
+                self._woken = False
+                incoming, self._incoming = self._incoming, []
+                for text in incoming:
+                    self._scheduler.waiting.enter(text)
+                self._stats.counts["requests"] += len(incoming)
+                abort, closing = self._abort, self._closing
+            self._end_unwanted(abort)
+            busy = self._guarded(self._turn)
+            self._outbox.flush()
+            if closing and not (self._scheduler.texts or self._scheduler.waiting):
+                return
 
-    def _text(self, request: GenerationRequest, on_event: OnEvent, on_error: OnError, handle: GenerationHandle) -> None:
-        ends = (*request.stop_token_ids, *(() if request.ignore_eos else self.eos_token_ids))
-        watcher = Stopping.read(ends, request.stop, self.tokenizer).watch()
-        sampler = Sampler(request.sampling, request.prompt, request.index)
-        most = self.context_length - len(request.prompt)
-        most = min(most, request.max_tokens or most)
-        past, ids = self._empty, np.asarray([request.prompt], np.int64)
-        for count in range(1, most + 1):
-            with self._news:
-                self._news.wait_for(lambda: handle.cancelled or self._closed or not handle.paused)
-            if self._closed:
-                on_error(ServeError("the model has just been unloaded", status=503, hint="again in a moment"))
-                return
-            if handle.cancelled:
-                usage = Usage(len(request.prompt), 0, count - 1)
-                on_event(TokenEvent(None, finish_reason="cancelled", usage=usage))
-                return
-            if request.deadline is not None and time.monotonic() > request.deadline:
-                on_error(ServeError("the text was not complete in time", status=504))
-                return
-            scores, past = self._step(ids, past)
-            token = sampler(scores)
-            text, stopped = watcher.add(token)
-            reason: FinishReason | None = "stop" if stopped else "length" if count == most else None
-            event = TokenEvent(token, text or "", finish_reason=reason)
-            if reason == "length":
-                event.text += watcher.rest()
-            if request.logprobs is not None:
-                chances = log_probabilities(scores)
-                event.logprob = float(chances[token])
-                best = np.argsort(-chances, kind="stable")[: request.logprobs]
-                event.top_logprobs = [(int(each), float(chances[each])) for each in best]
-            if reason is not None:
-                event.usage = Usage(len(request.prompt), 0, count)
-            on_event(event)
-            if reason is not None:
-                return
-            ids = np.asarray([[token]], np.int64)
+    def _pause(self) -> float | None:
+        """How long nothing happens by itself: until the first deadline."""
+        now, times = perf_counter(), []
+        for text in (*self._scheduler.texts, *self._scheduler.waiting):
+            if text.request.deadline is not None:
+                times.append(text.request.deadline - monotonic())
+            elif text.cached is None:
+                times.append(text.start_by - now)
+        return max(0.0, min(times)) if times else None
 
-    def _step(self, ids: Any, past: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        before = next(iter(past.values())).shape[2]
-        length = before + ids.shape[1]
-        feed = {"input_ids": ids, "attention_mask": np.ones((1, length), np.int64), **past}
-        feed["position_ids"] = np.arange(before, length)[None]
-        names = ["logits", *(name.replace("past_key_values", "present") for name in past)]
-        logits, *presents = self._session.run(names, feed)
-        return logits[0, -1], dict(zip(past, presents, strict=True))
+    def _end_unwanted(self, abort: bool) -> None:
+        """Texts that were cancelled, are too late, or all of them."""
+        now, clock = perf_counter(), monotonic()
+        for text in (*self._scheduler.texts, *self._scheduler.waiting):
+            if abort:
+                self._end(text, _unloaded())
+            elif text.handle.cancelled:
+                self._end(text, "cancelled")
+            elif text.request.deadline is not None:
+                if clock > text.request.deadline:
+                    self._end(text, _late())
+            elif text.cached is None and text.row < 0 and now > text.start_by:
+                self._end(text, _not_started(self._start_s))
+
+    def _end(self, text: Text, why: FinishReason | OxError) -> None:
+        self._outbox.put(text, why if isinstance(why, OxError) else text.end(why))
+        self._leave(text, "error" if isinstance(why, OxError) else why)
+
+    def _leave(self, text: Text, why: str) -> None:
+        if text.row >= 0:
+            if why != "error":
+                self._scheduler.save(text)
+            self._scheduler.remove(text)
+        self._scheduler.waiting.leave(text)
+        with self._news:
+            self._stats.ended(why)
+
+    def _guarded(self, turn: Callable[[], bool]) -> bool:
+        try:
+            return turn()
+        except Exception as error:  # a defect: whoever waits gets to hear it
+            log.exception("the generation engine failed")
+            for text in list(self._scheduler.texts):
+                self._end(text, ServeError("the generation engine failed", status=500, got=str(error)[:200]))
+            return False
+
+    def _turn(self) -> bool:
+        """Reads parts of prompts, then gives each text a token; whether there is more to do."""
+        scheduler = self._scheduler
+        scheduler.admit()
+        held = self._share is not None and bool(scheduler.texts) and self._share.acquire()
+        begun = perf_counter()
+        try:
+            self._read_prompts()
+            self._decode()
+        finally:
+            spent = perf_counter() - begun
+            if held and self._share is not None:
+                self._share.release(spent)
+        with self._news:
+            self._stats.busy_s += spent
+        return any(text.runnable or not (text.decoding or text.handle.paused) for text in scheduler.texts)
+
+    def _read_prompts(self) -> None:
+        room = self._prefill_tokens
+        reading = [text for text in self._scheduler.texts if not (text.decoding or text.handle.paused)]
+        for text in sorted(reading, key=lambda text: text.admitted):
+            if text.computed == 0:
+                text.computed = self._scheduler.prefixes.restore(text.tokens, text.row)
+                if text.cached is None:
+                    text.cached = text.computed
+            part = np.array(text.tokens[text.computed : text.computed + room], np.int64)
+            try:
+                scores = self._run.read(text.row, part, text.computed)
+            except Exception as error:  # ONNX Runtime's exceptions share no base class
+                self._end(text, run_failure(error))
+                continue
+            room -= len(part)
+            text.computed += len(part)
+            self._scheduler.waiting.served(text, len(part))
+            if text.computed == len(text.tokens):
+                self._scheduler.save(text)
+                text.decoding = True
+                self._tell([text], scores[None])
+            if room <= 0:
+                return
+
+    def _decode(self) -> None:
+        if not any(text.runnable for text in self._scheduler.texts):
+            return
+        self._scheduler.reserve()
+        rows = self._scheduler.runnable()
+        texts = self._scheduler.texts[:rows]
+        if not texts:
+            return
+        tokens = np.array([text.tokens[-1] for text in texts], np.int64)
+        lengths = np.array([text.computed for text in texts], np.int64)
+        try:
+            scores = self._run.step(tokens, lengths)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            for text in texts:
+                self._end(text, run_failure(error))
+            return
+        for text in texts:
+            text.computed += 1
+            self._scheduler.waiting.served(text, 1)
+        self._tell(texts, scores)
+
+    def _tell(self, texts: list[Text], scores: Any) -> None:
+        """The next token of each text, from scores."""
+        outcomes = next_events(texts, scores)
+        now, stats = perf_counter(), self._stats
+        with self._news:
+            for text, outcome in zip(texts, outcomes, strict=True):
+                if isinstance(outcome, OxError):
+                    continue
+                first = text.generated == 1
+                stats.times["first_token" if first else "between_tokens"].observe(now - text.last_s)
+                text.last_s = now
+                stats.counts["completion_tokens"] += 1
+                if first:
+                    stats.counts["prompt_tokens"] += text.prompt_length
+                    stats.counts["cached_tokens"] += text.cached or 0
+        for text, outcome in zip(texts, outcomes, strict=True):
+            if isinstance(outcome, OxError):
+                self._end(text, outcome)
+                continue
+            self._outbox.put(text, outcome)
+            if outcome.finish_reason is not None:
+                self._leave(text, outcome.finish_reason)
+
+
+def _unloaded() -> ServeError:
+    return ServeError("the model has just been unloaded", status=503, hint="again in a moment")
+
+
+def _late() -> ServeError:
+    return ServeError("the text was not complete in time", status=504, hint="a later deadline, or fewer tokens")
+
+
+def _not_started(seconds: float) -> ServeError:
+    return ServeError("the server is busy", status=503, expected=f"a start within {seconds:g} s (--deadline-ms)",
+                      got="other texts run still", hint="again in a moment")  # fmt: skip

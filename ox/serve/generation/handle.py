@@ -24,8 +24,10 @@ class GenerationHandle:
         self._wake()
 
     def pause(self) -> None:
-        """No further tokens for now: whoever reads them is slow. A token that is being computed may still come."""
+        """No further tokens for now: whoever reads them is slow. A token that is being computed may still come. Another
+        text may get the slot meanwhile."""
         self.paused = True
+        self._wake()
 
     def resume(self) -> None:
         """Further tokens are welcome again."""

@@ -45,19 +45,28 @@ class AccessLog:
 
     def http(self, exchange: Exchange, status: int, size: int) -> bytes:
         """Notes an answer over HTTP, and gives the header line with its id."""
-        ident = self.request_id(exchange)
+        header = self.id_header(exchange)
+        self.line(exchange, status, size)
+        return header
+
+    def id_header(self, exchange: Exchange) -> bytes:
+        """The header line with an exchange's id."""
+        return b"x-request-id: %s\r\n" % self.request_id(exchange)
+
+    def line(self, exchange: Exchange, status: int, size: int) -> None:
+        """Notes an answer over HTTP; a streamed one when it has ended."""
         if self.access:
             self._line(
                 exchange.headers,
-                ident,
+                self.request_id(exchange),
                 method=exchange.method.decode("latin-1"),
                 target=exchange.target.decode("latin-1"),
                 status=status,
                 bytes=size,
                 ms=_ms(exchange.received_at),
                 peer=exchange.connection.peer,
+                **(exchange.log_fields or {}),
             )
-        return b"x-request-id: %s\r\n" % ident
 
     def rpc(self, path: bytes, metadata: Mapping[bytes, bytes], code: int, arrived: float, peer: str) -> None:
         """Notes the end of a call over gRPC."""

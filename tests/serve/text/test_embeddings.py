@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "no dimensions": ({"input": "a", "dimensions": 0}, "dimensions", "from 1 to 6"),
     "a misspelt parameter": ({"input": "a", "dimension": 2}, "dimension", "dimensions"),
     "a classifier": ({"input": "a", "model": "classes"}, "model", "classifier"),
-    "no model": ({"input": "a", "model": None}, "model", "names no model"),
+    "no model": ({"input": "a", "model": None}, "model", "Missing required parameter"),
     "too many texts": ({"input": ["a"] * 5000}, None, "at most 4096"),
 }
 

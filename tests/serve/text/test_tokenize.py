@@ -29,7 +29,7 @@ def test_a_text_that_takes_long(post: Post, pieces: Any) -> None:
 def test_wrong_requests(post: Post) -> None:
     status, answer = post("/detokenize", model="sentences", tokens=[1, 3000])
     assert (status, answer["error"]["param"]) == (400, "tokens")
-    status, answer = post("/tokenize", prompt="a")  # several models have a tokenizer
+    status, answer = post("/tokenize", prompt="a")
     assert (status, answer["error"]["param"]) == (400, "model")
     assert post("/tokenize", model="sentences", prompt=["a"])[0] == 400
     assert post("/tokenize", model="nothing", prompt="a")[0] == 404

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.text_pending import find_model, read_fields, submit
-from ox.serve.protocol.rest.routing import Context
+from ox.serve.protocol.openai.text_pending import read_fields, submit, text_model
+from ox.serve.protocol.rest.routing import Context, PathParameters
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.runtime.instance import Feed
 from ox.serve.text.pooling import normalized
@@ -20,16 +20,15 @@ EXPECTED = "a string, a list of strings, a list of tokens, or a list of lists of
 LITTLE_ENDIAN = np.dtype("<f4")
 
 
-def embeddings(context: Context, exchange: Exchange) -> None:
+def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> None:
     """Answers a request.
 
     Raises:
         ServeError: a wrong request, or too much waits.
     """
     fields = read_fields(exchange, context.limits)
-    model = find_model(context, fields, ("embedding",), "embeddings")
-    assert model.text is not None
-    feed = _feed(fields, model.text)
+    model, text = text_model(context, exchange, fields, ("embedding",), "embeddings")
+    feed = _feed(fields, text)
     encoding = fields.text("encoding_format", "float")
     if encoding not in ("float", "base64"):
         raise fields.wrong("encoding_format", "float or base64", encoding)

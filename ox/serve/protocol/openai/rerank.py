@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.text_pending import find_model, read_fields, submit
-from ox.serve.protocol.rest.routing import Context
+from ox.serve.protocol.openai.text_pending import read_fields, submit, text_model
+from ox.serve.protocol.rest.routing import Context, PathParameters
 from ox.serve.protocol.text.fields import Fields
 from ox.serve.text.pooling import normalized
 from ox.serve.text.text_tensors import PAIR, TEXT
@@ -17,7 +17,7 @@ from ox.serve.transport.http import Exchange
 EXPECTED = 'a list of strings or of {"text": ...}, none of them empty'
 
 
-def rerank(context: Context, exchange: Exchange) -> None:
+def rerank(context: Context, exchange: Exchange, names: PathParameters) -> None:
     """Answers a request. A cross-encoder reads the query together with each document; of an encoder, the score is the
     cosine of their vectors.
 
@@ -25,8 +25,7 @@ def rerank(context: Context, exchange: Exchange) -> None:
         ServeError: a wrong request, or too much waits.
     """
     fields = read_fields(exchange, context.limits)
-    model = find_model(context, fields, ("cross-encoder", "embedding"), "reranking")
-    assert model.text is not None
+    model, text = text_model(context, exchange, fields, ("cross-encoder", "embedding"), "reranking")
     query = fields.text("query")
     if not query:
         raise fields.wrong("query", "a string that is not empty", query)
@@ -35,7 +34,7 @@ def rerank(context: Context, exchange: Exchange) -> None:
     shown = fields.flag("return_documents")
     truncate = fields.flag("truncate")
     fields.finish()
-    pairs = model.text.kind == "cross-encoder"
+    pairs = text.kind == "cross-encoder"
     column = np.empty((len(documents) + (not pairs), 1), object)
     if pairs:
         column[:, 0] = documents

@@ -9,7 +9,6 @@ import orjson
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
 from ox.serve.config.request_limits import RequestLimits
-from ox.serve.protocol.openai.text_errors import send_error
 from ox.serve.protocol.rest.body import json_length, read_body
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
@@ -20,7 +19,7 @@ from ox.serve.repository.model import Model
 from ox.serve.response_memory import Body
 from ox.serve.runtime.instance import Feed
 from ox.serve.text.submission import TRUNCATE
-from ox.serve.text.text_tensors import TOKENS
+from ox.serve.text.text_tensors import TOKENS, TextTensors
 from ox.serve.transport.http import Exchange
 
 Answer = Callable[[Array, int], object]  # from the rows of a run and the number of tokens, what becomes JSON
@@ -38,7 +37,7 @@ class TextPending(Pending[Exchange, Body]):
         self.client.reply(200, answer)
 
     def send_error(self, error: OxError) -> None:
-        send_error(self.client, error)
+        self.client.send_error(error)
 
     def send_internal_error(self) -> None:
         self.client.send_internal_error()
@@ -55,25 +54,41 @@ def read_fields(exchange: Exchange, limits: RequestLimits) -> Fields:
     return Fields(load_json(body))
 
 
-def find_model(context: Context, fields: Fields, kinds: Sequence[str], purpose: str) -> Model:
-    """The model that a request names, which must be one of these kinds of `TextTensors`.
+def named_model(context: Context, exchange: Exchange, fields: Fields) -> Model:
+    """The model that a request names and its client may use.
 
     Raises:
-        ParameterError: there is none of that name (404), or it is of another kind.
+        ParameterError: there is no such name in it, or no such model (404).
+        ServeError: the client's key may not use it (403).
     """
     name = fields.text("model")
     if not name:
-        raise ParameterError("model", "the request names no model", expected='"model": "NAME"')
+        raise ParameterError("model", "Missing required parameter: 'model'", code="missing_required_parameter")
+    context.text.client(exchange).check("infer", name)
     try:
-        model = context.service.repository.find(name)
+        return context.service.repository.find(name)
     except ServeError as error:
+        code = "model_not_found" if error.status == 404 else None
         raise ParameterError(
-            "model", error.what, code="model_not_found", status=error.status, expected=error.expected, got=error.got
+            "model", error.what, code=code, status=error.status, expected=error.expected, got=error.got
         ) from None
-    kind = "a model without a tokenizer" if model.text is None else model.text.kind
-    if kind not in kinds:
-        raise ParameterError("model", f"'{name[:100]}' is not for {purpose}", expected=" or ".join(kinds), got=kind)
-    return model
+
+
+def text_model(
+    context: Context, exchange: Exchange, fields: Fields, kinds: Sequence[str], purpose: str
+) -> tuple[Model, TextTensors]:
+    """The model that a request names, with its tensors, which must be one of these kinds.
+
+    Raises:
+        ParameterError: there is none of that name (404), or it is of another kind.
+        ServeError: the client's key may not use it (403).
+    """
+    model = named_model(context, exchange, fields)
+    if model.text is None or model.text.kind not in kinds:
+        kind = "a model that makes no vectors or scores of texts" if model.text is None else model.text.kind
+        what = f"'{model.name}' is not for {purpose}"
+        raise ParameterError("model", what, expected=" or ".join(kinds), got=kind)
+    return model, model.text
 
 
 def submit(
@@ -88,8 +103,12 @@ def submit(
     if rows > limits.rows:
         raise ServeError(f"{rows} texts in one request", status=413, expected=f"at most {limits.rows} (--limit rows)")
 
+    client = context.text.client(exchange)
+    reserved = client.reserve(1)  # how many there are is known when the texts are encoded
+
     def write(request: Request, outputs: Sequence[Array]) -> Body:
         tokens = sum(row.shape[1] for row in request.feed[TOKENS])
+        client.settle(reserved, tokens)
         body = orjson.dumps(answer(outputs[0], tokens), option=orjson.OPT_SERIALIZE_NUMPY)
         if len(body) > limits.reply:
             raise ServeError(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.openai.embeddings import embeddings
 from ox.serve.protocol.openai.rerank import rerank
-from ox.serve.protocol.openai.text_errors import in_openai_form
 from ox.serve.protocol.openai.tokenize import detokenize, tokenize
-from ox.serve.protocol.rest.routing import Context, Fields, Route
-from ox.serve.transport.http import Exchange
+from ox.serve.protocol.rest.routing import Fields, Handler, Route
 
 INFER = Permission("infer", "")  # the model is named in the body
 
@@ -35,11 +31,11 @@ RERANK: Fields = {
 TOKENIZE: Fields = {**MODEL, "prompt": {"type": "string"}, "add_special_tokens": {"type": "boolean"}}
 
 
-def _post(path: str, about: str, handle: Callable[[Context, Exchange], None], request: Fields, reply: Fields) -> Route:
-    return Route("POST", path, INFER, in_openai_form(handle), about, request, reply)
+def _post(path: str, about: str, handler: Handler, request: Fields, reply: Fields) -> Route:
+    return Route("POST", path, INFER, handler, about, request, reply)
 
 
-TEXT_ROUTES = [
+TABLE = [
     _post("/v1/embeddings", "Vectors of texts", embeddings, EMBEDDINGS, {"data": {"type": "array"}, **USAGE}),
     _post("/v1/rerank", "Documents by relevance", rerank, RERANK, {"results": {"type": "array"}, **USAGE}),
     _post("/tokenize", "The tokens of a text", tokenize, TOKENIZE, {**TOKENS, "count": {"type": "integer"}}),

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Sequence
 
 from ox.errors import OxError, ServeError
 from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.openai.errors import error_body
 from ox.serve.protocol.rest.admission import Admission
 from ox.serve.protocol.rest.codec import Codec
 from ox.serve.protocol.rest.inference import InferenceEndpoint, infer
 from ox.serve.protocol.rest.routes import ROUTES, TABLE, infer_target, no_such_path
 from ox.serve.protocol.rest.routing import ANY, Reply, Route
 from ox.serve.protocol.rest.target import path_segments
+from ox.serve.protocol.text.text_service import TextService
 from ox.serve.repository.model import Model
 from ox.serve.service import Service
 from ox.serve.transport.http import Exchange, ListenerState
@@ -31,6 +33,7 @@ class Router:
         self.service, self.limits, self._nan = service, limits, nan
         self.admission: Admission | None = None  # for all but the hot path; None if the listener checks all requests
         self.table: Sequence[Route] = TABLE
+        self.text = TextService(service.repository, limits)
         self._endpoints: dict[
             bytes, InferenceEndpoint
         ] = {}  # the hot path: the inference routes of the models, by exact target
@@ -54,7 +57,8 @@ class Router:
         self._endpoints = endpoints
 
     def attach(self, listener_state: ListenerState) -> None:
-        """Adds a listener to the telemetry."""
+        """Adds a listener to the telemetry, and gives its errors the form of their routes."""
+        listener_state.error_body = error_body
         self.service.telemetry.listener_states.append(listener_state)
 
     def __call__(self, exchange: Exchange) -> None:
@@ -97,9 +101,11 @@ class Router:
         model = self.service.repository.find(name, version)
         infer(exchange, self._endpoints[infer_target(model.name, model.version)], self.limits)
 
-    async def _reply_later(self, exchange: Exchange, outcome: Awaitable[Reply]) -> None:
+    async def _reply_later(self, exchange: Exchange, outcome: Awaitable[Reply | None]) -> None:
         try:
-            _send(exchange, await outcome)
+            reply = await outcome
+            if reply is not None:
+                _send(exchange, reply)
         except OxError as error:
             exchange.send_error(error)
         except Exception:

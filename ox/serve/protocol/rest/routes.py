@@ -14,7 +14,8 @@ import orjson
 
 from ox.errors import ServeError
 from ox.serve.access.permission import Permission
-from ox.serve.protocol.openai.text_routes import TEXT_ROUTES
+from ox.serve.protocol.openai.routes import TABLE as OPENAI
+from ox.serve.protocol.openai.text_routes import TABLE as TEXTS
 from ox.serve.protocol.rest.body import read_json
 from ox.serve.protocol.rest.openapi import openapi
 from ox.serve.protocol.rest.page import POLICY, page
@@ -345,7 +346,8 @@ TABLE = [
         LOGS,
         ANYTHING,
     ),
-    *TEXT_ROUTES,
+    *OPENAI,
+    *TEXTS,
 ]
 ROUTES = Routes(TABLE)
 

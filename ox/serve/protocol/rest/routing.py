@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ox.serve.access.permission import ALL, Permission
 from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.text.text_service import TextService
 from ox.serve.response_memory import Body
 from ox.serve.service import Service
 from ox.serve.transport.http import JSON, Exchange
@@ -35,12 +36,14 @@ class Context(Protocol):
     service: Service
     limits: RequestLimits
     table: Sequence[Route]
+    text: TextService
 
     def infer(self, exchange: Exchange, name: str, version: str) -> None:
         """Submits an inference request; the response is sent later."""
 
 
-HandlerResult = Reply | Awaitable[Reply] | None  # None: the handler calls `exchange.reply` itself
+# None, now or later: the handler answers the exchange itself
+HandlerResult = Reply | Awaitable[Reply | None] | None
 Handler = Callable[[Context, Exchange, PathParameters], HandlerResult]
 
 

@@ -11,6 +11,7 @@ from ox.errors import OxError, ServeError
 from ox.serve.response_memory import Body, Buffers
 from ox.serve.transport.http.exchange import JSON, Exchange
 from ox.serve.transport.http.listener_state import ListenerState
+from ox.serve.transport.http.response_stream import HIGH_WATER, ResponseStream
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -26,9 +27,9 @@ class AsgiConnection:
 
 
 class AsgiExchange(Exchange):
-    """A request of an ASGI server. `replied` is set when the response is known."""
+    """A request of an ASGI server. `replied` is set when the response is known, or has begun."""
 
-    __slots__ = ("content", "fields", "replied", "status")
+    __slots__ = ("content", "fields", "parts", "replied", "status")
 
     def __init__(self, connection: AsgiConnection, scope: Scope) -> None:
         query = scope.get("query_string", b"")
@@ -39,6 +40,7 @@ class AsgiExchange(Exchange):
         target = path + b"?" + query if query else path
         super().__init__(connection, scope["method"].encode(), target, headers, b"", True)  # type: ignore[arg-type]
         self.replied = asyncio.Event()
+        self.parts: AsgiResponseStream | None = None
 
     def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Keeps the response for `send`, see `Exchange.reply`."""
@@ -46,19 +48,77 @@ class AsgiExchange(Exchange):
         listener_state.replies[status] += 1
         if listener_state.access_log is not None:
             extra += listener_state.access_log.http(self, status, len(body))
-        self.fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
-        for line in extra.split(b"\r\n")[:-1]:
-            name, _, value = line.partition(b":")
-            self.fields.append((name.strip().lower(), value.strip()))
+        self.fields = _fields(content_type, extra)
+        self.fields.append((b"content-length", b"%d" % len(body)))
         if self.method == b"HEAD":
             body = b""
         self.status, self.content = status, body.join() if isinstance(body, Buffers) else body
         self.on_cancel = None
         self.replied.set()
 
+    def stream_response(self, status: int, content_type: bytes, extra: bytes = b"") -> ResponseStream:
+        """Begins a response in parts, see `Exchange.stream_response`."""
+        access_log = self.connection.listener_state.access_log
+        if access_log is not None:
+            extra += access_log.id_header(self)
+        self.status, self.fields = status, _fields(content_type, extra)
+        self.parts = AsgiResponseStream(self, status)
+        self.replied.set()
+        return self.parts
+
+    def cancel_at_eof(self) -> None:
+        """The ASGI server decides when a client has disconnected."""
+
     async def send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.fields})
-        await send({"type": "http.response.body", "body": self.content})
+        if self.parts is None:
+            await send({"type": "http.response.body", "body": self.content})
+        else:
+            await self.parts.send(send)
+
+
+class AsgiResponseStream(ResponseStream):
+    """Parts that wait until the ASGI server takes them."""
+
+    __slots__ = ("_changed", "_ended", "_waiting")
+
+    def __init__(self, exchange: AsgiExchange, status: int) -> None:
+        super().__init__(exchange, status)
+        self._waiting = bytearray()
+        self._changed = asyncio.Event()
+        self._ended = False
+
+    def write(self, data: bytes) -> None:
+        self.bytes_written += len(data)
+        self._waiting += data
+        self._changed.set()
+        if len(self._waiting) > HIGH_WATER:
+            self.set_paused(True)
+
+    def end(self) -> None:
+        self._ended = True
+        self._changed.set()
+        self._finish()
+
+    async def send(self, send: Send) -> None:
+        """Hands the parts over, each when the last one is taken."""
+        more = True
+        while more:
+            await self._changed.wait()
+            self._changed.clear()
+            body, more = bytes(self._waiting), not self._ended
+            self._waiting.clear()
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+            self.set_paused(False)
+
+
+def _fields(content_type: bytes, extra: bytes) -> list[tuple[bytes, bytes]]:
+    """The header fields of a response; `extra` holds header lines of HTTP/1.1."""
+    fields = [(b"content-type", content_type)]
+    for line in extra.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        fields.append((name.strip().lower(), value.strip()))
+    return fields
 
 
 class AsgiApplication:
@@ -85,10 +145,12 @@ class AsgiApplication:
         except Exception:
             exchange.send_internal_error()
         finally:
-            self.listener_state.buffered -= len(exchange.body)
+            exchange.release_body()
         if not exchange.replied.is_set():
             await _wait(exchange, receive)
-        if exchange.replied.is_set():
+        if exchange.parts is not None:
+            await _send_parts(exchange, receive, send)
+        elif exchange.replied.is_set():
             await exchange.send(send)
 
     def _admit(self, exchange: AsgiExchange) -> None:
@@ -132,6 +194,20 @@ async def _wait(exchange: AsgiExchange, receive: Receive) -> None:
         await asyncio.wait((replied, gone), return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in (replied, gone):
+            task.cancel()
+        if exchange.on_cancel is not None and exchange.parts is None:
+            exchange.on_cancel()
+
+
+async def _send_parts(exchange: AsgiExchange, receive: Receive, send: Send) -> None:
+    """Sends a streamed response, or until the client disconnects: then its producer is told."""
+    sent, gone = asyncio.ensure_future(exchange.send(send)), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED)
+        if sent.done():
+            await sent  # raises what the ASGI server raised
+    finally:
+        for task in (sent, gone):
             task.cancel()
         if exchange.on_cancel is not None:
             exchange.on_cancel()

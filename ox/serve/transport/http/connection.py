@@ -29,6 +29,7 @@ from ox.serve.transport.http.head_rules import (
     leading_blank_bytes,
     wants_keep_alive,
 )
+from ox.serve.transport.http.response_stream import Http1ResponseStream
 from ox.serve.transport.http.sender import LargeResponse, Sender
 from ox.serve.transport.http.timeouts import Timeouts
 
@@ -58,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.receiving = False  # a request has begun and is incomplete
         self.stopped = False  # reads no more requests
         self.half_closed = False  # the client has closed its sending side
+        self.cancel_at_eof = False  # a client that has done so counts as gone
         self.read_paused = self.processing = False
         self.host = b"\0"  # the last valid host header; the initial value equals none
         self.request_start = b""  # bytes that the parser gets at the start of a request
@@ -199,6 +201,8 @@ class Connection(asyncio.Protocol):
         self.half_closed = True
         if self.receiving and not self.stopped:
             self.reject(ServeError("the request is incomplete", got=self.progress()))
+        elif self.cancel_at_eof:
+            return False
         return bool(self.exchanges or self.sender.large)  # a half-closed client still gets its responses
 
     # ---- httptools
@@ -309,6 +313,8 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.sender.pause()
+        if self.exchanges and isinstance(stream := self.exchanges[0].response, Http1ResponseStream):
+            stream.set_paused(True)
         self.deadline = self.listener_state.loop.time() + self.limits.write_s
         self.update_unread()
 
@@ -328,7 +334,14 @@ class Connection(asyncio.Protocol):
         """Counts responses that the client does not read, or that wait for an earlier one."""
         handled = islice(self.exchanges, len(self.exchanges) - len(self.unhandled))
         # `ResponseMemory` counts large ones
-        self.sender.update_unread(sum(len(each.response) for each in handled if type(each.response) is bytes))
+        waiting = 0
+        for each in handled:
+            response = each.response
+            if type(response) is bytes:
+                waiting += len(response)
+            elif isinstance(response, Http1ResponseStream):
+                waiting += response.waiting
+        self.sender.update_unread(waiting)
 
     def recently_sent(self) -> int:
         """Bytes that the client has read since the last pause."""
@@ -352,6 +365,10 @@ class Connection(asyncio.Protocol):
         """Closes the connection if it is idle. Otherwise it closes after its last response."""
         if not (self.receiving or self.exchanges or self.sender.large or self.transport.get_write_buffer_size()):
             self.transport.close()
+
+    def writes(self, exchange: Exchange) -> bool:
+        """Whether parts of its response can be written now: all earlier responses are sent, and the client reads."""
+        return not self.sender.paused and bool(self.exchanges) and self.exchanges[0] is exchange
 
     def _enqueue(self, exchange: Exchange) -> None:
         """Handles a complete request now, or queues it behind earlier ones."""
@@ -389,7 +406,18 @@ class Connection(asyncio.Protocol):
                 if not sender.send_chunk(large) and not large.keep_alive:
                     self._close_after_response()
             elif exchanges and (response := exchanges[0].response) is not None:
-                exchange = exchanges.popleft()
+                exchange = exchanges[0]
+                if isinstance(response, Http1ResponseStream):
+                    if response.parts:
+                        self.transport.write(response.take())
+                    if not response.ended:
+                        response.set_paused(sender.paused)
+                        break
+                    exchanges.popleft()
+                    if not exchange.keep_alive:
+                        self._close_after_response()
+                    continue
+                exchanges.popleft()
                 self.listener_state.buffered -= len(exchange.body)
                 if isinstance(response, Buffers):
                     sender.large = LargeResponse(response, exchange.keep_alive)

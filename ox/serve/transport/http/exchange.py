@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import ceil
 from time import perf_counter
-from typing import TYPE_CHECKING
-
-import orjson
+from typing import TYPE_CHECKING, Any
 
 from ox.errors import OxError, ServeError
 from ox.serve.response_memory import Body, Buffers
+from ox.serve.transport.http.response_stream import Http1ResponseStream, ResponseStream
 
 if TYPE_CHECKING:
     from ox.serve.transport.http.connection import Connection
@@ -32,6 +31,7 @@ class Exchange:
         "connection",
         "headers",
         "keep_alive",
+        "log_fields",
         "method",
         "on_cancel",
         "received_at",
@@ -53,8 +53,9 @@ class Exchange:
         self.body = body  # a bytearray if it arrived in several reads; not modified
         self.keep_alive = keep_alive
         self.received_at = perf_counter()
-        self.response: Body | None = None
+        self.response: Body | Http1ResponseStream | None = None
         self.on_cancel: Callable[[], None] | None = None  # called if the client disconnects before the response
+        self.log_fields: Mapping[str, Any] | None = None  # more for its line in the access log
 
     def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Sends the response; `extra` holds header lines, each with its CRLF. Call it once, on the event loop."""
@@ -81,8 +82,44 @@ class Exchange:
         self.on_cancel = None
         self.connection.process_queue()
 
+    def stream_response(self, status: int, content_type: bytes, extra: bytes = b"") -> ResponseStream:
+        """Begins a response that is sent in parts; in place of `reply`. `extra` holds header lines."""
+        connection = self.connection
+        chunked = self.chunks_allowed()
+        if connection.listener_state.draining:
+            self.keep_alive = False
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        if chunked:
+            extra += b"transfer-encoding: chunked\r\n"
+        access_log = connection.listener_state.access_log
+        if access_log is not None:
+            extra += access_log.id_header(self)
+        head = b"%scontent-type: %s\r\n%s\r\n" % (STATUS_LINES[status], content_type, extra)
+        stream = Http1ResponseStream(self, status, head, chunked)
+        self.response = stream
+        self.release_body()
+        connection.process_queue()
+        if stream.parts:  # an earlier response comes first
+            stream.paused = True
+        return stream
+
+    def chunks_allowed(self) -> bool:
+        """Whether the client understands chunks: HTTP/1.0 has none."""
+        # A connection that does not stay open reads nothing after its last request, so the parser is still at it.
+        return self.keep_alive or bool(self.connection.parser.get_http_version() == "1.1")
+
+    def release_body(self) -> None:
+        """Frees the memory of the request's body before the response is complete."""
+        self.connection.listener_state.buffered -= len(self.body)
+        self.body = b""
+
+    def cancel_at_eof(self) -> None:
+        """From now on a client that closes its sending side counts as gone, even if it could still read."""
+        self.connection.cancel_at_eof = True
+
     def send_error(self, error: OxError, extra: bytes = b"") -> None:
-        """Sends an error response in the protocol's format."""
+        """Sends an error response in the format of the route."""
         status = 500
         if isinstance(error, ServeError):
             status = error.status
@@ -90,7 +127,7 @@ class Exchange:
                 extra += b"retry-after: %d\r\n" % max(1, ceil(error.retry_after))
             elif status == 401:
                 extra += b'www-authenticate: Bearer realm="ox"\r\n'
-        self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
+        self.reply(status, self.connection.listener_state.error_body(self.target, error), extra=extra)
 
     def send_internal_error(self) -> None:
         """Logs the current exception, a bug in the server, and sends status 500."""
@@ -104,6 +141,10 @@ class KeepAliveExchange(Exchange):
     """A keep-alive request of HTTP/1.0: without a keep-alive header in the response the client waits for the close."""
 
     __slots__ = ()
+
+    def chunks_allowed(self) -> bool:
+        self.keep_alive = False  # only its end shows where the response ends
+        return False
 
     def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         if not self.connection.listener_state.draining:

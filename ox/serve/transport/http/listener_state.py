@@ -9,6 +9,9 @@ from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
+import orjson
+
+from ox.errors import OxError
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.response_memory import SMALL_SHARE, ResponseMemory
 from ox.serve.transport.http.client_rate import PRESSURE_SPEEDUP, ClientRate, min_rate
@@ -57,6 +60,11 @@ Upgrade = Callable[[asyncio.Transport, bytes], asyncio.Protocol]
 Admit = Callable[[bytes, bytes, dict[bytes, bytes], str], None]
 
 
+def v2_error_body(target: bytes, error: OxError) -> bytes:
+    """The body of an error response in the format of the Open Inference Protocol, whatever its target."""
+    return orjson.dumps({"error": error.one_line()})
+
+
 class ListenerState:
     """State that all connections of a listener share.
 
@@ -93,6 +101,7 @@ class ListenerState:
         self._aborted: set[ClientConnection] = set()
         self.draining = False
         self.access_log: AccessLog | None = None  # logs each response
+        self.error_body: Callable[[bytes, OxError], bytes] = v2_error_body  # by the target of the request
         self._no_connections = asyncio.Event()
         self._no_connections.set()
         self._sweep_s = min(1.0, min(limits.request_s, limits.idle_s, limits.write_s, limits.linger_s) / 4)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from ox.errors import OxError, ServeError
 from ox.serve.response_memory import Body
 from ox.serve.transport.http.exchange import JSON, Exchange
+from ox.serve.transport.http.response_stream import HIGH_WATER, ResponseStream
 from ox.serve.transport.http2.frames import NO_ERROR
 from ox.serve.transport.http2.headers import Head, HeaderBlock
+from ox.serve.transport.http2.hpack_decoder import Field
 from ox.serve.transport.http2.stream import Stream
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class HttpStream(Stream):
     """Collects the body of a request, then calls the listener's handler."""
 
     response_sent = False
+    response_stream: Http2ResponseStream | None = None  # a response that is sent in parts
 
     def __init__(self, connection: Connection, stream_id: int, head: Head, ended: bool) -> None:
         super().__init__(connection, stream_id, head, ended)
@@ -62,7 +65,7 @@ class HttpStream(Stream):
         try:
             self._append_body(data, begin, end)
         except ServeError as error:
-            self._release_body()
+            self.release_body()
             self.exchange.send_error(error)
             return
         if not ended:
@@ -93,12 +96,12 @@ class HttpStream(Stream):
             what = "the server's request buffers are full (--limit buffered)"
             raise ServeError(what, status=503, hint="again in a moment")
 
-    def _release_body(self) -> None:
+    def release_body(self) -> None:
         self.connection.listener_state.buffered -= len(self.body)
         self.body = b""
 
     def close_local(self) -> None:
-        self._release_body()
+        self.release_body()
         super().close_local()
 
     def on_receive_timeout(self) -> None:
@@ -106,12 +109,16 @@ class HttpStream(Stream):
             self.reset(NO_ERROR)  # the client does not read the response either
             return
         got = f"{len(self.body)} bytes of a body in {self.connection.limits.request_s:g} s"
-        self._release_body()
+        self.release_body()
         what = "the request was not received in time (--limit request_s)"
         self.exchange.send_error(ServeError(what, status=408, got=got))
 
+    def on_drain(self) -> None:
+        if self.response_stream is not None and self.queued <= HIGH_WATER // 4:
+            self.response_stream.set_paused(False)
+
     def cancel(self) -> None:
-        self._release_body()
+        self.release_body()
         if self.exchange.on_cancel is not None:
             self.exchange.on_cancel()
 
@@ -133,10 +140,8 @@ class Http2Exchange(Exchange):
         listener_state.replies[status] += 1
         if listener_state.access_log is not None:
             extra += listener_state.access_log.http(self, status, len(body))
-        fields = [(b":status", b"%d" % status), (b"content-type", content_type), (b"content-length", b"%d" % len(body))]
-        for line in extra.split(b"\r\n")[:-1]:
-            name, _, value = line.partition(b":")
-            fields.append((name.strip().lower(), value.strip()))
+        fields = _fields(status, content_type, extra)
+        fields.insert(2, (b"content-length", b"%d" % len(body)))
         self.on_cancel = None
         headers_only = self.method == b"HEAD" or not body
         head = HeaderBlock(fields, end_stream=headers_only)
@@ -144,3 +149,50 @@ class Http2Exchange(Exchange):
             self.stream.send_headers(head)
         else:
             self.stream.respond(head, body)
+
+    def stream_response(self, status: int, content_type: bytes, extra: bytes = b"") -> ResponseStream:
+        """Begins a response in parts, see `Exchange.stream_response`."""
+        self.stream.response_sent = True
+        access_log = self.stream.connection.listener_state.access_log
+        if access_log is not None:
+            extra += access_log.id_header(self)
+        self.release_body()
+        self.stream.send_headers(HeaderBlock(_fields(status, content_type, extra)))
+        self.stream.response_stream = stream = Http2ResponseStream(self, status)
+        return stream
+
+    def release_body(self) -> None:
+        self.stream.release_body()
+        self.body = b""
+
+    def cancel_at_eof(self) -> None:
+        """HTTP/2 has no half-closed connections."""
+
+
+class Http2ResponseStream(ResponseStream):
+    """Over HTTP/2: DATA frames, as the client's windows allow."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, exchange: Http2Exchange, status: int) -> None:
+        super().__init__(exchange, status)
+        self._stream = exchange.stream
+
+    def write(self, data: bytes) -> None:
+        self.bytes_written += len(data)
+        self._stream.send_data(data)
+        if self._stream.queued > HIGH_WATER:
+            self.set_paused(True)
+
+    def end(self) -> None:
+        self._finish()
+        self._stream.end_stream()
+
+
+def _fields(status: int, content_type: bytes, extra: bytes) -> list[Field]:
+    """The fields of a response's head; `extra` holds header lines of HTTP/1.1."""
+    fields = [(b":status", b"%d" % status), (b"content-type", content_type)]
+    for line in extra.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        fields.append((name.strip().lower(), value.strip()))
+    return fields

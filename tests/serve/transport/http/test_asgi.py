@@ -13,6 +13,8 @@ import pytest
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.access import keyfile
 from ox.serve.access.key import Key, digest_of
+from ox.serve.transport.http import Exchange, ListenerState
+from ox.serve.transport.http.asgi import AsgiApplication
 
 BODY = json.dumps({"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}]}).encode()
 INFER = "/v2/models/mlp/infer"
@@ -160,3 +162,57 @@ def test_lifespan(run: Callable[..., None]) -> None:
             await client.app({"type": "websocket"}, receive, send)
 
     run(work)
+
+
+def test_a_response_in_parts() -> None:
+    streams: list[Any] = []
+    flows: list[bool] = []
+    left: list[bool] = []
+
+    def handle(exchange: Exchange) -> None:
+        stream = exchange.stream_response(200, b"text/event-stream", b"x-extra: 1\r\n")
+        stream.on_flow, stream.on_cancel = flows.append, lambda: left.append(True)
+        streams.append(stream)
+
+    async def call(leave: bool) -> list[Any]:
+        sent: list[Any] = []
+        gone, taken = asyncio.Event(), asyncio.Event()
+        taken.set()
+        app = AsgiApplication(ListenerState(handle, RequestLimits()))
+
+        async def receive() -> Any:
+            if not streams:
+                return {"type": "http.request", "body": b""}
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            await taken.wait()
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        serving = asyncio.ensure_future(app(scope, receive, send))
+        while not sent:
+            await asyncio.sleep(0)
+        taken.clear()
+        streams[0].write(b"one")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        streams[0].write(b"x" * 100_000)
+        assert flows == [True]
+        if leave:
+            gone.set()
+        else:
+            taken.set()
+            streams[0].end()
+        await asyncio.wait_for(serving, 60)
+        return sent
+
+    sent = asyncio.run(call(leave=False))
+    assert (b"x-extra", b"1") in sent[0]["headers"] and flows == [True, False] and not left
+    assert b"".join(message["body"] for message in sent[1:]) == b"one" + b"x" * 100_000
+    assert [message["more_body"] for message in sent[1:]][-1] is False
+    streams.clear()
+    flows.clear()
+    asyncio.run(call(leave=True))
+    assert left == [True]

@@ -195,3 +195,43 @@ def test_curl_over_tls(serve: Any, limits: Any, tls: ssl.SSLContext) -> None:
         command = ["curl", "-sSk", "--max-time", "20", "--http2", "-w", "%{http_version}"]
         done = subprocess.run([*command, f"https://127.0.0.1:{site.port}/bytes/90000"], capture_output=True, check=True)
         assert done.stdout == b"x" * 90_000 + b"2"
+
+
+def test_a_response_in_parts(site: Any, connect: Any) -> None:
+    streams: list[Any] = []
+    flows: list[bool] = []
+    left: list[bool] = []
+    with connect(site.port, {f.INITIAL_WINDOW_SIZE: 100_000}) as wire:
+        wire.send(wire.head(1, "/hold"))
+        wire.alive()
+
+        def begin() -> None:
+            stream = site.held.pop().stream_response(200, b"text/event-stream")
+            stream.on_flow, stream.on_cancel = flows.append, lambda: left.append(True)
+            streams.append(stream)
+
+        site.do(begin)
+        head = dict(wire.decoder.decode(wire.until(f.HEADERS, 1).payload))
+        assert head == {":status": "200", "content-type": "text/event-stream"}
+        site.do(lambda: streams[0].write(b"one"))
+        assert wire.until(f.DATA, 1).payload == b"one"
+        for _ in range(10):
+            site.do(lambda: streams[0].write(b"x" * 10_000))
+        assert flows == [True]  # the window is full
+        wire.send(f.window_update(0, 1 << 20), f.window_update(1, 1 << 20))
+        received = b""
+        while len(received) < 100_000:
+            received += wire.until(f.DATA, 1).payload
+        wire.alive()
+        assert flows == [True, False]
+        site.do(lambda: streams[0].end())
+        assert wire.until(f.DATA, 1).flags & f.END_STREAM
+
+        wire.send(wire.head(3, "/hold"))
+        wire.alive()
+        site.do(begin)
+        wire.send(f.rst_stream(3, f.CANCEL))
+        wire.alive()
+        assert left == [True]
+        site.do(lambda: (streams[1].write(b"late"), streams[1].end()))  # is ignored
+        wire.alive()

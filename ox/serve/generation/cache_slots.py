@@ -1,0 +1,73 @@
+"""Keys and values of the texts that run: a slot for each of them, in one array for each input of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class CacheShape(NamedTuple):
+    """Of the keys or values of one token in one layer."""
+
+    heads: int
+    size: int
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return self.heads * self.size * self.dtype.itemsize
+
+
+class CacheSlots:
+    """Arrays [rows, heads, capacity, size]. What a row has behind the length of its text has no meaning.
+
+    Args:
+        shapes: by the name of the input.
+        rows: the most texts.
+        capacity: the most tokens of a text, for now.
+    """
+
+    def __init__(self, shapes: Mapping[str, CacheShape], rows: int, capacity: int) -> None:
+        self.shapes, self.rows = dict(shapes), rows
+        self.token_bytes = sum(shape.nbytes for shape in shapes.values())
+        self.capacity = 0
+        self.arrays: list[Array] = []
+        self.version = 0  # of the arrays: what is bound to older ones is out of date
+        self.resize(capacity, ())
+
+    def resize(self, capacity: int, lengths: Sequence[int]) -> None:
+        """Other arrays; the first rows keep so many tokens."""
+        self.arrays = self.arrays or [np.empty(0)] * len(self.shapes)
+        for place, shape in enumerate(self.shapes.values()):  # one after the other: the old one's memory is free again
+            # the system gives memory where it is first written, so that rows that were never used take none
+            new = np.zeros((self.rows, shape.heads, capacity, shape.size), shape.dtype)
+            for row, length in enumerate(lengths):
+                new[row, :, :length] = self.arrays[place][row, :, :length]
+            self.arrays[place] = new
+        self.capacity = capacity
+        self.version += 1
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """The row `target` gets the tokens of another."""
+        for array in self.arrays:
+            array[target, :, :length] = array[source, :, :length]
+
+    def swap(self, one: int, other: int, length: int) -> None:
+        """Two rows change places; neither has more tokens than `length`."""
+        for array in self.arrays:
+            kept = array[one, :, :length].copy()
+            array[one, :, :length] = array[other, :, :length]
+            array[other, :, :length] = kept
+
+    def read(self, row: int, start: int, stop: int) -> list[Array]:
+        """Copies of some tokens of a row, [heads, tokens, size] each."""
+        return [array[row, :, start:stop].copy() for array in self.arrays]
+
+    def write(self, row: int, start: int, values: Sequence[Array]) -> None:
+        """The tokens from `start` on."""
+        for array, value in zip(self.arrays, values, strict=True):
+            array[row, :, start : start + value.shape[1]] = value

@@ -1,0 +1,128 @@
+"""Holds texts to a JSON schema, a regular expression or a choice, by the package llguidance."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from ox.errors import ServeError
+from ox.serve.generation.cache_slots import Array
+from ox.serve.generation.request import Constraint
+from ox.serve.generation.tokenizer import INSTALL, Tokenizer
+
+MOST_CHARACTERS = 1 << 18  # of a grammar
+
+
+class Constraints:
+    """What constrained texts of one model share.
+
+    Args:
+        tokenizer: None where the model has none.
+        end_tokens: with which a text that is complete ends.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, vocab_size: int, end_tokens: tuple[int, ...]) -> None:
+        self._tokenizer, self._vocab_size, self._end_tokens = tokenizer, vocab_size, end_tokens
+        self._tokens: Any = None  # llguidance's view of the tokenizer, made for the first request
+
+    def matcher(self, constraint: Constraint) -> Matcher:
+        """For one text.
+
+        Raises:
+            ServeError: the model has no tokenizer, the package is missing, or no text can be of this form (400).
+        """
+        if self._tokenizer is None:
+            raise ServeError("texts of a form need a tokenizer", hint="tokenizer.json beside the model")
+        if not self._end_tokens:
+            raise ServeError(
+                "texts of a form need a token that ends them", hint="eos_token_id in generation_config.json"
+            )
+        try:
+            import llguidance
+        except ImportError as error:
+            raise ServeError("texts of a form need the package llguidance", status=501, hint=INSTALL) from error
+        if self._tokens is None:
+            self._tokens = llguidance.LLTokenizer(
+                self._tokenizer.raw.to_str(), n_vocab=self._vocab_size, eos_token=list(self._end_tokens)
+            )
+        grammar = _grammar(llguidance.LLMatcher, constraint)
+        matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0)
+        if matcher.is_error():
+            got = matcher.get_error().strip().splitlines()[0][:300]
+            raise ServeError(f"no text can be of this {_NAMES[constraint.kind]}", got=got)
+        return Matcher(matcher, self._vocab_size)
+
+
+class Matcher:
+    """The state of one text."""
+
+    def __init__(self, matcher: Any, vocab_size: int) -> None:
+        self._matcher, self._vocab_size = matcher, vocab_size
+
+    def forbid(self, scores: Array) -> None:
+        """Sets the scores of tokens that cannot follow to minus infinity.
+
+        Raises:
+            ServeError: the form has grown beyond what the package computes (400).
+        """
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._check()
+        allowed = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
+        scores[: len(allowed)][allowed == 0] = -np.inf
+        scores[len(allowed) :] = -np.inf
+
+    def add(self, token: int) -> bool:
+        """The text goes on with this token.
+
+        Returns:
+            whether it is complete, and nothing can follow.
+        """
+        self._matcher.consume_token(token)
+        self._check()
+        return bool(self._matcher.is_stopped())
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            got = self._matcher.get_error().strip().splitlines()[0][:300]
+            raise ServeError("the text cannot be held to its form", got=got, hint="a simpler form")
+
+
+_NAMES = {"json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice"}
+
+
+def _grammar(matcher: Any, constraint: Constraint) -> str:
+    kind, value = constraint.kind, constraint.value
+    what = f"{_NAMES.get(kind, 'form')} of a text"
+    if kind == "json_object":
+        value = {"type": "object"}
+    try:
+        if kind in ("json_schema", "json_object") and isinstance(value, dict | bool):
+            text = json.dumps(value)
+            _check_length(what, text)
+            return str(matcher.grammar_from_json_schema(text))
+        if kind == "regex" and isinstance(value, str):
+            _check_length(what, value)
+            return str(matcher.grammar_from_regex(value))
+        if (
+            kind == "choice"
+            and isinstance(value, list | tuple)
+            and value
+            and all(isinstance(each, str) for each in value)
+        ):
+            text = "|".join(re.escape(each) for each in value)
+            _check_length(what, text)
+            return str(matcher.grammar_from_regex(text))
+    except ValueError as error:
+        raise ServeError(f"invalid {what}", got=str(error).strip().splitlines()[0][:300]) from error
+    expected = {"regex": "a text", "choice": "a list of texts", "json_schema": "an object"}
+    raise ServeError(f"invalid {what}", expected=expected.get(kind, ", ".join(_NAMES)), got=repr(value)[:100])
+
+
+def _check_length(what: str, text: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise ServeError(
+            f"the {what} is too long", expected=f"at most {MOST_CHARACTERS:,} characters", got=f"{len(text):,}"
+        )

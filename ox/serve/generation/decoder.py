@@ -1,0 +1,206 @@
+"""Loads a decoder: into the fastest form that gives the same scores as the file itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.devices.runtime import onnxruntime
+from ox.errors import LoadError
+from ox.graph.contract import Contract
+from ox.graph.reader.model_file import parse
+from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
+from ox.serve.generation.decoder_folder import DECODER
+from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, DecoderRun, SharedCacheRun
+from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
+from ox.serve.runtime.source import Source
+from ox.tolerance import compare
+
+PROMPTS = (7, 3, 1)  # lengths of the texts of the check
+STEPS = 2
+LONGEST = 4096  # tokens of the check of a long text
+UNLIMITED = 1 << 31  # of a file that does not tell its context length
+
+log = logging.getLogger("ox.serve")
+
+
+class Decoder:
+    """A decoder in ONNX Runtime.
+
+    Args:
+        source: its checked file.
+        threads: of ONNX Runtime.
+
+    Attributes:
+        shapes: of keys and values, by the name of the input.
+        run: how it is run.
+        form: that in words.
+        batched: whether texts of several lengths may share a run.
+
+    Raises:
+        LoadError: ONNX Runtime refuses it, or it has other inputs and outputs.
+    """
+
+    def __init__(self, source: Source, threads: int) -> None:
+        self.path, self._threads = source.path, threads
+        self._through = Contract.from_metadata(source.metadata).through
+        original = self._session(str(source.path))
+        self.shapes = self._cache_shapes(original)
+        about = json.loads(source.metadata.get(DECODER, "{}"))
+        logits = next(info for info in original.get_outputs() if info.name == "logits")
+        size = about.get("vocab_size", logits.shape[-1])
+        if not isinstance(size, int):
+            raise LoadError(f"{self.path} does not tell how many tokens it knows", got=f"logits {logits.shape}")
+        self.vocab_size: int = size
+        self.context_length: int = about.get("context_length", UNLIMITED)
+        self._check_cases = _Cases(self, original)
+        self.run: DecoderRun
+        self.batched = True
+        self.run, self.form = self._fastest(original)
+
+    def _fastest(self, original: Any) -> tuple[DecoderRun, str]:
+        reasons = []
+        for last_only in (True, False):
+            try:
+                run = self._shared(last_only)
+                self._check_cases.check(run)
+                return run, "shared cache" + (", scores of the last token" if last_only else "")
+            except _Differs as error:
+                reasons.append(str(error))
+            except PatternMissing as error:
+                reasons.append(str(error))
+            except Exception as error:  # ONNX Runtime's exceptions share no base class
+                reasons.append(str(error).strip().splitlines()[0][:200])
+        log.warning("%s: the cache is copied with each token: %s", self.path, "; ".join(dict.fromkeys(reasons)))
+        appended = AppendedCacheRun(original)
+        try:
+            self._check_cases.check(appended)
+        except _Differs as error:
+            self.batched = False
+            log.warning("%s: texts are not run together: %s", self.path, error)
+        return appended, "copied cache"
+
+    def _shared(self, last_only: bool) -> SharedCacheRun:
+        graph = DecoderGraph(parse(self.path))
+        graph.share_cache()
+        if last_only:
+            graph.last_scores()
+        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, last_only)
+
+    def _session(self, model: str | bytes) -> Any:
+        ort = onnxruntime()
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.log_severity_level = 4
+        if isinstance(model, bytes):  # weights beside the file are found there
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", str(self.path.parent)
+            )
+        try:
+            return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            got = str(error).strip().splitlines()[0][:300]
+            raise LoadError(f"ONNX Runtime refuses {self.path}", got=got) from error
+
+    def _cache_shapes(self, session: Any) -> dict[str, CacheShape]:
+        inputs = {info.name: info for info in session.get_inputs()}
+        pasts = [name for name in inputs if PAST.fullmatch(name)]
+        outputs = {info.name for info in session.get_outputs()}
+        presents = {name.replace("past_key_values", "present") for name in pasts}
+        known = {"input_ids", "attention_mask", "position_ids", "use_cache_branch", *pasts}
+        if not pasts or {"input_ids"} - inputs.keys() or {"logits", *presents} - outputs or inputs.keys() - known:
+            raise LoadError(
+                f"{self.path} is no decoder with a cache",
+                expected="input_ids, attention_mask, past_key_values.N.key and .value to logits and present.N...",
+                got=f"inputs {', '.join(inputs)}; outputs {', '.join(outputs)}"[:500],
+                hint="ox.export.save_decoder, or Optimum's task text-generation-with-past",
+            )
+        shapes = {}
+        for name in pasts:
+            shape = inputs[name].shape
+            whole = len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int)
+            if not whole or inputs[name].type not in TYPES:
+                raise LoadError(
+                    f"'{name}' of {self.path} is no cache that can be given",
+                    expected="float32 or float16 [batch, 8, past, 64]",
+                    got=f"{inputs[name].type} {shape}",
+                )
+            shapes[name] = CacheShape(shape[1], shape[3], TYPES[inputs[name].type])
+        return shapes
+
+
+class _Differs(Exception):
+    """A form gives other scores than the file."""
+
+
+class _Cases:
+    """Texts, and the scores that the file itself gives for them alone."""
+
+    def __init__(self, decoder: Decoder, session: Any) -> None:
+        self._decoder, self._session = decoder, session
+        random = np.random.default_rng(0)
+        most = max(1, decoder.context_length - STEPS)
+        lengths = [min(length, most) for length in PROMPTS]
+        self._texts = [random.integers(0, decoder.vocab_size, length + STEPS) for length in lengths]
+        self._lengths = lengths
+        self._expected = [
+            [self._alone(text[: length + step]) for step in range(STEPS + 1)]
+            for text, length in zip(self._texts, lengths, strict=True)
+        ]
+        longest = min(decoder.context_length, LONGEST) - 1
+        self._past = [
+            random.standard_normal((shape.heads, longest, shape.size)).astype(shape.dtype)
+            for shape in decoder.shapes.values()
+        ]
+        self._long = self._run(self._texts[0][:1], self._past)
+
+    def _alone(self, tokens: Array) -> Array:
+        shapes = self._decoder.shapes.values()
+        return self._run(tokens, [np.zeros((shape.heads, 0, shape.size), shape.dtype) for shape in shapes])
+
+    def _run(self, tokens: Array, past: Sequence[Array]) -> Array:
+        before = past[0].shape[1]
+        names = {info.name for info in self._session.get_inputs()}
+        feed: dict[str, Any] = {"input_ids": tokens[None]}
+        optional = {
+            "attention_mask": np.ones((1, before + len(tokens)), np.int64),
+            "position_ids": np.arange(before, before + len(tokens))[None],
+            "use_cache_branch": np.array([before > 0]),
+        }
+        feed |= {name: value for name, value in optional.items() if name in names}
+        feed |= {name: value[None] for name, value in zip(self._decoder.shapes, past, strict=True)}
+        return self._session.run(["logits"], feed)[0][0, -1]  # type: ignore[no-any-return]
+
+    def check(self, run: DecoderRun) -> None:
+        """Prompts of several lengths, one of them in two parts; tokens of all of them together; a token after a text as
+        long as the context, which shows windows and biases by distance.
+
+        Raises:
+            _Differs: the scores are others.
+        """
+        slots = CacheSlots(self._decoder.shapes, len(PROMPTS), max(self._lengths) + STEPS)
+        run.attach(slots)
+        for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
+            first = length // 2
+            if first:
+                run.read(row, text[:first], 0)
+            self._compare("a prompt", run.read(row, text[first:length], first), self._expected[row][0])
+        lengths = np.array(self._lengths)
+        for step in range(STEPS):
+            tokens = np.array([text[length + step] for text, length in zip(self._texts, self._lengths, strict=True)])
+            for row, scores in enumerate(run.step(tokens, lengths + step)):
+                self._compare("texts together", scores, self._expected[row][step + 1])
+        slots = CacheSlots(self._decoder.shapes, 1, self._past[0].shape[1] + 1)
+        slots.write(0, 0, self._past)
+        run.attach(slots)
+        scores = run.step(self._texts[0][:1], np.array([self._past[0].shape[1]]))[0]
+        self._compare("a long text", scores, self._long)
+
+    def _compare(self, what: str, got: Array, expected: Array) -> None:
+        difference = compare(got, expected, self._decoder._through)
+        if not difference.ok:
+            raise _Differs(f"scores of {what} differ by {difference.max_abs:.1e}, at most {difference.allowed:.1e}")

@@ -1,0 +1,81 @@
+"""The folder of a decoder: the model, its tokenizer, and the defaults of generation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ox.errors import LoadError
+from ox.serve.generation.tokenizer import FILE, Tokenizer
+
+CONFIG = "generation_config.json"
+DECODER = "ox.decoder"  # the metadata of a file: context length and number of tokens
+
+
+@dataclass(frozen=True)
+class DecoderFolder:
+    """What lies beside a decoder's file.
+
+    Attributes:
+        model: the file.
+        defaults: generation_config.json, {} where there is none.
+        tokenizer: None where there is none.
+    """
+
+    model: Path
+    defaults: dict[str, Any]
+    tokenizer: Tokenizer | None
+
+    @classmethod
+    def read(cls, model: Path) -> DecoderFolder:
+        """Raises:
+        LoadError: a file that is damaged.
+        DeviceError: there is a tokenizer, and the package tokenizers is not installed.
+        """
+        folder = model.parent
+        path = folder / FILE
+        return cls(model, _json(folder / CONFIG), Tokenizer(path) if path.exists() else None)
+
+    def end_tokens(self, vocab_size: int) -> tuple[int, ...]:
+        """The tokens that end a text.
+
+        Raises:
+            LoadError: they are no tokens of the model.
+        """
+        given = self.defaults.get("eos_token_id")
+        tokens = () if given is None else (given,) if isinstance(given, int) else given
+        valid = isinstance(tokens, tuple | list) and all(
+            type(each) is int and 0 <= each < vocab_size for each in tokens
+        )
+        if not valid:
+            raise LoadError(
+                f"eos_token_id of {self.model.parent / CONFIG} is no token of the model",
+                expected=f"0 to {vocab_size - 1}, or a list of them",
+                got=repr(given)[:100],
+            )
+        return tuple(tokens)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raises LoadError if the tokenizer has tokens that the model has not. A model may have more: some are padded
+        to a round number."""
+        if self.tokenizer is not None and self.tokenizer.largest_id >= vocab_size:
+            raise LoadError(
+                f"{self.model.parent / FILE} is the tokenizer of another model",
+                expected=f"tokens up to {vocab_size - 1}, which the model has",
+                got=f"{self.tokenizer.vocab_size} tokens up to {self.tokenizer.largest_id}",
+                hint="the tokenizer.json that the model was trained with",
+            )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise LoadError(f"{path} cannot be read", got=str(error)[:200]) from error
+    if not isinstance(content, dict):
+        raise LoadError(f"{path} is no JSON object", got=type(content).__name__)
+    return content

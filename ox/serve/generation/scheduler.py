@@ -1,0 +1,169 @@
+"""Which texts have a slot of the cache, and how much memory slots and blocks take together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ox.errors import LoadError
+from ox.serve.generation.cache_slots import CacheShape, CacheSlots
+from ox.serve.generation.decoder_run import DecoderRun
+from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
+from ox.serve.generation.text import Text
+from ox.serve.generation.waiting_texts import WaitingTexts
+
+MIB = 1 << 20
+SMALLEST = 8 * BLOCK  # tokens of a slot
+
+
+class Scheduler:
+    """Slots for the texts that run, in rows without gaps, and blocks for what may be needed again; both from one
+    budget. Called by the engine's thread only.
+
+    Args:
+        shapes: of the cache's inputs.
+        run: what works on the slots.
+        most_texts: that run at the same time.
+        context: the most tokens of a text.
+        budget: bytes.
+
+    Raises:
+        LoadError: the budget does not hold one text as long as the context.
+    """
+
+    def __init__(
+        self, shapes: dict[str, CacheShape], run: DecoderRun, most_texts: int, context: int, budget: int
+    ) -> None:
+        self.waiting = WaitingTexts()
+        self.texts: list[Text] = []  # by row
+        self.preemptions = 0
+        self._most_texts, self._context, self._budget = most_texts, context, budget
+        self._most_rows = 0  # that were in use since the slots were made: these take memory
+        self._admissions = 0
+        token_bytes = sum(shape.nbytes for shape in shapes.values())
+        if context * token_bytes > budget:
+            raise LoadError(
+                "the cache does not fit into the memory for it",
+                expected=f"{context * token_bytes / MIB:,.1f} MiB, for one text of {context:,} tokens of "
+                f"{token_bytes:,} bytes each",
+                got=f"{budget / MIB:,.1f} MiB",
+                hint="generation = { cache_mib = ... } in ox.toml",
+            )
+        self.slots = CacheSlots(shapes, most_texts, self._capacity(1))
+        self.prefixes = PrefixCache(self.slots, budget)
+        run.attach(self.slots)
+
+    @property
+    def most_blocks(self) -> int:
+        return self._budget // self.prefixes.block_bytes
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks of memory: of slots, and those kept for later."""
+        return -(-len(self.texts) * self.slots.capacity // BLOCK) + self.prefixes.blocks
+
+    # ---- slots
+
+    def admit(self) -> list[Text]:
+        """Gives slots to waiting texts, as far as there are slots and memory. A text of a higher priority takes the
+        slot of one of a lower priority, and any text that of one whose client does not read."""
+        admitted: list[Text] = []
+        while (text := self.waiting.first()) is not None:
+            while not self._has_room(text):
+                victim = max(self.texts, key=_least_wanted)
+                if not victim.handle.paused and victim.level <= text.level:
+                    return admitted
+                self.preempt(victim)
+            self.waiting.take(text)
+            self._admissions += 1
+            text.row, text.admitted = len(self.texts), self._admissions
+            self.texts.append(text)
+            self._fit([len(each.tokens) + 1 for each in self.texts])
+            admitted.append(text)
+        return admitted
+
+    def reserve(self) -> None:
+        """Makes room for one more token of each text; if there is none, texts lose their slots until there is."""
+        while len(self.texts) > 1 and not self._fits(len(self.texts), self._needed(self.texts)):
+            self.preempt(max(self.texts, key=_least_wanted))
+        self._fit([len(text.tokens) + 1 for text in self.texts])
+
+    def preempt(self, text: Text) -> None:
+        """Takes its slot; it waits for another one. What fits into the blocks is not computed again then."""
+        self.save(text)
+        self.remove(text)
+        text.computed, text.decoding = 0, False
+        self.waiting.back(text)
+        self.preemptions += 1
+
+    def remove(self, text: Text) -> None:
+        """A text leaves its slot; the last row fills the gap."""
+        last = self.texts.pop()
+        if last is not text:
+            self.slots.move(last.row, text.row, last.computed)
+            last.row = text.row
+            self.texts[text.row] = last
+        text.row = -1
+        if not self.texts:
+            self._resize(self._capacity(1))
+
+    def save(self, text: Text) -> None:
+        """Keeps what was computed for a text, for others that begin alike and for itself."""
+        self._limit_blocks()
+        self.prefixes.save(text.tokens[: text.computed], text.row)
+
+    def runnable(self) -> int:
+        """Moves the texts that go on to the first rows; how many they are."""
+        front, back = 0, len(self.texts) - 1
+        while True:
+            while front <= back and self.texts[front].runnable:
+                front += 1
+            while front <= back and not self.texts[back].runnable:
+                back -= 1
+            if front > back:
+                return front
+            one, other = self.texts[front], self.texts[back]
+            self.slots.swap(one.row, other.row, max(one.computed, other.computed))
+            one.row, other.row = other.row, one.row
+            self.texts[front], self.texts[back] = other, one
+
+    # ---- memory
+
+    def _has_room(self, text: Text) -> bool:
+        rows = len(self.texts) + 1
+        return rows <= self._most_texts and self._fits(rows, self._needed([*self.texts, text]))
+
+    def _fits(self, rows: int, capacity: int) -> bool:
+        return rows * capacity * self.slots.token_bytes <= self._budget
+
+    def _needed(self, texts: Iterable[Text]) -> int:
+        return self._capacity(max(len(text.tokens) + 1 for text in texts))
+
+    def _capacity(self, tokens: int) -> int:
+        """The tokens of a slot that holds so many: a power of two, so that slots seldom grow."""
+        return min(max(SMALLEST, 1 << (tokens - 1).bit_length()), self._context)
+
+    def _fit(self, lengths: list[int]) -> None:
+        """Makes the slots as large as these texts need."""
+        capacity = self._capacity(max(lengths, default=1))
+        rows = max(self._most_rows, len(lengths))
+        outgrown = rows * self.slots.capacity * self.slots.token_bytes > self._budget
+        if (
+            capacity > self.slots.capacity
+            or (outgrown and capacity < self.slots.capacity)
+            or not self._fits(rows, capacity)
+        ):
+            self._resize(capacity)
+        self._most_rows = max(self._most_rows, len(lengths))
+        self._limit_blocks()
+
+    def _resize(self, capacity: int) -> None:
+        self.prefixes.limit(self._budget - len(self.texts) * capacity * self.slots.token_bytes)
+        self.slots.resize(capacity, [text.computed for text in self.texts])
+        self._most_rows = len(self.texts)
+
+    def _limit_blocks(self) -> None:
+        self.prefixes.limit(self._budget - self._most_rows * self.slots.capacity * self.slots.token_bytes)
+
+
+def _least_wanted(text: Text) -> tuple[bool, int, float]:
+    return text.handle.paused, text.level, text.arrived

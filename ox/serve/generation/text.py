@@ -1,0 +1,146 @@
+"""A text that is being generated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ox.errors import OxError
+from ox.generation.sampler import Sampler, log_probabilities
+from ox.generation.stopping import Stopping
+from ox.serve.generation.cache_slots import Array
+from ox.serve.generation.handle import GenerationHandle
+from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
+
+if TYPE_CHECKING:
+    from ox.serve.generation.constraint import Matcher
+
+OnEvent = Callable[[TokenEvent], None]
+OnError = Callable[[OxError], None]
+
+
+class Text:
+    """A request with what became of it so far. It outlives its slot: a text that was preempted goes on later.
+
+    Args:
+        most: the most tokens of the text.
+        level: its priority, 1 is the highest.
+        start_by: when it is not worth starting any more, in the time of `perf_counter`.
+    """
+
+    __slots__ = (
+        "admitted",
+        "arrived",
+        "cached",
+        "computed",
+        "decoding",
+        "handle",
+        "last_s",
+        "level",
+        "loop",
+        "matcher",
+        "most",
+        "on_error",
+        "on_event",
+        "plain",
+        "prompt_length",
+        "request",
+        "row",
+        "sampler",
+        "start_by",
+        "stop_tokens",
+        "tokens",
+        "watcher",
+    )
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        handle: GenerationHandle,
+        on_event: OnEvent,
+        on_error: OnError,
+        *,
+        loop: asyncio.AbstractEventLoop | None,
+        stopping: Stopping,
+        matcher: Matcher | None,
+        most: int,
+        level: int,
+        start_by: float,
+    ) -> None:
+        self.request, self.handle, self.loop = request, handle, loop
+        self.on_event, self.on_error = on_event, on_error
+        self.tokens = [int(token) for token in request.prompt]
+        self.prompt_length = len(self.tokens)
+        self.most, self.level, self.start_by = most, level, start_by
+        self.watcher, self.stop_tokens = stopping.watch(), stopping.tokens
+        self.matcher = matcher
+        self.sampler = Sampler(request.sampling, self.tokens, request.index)
+        params = request.sampling
+        penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
+        # whether scores are taken as they are
+        self.plain = not (params.logit_bias or penalties)
+        self.row = -1  # its slot
+        self.computed = 0  # tokens whose keys and values are there
+        self.decoding = False  # all tokens but the last have been read
+        self.cached: int | None = None  # tokens of the prompt that were not computed for it
+        self.admitted = 0
+        self.arrived = self.last_s = perf_counter()
+
+    @property
+    def runnable(self) -> bool:
+        return self.decoding and not self.handle.paused
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    def logprobs(self, scores: Array) -> Array | None:
+        """The logarithmic probabilities of all tokens, if they were asked for."""
+        return None if self.request.logprobs is None else log_probabilities(scores)
+
+    def add(self, token: int, logprobs: Array | None) -> TokenEvent:
+        """The next token.
+
+        Raises:
+            ServeError: the text cannot be held to its form.
+        """
+        self.tokens.append(token)
+        shown, stopped = self.watcher.add(token)
+        complete = self.matcher is not None and self.matcher.add(token)
+        event = TokenEvent(token, shown or "")
+        if stopped or complete:
+            event.finish_reason = "stop"
+            by = self.watcher.stopped_by
+            event.stopped_by = by if isinstance(by, str) or by in self.request.stop_token_ids else None
+        elif self.generated >= self.most:
+            event.finish_reason = "length"
+        if event.finish_reason is not None:
+            event.usage = self.usage()
+            if not stopped:
+                event.text += self.watcher.rest()
+        if logprobs is not None:
+            event.logprob = float(logprobs[token])
+            event.top_logprobs = _top(logprobs, self.request.logprobs or 0)
+        return event
+
+    def end(self, reason: FinishReason) -> TokenEvent:
+        """An end without a further token."""
+        return TokenEvent(None, self.watcher.rest(), finish_reason=reason, usage=self.usage())
+
+    def usage(self) -> Usage:
+        return Usage(self.prompt_length, self.cached or 0, self.generated)
+
+
+def _top(logprobs: Array, count: int) -> list[tuple[int, float]]:
+    """The likeliest tokens, of equal ones that of the lowest id first."""
+    if not count:
+        return []
+    count = min(count, len(logprobs))
+    least = np.partition(logprobs, -count)[-count]
+    tokens = np.flatnonzero(logprobs >= least)
+    tokens = tokens[np.argsort(-logprobs[tokens], kind="stable")][:count]
+    return [(int(token), float(logprobs[token])) for token in tokens]

@@ -1,0 +1,1 @@
+"""OpenAI's HTTP API: /v1/completions, /v1/chat/completions and /v1/models."""

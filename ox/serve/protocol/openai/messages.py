@@ -1,0 +1,112 @@
+"""The messages and tools of a chat, checked, in the form in which templates take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.v2.document import quote
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_MESSAGES = 4096
+MAX_TOOLS = 128
+
+
+def read_messages(fields: Fields) -> list[dict[str, Any]]:
+    """The messages; contents are texts.
+
+    Raises:
+        ParameterError: one has no role, another role, or a content that is no text.
+    """
+    given = fields.take("messages")
+    if given is None:
+        raise ParameterError("messages", "Missing required parameter: 'messages'", code="missing_required_parameter")
+    if type(given) is not list or not 0 < len(given) <= MAX_MESSAGES:
+        raise fields.wrong("messages", f"a list of 1 to {MAX_MESSAGES} messages", given)
+    return [_message(message, f"messages[{place}]") for place, message in enumerate(given)]
+
+
+def read_tools(fields: Fields) -> list[dict[str, Any]]:
+    """The tools that the template gets; none with tool_choice "none".
+
+    Raises:
+        ParameterError: a tool is no function with a name, or a choice that cannot be enforced.
+    """
+    tools = fields.take("tools", [])
+    if type(tools) is not list or len(tools) > MAX_TOOLS:
+        raise fields.wrong("tools", f"a list of at most {MAX_TOOLS} tools", tools)
+    for place, tool in enumerate(tools):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        good = isinstance(function, dict) and isinstance(function.get("name"), str) and tool.get("type") == "function"
+        if not good:
+            expected = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
+            raise _wrong(f"tools[{place}]", expected, tool)
+    choice = fields.take("tool_choice", "auto")
+    if choice not in ("none", "auto"):
+        raise ParameterError(
+            "tool_choice", "'tool_choice' is not supported", code="unsupported_parameter", got=quote(choice),
+            expected='"auto" or "none": the model decides whether it calls a tool',
+        )  # fmt: skip
+    fields.only("parallel_tool_calls", (True,), "the model decides how many calls it makes")
+    return [] if choice == "none" else tools
+
+
+def _message(message: Any, where: str) -> dict[str, Any]:
+    if type(message) is not dict:
+        raise _wrong(where, '{"role": "user", "content": "..."}', message)
+    role = message.get("role")
+    if role not in ROLES:
+        raise _wrong(f"{where}.role", ", ".join(ROLES), role)
+    read = {**message, "content": _content(message.get("content"), f"{where}.content")}
+    calls = message.get("tool_calls")
+    if calls is not None:
+        read["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
+    elif read["content"] is None:
+        raise ParameterError(f"{where}.content", f"'{where}' has no content", expected="a string")
+    if read["content"] is None:
+        read["content"] = ""
+    if role == "developer":  # OpenAI's newer word; templates know the older one
+        read["role"] = "system"
+    return read
+
+
+def _content(content: Any, where: str) -> str | None:
+    """A text, or the texts of a list of parts."""
+    if content is None or isinstance(content, str):
+        return content
+    expected = 'a string, or a list of {"type": "text", "text": ...}'
+    if not isinstance(content, list):
+        raise _wrong(where, expected, content)
+    texts = []
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            got = quote(part.get("type")) if isinstance(part, dict) else quote(part)
+            raise ParameterError(where, f"'{where}' has a part that is no text", expected=expected, got=got)
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _wrong(where: str, expected: str, value: Any) -> ParameterError:
+    return ParameterError(where, f"'{where}' is wrong", expected=expected, got=quote(value))
+
+
+def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    """Calls of an earlier answer: templates want their arguments as objects, OpenAI's form has them as JSON."""
+    if type(calls) is not list or len(calls) > MAX_TOOLS:
+        raise _wrong(where, f"a list of at most {MAX_TOOLS} calls", calls)
+    read = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            expected = '{"id": ..., "type": "function", "function": {"name": ..., "arguments": "{...}"}}'
+            raise ParameterError(where, f"'{where}' has a call that is wrong", expected=expected, got=quote(call))
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            try:
+                arguments = orjson.loads(arguments or "{}")
+            except orjson.JSONDecodeError:
+                raise _wrong(where, "arguments that are JSON", arguments) from None
+        read.append({**call, "function": {**function, "arguments": arguments}})
+    return read

@@ -1,0 +1,1 @@
+"""What all dialects of text generation share: models, parameters, chat templates, and the way of tokens to clients."""

@@ -1,0 +1,135 @@
+"""The chat template of a model: messages to the text that the model continues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from ox.errors import DeviceError, LoadError, ServeError
+from ox.serve.protocol.text.render_budget import MAX_TOTAL, BudgetError, RenderBudget
+from ox.serve.protocol.text.template_sandbox import BUDGET, INSTALL, NAME, TemplateError, compile_template
+
+CONFIG = "tokenizer_config.json"
+FILE = "chat_template.jinja"
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+LARGEST = 16 << 20  # bytes of a file with a template
+
+
+class ChatTemplate:
+    """A template in the form of Hugging Face's tokenizers.
+
+    Args:
+        source: Jinja.
+        special: the special tokens that it may use, such as bos_token.
+        where: its file, for errors.
+
+    Raises:
+        LoadError: it is wrong, with its line, or it does more than a template may.
+        DeviceError: Jinja is not installed.
+    """
+
+    def __init__(self, source: str, special: Mapping[str, str], where: str) -> None:
+        try:
+            from jinja2 import TemplateSyntaxError
+            from jinja2.exceptions import SecurityError
+        except ImportError as error:
+            raise DeviceError(f"{where} needs the package jinja2", got=str(error), hint=INSTALL) from None
+        self.source, self._special = source, dict(special)
+        try:
+            self._template = compile_template(source)
+        except TemplateSyntaxError as error:
+            raise LoadError("the chat template is wrong", where=f"{where}, line {error.lineno} of the template",
+                            got=error.message) from None  # fmt: skip
+        except (BudgetError, RecursionError, SyntaxError, MemoryError) as error:
+            raise LoadError(
+                "the chat template is wrong", where=where, got=str(error)[:200] or "nested too deep"
+            ) from None
+        try:
+            self._render([{"role": "user", "content": "Hello"}], None)
+        except (BudgetError, SecurityError) as error:
+            raise LoadError("the chat template does what no template may", where=where, got=str(error)) from None
+        except Exception:  # it may want other messages than this one
+            return
+
+    @classmethod
+    def read(cls, folder: Path) -> ChatTemplate | None:
+        """The template of a folder: chat_template.jinja, or the one in tokenizer_config.json; None without one.
+
+        Raises:
+            LoadError: a file cannot be read, or the template is wrong.
+        """
+        config = _config(folder / CONFIG)
+        special = {name: _token(config.get(name)) for name in SPECIAL}
+        file = folder / FILE
+        if file.is_file():
+            return cls(_text(file), special, str(file))
+        source = config.get("chat_template")
+        if isinstance(source, list):  # several by name
+            named = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}
+            source = named.get("default")
+        if source is None:
+            return None
+        if not isinstance(source, str):
+            raise LoadError("'chat_template' is not a text", where=str(folder / CONFIG), got=type(source).__name__)
+        return cls(source, special, str(folder / CONFIG))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> str:
+        """The prompt of a conversation.
+
+        Raises:
+            ServeError: the template refuses the messages, or fails (400).
+        """
+        try:
+            return self._render(messages, tools)
+        except TemplateError as error:
+            raise ServeError("the model's chat template refuses the messages", got=str(error)) from None
+        except Exception as error:
+            places = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == NAME]
+            where = f"line {places[-1]} of the template" if places else ""
+            got = f"{type(error).__name__}: {error}"[:300]
+            raise ServeError("the model's chat template fails on these messages", where=where, got=got) from None
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> str:
+        token = BUDGET.set(RenderBudget())
+        try:
+            parts, size = [], 0
+            for part in self._template.generate(
+                messages=messages, tools=tools or None, add_generation_prompt=True, **self._special
+            ):
+                parts.append(part)
+                size += len(part)
+                if size > MAX_TOTAL:
+                    raise BudgetError("too much text")
+            return "".join(parts)
+        finally:
+            BUDGET.reset(token)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise LoadError(f"{path} is too large", expected=f"at most {LARGEST} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path} cannot be read", got=str(error)[:200]) from None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{path} is not JSON", got=str(error)[:200]) from None
+    if not isinstance(config, dict):
+        raise LoadError(f"{path} is not a JSON object", got=type(config).__name__)
+    return config
+
+
+def _token(value: Any) -> str:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""

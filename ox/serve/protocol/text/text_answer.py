@@ -1,0 +1,110 @@
+"""An HTTP request for texts in progress: what it reserves, counts and tells the log, whatever its dialect."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ox.errors import OxError, ServeError
+from ox.serve.access.client import Client
+from ox.serve.generation.request import GenerationRequest, TokenEvent
+from ox.serve.protocol.text.event_stream import EventStream
+from ox.serve.protocol.text.text_job import TextJob, TokenCounts
+from ox.serve.protocol.text.text_models import TextModel
+from ox.serve.protocol.text.text_service import TextService
+from ox.serve.transport.http import Exchange
+
+
+class TextAnswer(ABC):
+    """The writer of a `TextJob` that answers an exchange.
+
+    Args:
+        exchange: the request.
+        model: makes the texts.
+        client: who waits for them.
+    """
+
+    def __init__(self, exchange: Exchange, model: TextModel, client: Client) -> None:
+        self.exchange, self.model, self._client = exchange, model, client
+        self._reserved = 0.0
+
+    def start(self, service: TextService, requests: Sequence[GenerationRequest], choices: int) -> None:
+        """Has the texts made.
+
+        Raises:
+            ServeError: the client used too many tokens (429), or the engine refuses a request.
+        """
+        tokens = sum(len(request.prompt) for request in requests[::choices])
+        tokens += sum(request.max_tokens or 0 for request in requests)
+        self._reserved = self._client.reserve(tokens)
+        self.job = TextJob(service.events, self.model.engine, requests, choices, self)
+        try:
+            self.job.submit()
+        except ServeError:
+            self._client.settle(self._reserved, 0)
+            raise
+        self.exchange.on_cancel = self.leave
+        self.exchange.cancel_at_eof()
+        self.exchange.release_body()
+
+    def leave(self) -> None:
+        """The client has left."""
+        self.job.cancel()
+        self.settle()
+
+    def settle(self) -> None:
+        """Counts the tokens that were used. Called once, before the response ends."""
+        counts = self.job.counts
+        self._client.settle(self._reserved, counts.prompt + counts.completion)
+        self.exchange.log_fields = {"model": self.model.name, **counts.log_fields()}
+
+    @abstractmethod
+    def add(self, index: int, event: TokenEvent) -> None:
+        """See `TextWriter`."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """See `TextWriter`."""
+
+    @abstractmethod
+    def finish(self, usage: TokenCounts) -> None:
+        """See `TextWriter`."""
+
+    def fail(self, error: OxError) -> None:
+        """See `TextWriter`."""
+        self.settle()
+        self.exchange.send_error(error)
+
+
+class StreamedAnswer(TextAnswer):
+    """Answers with server-sent events."""
+
+    stream: EventStream
+
+    def start(self, service: TextService, requests: Sequence[GenerationRequest], choices: int) -> None:
+        super().start(service, requests, choices)
+        self.stream = EventStream(self.exchange, service.heartbeats, self.job.set_paused, self.leave)
+
+    def leave(self) -> None:
+        self.stream.close()
+        super().leave()
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def finish(self, usage: TokenCounts) -> None:
+        self.settle()
+        self.stream.end()
+
+    def fail(self, error: OxError) -> None:
+        if not self.stream.begun:
+            self.stream.close()
+            super().fail(error)
+            return
+        self.settle()
+        self.stream.add(self.error_event(error))
+        self.stream.end()
+
+    @abstractmethod
+    def error_event(self, error: OxError) -> bytes:
+        """The event that tells of an error after the response has begun."""

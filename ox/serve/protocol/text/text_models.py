@@ -1,0 +1,51 @@
+"""The models of a server that make texts, with what the dialects need beside their engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+from typing import Any
+
+from ox.errors import ServeError
+from ox.serve.generation.engine import GenerationEngine
+from ox.serve.generation.tokenizer import Tokenizer
+from ox.serve.protocol.text.chat_template import ChatTemplate
+from ox.serve.protocol.text.tool_calls import ToolFormat, format_of
+
+
+class TextModel:
+    """A decoder with its tokenizer and its chat template.
+
+    Args:
+        name, version: what it answers to.
+        engine: makes the texts.
+        folder: tokenizer_config.json and chat_template.jinja are beside the model.
+
+    Attributes:
+        template: None where the folder has none.
+        tool_format: how the model writes calls of tools; None if that is not known.
+        created: when it was loaded, in seconds since 1970.
+
+    Raises:
+        LoadError: the chat template is wrong.
+    """
+
+    def __init__(self, name: str, version: str, engine: GenerationEngine, folder: Path) -> None:
+        self.name, self.version, self.engine = name, version, engine
+        self.template = ChatTemplate.read(folder)
+        self.tool_format: ToolFormat | None = None if self.template is None else format_of(self.template.source)
+        self.created = int(time())
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """generation_config.json."""
+        return self.engine.defaults
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises ServeError if the model has none."""
+        if self.engine.tokenizer is None:
+            hint = "prompts of token ids, or a tokenizer.json beside the model"
+            raise ServeError(f"model '{self.name}' has no tokenizer", hint=hint)
+        return self.engine.tokenizer

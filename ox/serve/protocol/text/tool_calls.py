@@ -1,0 +1,122 @@
+"""Calls of tools in the text of a model: found in the text as it comes, where its format is known.
+
+Two formats are known by the source of the chat template: that of Hermes and Qwen, one `<tool_call>{"name": ...,
+"arguments": {...}}</tool_call>` for each call, and that of Llama 3, whose whole text is `{"name": ..., "parameters":
+{...}}`. The calls of other models stay a part of the text.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+ToolFormat = Literal["hermes", "llama3"]
+BEGIN, END = "<tool_call>", "</tool_call>"
+MAX_HELD = 1 << 20  # characters of one call; a longer one is passed on as text
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call: the name of a function, and its arguments as JSON."""
+
+    name: str
+    arguments: str
+    id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
+
+    def document(self) -> dict[str, Any]:
+        """In OpenAI's form."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+def format_of(source: str) -> ToolFormat | None:
+    """How a model writes calls, by its chat template."""
+    if BEGIN in source and END in source:
+        return "hermes"
+    if "<|python_tag|>" in source or '{"name": function name, "parameters"' in source:
+        return "llama3"
+    return None
+
+
+class ToolCallParser:
+    """Divides a text into what is shown and calls, while it comes."""
+
+    def __init__(self, form: ToolFormat) -> None:
+        self._form = form
+        self._held = ""
+        self._inside = False  # what is held may be a call
+        self._text_begun = False  # of Llama 3: the text is no call
+
+    def add(self, text: str) -> list[str | ToolCall]:
+        """What is known after more text: pieces of text, none of them empty, and calls."""
+        if self._form == "llama3":
+            return self._add_llama3(text)
+        self._held += text
+        found: list[str | ToolCall] = []
+        while self._held:
+            if not self._inside:
+                place = self._held.find(BEGIN)
+                if place < 0:
+                    kept = _overlap(self._held, BEGIN)
+                    shown, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+                    if shown:
+                        found.append(shown)
+                    break
+                if self._held[:place].strip():
+                    found.append(self._held[:place])
+                self._held, self._inside = self._held[place:], True
+            place = self._held.find(END)
+            if place < 0:
+                if len(self._held) > MAX_HELD:
+                    found.append(self._held)
+                    self._held, self._inside = "", False
+                break
+            whole, self._held, self._inside = self._held[: place + len(END)], self._held[place + len(END) :], False
+            found.append(_call(whole[len(BEGIN) : -len(END)], "arguments") or whole)
+        return found
+
+    def finish(self) -> list[str | ToolCall]:
+        """What was held back, where the text ends."""
+        held, self._held = self._held, ""
+        if self._form == "llama3":
+            calls = [_call(part, "parameters") for part in held.split(";")] if held else []
+            if calls and all(calls):
+                return [call for call in calls if call is not None]
+        elif self._inside:
+            call = _call(held.removeprefix(BEGIN), "arguments")
+            return [call or held] if held else []
+        return [held] if held.strip() else []
+
+    def _add_llama3(self, text: str) -> list[str | ToolCall]:
+        if self._text_begun:
+            return [text] if text else []
+        self._held += text
+        begin = self._held.lstrip()
+        if (begin and not begin.startswith("{")) or len(self._held) > MAX_HELD:
+            self._text_begun = True
+            shown, self._held = self._held, ""
+            return [shown]
+        return []
+
+
+def _call(text: str, arguments: str) -> ToolCall | None:
+    """A call from its JSON; None if it is none."""
+    try:
+        document = orjson.loads(text.strip())
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(document, dict) or not isinstance(document.get("name"), str):
+        return None
+    values = document.get(arguments, {})
+    if not isinstance(values, dict):
+        return None
+    return ToolCall(document["name"], orjson.dumps(values).decode())
+
+
+def _overlap(text: str, marker: str) -> int:
+    """How many of the last characters may be the begin of a marker."""
+    return next(
+        (count for count in range(min(len(text), len(marker) - 1), 0, -1) if marker.startswith(text[-count:])), 0
+    )

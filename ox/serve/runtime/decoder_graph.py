@@ -1,0 +1,266 @@
+"""Rewrites the graph of a decoder for generation, when it is loaded; the file stays as it is.
+
+A standard graph appends the keys and values of new tokens to those before them by Concat, which copies the whole cache
+for each token, and it computes the scores of all new tokens. The rewritten graph has ONNX Runtime's
+GroupQueryAttention instead, which writes new keys and values into a buffer where they belong, row by row, and computes
+the scores of the last token only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
+LENGTHS, TOTAL = "ox.seqlens_k", "ox.total_sequence_length"  # inputs of the rewritten graph
+SPREAD = {"Unsqueeze", "Expand", "Reshape", "Identity"}  # repeats the heads of keys and values for those of queries
+HEAD = {"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "FusedMatMul"}
+AFTER_HEAD = {"Reshape", "Cast", "Add", "Mul", "Div", "Tanh", "Identity"}
+BEFORE_HEAD = {"Reshape", "Cast", "DynamicQuantizeLinear", "QuantizeLinear", "DequantizeLinear", "Identity"}
+
+
+class PatternMissing(Exception):
+    """The graph is not written in a way that is known here."""
+
+
+class DecoderGraph:
+    """A decoder's graph that can be rewritten.
+
+    Args:
+        model: is changed.
+
+    Raises:
+        PatternMissing: the graph has subgraphs.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model, self._graph = model, model.graph
+        self.nodes: list[NodeProto] = list(model.graph.node)
+        if any(attribute.HasField("g") for node in self.nodes for attribute in node.attribute):
+            raise PatternMissing("the graph has branches")
+        self._index()
+        self._shapes: dict[str, Sequence[Any]] | None = None
+
+    @property
+    def pasts(self) -> list[str]:
+        """Inputs of the cache."""
+        return [info.name for info in self._graph.input if PAST.fullmatch(info.name)]
+
+    def share_cache(self) -> None:
+        """Replaces the attention of all layers.
+
+        Raises:
+            PatternMissing: an attention that is not known here.
+        """
+        layers = sorted({int(PAST.fullmatch(name)[1]) for name in self.pasts})  # type: ignore[index]
+        for layer in layers:
+            self._share_layer(layer)
+        self._constant("ox.merged", [0, 0, -1])
+        self._remove_unused()
+        for name in self.pasts:
+            if any(node.op_type != "GroupQueryAttention" for node in self._consumers.get(name, [])):
+                raise PatternMissing(f"'{name}' is used beside the attention")
+        self._graph.input.append(helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["batch"]))
+        self._graph.input.append(helper.make_tensor_value_info(TOTAL, TensorProto.INT32, []))
+        for info in (*self._graph.input, *self._graph.output):
+            if info.name.startswith(("past_key_values.", "present.")):
+                info.type.tensor_type.shape.dim[2].dim_param = "capacity"
+        if all(entry.domain != "com.microsoft" for entry in self.model.opset_import):
+            self.model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    def last_scores(self) -> None:
+        """Computes scores of the last token only: logits become [batch, vocabulary] or [batch, 1, vocabulary].
+
+        Raises:
+            PatternMissing: the scores come from something else than a product.
+        """
+        name, after = "logits", []
+        while (node := self._producers.get(name)) is not None and node.op_type in AFTER_HEAD:
+            after.append(node)
+            name = next(each for each in node.input if not self._is_constant(each))
+        if node is None or node.op_type not in HEAD:
+            raise PatternMissing("the scores do not come from a product")
+        before = node
+        while (inner := self._producers.get(before.input[0])) is not None and inner.op_type in BEFORE_HEAD:
+            before = inner
+        states = before.input[0]
+        self._constant("ox.last", [-1])
+        gather = helper.make_node("Gather", [states, "ox.last"], ["ox.last_states"], "ox.last_states", axis=1)
+        before.input[0] = "ox.last_states"
+        self.nodes.insert(self._place(before), gather)
+        for reshape in [node for node in after if node.op_type == "Reshape"]:  # to [batch, new, vocabulary]
+            self._replace(reshape.output[0], reshape.input[0])
+        next(info for info in self._graph.output if info.name == "logits").type.tensor_type.ClearField("shape")
+        self._index()
+        self._remove_unused()
+
+    def serialized(self) -> bytes:
+        """The file's bytes; weights in files beside it stay there."""
+        del self._graph.node[:]
+        self._graph.node.extend(self.nodes)
+        del self._graph.value_info[:]
+        return bytes(self.model.SerializeToString())
+
+    # ---- one layer
+
+    def _share_layer(self, layer: int) -> None:
+        keys, values = (self._append(f"past_key_values.{layer}.{kind}") for kind in ("key", "value"))
+        scores, scale = self._product(keys.output[0], {*SPREAD, "Transpose"})
+        result, _ = self._product(values.output[0], SPREAD)
+        scale *= self._scale_between(scores.output[0], result.input[0])
+        query = scores.input[0]
+        heads, size = self._dims(query)
+        key_heads, _ = self._dims(keys.input[0])
+        names = {name: f"ox.attention.{layer}.{name}" for name in ("query", "key", "value", "output", "heads")}
+        nodes = []
+        for name, tensor in (("query", query), ("key", keys.input[1]), ("value", values.input[1])):
+            rows = f"{names[name]}.rows"
+            nodes.append(helper.make_node("Transpose", [tensor], [rows], rows, perm=[0, 2, 1, 3]))
+            nodes.append(helper.make_node("Reshape", [rows, "ox.merged"], [names[name]], names[name]))
+        inputs = [names["query"], names["key"], names["value"], keys.input[0], values.input[0], LENGTHS, TOTAL]
+        outputs = [names["output"], keys.output[0], values.output[0]]
+        nodes.append(
+            helper.make_node(
+                "GroupQueryAttention", inputs, outputs, names["output"],
+                domain="com.microsoft", num_heads=heads, kv_num_heads=key_heads, scale=scale,
+            )
+        )  # fmt: skip
+        self._constant(f"{names['heads']}.shape", [0, 0, heads, size])
+        shape = [names["output"], f"{names['heads']}.shape"]
+        nodes.append(helper.make_node("Reshape", shape, [names["heads"]], names["heads"]))
+        last = f"ox.attention.{layer}"
+        nodes.append(helper.make_node("Transpose", [names["heads"]], [result.output[0]], last, perm=[0, 2, 1, 3]))
+        place = self._place(result)
+        self.nodes[place : place + 1] = nodes
+        self.nodes.remove(keys)
+        self.nodes.remove(values)
+        self._index()
+
+    def _append(self, past: str) -> NodeProto:
+        """The Concat of a past and what is new."""
+        found = [node for node in self._consumers.get(past, []) if node.op_type == "Concat"]
+        if len(found) != 1 or len(found[0].input) != 2 or found[0].input[0] != past:
+            raise PatternMissing(f"'{past}' is not extended by one Concat")
+        axis = next(each.i for each in found[0].attribute if each.name == "axis")
+        if axis not in (2, -2):
+            raise PatternMissing(f"'{past}' is extended along axis {axis}")
+        return found[0]
+
+    def _product(self, name: str, between: Iterable[str]) -> tuple[NodeProto, float]:
+        """The MatMul whose second factor comes from a tensor by these operators, and a factor on the way."""
+        scale = 1.0
+        while True:
+            users = [node for node in self._consumers.get(name, []) if node.op_type != "Shape"]
+            if len(users) != 1:
+                raise PatternMissing(f"{len(users)} operators take '{name}'")
+            node = users[0]
+            factor = self._factor(node)
+            if node.op_type == "MatMul" and node.input[1] == name:
+                return node, scale
+            if factor is None and node.op_type not in between:
+                raise PatternMissing(f"{node.op_type} takes '{name}'")
+            scale *= 1.0 if factor is None else factor
+            name = node.output[0]
+
+    def _scale_between(self, scores: str, chances: str) -> float:
+        """The factor of scores before their softmax, whatever mask lies between."""
+        scale, softmax = 1.0, False
+        while scores != chances:
+            nodes = self._consumers.get(scores, [])
+            node = nodes[0] if len(nodes) == 1 else None
+            if node is None or node.op_type not in ("Mul", "Div", "Add", "Where", "Softmax", "Cast", "Identity"):
+                raise PatternMissing(f"{', '.join(each.op_type for each in nodes) or 'nothing'} takes '{scores}'")
+            factor = self._factor(node)
+            if node.op_type in ("Mul", "Div") and factor is None:
+                raise PatternMissing(f"{node.op_type} scales '{scores}' by no constant")
+            scale *= factor or 1.0
+            softmax |= node.op_type == "Softmax"
+            scores = node.output[0]
+        if not softmax:
+            raise PatternMissing("an attention without Softmax")
+        return scale
+
+    def _factor(self, node: NodeProto) -> float | None:
+        """The number by which a Mul or Div multiplies; None for others."""
+        if node.op_type not in ("Mul", "Div"):
+            return None
+        values = [self._value(name) for name in node.input]
+        numbers = [value for value in values if value is not None and value.size == 1]
+        if len(numbers) != 1 or (node.op_type == "Div" and values[1] is None):
+            return None
+        number = float(numbers[0].reshape(()))
+        return number if node.op_type == "Mul" else 1.0 / number
+
+    def _dims(self, name: str) -> tuple[int, int]:
+        """Heads and size of [batch, heads, new, size]."""
+        if self._shapes is None:
+            inferred = onnx.shape_inference.infer_shapes(self.model).graph
+            infos = (*inferred.value_info, *inferred.input, *inferred.output)
+            self._shapes = {info.name: info.type.tensor_type.shape.dim for info in infos}
+        shape = self._shapes.get(name, ())
+        if len(shape) != 4 or shape[1].dim_value <= 0 or shape[3].dim_value <= 0:
+            raise PatternMissing(f"the heads of '{name}' are not known")
+        return shape[1].dim_value, shape[3].dim_value
+
+    # ---- the graph
+
+    def _index(self) -> None:
+        self._producers = {name: node for node in self.nodes for name in node.output}
+        self._consumers: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.input):
+                self._consumers.setdefault(name, []).append(node)
+        self._stored = {tensor.name: tensor for tensor in self._graph.initializer}
+
+    def _is_constant(self, name: str) -> bool:
+        node = self._producers.get(name)
+        return name in self._stored or (node is not None and node.op_type == "Constant")
+
+    def _value(self, name: str) -> np.ndarray[Any, Any] | None:
+        """A constant that lies in the file itself."""
+        tensor, node = self._stored.get(name), self._producers.get(name)
+        if node is not None and node.op_type == "Constant":
+            tensor = next((each.t for each in node.attribute if each.name == "value"), None)
+        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
+            return None
+        return numpy_helper.to_array(tensor)
+
+    def _constant(self, name: str, value: list[int]) -> None:
+        if name not in self._stored:
+            self._graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+
+    def _place(self, node: NodeProto) -> int:
+        return next(place for place, each in enumerate(self.nodes) if each is node)
+
+    def _replace(self, old: str, new: str) -> None:
+        """Whoever takes `old` takes `new`; an output of the graph keeps its name."""
+        if any(info.name == old for info in self._graph.output):
+            producer = self._producers[new]
+            del self.nodes[self._place(self._producers[old])]
+            producer.output[list(producer.output).index(new)] = old
+            old, new = new, old
+        for node in self.nodes:
+            for place, name in enumerate(node.input):
+                if name == old:
+                    node.input[place] = new
+        self._index()
+
+    def _remove_unused(self) -> None:
+        """Drops nodes, weights and inputs that no output needs."""
+        needed = {info.name for info in self._graph.output}
+        kept = []
+        for node in reversed(self.nodes):
+            if any(name in needed for name in node.output):
+                kept.append(node)
+                needed.update(node.input)
+        self.nodes = kept[::-1]
+        for field in (self._graph.initializer, self._graph.input):
+            unused = [each for each in field if each.name not in needed]
+            for each in unused:
+                field.remove(each)
+        self._index()
