@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ox.export import Report
     from ox.train import Run
 
+MANY, FIRST = 8, 4  # inputs or outputs: more are not all shown
 SAMPLES = 32  # samples of the validation data: for recording, verification and the range of synthetic samples
 
 
@@ -181,7 +182,7 @@ def find_run(run: Path | None) -> Run:
 def lines(report: Report, source: str, real: bool) -> list[str]:
     """What was recorded, the largest differences in the verification, and the contents of the file."""
     at = "batch {} and {}".format(*report.recorded) if report.recorded else "the example's size"
-    texts = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {report.dims}"]
+    texts = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {_dims(report)}"]
     texts += report.limits
     head = f"verified on {report.proof.runtime}"
     for i, row in enumerate(report.rows):
@@ -200,6 +201,17 @@ def lines(report: Report, source: str, real: bool) -> list[str]:
     if report.data:
         facts.append(f"weights in {report.data.name}: keep both files together")
     return [*texts, " · ".join(facts)]
+
+
+def _dims(report: Report) -> str:
+    """Inputs and outputs; of many, such as a decoder's keys and values, the first ones."""
+    from ox.graph.contract import show_dims
+
+    ends = []
+    for infos in (report.contract.inputs, report.contract.outputs):
+        shown = [f"{info.name} {show_dims(info.dims)}" for info in (infos if len(infos) <= MANY else infos[:FIRST])]
+        ends.append(", ".join(shown) + ("" if len(infos) <= MANY else f", and {len(infos) - FIRST} more"))
+    return " → ".join(ends)
 
 
 def _tolerances(report: Report) -> str:

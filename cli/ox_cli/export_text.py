@@ -31,7 +31,7 @@ def export_text(
     metadata = {"ox.recipe": recipe.name}
     with temporary_folder(f".{path.name}.", path.parent) as inside:
         tokenizer = inside / "tokenizer.json"
-        pieces.save(str(tokenizer))
+        pieces.save(str(tokenizer), pretty=False)
         if isinstance(model, Generates):
             decoder = save_decoder(
                 model, path, tokenizer=tokenizer, chat_template=recipe.optional("chat_template"),
