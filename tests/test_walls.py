@@ -117,6 +117,7 @@ FOREIGN = {
     "pyarrow": {"ox.data.datasets"},
     "tokenizers": {"ox.data.datasets", "ox.serve.generation"},
     "llguidance": {"ox.serve.generation"},
+    "jinja2": {"ox.serve.protocol.text"},
     "fsspec": {"ox.remote"},
     "ray": {"ox.ray"},
     "optuna": {"ox.train.sweep"},

@@ -54,6 +54,7 @@ class Call:
         self.peer = client_address(context.peer() or "")
         self.on_cancel: Callable[[], None] | None = None
         self.on_half_close: Callable[[], None] | None = None
+        self.on_flow: Callable[[bool], None] | None = None
         self.state: object = None
         self.failure: tuple[int, str] | None = None
         self.content = b""

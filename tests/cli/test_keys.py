@@ -54,6 +54,7 @@ def test_list_and_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "actions": ["infer", "manage"],
         "rate": 5.0,
         "burst": 9.0,
+        "tokens_per_minute": None,
         "expires": None,
     }
     assert json.loads(capsys.readouterr().out) == expected

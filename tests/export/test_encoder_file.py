@@ -64,9 +64,9 @@ def served(folder: Path, texts: list[str]) -> np.ndarray[Any, Any]:
     """What the server computes, in one batch."""
     with Server([folder], options=ModelConfig(device="cpu", instances=1, max_rows=4)) as server:
         (model,) = server.models
-        assert model.text is not None and model.proof.why is None
-        rows = model.text.tokenizer.encode_texts(texts)
-        return model.text.result(model.engine.run(model.text.batch(rows)), rows)
+        assert model.text_tensors is not None and model.proof.why is None
+        rows = model.text_tensors.tokenizer.encode_texts(texts)
+        return model.text_tensors.result(model.engine.run(model.text_tensors.batch(rows)), rows)
 
 
 def test_a_sentence_encoder(tmp_path: Path, tokenizer: Path) -> None:

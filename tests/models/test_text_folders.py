@@ -84,10 +84,10 @@ def test_a_classifier_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
         wanted = model(*map(ox.from_numpy, verses.numbers([text]))).numpy()
     with Server(["kinds"], options=ModelConfig(device="cpu", instances=1, max_rows=2)) as server:
         (served,) = server.models
-        assert served.text is not None and served.padding_refusal is None
+        assert served.text_tensors is not None and served.padding_refusal is None
         assert served.outputs[0].labels == tuple(verses.labels)
-        rows = served.text.tokenizer.encode_texts([text])
-        got = served.text.result(served.engine.run(served.text.batch(rows)), rows)
+        rows = served.text_tensors.tokenizer.encode_texts([text])
+        got = served.text_tensors.result(served.engine.run(served.text_tensors.batch(rows)), rows)
     assert np.allclose(got, wanted, atol=1e-4)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ox.errors import ArgumentError
 from ox.serve.config.cuda_options import CudaOptions
+from ox.serve.config.generation_options import GenerationOptions
 
 DEVICES = ("cpu", "cuda", "auto")
 MOST = 1 << 20
@@ -42,6 +43,7 @@ class ModelConfig:
         max_dims: largest sizes of dynamic dimensions, by name; limits of other dimensions are measured when the model
             is loaded.
         cuda: options of ONNX Runtime's CUDA provider by name, see `CudaOptions`; only for models on a GPU.
+        generation: options of models that generate texts by name, see `GenerationOptions`.
 
     Raises:
         ArgumentError: a value is out of range, or two values do not fit each other.
@@ -62,6 +64,7 @@ class ModelConfig:
     load_timeout_s: float = 120.0
     max_dims: Mapping[str, int] = field(default_factory=dict, hash=False)
     cuda: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    generation: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -97,6 +100,10 @@ class ModelConfig:
             raise ArgumentError("max_dims is not a dict of sizes", expected='{"tokens": 512}', got=repr(self.max_dims))
         if not isinstance(self.cuda, Mapping):
             raise ArgumentError("cuda is not a dict of options", expected='{"use_tf32": False}', got=repr(self.cuda))
+        if not isinstance(self.generation, Mapping):
+            got = repr(self.generation)
+            raise ArgumentError("generation is not a dict of options", expected='{"max_texts": 8}', got=got)
+        GenerationOptions.from_table(self.generation)
         if CudaOptions.from_table(self.cuda).enable_cuda_graph and (self.instances or 1) > 1:
             # cudaStreamCaptureModeGlobal: calls of other threads disturb a capture
             raise ArgumentError(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from ox.devices.machine import threads as usable_threads
 from ox.devices.runtime import onnxruntime
 from ox.errors import LoadError
 from ox.graph.contract import Contract
@@ -17,11 +19,13 @@ from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
 from ox.serve.generation.decoder_folder import DECODER
 from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, DecoderRun, SharedCacheRun
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
+from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import Source
 from ox.tolerance import compare
 
 PROMPTS = (7, 3, 1)  # lengths of the texts of the check
 STEPS = 2
+ROWS, RUNS = 4, 8  # of the measurement of threads
 LONGEST = 4096  # tokens of the check of a long text
 UNLIMITED = 1 << 31  # of a file that does not tell its context length
 
@@ -33,9 +37,11 @@ class Decoder:
 
     Args:
         source: its checked file.
-        threads: of ONNX Runtime.
+        threads: of ONNX Runtime; None: measured.
+        control: ends the load from another thread.
 
     Attributes:
+        threads: of a run.
         shapes: of keys and values, by the name of the input.
         run: how it is run.
         form: that in words.
@@ -45,8 +51,9 @@ class Decoder:
         LoadError: ONNX Runtime refuses it, or it has other inputs and outputs.
     """
 
-    def __init__(self, source: Source, threads: int) -> None:
-        self.path, self._threads = source.path, threads
+    def __init__(self, source: Source, threads: int | None = None, control: LoadControl | None = None) -> None:
+        self.path, self.threads = source.path, threads or usable_threads()
+        self._control = control or LoadControl()
         self._through = Contract.from_metadata(source.metadata).through
         original = self._session(str(source.path))
         self.shapes = self._cache_shapes(original)
@@ -58,17 +65,19 @@ class Decoder:
         self.vocab_size: int = size
         self.context_length: int = about.get("context_length", UNLIMITED)
         self._check_cases = _Cases(self, original)
-        self.run: DecoderRun
         self.batched = True
         self.run, self.form = self._fastest(original)
+        if threads is None and self.threads > 1:
+            self._measure_threads()
 
-    def _fastest(self, original: Any) -> tuple[DecoderRun, str]:
+    def _fastest(self, original: Any) -> tuple[SharedCacheRun | AppendedCacheRun, str]:
         reasons = []
         for last_only in (True, False):
+            self._control.enter("checking the graph with a shared cache")
             try:
                 run = self._shared(last_only)
                 self._check_cases.check(run)
-                return run, "shared cache" + (", scores of the last token" if last_only else "")
+                return run, "shared cache"
             except _Differs as error:
                 reasons.append(str(error))
             except PatternMissing as error:
@@ -91,10 +100,26 @@ class Decoder:
             graph.last_scores()
         return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, last_only)
 
+    def _measure_threads(self) -> None:
+        """Takes one thread instead of all where it is not slower, as in small models."""
+        several, count = self.run, self.threads
+        self._control.enter("measuring threads")
+        several_s = self._check_cases.step_s(several)
+        self.threads = 1
+        one: DecoderRun
+        if isinstance(several, SharedCacheRun):
+            one = self._shared(several.last_only)
+        else:
+            one = AppendedCacheRun(self._session(str(self.path)))
+        if self._check_cases.step_s(one) <= several_s:
+            self.run = one
+        else:
+            self.threads = count
+
     def _session(self, model: str | bytes) -> Any:
         ort = onnxruntime()
         options = ort.SessionOptions()
-        options.intra_op_num_threads = self._threads
+        options.intra_op_num_threads = self.threads
         options.log_severity_level = 4
         if isinstance(model, bytes):  # weights beside the file are found there
             options.add_session_config_entry(
@@ -199,6 +224,18 @@ class _Cases:
         run.attach(slots)
         scores = run.step(self._texts[0][:1], np.array([self._past[0].shape[1]]))[0]
         self._compare("a long text", scores, self._long)
+
+    def step_s(self, run: DecoderRun) -> float:
+        """How long a token of a few texts takes, at best."""
+        slots = CacheSlots(self._decoder.shapes, ROWS, STEPS)
+        run.attach(slots)
+        tokens, lengths = np.zeros(ROWS, np.int64), np.ones(ROWS, np.int64)
+        times = []
+        for _ in range(RUNS):
+            begun = perf_counter()
+            run.step(tokens, lengths)
+            times.append(perf_counter() - begun)
+        return min(times)
 
     def _compare(self, what: str, got: Array, expected: Array) -> None:
         difference = compare(got, expected, self._decoder._through)

@@ -31,7 +31,7 @@ class SharedCacheRun:
     slots by ONNX Runtime itself, and every array is bound once for each number of rows."""
 
     def __init__(self, session: Any, vocab_size: int, last_only: bool) -> None:
-        self._session, self._vocab_size, self._last_only = session, vocab_size, last_only
+        self._session, self._vocab_size, self.last_only = session, vocab_size, last_only
         inputs = {info.name for info in session.get_inputs()}
         self._positions, self._mask = "position_ids" in inputs, "attention_mask" in inputs
         logits = next(info for info in session.get_outputs() if info.name == "logits")
@@ -53,7 +53,7 @@ class SharedCacheRun:
         self._total[...] = start + new
         binding = self._bind(row, 1, new, ids, places, lengths, scores)
         self._session.run_with_iobinding(binding)
-        return scores[0 if self._last_only else new - 1]  # type: ignore[no-any-return]
+        return scores[0 if self.last_only else new - 1]  # type: ignore[no-any-return]
 
     def step(self, tokens: Array, lengths: Array) -> Array:
         rows = len(tokens)
@@ -90,7 +90,7 @@ class SharedCacheRun:
             self._bound_mask = mask  # as long as it is bound
         for name, array, dims in given:
             binding.bind_input(name, "cpu", 0, array.dtype, dims, array.ctypes.data)
-        places_of = 1 if self._last_only else new
+        places_of = 1 if self.last_only else new
         shown = (rows, self._vocab_size) if self._flat else (rows, places_of, self._vocab_size)
         binding.bind_output("logits", "cpu", 0, self._dtype, shown, scores.ctypes.data)
         return binding

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -23,9 +25,12 @@ from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
 from ox.serve.generation.request import FinishReason, GenerationRequest
-from ox.serve.generation.scheduler import Scheduler
+from ox.serve.generation.scheduler import Scheduler, cache_budget
 from ox.serve.generation.text import OnError, OnEvent, Text
 from ox.serve.runtime.runtime_error import run_failure
+from ox.serve.runtime.source import read
+
+MODEL = "model.onnx"
 
 log = logging.getLogger("ox.serve")
 
@@ -88,8 +93,24 @@ class GenerationEngine:
         self._woken = False
         self._incoming: list[Text] = []
         self._closing = self._abort = False
-        self._thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None  # from the first request on
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], options: GenerationOptions | None = None, threads: int | None = None
+    ) -> GenerationEngine:
+        """An engine of its own, outside of a server.
+
+        Args:
+            path: a decoder's folder, or its file.
+            threads: of ONNX Runtime; None: measured.
+
+        Raises:
+            LoadError, DeviceError: the decoder cannot be loaded.
+        """
+        options = options or GenerationOptions()
+        file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
+        return cls(Decoder(read(file), threads), DecoderFolder.read(file), options, cache_budget(options))
 
     # ---- from any thread
 
@@ -122,6 +143,9 @@ class GenerationEngine:
                     "the server is busy", status=503, expected=f"at most {self._max_queue} (--max-queue)",
                     got=f"{waiting} requests wait already", hint="again in a moment",
                 )  # fmt: skip
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
+                self._thread.start()
             self._incoming.append(text)
             self._woken = True
             self._news.notify()
@@ -140,16 +164,21 @@ class GenerationEngine:
                 **self._stats.snapshot(),
             }
 
-    def close(self, finish: bool = True) -> None:
-        """Takes no more requests, and ends.
+    def stop(self, finish: bool = False) -> None:
+        """Takes no more requests. Does not wait: `close` does.
 
         Args:
-            finish: whether the texts that were accepted are completed before; else each gets an error.
+            finish: whether the texts that were accepted are completed; else each gets an error.
         """
         with self._news:
             self._closing, self._abort, self._woken = True, not finish, True
             self._news.notify()
-        self._thread.join()
+
+    def close(self, finish: bool = True) -> None:
+        """Takes no more requests, and waits for the end of those that it has."""
+        self.stop(finish)
+        if self._thread is not None:
+            self._thread.join()
 
     def _wake(self) -> None:
         with self._news:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ox.devices.machine import available_memory
 from ox.errors import LoadError
+from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.cache_slots import CacheShape, CacheSlots
 from ox.serve.generation.decoder_run import DecoderRun
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
@@ -13,6 +15,25 @@ from ox.serve.generation.waiting_texts import WaitingTexts
 
 MIB = 1 << 20
 SMALLEST = 8 * BLOCK  # tokens of a slot
+SHARE = 4  # the part of the available memory that caches take by default
+
+
+def cache_budget(options: GenerationOptions) -> int:
+    """Bytes of a model's cache.
+
+    Raises:
+        LoadError: more than there is.
+    """
+    available = available_memory()
+    if options.cache_mib is None:
+        return available // SHARE
+    if options.cache_mib * MIB > available:
+        raise LoadError(
+            "the cache does not fit into the memory that there is",
+            expected=f"at most {available // MIB:,} MiB",
+            got=f"cache_mib = {options.cache_mib:,}",
+        )
+    return options.cache_mib * MIB
 
 
 class Scheduler:

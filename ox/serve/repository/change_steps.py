@@ -65,7 +65,7 @@ class ChangeSteps:
         """Has what is loaded answer; from now on what is loaded answers at once."""
         self._loop = loop
         for model in self._repository.models():
-            model.batcher.start(loop)
+            model.start(loop)
 
     def stop(self) -> None:
         """Ends everything, at once."""
@@ -74,11 +74,11 @@ class ChangeSteps:
             task.cancel()
         if self._loop is None:
             return
-        batchers = [model.batcher for model in (*self._repository.models(), *self._draining)]
-        for batcher in batchers:  # all at once, then wait for each
-            batcher.abort()
-        for batcher in batchers:
-            batcher.close()
+        models = [*self._repository.models(), *self._draining]
+        for model in models:  # all at once, then wait for each
+            model.abort()
+        for model in models:
+            model.release()
 
     def cancel(self, name: str, why: str, older_s: float = 0.0) -> None:
         """Ends the loads of a model, those that have been going on for so long."""
@@ -216,7 +216,7 @@ class ChangeSteps:
         before = slot.runs(model, entry.wanted(found.versions[number]))
         self.loads[entry.name, "loaded"] += 1
         if self._loop is not None:
-            model.batcher.start(self._loop)
+            model.start(self._loop)
             self._repository.refresh()
             log.info("%s", model.describe())
             if before is not None:

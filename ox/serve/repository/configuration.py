@@ -15,6 +15,8 @@ KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
 
 def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
     """The fields of a ModelConfig by name."""
+    if model.generation is not None:
+        return _of_texts(model, setup)
     # With a batch of 1 there is none: then the first dimension is the model's own, and `dims` holds it.
     most = model.proof.max_rows if model.proof.why is None else 0
     inputs = {} if setup is None else {entry.name: entry for entry in setup.running.inputs}
@@ -53,6 +55,25 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
                 "max_queue_size": options.max_queue,
             },
         }
+    return answer
+
+
+def _of_texts(model: Model, setup: Setup | None) -> dict[str, Any]:
+    """Of a model that generates texts: an answer for each token, and no batches of rows."""
+    answer: dict[str, Any] = {
+        "name": model.name,
+        "platform": "ox_generation",
+        "backend": "onnxruntime",
+        "max_batch_size": 0,
+        "input": [_tensor(info, False, None) for info in model.inputs],
+        "output": [_tensor(info, False, None) for info in model.outputs],
+        "instance_group": [{"name": f"{model.name}_0", "kind": KINDS["cpu"], "count": 1}],
+        "default_model_filename": "model.onnx" if setup is None else setup.running.file,
+        "model_transaction_policy": {"decoupled": True},
+        "parameters": {"intra_op_thread_count": {"string_value": str(model.threads)}},
+    }
+    if setup is not None:
+        answer["version_policy"] = setup.policy.to_json()
     return answer
 
 

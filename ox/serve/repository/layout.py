@@ -2,7 +2,9 @@
 
 A folder holds `<name>/<version>/model.onnx`, as Triton's repositories do, or `<name>.onnx`, which is version 1. What a
 symbolic link leads to must lie in the folder, too. A layout with a name takes a folder that is one model as well:
-`<version>/model.onnx` in it. A folder with a model and its tokenizer.json is one model, version 1.
+`<version>/model.onnx` in it. A folder with model.onnx (or onnx/model.onnx) and a tokenizer or generation settings
+beside it is a model that takes or gives text, whose only version is the folder itself; it may also be what a layout is
+given.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ox.serve.text.folder import model_file
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
+TEXT = {"tokenizer.json", "generation_config.json"}  # beside a model that takes or gives text
 NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 MOST_FILES = 10_000  # of one version, or of a repository
 
@@ -140,7 +143,10 @@ class Layout:
 
     def _models(self, root: Path) -> Iterator[ModelFiles]:
         """A folder's models, or the one that the folder is."""
-        if (self._name is not None and _is_model(root)) or model_file(root) is not None:
+        if _has_text(root) or model_file(root) is not None:
+            root = root if root.name else root.resolve()  # "."
+            return _model(root, _resolved(root), linked=False)
+        if self._name is not None and _is_model(root):
             return _model(root, _resolved(root), linked=False)
         return _folder(root)
 
@@ -161,6 +167,14 @@ class Layout:
             )
         self._named = found[0].path if found else self._named
         return [replace(model, name=self._name, renamed=True) for model in found]
+
+
+def _has_text(folder: Path) -> bool:
+    """Whether a folder is a model with a tokenizer or settings of generation, without versions."""
+    try:
+        return (folder / MODEL).exists() and any((folder / name).exists() for name in TEXT) and not _numbered(folder)
+    except OSError:  # named where it is listed
+        return False
 
 
 def _is_model(folder: Path) -> bool:
@@ -217,14 +231,14 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
         _inside(folder / CONFIG, real)
         config = Version(folder / CONFIG, (_state(str(folder / CONFIG)),))
     versions = {}
-    if not numbers and model_file(folder) is not None:  # a model of texts has no folder for its version
-        versions[1] = Version(folder, _files(folder, real), real)
     for number in numbers:
         path = folder / str(number)
         stamp = _files(path, real)
         if stamp:  # else the file is being written
             versions[number] = Version(path, stamp, real)
-    yield ModelFiles(folder.name or folder.resolve().name, folder, versions, config)
+    if not numbers and ((MODEL in names and names & TEXT) or model_file(folder) is not None):
+        versions[1] = Version(folder, _files(folder, real), real)
+    yield ModelFiles(folder.name, folder, versions, config)
 
 
 def stamp_of(version: Version) -> Stamp | None:

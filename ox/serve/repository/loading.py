@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ox.errors import LoadError, OxError
 from ox.graph.contract import TensorInfo
@@ -20,9 +21,13 @@ from ox.serve.repository.tensor_config import reshapes_of
 from ox.serve.runtime.dimension_memory import varying
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.probe import probe
-from ox.serve.runtime.source import Source
+from ox.serve.runtime.source import Source, read
 from ox.serve.text.folder import model_file
 from ox.serve.text.load import text_tensors
+
+if TYPE_CHECKING:
+    from ox.serve.generation.engine import GenerationEngine
+    from ox.serve.protocol.text.text_model import TextModel
 
 
 class InterruptedLoad(Exception):
@@ -53,6 +58,8 @@ def load(
         file = model_file(version.path) or file
     try:
         model = _load(name, number, version, file, running, limits, budget, control or LoadControl())
+        if model.generation is not None:
+            model.text = _text_model(model, model.generation, file.parent)
     except Exception as error:
         if stamp_of(version) != version.stamp:
             raise InterruptedLoad from None
@@ -87,9 +94,13 @@ def _load(
         if source.suspect and running.memory_mib is None:
             probe(file, running.options, None, control)
 
+    control.enter("reading the file")
+    source = read(file)
+    if source.decoder:
+        return _generates(source, name, number, running, limits, budget, control)
     sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
     model = Model(
-        file,
+        source,
         running.options,
         limits,
         name=name,
@@ -105,6 +116,39 @@ def _load(
     )
     _check_limited(model, running.limited)
     return model
+
+
+def _generates(
+    source: Source,
+    name: str,
+    number: int,
+    running: Running,
+    limits: RequestLimits,
+    budget: Budget,
+    control: LoadControl,
+) -> Model:
+    from ox.serve.repository.generation_model import GenerationModel
+
+    if running.sequence is not None or running.inputs or running.outputs:
+        raise LoadError(
+            f"{name}: the configuration describes tensors of a model that generates texts",
+            expected="no inputs, outputs and sequence_batching",
+            hint="remove them: no configuration is needed",
+        )
+    return GenerationModel(
+        source, running.options, limits, name=name, version=str(number), budget=budget, control=control
+    )
+
+
+def _text_model(model: Model, engine: GenerationEngine, folder: Path) -> TextModel:
+    """What the dialects of texts need beside the engine; raises LoadError if its chat template is wrong."""
+    from ox.serve.protocol.text.text_model import TextModel
+
+    try:
+        return TextModel(model.name, model.version, engine, folder)
+    except BaseException:
+        engine.close(finish=False)
+        raise
 
 
 def _check_limited(model: Model, limited: Sequence[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, count
 from math import ceil
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ox.devices.machine import threads as usable_threads
 from ox.errors import LoadError, ServeError
@@ -42,6 +44,10 @@ from ox.serve.text.text_instance import TextInstance
 from ox.serve.text.text_tensors import TextTensors
 from ox.serve.tuning.measure import HANDOFF_S, fit
 
+if TYPE_CHECKING:
+    from ox.serve.generation.engine import GenerationEngine
+    from ox.serve.protocol.text.text_model import TextModel
+
 Infos = tuple[TensorInfo, ...]
 TensorCheck = Callable[[str, Infos], Infos]
 Sequenced = Callable[[Infos, Infos], SequenceTensors]
@@ -55,7 +61,7 @@ class Model:
     """Loads one version of a model from its file, proves it and makes it ready to answer.
 
     Args:
-        path: the file.
+        path: the file, or what was read of it.
         options: how it is run.
         limits: the most rows of a request.
         name: what it answers to; without one its file's stem.
@@ -75,9 +81,12 @@ class Model:
         DeviceError: no runtime, or not the requested device.
     """
 
+    text_tensors: TextTensors | None = None  # of a model that reads strings
+    text: TextModel | None = None  # what the dialects of texts need of a model that generates them
+
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | Source,
         options: ModelConfig,
         limits: RequestLimits,
         *,
@@ -94,7 +103,7 @@ class Model:
     ) -> None:
         begun, control = perf_counter(), control or LoadControl()
         control.enter("reading the file")
-        source = read(Path(path))
+        source = path if isinstance(path, Source) else read(Path(path))
         if probe is not None:
             probe(source)
         self.name, self.version = name or source.path.stem, version
@@ -108,9 +117,9 @@ class Model:
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)
         if tensors is not None:
             self.inputs, self.outputs = tensors.inputs, tensors.outputs
-        self.text = None if text is None else text(self.inputs, self.outputs)
-        if self.text is not None:
-            self.inputs, self.outputs = self.text.inputs, self.text.outputs
+        self.text_tensors = None if text is None else text(self.inputs, self.outputs)
+        if self.text_tensors is not None:
+            self.inputs, self.outputs = self.text_tensors.inputs, self.text_tensors.outputs
         if check_tensors is not None:
             self.inputs, self.outputs = check_tensors("input", self.inputs), check_tensors("output", self.outputs)
         check_golden(self.name, engine, contract.samples, contract.through, source.operators)
@@ -120,9 +129,9 @@ class Model:
             options, max_rows_source = replace(options, max_rows=1), alone
         self._reshapes = reshapes or None
         self.samples = tuple(map(reshapes.sample, contract.samples)) if reshapes else contract.samples
-        if tensors is not None or self.text is not None:
+        if tensors is not None or self.text_tensors is not None:
             self.samples = ()  # they hold what clients do not send
-        known = contract.samples if self.text is None else self.text.golden()
+        known = contract.samples if self.text_tensors is None else self.text_tensors.golden()
         self.fit = fit(source, engine, known, options, contract.through, max_rows_source)
         self.engine, self.proof = self.fit.engine, self.fit.proof
         if cuda.enable_cuda_graph and not self.fit.bound:
@@ -133,13 +142,13 @@ class Model:
             check_smallest(self.name, self.engine)
         self.instances, self.threads = self.fit.instances, self.fit.threads
         on_gpu = self.engine.device == "cuda"
-        self._result_size = ResultSize(self.engine.outputs if self.text is None else self.outputs, limits.reply)
+        self._result_size = ResultSize(self.engine.outputs if self.text_tensors is None else self.outputs, limits.reply)
         instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
         if self.proof.row is not None:
             try:
                 for instance in instances[1:]:  # the proof has warmed the first
                     instance((self.proof.row,))
-                if not self._result_size.known and self.text is None:
+                if not self._result_size.known and self.text_tensors is None:
                     self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
             except Exception:  # ONNX Runtime's own, where the load was ended during the run
                 self.engine.loading.check()
@@ -159,9 +168,9 @@ class Model:
             )
             self.padding = padding if self.padding_refusal is None else None
             self.padding_unproven = None if self.padding is None else unproven_reason(source.path, self.padding)
-        if self.text is not None:
-            self.padding_refusal = padding_difference(self.engine.run, self.text, contract.through)
-        batched = self.proof.why is None or self.text is not None  # texts are put together behind the queue
+        if self.text_tensors is not None:
+            self.padding_refusal = padding_difference(self.engine.run, self.text_tensors, contract.through)
+        batched = self.proof.why is None or self.text_tensors is not None  # texts are put together behind the queue
         if batched:
             self.inputs = _sharing_rows(self.inputs)
         most = {
@@ -171,20 +180,20 @@ class Model:
         most |= {name: (size, "--max-dim") for name, size in options.max_dims.items()}
         if tensors is not None:
             tensors.limit_dimensions(most)
-        if self.text is not None:
-            self.text.limit_length(most)
+        if self.text_tensors is not None:
+            self.text_tensors.limit_length(most)
         rules = contract.rules if contract.rules or contract.version is not None else None  # others say nothing of 0
         self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most, rules)
         self.signature.allow_empty = "Scan" not in source.operators
         if padding is not None:
             self.signature.add_optional_inputs = padding.complete
-        if self.text is not None:
-            self.signature.add_optional_inputs = self.text.add_pair
+        if self.text_tensors is not None:
+            self.signature.add_optional_inputs = self.text_tensors.add_pair
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
         self._runs_inline = (
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.may_run_long or options.max_wait_ms)
-        ) and self.text is None
+        ) and self.text_tensors is None
         self.inline = self._runs_inline and tensors is None
         self._mean_s = self.proof.row_s
         budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread))
@@ -211,7 +220,9 @@ class Model:
             memory=self.answers,
             result_size=self._result_size,
         )
-        self._texts = None if self.text is None else TextSubmission(self.text, self.batcher.submit)
+        self._text_submission = (
+            None if self.text_tensors is None else TextSubmission(self.text_tensors, self.batcher.submit)
+        )
         self.sequences = None if tensors is None else self._sequences(tensors, budget, limits.timeout_s)
         self.engine.end_load()  # raises if it was ended on the way: such runs look like runs that fail
         self.warm_s = perf_counter() - begun
@@ -234,11 +245,25 @@ class Model:
 
     def _for_clients(self, instance: Instance) -> BatcherInstance:
         """The instance with tensors as clients see them."""
-        if self.text is not None:
-            return TextInstance(instance, self.text, self.proof.max_rows, self.padding_refusal is None)
+        if self.text_tensors is not None:
+            return TextInstance(instance, self.text_tensors, self.proof.max_rows, self.padding_refusal is None)
         if self._reshapes is None:
             return instance
         return Reshaped(instance, self._reshapes, [info.name for info in self.engine.outputs])
+
+    generation: GenerationEngine | None = None  # of a model that generates texts
+
+    def start(self, loop: AbstractEventLoop) -> None:
+        """Answers from now on, on this event loop."""
+        self.batcher.start(loop)
+
+    def abort(self) -> None:
+        """Begins to end everything at once; `release` follows."""
+        self.batcher.abort()
+
+    def release(self) -> None:
+        """Waits for the end after `abort`."""
+        self.batcher.close()
 
     def submit(self, job: Job) -> None:
         """Has a job run; `job.done()` follows on the event loop.
@@ -249,8 +274,8 @@ class Model:
         if self.closed:
             what = f"version {self.version} of model '{self.name}' has just been unloaded"
             raise ServeError(what, status=503, hint="again in a moment")
-        if self._texts is not None:
-            self._texts(job)
+        if self._text_submission is not None:
+            self._text_submission(job)
         elif (
             self.inline and job.request.rows <= self.proof.max_rows and job.request.rows <= self._result_size.small_rows
         ):
@@ -270,7 +295,7 @@ class Model:
     @property
     def depth(self) -> int:
         """Requests that wait."""
-        further = (each.waiting for each in (self.sequences, self._texts) if each is not None)
+        further = (each.waiting for each in (self.sequences, self._text_submission) if each is not None)
         return self.batcher.depth + sum(further)
 
     async def close(self) -> None:
@@ -278,8 +303,8 @@ class Model:
         self.closed = True
         if self.sequences is not None:
             await self.sequences.drain()
-        if self._texts is not None:
-            await self._texts.drain()
+        if self._text_submission is not None:
+            await self._text_submission.drain()
         self.batcher.finish()
         # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
@@ -287,7 +312,7 @@ class Model:
         del (
             self.batcher,
             self.sequences,
-            self._texts,
+            self._text_submission,
             self.engine,
             self.fit,
         )  # by hand, because they refer to one another and to this
@@ -315,8 +340,8 @@ class Model:
         if self.proof.why is not None:
             batches = f"batching off: {self.proof.why}"
         parts = [f"{self.name} {self.version}", f"{self.engine.device} ({self.engine.provider})", size, batches]
-        if self.text is not None:
-            parts.append(str(self.text))
+        if self.text_tensors is not None:
+            parts.append(str(self.text_tensors))
         if self.padding is not None:
             parts.append(f"{', '.join(self.padding.dims)} padded, ")
             tried = "tried on a few inputs, not proven"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ox.graph.reader.model_file import check_data, external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.serve.runtime.constant_folding import largest_fold
+from ox.serve.runtime.decoder_graph import PAST
 from ox.serve.runtime.endless_loops import suspect
 from ox.serve.runtime.row_independence import rows_mix
 
@@ -29,6 +30,7 @@ class Source:
     largest_fold: int = 1 << 30  # bytes of one result that may be computed when it is loaded
     suspect: bool = False  # a single operator may run for ever: see ox.serve.runtime.endless_loops
     mixing: str | None = None  # why rows of a batch may depend on one another, from the graph
+    decoder: bool = False  # generates texts: it has a cache of keys and values as inputs
 
     @property
     def may_run_long(self) -> bool:
@@ -49,5 +51,6 @@ def read(path: Path) -> Source:
     operators = frozenset(node.op_type for node in nodes_of(model))
     largest = largest_fold(model, sum(file.stat().st_size for file in files))
     may_be_unbounded = suspect(model, nodes_of(model))
-    mixing = rows_mix(model, path.parent)
-    return Source(path, metadata_of(model), opset_of(model), operators, largest, may_be_unbounded, mixing)
+    decoder = any(PAST.fullmatch(info.name) for info in model.graph.input)
+    mixing = None if decoder else rows_mix(model, path.parent)
+    return Source(path, metadata_of(model), opset_of(model), operators, largest, may_be_unbounded, mixing, decoder)

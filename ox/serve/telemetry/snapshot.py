@@ -40,6 +40,8 @@ def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
 
 def of_model(model: Model) -> Snapshot:
     """One version of a model: what runs it, what waits, what it has done."""
+    if model.generation is not None:
+        return _of_generation(model, model.generation.stats())
     batching = str(model.proof.max_rows) if model.proof.why is None else "off"
     info = {
         "device": model.engine.device,
@@ -54,6 +56,13 @@ def of_model(model: Model) -> Snapshot:
     if model.sequences is not None:
         counts |= {"sequences": len(model.sequences), "states": model.sequences.states_size}
     return {"info": info, "depth": model.depth, "left": stats.by_reason(), **counts, **of_stages(model.stages)}
+
+
+def _of_generation(model: Model, stats: Snapshot) -> Snapshot:
+    info = {"device": "cpu", "provider": "CPUExecutionProvider", "batching": "texts", "samples": "0"}
+    none = dict.fromkeys(("split", "late", "gone", "refused", "cells", "padding"), 0)
+    texts = {**stats, "depth": stats["waiting"]}
+    return {"info": info, "depth": stats["waiting"], "left": {}, **none, **of_stages(model.stages), "texts": texts}
 
 
 def of_stages(stages: Stages) -> Snapshot:

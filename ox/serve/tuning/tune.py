@@ -183,7 +183,7 @@ def run(model: Model, feeds: Sequence[Feed], setting: Setting, clients: int, sec
 async def _measure(model: Model, feeds: Sequence[Feed], setting: Setting, clients: int, seconds: float) -> Point:
     loop = asyncio.get_running_loop()
     load = Load(model, feeds, seconds)
-    model.batcher.start(loop)
+    model.start(loop)
     for _ in range(clients):
         load.ask()
     await load.over.wait()

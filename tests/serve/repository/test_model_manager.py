@@ -16,6 +16,7 @@ from ox.serve.repository.layout import Layout
 from ox.serve.repository.model import Model
 from ox.serve.repository.model_manager import ModelManager
 from ox.serve.repository.repository import Repository
+from ox.serve.runtime.source import Source
 
 
 def model_manager(path: Path) -> ModelManager:
@@ -148,8 +149,9 @@ def test_at_the_start(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = make(tmp_path / "m.onnx", 1)
     real = Model.__init__
 
-    def disturbed(self: Model, file: Path, *arguments: Any, **named: Any) -> None:
-        real(self, file, *arguments, **named)
+    def disturbed(self: Model, source: Source, *arguments: Any, **named: Any) -> None:
+        real(self, source, *arguments, **named)
+        file = source.path
         if file.name == "m.onnx":
             os.utime(file, (0, len(calls)))
             calls.append(file)

@@ -107,7 +107,7 @@ def test_a_model_without_tokens_stays_what_it_is(mlp: Path, sentences: Path, tmp
     shutil.copy(sentences / "tokenizer.json", tmp_path)
     with Server([tmp_path], options=OPTIONS) as server:
         (model,) = server.models
-        assert (model.name, model.text, model.inputs[0].name) == (tmp_path.name, None, "x")
+        assert (model.name, model.text_tensors, model.inputs[0].name) == (tmp_path.name, None, "x")
 
 
 def test_among_other_models(sentences: Path, mlp: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_among_other_models(sentences: Path, mlp: Path, tmp_path: Path) -> None:
         "texts": {1}, "plain": {1}, "versions": {2}
     }  # fmt: skip
     with Server([tmp_path], options=OPTIONS) as server:
-        assert {model.name: model.text is not None for model in server.models} == {
+        assert {model.name: model.text_tensors is not None for model in server.models} == {
             "texts": True, "plain": False, "versions": True
         }  # fmt: skip
 
@@ -135,7 +135,7 @@ def test_for_texts_of_one_length(folder: Callable[..., Path], build: Any) -> Non
         {"last_hidden_state": (FLOAT, ["batch", 16, 6])}, {"table": table}, folder=path,
     )  # fmt: skip
     with Server([path], options=OPTIONS) as server:
-        text = server.models[0].text
+        text = server.models[0].text_tensors
         assert text is not None and text.tokenizer.max_length == 16
         row = text.tokenizer.encode_texts(["light"])[0]
         got = text.result(server.models[0].engine.run(text.batch([row])), [row])

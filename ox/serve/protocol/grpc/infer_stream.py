@@ -1,4 +1,4 @@
-"""ModelStreamInfer: many requests over one call. They run concurrently; responses are sent in order.
+"""ModelStreamInfer: many requests over one call. They run concurrently; responses are sent in order, except texts.
 
 A failed request gets an error response and the stream continues; with `triton_grpc_error: true` in the metadata the
 call fails instead.
@@ -11,8 +11,11 @@ from time import perf_counter
 from weakref import WeakSet
 
 from ox.errors import OxError, ServeError
+from ox.serve.access.client import Client
 from ox.serve.protocol.grpc.inference import Inference, internal_error
 from ox.serve.protocol.grpc.response import stream_error, stream_response
+from ox.serve.protocol.grpc.stream_text import StreamText
+from ox.serve.protocol.grpc.text_tensors import TextRequest
 from ox.serve.protocol.grpc.wire import split_message
 from ox.serve.protocol.v2.pending import Pending
 from ox.serve.response_memory import Body, Buffers
@@ -31,15 +34,53 @@ class InferStream:
     def __init__(self, rpc: Rpc, max_requests: int) -> None:
         self.rpc, self._max_requests = rpc, max_requests
         self._requests: deque[StreamRequest] = deque()
+        self.texts: set[StreamText] = set()  # requests of models that make texts, which are answered out of order
         self._first_before: StreamRequest | None = None  # the first unanswered request at the last check
         self._half_closed = self._paused = self._finished = self._draining = False
         self._fail_on_error = rpc.metadata.get(b"triton_grpc_error") == b"true"
         rpc.on_half_close, rpc.on_cancel = self._on_half_close, self._cancel
+        rpc.on_flow = self._on_flow
 
     def add(self, request: StreamRequest) -> None:
         """Adds a request, whose response is sent in order."""
         self._requests.append(request)
-        if len(self._requests) >= self._max_requests:
+        self._check_count()
+
+    def start_text(self, placeholder: StreamRequest, request: TextRequest, client: Client) -> None:
+        """Has a text made, in place of a request that was added.
+
+        Raises:
+            ServeError: the client used too many tokens, or the engine refuses the request.
+        """
+        StreamText(self, request, client)
+        self._requests.remove(placeholder)
+        self._check_count()
+        self.send_ready()  # later requests no longer wait for this one
+
+    def remove_text(self, text: StreamText) -> None:
+        """A text has ended."""
+        self.texts.discard(text)
+        self.send_ready()
+
+    def send_error(self, code: int, text: str, message: Body) -> None:
+        """An error of a request outside of the order; it ends the call if the client wants that."""
+        if self._fail_on_error:
+            self._cancel()
+            self.rpc.fail(code, text)
+        else:
+            self.rpc.send(message)
+
+    def _on_flow(self, paused: bool) -> None:
+        """The client reads slowly, or reads again."""
+        for text in self.texts:
+            text.job.set_paused(paused)
+
+    @property
+    def _unanswered(self) -> int:
+        return len(self._requests) + len(self.texts)
+
+    def _check_count(self) -> None:
+        if self._unanswered >= self._max_requests:
             self._paused = True
             self.rpc.pause()
 
@@ -55,14 +96,14 @@ class InferStream:
             rpc.send(turn.message)
         if self._finished:
             return
-        if self._half_closed and not turns:
+        if self._half_closed and not self._unanswered:
             self._finished = True
             rpc.finish()
         elif self._draining:
-            if not turns:
+            if not self._unanswered:
                 self._finished = True
                 rpc.fail(*error_status(ServeError("the server is stopping", status=503, hint="again in a moment")))
-        elif self._paused and len(turns) < self._max_requests:
+        elif self._paused and self._unanswered < self._max_requests:
             self._paused = False
             rpc.resume()
 
@@ -92,6 +133,9 @@ class InferStream:
             if turn.job is not None:
                 turn.job.abandon()
         self._requests.clear()
+        for text in list(self.texts):
+            text.cancel()
+        self.texts.clear()
 
 
 class StreamRequest:
@@ -171,6 +215,9 @@ class InferStreams:
             parts = split_message(body)
             turn.id = parts.id
             request = inference.read(body, parts, rpc, received)
+            if isinstance(request, TextRequest):
+                stream.start_text(turn, request, inference.client(rpc))
+                return
             turn.job = StreamPending(
                 request, request.writer_state.model, inference.write, turn, received, rpc.metadata, rpc.deadline
             )

@@ -6,10 +6,12 @@ import logging
 
 from ox.errors import OxError, ServeError
 from ox.serve.access import Guard, credential_of
+from ox.serve.access.client import Client
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.grpc.proto import message
 from ox.serve.protocol.grpc.request_template import RequestTemplate
 from ox.serve.protocol.grpc.response import ResponseWriter
+from ox.serve.protocol.grpc.text_tensors import TextRequest, read_text_request
 from ox.serve.protocol.grpc.wire import MessageLayout, MessageParts, layout_of, parse, split_message
 from ox.serve.protocol.v2.pending import Pending
 from ox.serve.protocol.v2.request import Request
@@ -34,6 +36,7 @@ class Inference:
 
     def __init__(self, service: Service, limits: RequestLimits, guard: Guard | None) -> None:
         self._repository, self._regions, self._max_head = service.repository, service.regions, limits.json
+        self._guard = guard
         self._check = None if guard is None or guard.open else guard.check
         self._templates: dict[bytes, RequestTemplate] = {}
         self._sequence_templates: dict[bytes, RequestTemplate] = {}  # separate: sequences are unlimited
@@ -51,6 +54,9 @@ class Inference:
             else:
                 parts = split_message(body)
             request = self.read(body, parts, rpc, rpc.received_at)
+            if isinstance(request, TextRequest):
+                what = f"model '{request.call.model.name}' answers with several messages"
+                raise ServeError(what, status=501, hint="ModelStreamInfer")
             pending = UnaryPending(
                 request, request.writer_state.model, self.write, rpc, rpc.received_at, rpc.metadata, rpc.deadline
             )
@@ -61,8 +67,8 @@ class Inference:
         except Exception:
             rpc.fail(*internal_error())
 
-    def read(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request:
-        """Parses and checks a request.
+    def read(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request | TextRequest:
+        """Parses and checks a request; one for a model that makes texts is of another kind.
 
         Raises:
             ServeError: the request is invalid or not permitted.
@@ -78,7 +84,11 @@ class Inference:
             template.model.stages.failed(error, received_at, rpc.metadata)
             raise
 
-    def _read_uncached(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request:
+    def client(self, rpc: Rpc) -> Client:
+        """Who calls; `read` has checked it."""
+        return Client(rpc.peer) if self._guard is None else self._guard.client(credential_of(rpc.metadata), rpc.peer)
+
+    def _read_uncached(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request | TextRequest:
         """Parses a request without a cached template, and caches one."""
         head = parts.head
         if len(head) > self._max_head:
@@ -93,6 +103,8 @@ class Inference:
         if self._check is not None:
             self._check(credential_of(rpc.metadata), "infer", message.model_name, rpc.peer)
         model = self._repository.find(message.model_name, message.model_version)
+        if model.text is not None:
+            return read_text_request(message, body, parts, model.text)
         try:
             template = RequestTemplate(model, message, self._regions)
             request = template.read(body, parts)

@@ -22,7 +22,7 @@ from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.sampling import MAX_TOKENS, TextOptions, read_logprobs, read_options, with_format
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
-from ox.serve.protocol.text.text_models import TextModel
+from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.tool_calls import ToolCall, ToolCallParser
 from ox.serve.transport.http import Exchange
 
@@ -72,7 +72,7 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
         hint = "/v1/completions, or a chat_template.jinja beside the model"
         raise ServeError(f"model '{model.name}' has no chat template", hint=hint)
     # The template writes the special tokens itself.
-    prompt = model.tokenizer.encode(model.template.render(messages, tools), special=False)
+    prompt = model.encode(model.template.render(messages, tools), special=False)
     options.check_length(prompt, model)
     return ChatCall(model, prompt, options, bool(tools), stream, stream_options)
 
@@ -127,9 +127,6 @@ class WholeChat(TextAnswer):
         if event.finish_reason is not None:
             self._reasons[index] = event.finish_reason
 
-    def flush(self) -> None:
-        """There is nothing to send before the end."""
-
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
         choices = [self._choice(index) for index in range(len(self._parts))]
@@ -173,10 +170,10 @@ class StreamedChat(StreamedAnswer):
         self._begun = [False] * count
 
     def add(self, index: int, event: TokenEvent) -> None:
+        before, events = self._before[index], list[bytes]()
         if not self._begun[index]:
             self._begun[index] = True
-            role = b'{"role":"assistant","content":"","refusal":null}'
-            self.stream.add(self._before[index] + role + self._after)
+            events.append(before + b'{"role":"assistant","content":"","refusal":null}' + self._after)
         pieces: list[str | ToolCall] = [event.text] if event.text else []
         if self._parsers is not None:
             parser = self._parsers[index]
@@ -190,21 +187,22 @@ class StreamedChat(StreamedAnswer):
             pieces = pieces or [""]
         for piece in pieces:
             if isinstance(piece, str):
-                self.stream.add(b'%b{"content":%b%b' % (self._before[index], orjson.dumps(piece), after))
+                events.append(b'%b{"content":%b%b' % (before, orjson.dumps(piece), after))
             else:
                 delta = {"tool_calls": [{"index": self._calls[index], **piece.document()}]}
                 self._calls[index] += 1
-                self.stream.add(self._before[index] + orjson.dumps(delta) + after[1:])
+                events.append(before + orjson.dumps(delta) + after[1:])
             after = self._text_after
         if event.finish_reason is not None:
             reason = "tool_calls" if self._calls[index] and event.finish_reason == "stop" else event.finish_reason
-            rest = b'{},"logprobs":null,"finish_reason":%b%b' % (orjson.dumps(reason), self._end)
-            self.stream.add(self._before[index] + rest)
+            events.append(b'%b{},"logprobs":null,"finish_reason":%b%b' % (before, orjson.dumps(reason), self._end))
+        if events:
+            self.stream.send(b"".join(events))
 
     def finish(self, usage: TokenCounts) -> None:
         if self._call.stream_options.include_usage:
-            self.stream.add(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
-        self.stream.add(DONE)
+            self.stream.send(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
+        self.stream.send(DONE)
         super().finish(usage)
 
     def error_event(self, error: OxError) -> bytes:

@@ -27,7 +27,7 @@ from ox.serve.protocol.text.sampling import (
 )
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
-from ox.serve.protocol.text.text_models import TextModel
+from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.transport.http import Exchange
 
 DEFAULT_TOKENS = 16  # OpenAI's
@@ -108,7 +108,7 @@ def _prompts(fields: Fields, model: TextModel) -> tuple[list[str], list[Sequence
     prompts: list[Sequence[int]] = []
     for each in listed:
         if isinstance(each, str):
-            prompts.append(model.tokenizer.encode(each))
+            prompts.append(model.encode(each))
             texts.append(each)
         elif isinstance(each, list) and each:
             _check_tokens(each, model.engine.vocab_size, fields)
@@ -160,9 +160,6 @@ class WholeCompletion(TextAnswer):
         if event.finish_reason is not None:
             choice.finish_reason = event.finish_reason
 
-    def flush(self) -> None:
-        """There is nothing to send before the end."""
-
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
         with_logprobs = self._call.options.logprobs is not None
@@ -201,7 +198,7 @@ class StreamedCompletion(StreamedAnswer):
             text, self._echoes[index] = self._echoes[index] + text, ""
         if self._texts is None and event.finish_reason is None:
             if text:
-                self.stream.add(self._before[index] + orjson.dumps(text) + self._after)
+                self.stream.send(self._before[index] + orjson.dumps(text) + self._after)
             return
         logprobs = b"null"
         if self._texts is not None and event.logprob is not None:
@@ -209,12 +206,12 @@ class StreamedCompletion(StreamedAnswer):
             logprobs = orjson.dumps(found)
         reason = orjson.dumps(event.finish_reason)
         rest = b',"logprobs":%b,"finish_reason":%b%b' % (logprobs, reason, self._end)
-        self.stream.add(self._before[index] + orjson.dumps(text) + rest)
+        self.stream.send(self._before[index] + orjson.dumps(text) + rest)
 
     def finish(self, usage: TokenCounts) -> None:
         if self._call.stream_options.include_usage:
-            self.stream.add(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
-        self.stream.add(DONE)
+            self.stream.send(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
+        self.stream.send(DONE)
         super().finish(usage)
 
     def error_event(self, error: OxError) -> bytes:

@@ -84,11 +84,15 @@ def text_model(
         ServeError: the client's key may not use it (403).
     """
     model = named_model(context, exchange, fields)
-    if model.text is None or model.text.kind not in kinds:
-        kind = "a model that makes no vectors or scores of texts" if model.text is None else model.text.kind
+    if model.text_tensors is None or model.text_tensors.kind not in kinds:
+        kind = (
+            "a model that makes no vectors or scores of texts"
+            if model.text_tensors is None
+            else model.text_tensors.kind
+        )
         what = f"'{model.name}' is not for {purpose}"
         raise ParameterError("model", what, expected=" or ".join(kinds), got=kind)
-    return model, model.text
+    return model, model.text_tensors
 
 
 def submit(

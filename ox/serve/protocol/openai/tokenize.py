@@ -54,8 +54,8 @@ def detokenize(context: Context, exchange: Exchange, names: PathParameters) -> H
 def _tokenizer(context: Context, exchange: Exchange, fields: Fields) -> tuple[Tokenizer, int]:
     """The tokenizer of the model that a request names, and the most tokens that the model takes."""
     model: Model = named_model(context, exchange, fields)
-    if model.text is not None:
-        return model.text.tokenizer, model.text.tokenizer.max_length
+    if model.text_tensors is not None:
+        return model.text_tensors.tokenizer, model.text_tensors.tokenizer.max_length
     for decoder in context.text.models():
         if (decoder.name, decoder.version) == (model.name, model.version):
             return decoder.tokenizer, decoder.engine.context_length

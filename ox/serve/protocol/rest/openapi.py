@@ -11,6 +11,7 @@ import numpy as np
 
 from ox._version import __version__
 from ox.graph.contract import DTYPES, Array, TensorInfo, dtype_name
+from ox.serve.protocol.openai.errors import PATH as OPENAI
 from ox.serve.protocol.rest.routing import Route
 from ox.serve.repository.model import Model
 
@@ -21,6 +22,12 @@ ABOUT = """The Open Inference Protocol V2 with Triton's extensions. Tensors are 
 the JSON: then the header Inference-Header-Content-Length is the length of the JSON, and the parameter \
 binary_data_size of each tensor is its number of bytes. If the header is 0, there is no JSON and \
 the body is the only input."""
+OPENAI_ERROR = {
+    "message": {"type": "string"},
+    "type": {"type": "string"},
+    "param": {"type": ["string", "null"]},
+    "code": {"type": ["string", "null"]},
+}
 LENGTH = {
     "name": "Inference-Header-Content-Length",
     "in": "header",
@@ -34,7 +41,7 @@ def openapi(models: Iterable[Model], table: Sequence[Route]) -> Document:
     paths: Document = {}
     for model in models:
         for route in table:
-            if route.each_model:
+            if route.each_model and model.text is None:
                 path = route.path.format(model=quote(model.name), version=model.version)
                 paths[path] = {route.method.lower(): _inference(model, path)}
     for route in table:
@@ -46,8 +53,14 @@ def openapi(models: Iterable[Model], table: Sequence[Route]) -> Document:
         "servers": [{"url": "."}],
         "paths": paths,
         "components": {
-            "schemas": {"Error": _object({"error": {"type": "string"}})},
-            "responses": {"Error": {**ERROR, "content": _json({"$ref": "#/components/schemas/Error"})}},
+            "schemas": {
+                "Error": _object({"error": {"type": "string"}}),
+                "OpenAIError": _object({"error": _object(OPENAI_ERROR)}),
+            },
+            "responses": {
+                name: {**ERROR, "content": _json({"$ref": f"#/components/schemas/{name}"})}
+                for name in ("Error", "OpenAIError")
+            },
         },
     }
 
@@ -61,11 +74,14 @@ def _operation(route: Route) -> Document:
             "200": {"description": "Done"}
             if route.reply is None
             else {"description": "The response", "content": _json({})},
-            "default": {"$ref": "#/components/responses/Error"},
+            "default": {"$ref": f"#/components/responses/{_error_form(route)}"},
         },
     }
     if route.reply:
-        operation["responses"]["200"]["content"] = _json(_object(route.reply))
+        content = _json(_object(route.reply))
+        if route.events or "stream" in (route.request or {}):
+            content = {**({} if route.events else content), "text/event-stream": {"schema": {"type": "string"}}}
+        operation["responses"]["200"]["content"] = content
         if "ready" in route.reply:
             error = {"$ref": "#/components/schemas/Error"}
             content = _json({"anyOf": [_object(route.reply), error]})
@@ -77,6 +93,10 @@ def _operation(route: Route) -> Document:
     if route.request:
         operation["requestBody"] = {"content": _json({"type": "object", "properties": route.request})}
     return operation
+
+
+def _error_form(route: Route) -> str:
+    return "OpenAIError" if route.path.encode().startswith(OPENAI) else "Error"
 
 
 def _inference(model: Model, path: str) -> Document:

@@ -14,10 +14,13 @@ import orjson
 
 from ox.errors import ServeError
 from ox.serve.access.permission import Permission
-from ox.serve.protocol.openai.routes import TABLE as OPENAI
+from ox.serve.protocol.openai import handlers as openai
+from ox.serve.protocol.openai.chat import read_chat
+from ox.serve.protocol.openai.completions import read_completion
 from ox.serve.protocol.openai.text_routes import TABLE as TEXTS
 from ox.serve.protocol.rest.body import read_json
-from ox.serve.protocol.rest.openapi import openapi
+from ox.serve.protocol.rest.generate import REPLY, REQUEST, generate
+from ox.serve.protocol.rest.openapi import openapi as document_of
 from ox.serve.protocol.rest.page import POLICY, page
 from ox.serve.protocol.rest.routing import (
     ANY,
@@ -41,6 +44,7 @@ from ox.serve.web import site
 Body = dict[str, Any]
 HTML = b"text/html; charset=utf-8"
 INFER, MANAGE, METRICS = Permission("infer"), Permission("manage"), Permission("metrics")
+ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler checks the key for that model
 
 # ---- handlers
 
@@ -85,11 +89,11 @@ def _infer(context: Context, exchange: Exchange, names: PathParameters) -> None:
 
 
 def _openapi(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    return _compressed(exchange, Reply(orjson.dumps(openapi(context.service.repository.models(), context.table))))
+    return _compressed(exchange, Reply(orjson.dumps(document_of(context.service.repository.models(), context.table))))
 
 
 def _docs(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    document = openapi(context.service.repository.models(), context.table)
+    document = document_of(context.service.repository.models(), context.table)
     return _compressed(exchange, Reply(page(document), HTML, POLICY))
 
 
@@ -211,9 +215,12 @@ TABLE = [
     ),
     *(Route("POST", path, INFER, _infer, "Runs a model", each_model=True) for path in (INFER_PATH, VERSION_INFER_PATH)),
     *(
-        Route(ANY, f"{path}/{name}", INFER, _not_found, undocumented="Triton's extension for text; not offered")
+        Route("POST", f"{path}/{name}", INFER, generate(streamed), about, REQUEST, REPLY, events=streamed)
         for path in MODEL_PATHS
-        for name in ("generate", "generate_stream")
+        for name, streamed, about in (
+            ("generate", False, "Continues a text"),
+            ("generate_stream", True, "The same as server-sent events"),
+        )
     ),
     get(
         "/v2",
@@ -346,9 +353,15 @@ TABLE = [
         LOGS,
         ANYTHING,
     ),
-    *OPENAI,
+    Route("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion), "Continues prompts",
+          openai.COMPLETION, openai.TEXTS),
+    Route("POST", "/v1/chat/completions", ANY_MODEL, openai.texts(read_chat), "The next message of a chat",
+          openai.CHAT, openai.TEXTS),
+    Route("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make texts",
+          reply=openai.MODELS),
+    Route("GET", "/v1/models/{model}", READ, openai.model, "A model that makes texts", reply=openai.MODEL),
     *TEXTS,
-]
+]  # fmt: skip
 ROUTES = Routes(TABLE)
 
 

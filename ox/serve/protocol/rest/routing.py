@@ -60,6 +60,7 @@ class Route(NamedTuple):
         reply: JSON schemas of the fields of the response, {} for any JSON; None for an empty response.
         each_model: the OpenAPI document lists it once per model, with the model's tensors.
         undocumented: the reason why the OpenAPI document leaves it out.
+        events: the response is a stream of server-sent events; a route with the field `stream` answers either way.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Route(NamedTuple):
     reply: Fields | None = None
     each_model: bool = False
     undocumented: str = ""
+    events: bool = False
 
 
 class RouteNode:

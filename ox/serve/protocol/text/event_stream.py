@@ -35,7 +35,6 @@ class EventStream:
         self._exchange, self._heartbeats = exchange, heartbeats
         self._on_flow, self._on_cancel = on_flow, on_cancel
         self._response: ResponseStream | None = None
-        self._waiting: list[bytes] = []
         self.silent = True  # nothing was sent since the last heartbeat
         heartbeats.add(self)
 
@@ -44,20 +43,12 @@ class EventStream:
         """Whether the client has got a status."""
         return self._response is not None
 
-    def add(self, event: bytes) -> None:
-        """An event, complete with its `data: ` and blank line; sent by `flush`."""
-        self._waiting.append(event)
-
-    def flush(self) -> None:
-        """Sends the events that wait."""
-        if self._waiting:
-            data = b"".join(self._waiting)
-            self._waiting.clear()
-            self._write(data)
+    def send(self, event: bytes) -> None:
+        """Sends events, each complete with its `data: ` and blank line."""
+        self._write(event)
 
     def end(self) -> None:
-        """Ends the response, after what waits."""
-        self.flush()
+        """Ends the response."""
         self.close()
         if self._response is not None:
             self._response.end()

@@ -11,7 +11,7 @@ from ox.errors import ArgumentError
 from ox.generation.sampling_params import SamplingParams
 from ox.serve.generation.request import MOST_LOGPROBS, Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.text.text_models import TextModel
+from ox.serve.protocol.text.text_model import TextModel
 
 MAX_CHOICES = 128  # texts of one request
 MAX_STOPS = 16

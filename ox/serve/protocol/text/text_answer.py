@@ -10,7 +10,7 @@ from ox.serve.access.client import Client
 from ox.serve.generation.request import GenerationRequest, TokenEvent
 from ox.serve.protocol.text.event_stream import EventStream
 from ox.serve.protocol.text.text_job import TextJob, TokenCounts
-from ox.serve.protocol.text.text_models import TextModel
+from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.text_service import TextService
 from ox.serve.transport.http import Exchange
 
@@ -37,7 +37,7 @@ class TextAnswer(ABC):
         tokens = sum(len(request.prompt) for request in requests[::choices])
         tokens += sum(request.max_tokens or 0 for request in requests)
         self._reserved = self._client.reserve(tokens)
-        self.job = TextJob(service.events, self.model.engine, requests, choices, self)
+        self.job = TextJob(self.model.engine, requests, choices, self)
         try:
             self.job.submit()
         except ServeError:
@@ -63,10 +63,6 @@ class TextAnswer(ABC):
         """See `TextWriter`."""
 
     @abstractmethod
-    def flush(self) -> None:
-        """See `TextWriter`."""
-
-    @abstractmethod
     def finish(self, usage: TokenCounts) -> None:
         """See `TextWriter`."""
 
@@ -89,9 +85,6 @@ class StreamedAnswer(TextAnswer):
         self.stream.close()
         super().leave()
 
-    def flush(self) -> None:
-        self.stream.flush()
-
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
         self.stream.end()
@@ -102,7 +95,7 @@ class StreamedAnswer(TextAnswer):
             super().fail(error)
             return
         self.settle()
-        self.stream.add(self.error_event(error))
+        self.stream.send(self.error_event(error))
         self.stream.end()
 
     @abstractmethod

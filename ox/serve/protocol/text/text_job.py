@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +12,6 @@ from ox.errors import OxError, ServeError
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.request import GenerationRequest, TokenEvent
-from ox.serve.protocol.text.step_events import StepEvents
 
 log = logging.getLogger("ox.serve")
 
@@ -21,9 +21,6 @@ class TextWriter(Protocol):
 
     def add(self, index: int, event: TokenEvent) -> None:
         """A token of a text, or its end."""
-
-    def flush(self) -> None:
-        """Called after all events that came together."""
 
     def finish(self, usage: TokenCounts) -> None:
         """All texts have ended."""
@@ -49,7 +46,6 @@ class TextJob:
     """Submits requests to an engine and hands what comes of them to a writer.
 
     Args:
-        events: brings the events to the event loop.
         engine: makes the texts.
         requests: one for each text.
         choices: so many requests in a row have the same prompt.
@@ -58,13 +54,12 @@ class TextJob:
 
     def __init__(
         self,
-        events: StepEvents,
         engine: GenerationEngine,
         requests: Sequence[GenerationRequest],
         choices: int,
         writer: TextWriter,
     ) -> None:
-        self._events, self._engine, self._requests, self._choices = events, engine, requests, choices
+        self._engine, self._requests, self._choices = engine, requests, choices
         self._writer = writer
         self._handles: list[GenerationHandle] = []
         self._open = set(range(len(requests)))  # texts that have not ended
@@ -73,11 +68,16 @@ class TextJob:
         self.ended = False
 
     def submit(self) -> None:
-        """Raises ServeError if the engine refuses a request; then none runs."""
+        """On the event loop, where the engine calls back: once for all events of a step.
+
+        Raises:
+            ServeError: the engine refuses a request; then none runs.
+        """
+        loop = asyncio.get_running_loop()
         try:
             for index, request in enumerate(self._requests):
-                post = partial(self._events.post, self, index)
-                self._handles.append(self._engine.submit(request, post, post))
+                receive = partial(self._receive, index)
+                self._handles.append(self._engine.submit(request, receive, self._fail, loop))
         except ServeError:
             self.cancel()
             raise
@@ -97,32 +97,25 @@ class TextJob:
             else:
                 handle.resume()
 
-    # ---- Receiver
-
-    def receive(self, index: int, event: TokenEvent | OxError) -> None:
+    def _receive(self, index: int, event: TokenEvent) -> None:
         if self.ended:
-            return
-        if isinstance(event, OxError):
-            self.cancel()
-            self._writer.fail(event)
             return
         if event.token is not None:
             self.counts.completion += 1
         if event.finish_reason is not None:
             self._open.discard(index)
-            if event.usage is not None:
-                self.counts.cached += event.usage.cached_tokens if index % self._choices == 0 else 0
+            if event.usage is not None and index % self._choices == 0:
+                self.counts.cached += event.usage.cached_tokens
         try:
             self._writer.add(index, event)
+            if not self._open:
+                self.ended = True
+                self._writer.finish(self.counts)
         except Exception:  # no caller could answer this client
             log.exception("a text could not be written")
-            self.cancel()
-            self._writer.fail(ServeError("the server failed on this request", status=500, hint="its log"))
+            self._fail(ServeError("the server failed on this request", status=500, hint="its log"))
 
-    def flush(self) -> None:
-        if self.ended:
-            return
-        self._writer.flush()
-        if not self._open:
-            self.ended = True
-            self._writer.finish(self.counts)
+    def _fail(self, error: OxError) -> None:
+        if not self.ended:
+            self.cancel()
+            self._writer.fail(error)

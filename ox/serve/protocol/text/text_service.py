@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ox.errors import ServeError
 from ox.serve.access import Guard, credential_of
 from ox.serve.access.client import Client
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.text.event_stream import Heartbeats
-from ox.serve.protocol.text.step_events import StepEvents
-from ox.serve.protocol.text.text_models import TextModel
-from ox.serve.repository.model import Model
+from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.repository.repository import Repository
 from ox.serve.transport.http import Exchange
 
@@ -33,12 +30,6 @@ class TextService:
 
     def __init__(self, repository: Repository, limits: RequestLimits, guard: Guard | None = None) -> None:
         self._repository, self.limits, self.guard = repository, limits, guard
-        self._text_models: WeakKeyDictionary[Model, TextModel] = WeakKeyDictionary()
-
-    @cached_property
-    def events(self) -> StepEvents:
-        """For the loop that runs when it is first used."""
-        return StepEvents(asyncio.get_running_loop())
 
     @cached_property
     def heartbeats(self) -> Heartbeats:
@@ -52,23 +43,13 @@ class TextService:
             ServeError: there is none (404), it is not ready, or it makes no texts (400).
         """
         model = self._repository.find(name, version)
-        text = self._text_model(model)
-        if text is None:
-            raise ServeError(f"model '{model.name}' makes no texts", hint=f"/v2/models/{model.name}/infer")
-        return text
+        if model.text is None:
+            raise ServeError(f"model '{model.name}' makes no texts", hint="inference with tensors")
+        return model.text
 
     def models(self) -> list[TextModel]:
         """All that are ready."""
-        return [text for model in self._repository.models() if (text := self._text_model(model)) is not None]
-
-    def _text_model(self, model: Model) -> TextModel | None:
-        engine = getattr(model, "generation", None)
-        if engine is None:
-            return None
-        text = self._text_models.get(model)
-        if text is None:
-            text = self._text_models[model] = TextModel(model.name, model.version, engine, model.folder)
-        return text
+        return [model.text for model in self._repository.models() if model.text is not None]
 
     def client(self, exchange: Exchange) -> Client:
         """Who sends a request, which access control has let through."""

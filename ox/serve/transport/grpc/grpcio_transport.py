@@ -119,12 +119,13 @@ class _Rpc:
         self.peer = client_address(context.peer())
         self.on_cancel: Callable[[], None] | None = None
         self.on_half_close: Callable[[], None] | None = None
+        self.on_flow: Callable[[bool], None] | None = None
         self.state: object = None
         self.unsent: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.failure: tuple[int, str] | None = None
         self.ready = asyncio.Event()  # ready for the next message
         self.ready.set()
-        self._paused = self.finished = False
+        self._paused = self.finished = self._reads_slowly = False
         self._charged_bytes = 0  # bytes of large responses not yet sent
         context.add_done_callback(lambda _: self.release(self._charged_bytes))
 
@@ -137,6 +138,7 @@ class _Rpc:
             self.unsent.put_nowait(data)
             if self.unsent.qsize() >= MAX_UNSENT:
                 self.ready.clear()
+                self._set_flow(True)
 
     def finish(self) -> None:
         if not self.finished:
@@ -165,8 +167,16 @@ class _Rpc:
 
     def update_ready(self) -> None:
         """Allows the next message unless the method has paused or the client reads too slowly."""
-        if not self._paused and self.unsent.qsize() < MAX_UNSENT:
-            self.ready.set()
+        if self.unsent.qsize() < MAX_UNSENT:
+            self._set_flow(False)
+            if not self._paused:
+                self.ready.set()
+
+    def _set_flow(self, slow: bool) -> None:
+        if slow is not self._reads_slowly:
+            self._reads_slowly = slow
+            if self.on_flow is not None:
+                self.on_flow(slow)
 
     def cancel(self) -> None:
         """The client has disconnected or cancelled the call."""

@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
-from urllib.parse import quote
 
 from ox.errors import ServeError
 from ox.serve.protocol.grpc.wire import size_limit
 from ox.serve.response_memory import Body
-from ox.serve.transport.grpc.framing import PREFIX, encode_message, frame_message
+from ox.serve.transport.grpc.framing import PREFIX, encode_message, frame_message, status_trailers
 from ox.serve.transport.grpc.rpc import CallLogger, Method, StatusCode, error_status
 from ox.serve.transport.http.encoding import WBITS, decompress
+from ox.serve.transport.http.response_stream import HIGH_WATER
 from ox.serve.transport.http2 import Head, HeaderBlock, HttpStream, Stream, StreamFactory
 from ox.serve.transport.http2.connection import Connection
 
@@ -29,7 +29,6 @@ RESPONSE_BLOCKS = {
 }
 OK_TRAILERS = HeaderBlock([(b"grpc-status", b"0")], end_stream=True)
 MAX_TIMEOUT_S = 1e7  # seconds
-MAX_ERROR_BYTES = 2000  # bytes of an error message
 ADMISSION_BYTES = 16 << 10  # bytes of messages that are buffered before access control
 MAX_QUEUED_BYTES = 1 << 20  # queued response bytes of a stream above which it reads no more requests
 
@@ -67,6 +66,7 @@ class Call(Stream):
     deadline: float | None = None
     on_cancel: Callable[[], None] | None = None
     on_half_close: Callable[[], None] | None = None
+    on_flow: Callable[[bool], None] | None = None
     state: object = None
     timer: asyncio.TimerHandle | None = None
     buffer: bytearray | None = None
@@ -124,7 +124,7 @@ class Call(Stream):
         if self.finished:
             return False
         self.finished = True
-        self.on_cancel = self.on_half_close = None
+        self.on_cancel = self.on_half_close = self.on_flow = None
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -253,6 +253,7 @@ class StreamingCall(Call):
     paused = False  # the method has called `pause`
     delivering = False  # inside `_deliver`
     received_any = False  # the method has received a message
+    reads_slowly = False  # the client, as far as `on_flow` was told
 
     def receive_data(self, data: bytes, begin: int, end: int, ended: bool) -> None:
         if self.finished:
@@ -312,6 +313,8 @@ class StreamingCall(Call):
             callback()
 
     def on_drain(self) -> None:
+        if self.reads_slowly and self.queued <= HIGH_WATER // 4:
+            self._set_flow(False)
         if not self.wants_data and self.queued <= MAX_QUEUED_BYTES // 2:
             self._deliver()
 
@@ -329,6 +332,13 @@ class StreamingCall(Call):
             self.headers_sent = True
             self.send_headers(self.spec.response_headers)
         self.send_data(encode_message(message, self.spec.response_encoding))
+        if self.queued > HIGH_WATER and not self.reads_slowly:
+            self._set_flow(True)
+
+    def _set_flow(self, slow: bool) -> None:
+        self.reads_slowly = slow
+        if self.on_flow is not None:
+            self.on_flow(slow)
 
 
 class RejectedCall(Stream):
@@ -387,13 +397,3 @@ class Http2Transport:
             return partial(StreamingCall if method.streaming else UnaryCall, MethodSpec(self, method, head))
         except ServeError as error:
             return partial(RejectedCall, self, error)
-
-
-def status_trailers(code: int, text: str) -> list[tuple[bytes, bytes]]:
-    """The trailers with the status of a call."""
-    fields = [(b"grpc-status", b"%d" % code)]
-    if text:
-        # gRPC percent-encodes everything except printable ASCII without the percent sign.
-        short = text.encode()[:MAX_ERROR_BYTES].decode(errors="ignore")
-        fields.append((b"grpc-message", quote(short, safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}~").encode()))
-    return fields

@@ -74,6 +74,7 @@ class Rpc(Protocol):
     peer: str  # the client's address
     on_cancel: Callable[[], None] | None  # set by the method; called if the client cancels or disconnects
     on_half_close: Callable[[], None] | None  # streaming: set at the first message; called after the last one
+    on_flow: Callable[[bool], None] | None  # streaming: called with True when the client reads slowly, then with False
     state: object  # for the method; None at first
 
     def send(self, message: Body) -> None:

@@ -486,6 +486,6 @@ class Connection(asyncio.Protocol):
         self.body = b""
         self.listener_state.buffered -= self.size
         self.size = 0
-        exchange = Exchange(self, b"", b"", {}, b"", False)
+        exchange = Exchange(self, b"", self.target, {}, b"", False)  # the error has the form of its route
         self.exchanges.append(exchange)
         exchange.send_error(error)

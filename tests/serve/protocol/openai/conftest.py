@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ox
 from ox.export import save_decoder
+from ox.serve import ModelConfig, RequestLimits, Server
 from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra text is not installed")
@@ -53,3 +56,23 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_decoder(model, folder / "tiny", tokenizer=folder / "tokenizer.json", chat_template=TEMPLATE,
                  generation={"eos_token_id": 2})  # fmt: skip
     return folder / "tiny"
+
+
+@pytest.fixture(scope="session")
+def server(decoder: Path) -> Iterator[Server]:
+    """Serves the decoder as `tiny`."""
+    with Server([decoder], options=ModelConfig(threads=1), limits=RequestLimits(json=200_000)) as running:
+        yield running
+
+
+@pytest.fixture
+def openai_client(server: Server) -> Iterator[Any]:
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def tokens(decoder: Path) -> Any:
+    """The tokens of a text."""
+    return lambda text: tokenizers.Tokenizer.from_file(str(decoder / "tokenizer.json")).encode(text).ids

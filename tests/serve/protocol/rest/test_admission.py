@@ -13,7 +13,14 @@ from ox.serve.protocol.rest.admission import Admission, permission_of
 from ox.serve.protocol.rest.routes import TABLE
 from ox.serve.protocol.rest.routing import ANY
 
+# The model of a text is in the body, and a list of models has those that the key may read.
+NO_MODEL = {"/v2", "/v1/completions", "/v1/chat/completions", "/v1/models"}
 NEEDS = {
+    "GET /v1/models": ("read", ""),
+    "GET /v1/models/m": ("read", "m"),
+    "POST /v1/completions": ("infer", ""),
+    "POST /v1/chat/completions": ("infer", ""),
+    "GET /v1/what": ("read", "*"),
     "GET /": None,
     "GET /v2/health/live": None,
     "HEAD /v2/health/ready?verbose": None,
@@ -77,7 +84,7 @@ def test_every_route_is_about_its_model() -> None:
         assert (need is None) is (route.permission is None)
         if need is not None and route.permission is not None:
             assert need.action == route.permission.action, path
-            assert need.model == ("m" if "/models/m" in path else "" if path == "/v2" else "*"), path
+            assert need.model == ("m" if "/models/m" in path else "" if path in NO_MODEL else "*"), path
 
 
 def test_no_target_of_a_url() -> None:

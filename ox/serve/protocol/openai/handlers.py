@@ -1,4 +1,4 @@
-"""The routes of OpenAI's API."""
+"""The handlers of OpenAI's API, and the schemas of what they take and answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import orjson
 
 from ox.errors import ServeError
-from ox.serve.access.permission import Permission
-from ox.serve.protocol.openai.chat import ChatCall, read_chat
-from ox.serve.protocol.openai.completions import CompletionCall, read_completion
+from ox.serve.protocol.openai.chat import ChatCall
+from ox.serve.protocol.openai.completions import CompletionCall
 from ox.serve.protocol.rest.body import json_length, read_json
-from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply, Route
+from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.text.text_models import TextModel
+from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.text_service import INLINE_BYTES
 from ox.serve.transport.http import Exchange
 
@@ -42,16 +41,16 @@ def model_of(context: Context, exchange: Exchange, fields: Fields) -> TextModel:
         raise ParameterError("model", error.what, code=code, status=error.status, **more) from None
 
 
-def _texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
+def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
     """A handler that answers with texts."""
 
     def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
         json_length({}, len(exchange.body), context.limits)  # is it too large
         fields = Fields(read_json(exchange, context.limits))
-        model = model_of(context, exchange, fields)
+        wanted = model_of(context, exchange, fields)
         if len(exchange.body) > INLINE_BYTES:
-            return later(context, exchange, partial(read, fields, model))
-        start(context, exchange, read(fields, model))
+            return later(context, exchange, partial(read, fields, wanted))
+        start(context, exchange, read(fields, wanted))
         return None
 
     async def later(context: Context, exchange: Exchange, prepare: Callable[[], Call]) -> None:
@@ -73,14 +72,16 @@ def _model_document(model: TextModel) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _models(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+def models(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """The models that make texts and that the client may read."""
     client = context.text.client(exchange)
-    models = {model.name: model for model in reversed(context.text.models()) if client.may("read", model.name)}
-    data = [_model_document(model) for model in reversed(models.values())]
+    found = {each.name: each for each in reversed(context.text.models()) if client.may("read", each.name)}
+    data = [_model_document(each) for each in reversed(found.values())]
     return Reply(orjson.dumps({"object": "list", "data": data}))
 
 
-def _model(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+def model(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """A model that makes texts."""
     try:
         return Reply(orjson.dumps(_model_document(context.text.find(names["model"]))))
     except ServeError as error:
@@ -145,13 +146,3 @@ MODELS: Schemas = {
     "object": {"const": "list"},
     "data": {"type": "array", "items": {"type": "object", "properties": MODEL}},
 }
-
-# The model is in the body: access control lets a key through that may infer, and `model_of` checks for which model.
-ANY_MODEL = Permission("infer", "")
-
-TABLE = [
-    Route("POST", "/v1/completions", ANY_MODEL, _texts(read_completion), "Continues prompts", COMPLETION, TEXTS),
-    Route("POST", "/v1/chat/completions", ANY_MODEL, _texts(read_chat), "The next message of a chat", CHAT, TEXTS),
-    Route("GET", "/v1/models", Permission("read", ""), _models, "The models that make texts", reply=MODELS),
-    Route("GET", "/v1/models/{model}", Permission("read"), _model, "A model that makes texts", reply=MODEL),
-]

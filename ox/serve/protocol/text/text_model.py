@@ -1,4 +1,4 @@
-"""The models of a server that make texts, with what the dialects need beside their engines."""
+"""A model that makes texts, with what the dialects need beside its engine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ox.errors import ServeError
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.tokenizer import Tokenizer
 from ox.serve.protocol.text.chat_template import ChatTemplate
+from ox.serve.protocol.text.fields import ParameterError
 from ox.serve.protocol.text.tool_calls import ToolFormat, format_of
 
 
@@ -36,11 +37,28 @@ class TextModel:
         self.template = ChatTemplate.read(folder)
         self.tool_format: ToolFormat | None = None if self.template is None else format_of(self.template.source)
         self.created = int(time())
+        names = [] if engine.tokenizer is None else engine.tokenizer.raw.get_vocab()
+        self._longest_token = max(map(len, names), default=1)  # in characters, or bytes of them
 
     @property
     def defaults(self) -> Mapping[str, Any]:
         """generation_config.json."""
         return self.engine.defaults
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """The tokens of a prompt, see `Tokenizer.encode`.
+
+        Raises:
+            ParameterError: so long that it cannot fit into the context; then it is not tokenised.
+            ServeError: the model has no tokenizer.
+        """
+        tokenizer = self.tokenizer
+        if len(text) > 4 * self._longest_token * self.engine.context_length:
+            raise ParameterError(
+                "prompt", "the prompt is longer than the model's context", code="context_length_exceeded",
+                expected=f"at most {self.engine.context_length} tokens", got=f"{len(text)} characters",
+            )  # fmt: skip
+        return tokenizer.encode(text, special)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -1,0 +1,96 @@
+"""Triton's extension for texts over HTTP: /v2/models/NAME/generate and /generate_stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import orjson
+
+from ox.errors import OxError
+from ox.serve.access.client import Client
+from ox.serve.generation.request import TokenEvent
+from ox.serve.protocol.rest.body import json_length, read_json
+from ox.serve.protocol.rest.routing import Context, Fields, Handler, HandlerResult, PathParameters
+from ox.serve.protocol.text.generate import GenerateCall, read_generate
+from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
+from ox.serve.protocol.text.text_job import TokenCounts
+from ox.serve.protocol.text.text_service import INLINE_BYTES
+from ox.serve.transport.http import Exchange
+from ox.serve.transport.http.listener_state import v2_error_body
+
+REQUEST: Fields = {
+    "id": {"type": "string"},
+    "text_input": {"type": "string"},
+    "parameters": {"type": "object", "description": "max_tokens, temperature, top_p, seed, stop ..."},
+}
+REPLY: Fields = {
+    "id": {"type": "string"},
+    "model_name": {"type": "string"},
+    "model_version": {"type": "string"},
+    "text_output": {"type": "string"},
+}
+
+
+def generate(streamed: bool) -> Handler:
+    """A handler that answers with one document, or with one for each piece of text."""
+
+    def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
+        json_length({}, len(exchange.body), context.limits)  # is it too large
+        document = read_json(exchange, context.limits)
+        model = context.text.find(names["model"], names.get("version", ""))
+        if len(exchange.body) > INLINE_BYTES:
+            return later(context, exchange, partial(read_generate, document, model))
+        start(context, exchange, read_generate(document, model))
+        return None
+
+    async def later(context: Context, exchange: Exchange, prepare: Callable[[], GenerateCall]) -> None:
+        call = await context.text.in_thread(exchange, prepare)
+        if call is not None:
+            start(context, exchange, call)
+
+    def start(context: Context, exchange: Exchange, call: GenerateCall) -> None:
+        client = context.text.client(exchange)
+        answer = StreamedText(call, exchange, client) if streamed else WholeText(call, exchange, client)
+        answer.start(context.text, call.requests(), 1)
+
+    return handle
+
+
+def _head(call: GenerateCall) -> dict[str, Any]:
+    names = {"model_name": call.model.name, "model_version": call.model.version}
+    return {"id": call.id, **names} if call.id else names
+
+
+class WholeText(TextAnswer):
+    """The text in one JSON document."""
+
+    def __init__(self, call: GenerateCall, exchange: Exchange, client: Client) -> None:
+        super().__init__(exchange, call.model, client)
+        self._call = call
+        self._parts: list[str] = []
+
+    def add(self, index: int, event: TokenEvent) -> None:
+        self._parts.append(event.text)
+
+    def finish(self, usage: TokenCounts) -> None:
+        self.settle()
+        self.exchange.reply(200, orjson.dumps({**_head(self._call), "text_output": "".join(self._parts)}))
+
+
+class StreamedText(StreamedAnswer):
+    """An event for each piece of text. The stream ends without a mark, as Triton's does."""
+
+    def __init__(self, call: GenerateCall, exchange: Exchange, client: Client) -> None:
+        super().__init__(exchange, call.model, client)
+        self._before = b"data: " + orjson.dumps(_head(call))[:-1] + b',"text_output":'
+        self._said = False
+
+    def add(self, index: int, event: TokenEvent) -> None:
+        if event.text or (event.finish_reason is not None and not self._said):
+            self._said = True
+            self.stream.send(b"%b%b}\n\n" % (self._before, orjson.dumps(event.text)))
+
+    def error_event(self, error: OxError) -> bytes:
+        return b"data: " + v2_error_body(self.exchange.target, error) + b"\n\n"

@@ -1,0 +1,125 @@
+"""A model on the server that generates texts."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from time import perf_counter
+
+from ox.errors import DeviceError, ServeError
+from ox.graph.contract import SizeRules, TensorInfo
+from ox.serve.batching.admission import Budget
+from ox.serve.batching.fairness import CORES
+from ox.serve.batching.job import Job
+from ox.serve.config.generation_options import GenerationOptions
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.generation.decoder import Decoder
+from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.engine import GenerationEngine
+from ox.serve.generation.scheduler import MIB, cache_budget
+from ox.serve.protocol.v2.signature import Signature
+from ox.serve.repository.model import Model
+from ox.serve.repository.thread import in_thread
+from ox.serve.response_memory import ResponseMemory
+from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.source import Source
+from ox.serve.telemetry.stages import Stages
+
+# Names and types of Triton's backends for language models.
+INPUTS = (
+    TensorInfo("text_input", "BYTES", (1,), "the prompt"),
+    TensorInfo("stream", "BOOL", (1,), "whether each token is an answer"),
+    TensorInfo("sampling_parameters", "BYTES", (1,), 'a JSON object, such as {"max_tokens": 20}'),
+)
+OUTPUTS = (TensorInfo("text_output", "BYTES", (1,), "the text, or a part of it"),)
+
+
+class GenerationModel(Model):
+    """One version of a decoder. Requests go to `generation`; there are no rows, no batches and no samples.
+
+    Args:
+        source: the checked file; tokenizer and defaults lie beside it.
+
+    Raises:
+        LoadError: the decoder, or what lies beside it, cannot be used, or the cache does not fit.
+        DeviceError: no runtime, or a GPU is asked for.
+    """
+
+    generation: GenerationEngine
+
+    def __init__(
+        self,
+        source: Source,
+        options: ModelConfig,
+        limits: RequestLimits,
+        *,
+        name: str,
+        version: str,
+        budget: Budget | None = None,
+        control: LoadControl | None = None,
+    ) -> None:
+        begun, control = perf_counter(), control or LoadControl()
+        self.name, self.version, self.options, self.closed = name, version, options, False
+        if options.device == "cuda":
+            raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got="cuda")
+        self.inputs, self.outputs, self.samples = INPUTS, OUTPUTS, ()
+        self.signature = Signature(INPUTS, OUTPUTS, limits.rows, limits.strings, batched=False)
+        self.stages, self.rules, self.padding, self.sequences = Stages(), SizeRules(), None, None
+        self.inline = False
+        self.answers = (budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread))).answers
+        control.enter("reading the tokenizer")
+        folder = DecoderFolder.read(source.path)
+        generation = GenerationOptions.from_table(options.generation)
+        cache = cache_budget(generation)
+        decoder = Decoder(source, options.threads, control)
+        control.enter("making the cache")
+        self.threads, self.instances, self._form, self._cache = decoder.threads, 1, decoder.form, cache
+        self._texts = generation.max_texts if decoder.batched else 1
+        self._share = CORES.share(options.weight, decoder.threads)
+        self.generation = GenerationEngine(
+            decoder,
+            folder,
+            generation,
+            cache,
+            max_queue=options.max_queue,
+            start_s=options.deadline_ms / 1000,
+            levels=options.priority_levels,
+            usual_level=options.default_priority,
+            share=self._share,
+        )
+        self.warm_s = perf_counter() - begun
+
+    def start(self, loop: AbstractEventLoop) -> None:
+        self._share.open()
+
+    def abort(self) -> None:
+        self.generation.stop()
+
+    def release(self) -> None:
+        self.generation.close(finish=False)
+        self._share.close()
+
+    def submit(self, job: Job) -> None:
+        """Raises ServeError (400): requests for texts have routes of their own."""
+        raise ServeError(
+            f"'{self.name}' generates texts, and answers no requests of tensors",
+            hint=f"/v1/completions, or /v2/models/{self.name}/generate",
+        )
+
+    @property
+    def depth(self) -> int:
+        waiting: int = self.generation.stats()["waiting"]
+        return waiting
+
+    async def close(self) -> None:
+        self.closed = True
+        await in_thread(self.generation.close, f"ox-drain-{self.name}")
+        self._share.close()
+
+    def describe(self) -> str:
+        engine = self.generation
+        threads = f"{self.threads} thread" + ("s" if self.threads > 1 else "")
+        texts = f"up to {self._texts} texts at once, {engine.context_length:,} tokens each"
+        tokenizer = "no tokenizer" if engine.tokenizer is None else f"{engine.tokenizer.vocab_size:,} tokens"
+        parts = [f"{self.name} {self.version}", "generates texts on cpu", threads, texts, tokenizer]
+        return " · ".join([*parts, f"{self._form}, {self._cache // MIB:,} MiB"])

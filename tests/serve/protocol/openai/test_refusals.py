@@ -1,0 +1,131 @@
+"""Requests that are refused, in OpenAI's form, and what the server does after them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ox.serve import Server
+
+COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "a", "max_tokens": 2}
+CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+
+WRONG: list[tuple[dict[str, Any], str | None, str]] = [
+    ({**COMPLETION, "foo": 1}, "foo", "Unknown parameter: 'foo'"),
+    ({**COMPLETION, "temprature": 1}, "temprature", "try 'temperature'"),
+    ({"prompt": "a"}, "model", "Missing required parameter: 'model'"),
+    ({"model": 5, "prompt": "a"}, "model", "a string"),
+    ({"model": "tiny"}, "prompt", "Missing required parameter: 'prompt'"),
+    ({**COMPLETION, "prompt": ""}, "prompt", "no tokens"),
+    ({**COMPLETION, "prompt": []}, "prompt", "a string, a list of strings"),
+    ({**COMPLETION, "prompt": [1, 100_000]}, "prompt", "token ids from 0 to"),
+    ({**COMPLETION, "prompt": [-1]}, "prompt", "token ids from 0 to"),
+    ({**COMPLETION, "prompt": [True]}, "prompt", "token ids"),
+    ({**COMPLETION, "prompt": ["a", [1]] * 100}, "prompt", "at most 128 prompts"),
+    ({**COMPLETION, "prompt": {"a": 1}}, "prompt", "a string, a list of strings"),
+    ({**COMPLETION, "prompt": ["a"] * 20, "n": 20}, "n", "at most 128"),
+    ({**COMPLETION, "prompt": "a" * 250, "max_tokens": 100}, "max_tokens", "longer than the model's context"),
+    ({**COMPLETION, "prompt": "a" * 100_000}, "prompt", "longer than the model's context"),
+    ({**COMPLETION, "max_tokens": 0}, "max_tokens", "a whole number from 1"),
+    ({**COMPLETION, "max_tokens": 1 << 70}, None, ""),
+    ({**COMPLETION, "n": 100_000}, "n", "a whole number from 1 to 128"),
+    ({**COMPLETION, "n": 1.5}, "n", "a whole number"),
+    ({**COMPLETION, "logprobs": 1000}, "logprobs", "a whole number from 0 to 20"),
+    ({**COMPLETION, "best_of": 3}, "best_of", "'best_of' is not supported"),
+    ({**COMPLETION, "suffix": "z"}, "suffix", "'suffix' is not supported"),
+    ({**COMPLETION, "echo": True, "logprobs": 1}, "echo", "contradict each other"),
+    ({**COMPLETION, "temperature": -1}, "temperature", "a number from 0 to 2"),
+    ({**COMPLETION, "temperature": "hot"}, "temperature", "a number from 0 to 2"),
+    ({**COMPLETION, "top_p": 0}, "top_p", "above 0"),
+    ({**COMPLETION, "top_p": 1.5}, "top_p", "above 0 to 1"),
+    ({**COMPLETION, "presence_penalty": 3}, "presence_penalty", "from -2 to 2"),
+    ({**COMPLETION, "seed": 1.5}, "seed", "a whole number"),
+    ({**COMPLETION, "stop": [""]}, "stop", "none of them empty"),
+    ({**COMPLETION, "stop": ["a"] * 100}, "stop", "at most 16"),
+    ({**COMPLETION, "logit_bias": {"x": 1}}, "logit_bias", "ids of tokens"),
+    ({**COMPLETION, "logit_bias": {"999999": 1}}, "logit_bias", "ids of tokens"),
+    ({**COMPLETION, "logit_bias": {"1": 1000}}, "logit_bias", "from -100 to 100"),
+    ({**COMPLETION, "stream": "yes"}, "stream", "true or false"),
+    ({**COMPLETION, "stream_options": {"include_usage": True}}, "stream_options", "only for streams"),
+    ({**COMPLETION, "stream": True, "stream_options": {"x": 1}}, "stream_options.x", "Unknown parameter"),
+    ({**COMPLETION, "guided_json": {}, "guided_regex": "a"}, "guided_json", "contradict"),
+    ({**COMPLETION, "guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format", "contradict"),
+    ({**COMPLETION, "response_format": {"type": "xml"}}, "response_format", "json_schema"),
+    ({**COMPLETION, "stop_token_ids": [1 << 40]}, "stop_token_ids", "a list of at most 16 whole numbers"),
+    ({**COMPLETION, "user": 5}, "user", "a string"),
+    ({**COMPLETION, "store": True}, "store", "not supported"),
+    ({"model": "tiny"}, "messages", "Missing required parameter: 'messages'"),
+    ({**CHAT, "messages": []}, "messages", "a list of 1 to"),
+    ({**CHAT, "messages": ["a"]}, "messages[0]", '{"role": "user"'),
+    ({**CHAT, "messages": [{"role": "king", "content": "a"}]}, "messages[0].role", "system, developer, user"),
+    ({**CHAT, "messages": [{"role": "user"}]}, "messages[0].content", "has no content"),
+    ({**CHAT, "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", "no text"),
+    ({**CHAT, "messages": [{"role": "user", "content": "a" * 300}]}, "max_tokens", "longer than the model's context"),
+    ({**CHAT, "max_completion_tokens": 3}, "max_tokens", "contradict each other"),
+    ({**CHAT, "top_logprobs": 3}, "top_logprobs", "needs 'logprobs'"),
+    ({**CHAT, "logprobs": 3}, "logprobs", "true or false"),
+    ({**CHAT, "tools": [{"type": "retrieval"}]}, "tools[0]", '"type": "function"'),
+    ({**CHAT, "tool_choice": "required"}, "tool_choice", "the model decides"),
+    ({**CHAT, "functions": []}, "functions", "try 'tools'"),
+    ({**CHAT, "modalities": ["audio"]}, "modalities", "not supported"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "param", "words"), WRONG)
+def test_wrong_requests(client: Any, body: dict[str, Any], param: str | None, words: str) -> None:
+    chat = "messages" in body or param == "messages"
+    target = "/v1/chat/completions" if chat else "/v1/completions"
+    data = json.dumps(body).encode()
+    status, headers, reply = client.ask("POST", target, data)
+    error = json.loads(reply)["error"]
+    assert status == 400 and headers["content-type"] == "application/json"
+    assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
+    assert words in error["message"], error
+    assert param is None or error["param"] == param, error
+    status, _, reply = client.ask("POST", "/v1/completions", json.dumps(COMPLETION).encode())
+    assert status == 200, reply  # others are unharmed
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [(b'{"model": "tiny", "prompt": "\xff"}', 400, "not JSON"), (b"[" * 100_000, 400, "not JSON"),
+     (b"[]", 400, "object"),
+     (b'{"model": "tiny", "prompt": "' + b"a" * 300_000 + b'"}', 413, "too large"), (b"", 400, "'model'"),
+     (b'{"model": "tiny", "temperature": NaN}', 400, "NaN"), (b'{"model": "nope", "prompt": "a"}', 404, "'nope'"),
+     (b'{"model": "tiny", "prompt": "\\ud800"}', 400, "not JSON"),
+     (b'{"model": "tiny", "guided_json": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b', "prompt": "a"}', 400, "")],
+)  # fmt: skip
+def test_wrong_bodies(client: Any, body: bytes, status: int, words: str) -> None:
+    got, _, reply = client.ask("POST", "/v1/completions", body)
+    assert got == status and words in json.loads(reply)["error"]["message"], reply
+
+
+def test_errors_of_the_transport_have_the_form_of_the_route(client: Any) -> None:
+    for method, target, status in (("GET", "/v1/nope", 404), ("DELETE", "/v1/models", 405)):
+        got, _, reply = client.ask(method, target)
+        assert got == status and json.loads(reply)["error"]["message"]
+    got, _, reply = client.ask("GET", "/v2/nope")
+    assert got == 404 and isinstance(json.loads(reply)["error"], str)
+    client.send(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 999999999\r\n\r\n")
+    got, _, reply = client.reply()
+    assert got == 413 and json.loads(reply)["error"]["code"] == "request_too_large"
+
+
+def test_a_model_that_makes_no_texts(mlp: Any, connect: Any) -> None:
+    with Server([mlp]) as running, connect(running) as client:
+        status, _, reply = client.ask("POST", "/v1/completions", b'{"model": "mlp", "prompt": "a"}')
+        assert status == 400 and "makes no texts" in json.loads(reply)["error"]["message"]
+        assert json.loads(client.ask("GET", "/v1/models")[2]) == {"object": "list", "data": []}
+
+
+def test_the_package_raises_its_own_classes(openai_client: Any) -> None:
+    import openai
+
+    with pytest.raises(openai.NotFoundError) as missing:
+        openai_client.completions.create(model="nope", prompt="a")
+    assert missing.value.code == "model_not_found" and missing.value.param == "model"
+    with pytest.raises(openai.BadRequestError) as long:
+        openai_client.completions.create(model="tiny", prompt="a" * 1000)
+    assert long.value.code == "context_length_exceeded"

@@ -1,0 +1,204 @@
+"""Streams of events on the wire: their ends, errors in the middle, clients that leave or read slowly."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ox.errors import ServeError
+from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.generation.engine import GenerationEngine
+from ox.serve.protocol.text.event_stream import Heartbeats
+from ox.serve.protocol.text.text_job import TextJob
+
+ASK: dict[str, Any] = {"model": "tiny", "prompt": "the cat", "stream": True, "temperature": 0, "ignore_eos": True}
+LONG = {**ASK, "max_tokens": 200}
+
+
+@pytest.fixture
+def post() -> Iterator[Any]:
+    """Sends a request; gives the response without its body."""
+    connections = []
+
+    def send(server: Server, body: dict[str, Any], path: str = "/v1/completions") -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connections.append(connection)
+        connection.request("POST", path, json.dumps(body))
+        return connection.getresponse()
+
+    yield send
+    for connection in connections:
+        connection.close()
+
+
+def engine_of(server: Server) -> GenerationEngine:
+    engine = server.models[0].generation
+    assert engine is not None
+    return engine
+
+
+def until(check: Any) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def idle(server: Server) -> bool:
+    stats = engine_of(server).stats()
+    return not stats["running"] and not stats["waiting"]
+
+
+def test_the_events(post: Any, server: Server) -> None:
+    response = post(server, {**ASK, "max_tokens": 5})
+    assert response.status == 200 and response.getheader("content-type") == "text/event-stream; charset=utf-8"
+    assert response.getheader("cache-control") == "no-cache"
+    *events, end, rest = response.read().split(b"\n\n")
+    assert end == b"data: [DONE]" and rest == b"" and all(event.startswith(b"data: {") for event in events)
+    documents = [json.loads(event.removeprefix(b"data: ")) for event in events]
+    assert documents[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_an_error_in_the_middle(post: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream ends with the error, and without [DONE], which means that the answer is whole."""
+    submit = GenerationEngine.submit
+
+    def failing(self: Any, request: Any, on_event: Any, on_error: Any, loop: Any = None) -> Any:
+        seen = []
+
+        def event(each: Any) -> None:
+            seen.append(each)
+            if len(seen) == 3:
+                on_error(ServeError("the text was not complete in time", status=504))
+            elif len(seen) < 3:
+                on_event(each)
+
+        return submit(self, request, event, on_error, loop)
+
+    monkeypatch.setattr(GenerationEngine, "submit", failing)
+    *_, last, rest = post(server, {**ASK, "prompt": [5], "max_tokens": 50, "logprobs": 0}).read().split(b"\n\n")
+    assert rest == b""
+    error = json.loads(last.removeprefix(b"data: "))["error"]
+    assert error["message"].startswith("the text was not complete in time") and error["type"] == "server_error"
+    until(lambda: idle(server))
+
+
+def test_an_error_before_the_first_token_has_a_status(
+    post: Any, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Any, request: Any, on_event: Any, on_error: Any, loop: Any = None) -> Any:
+        handle = submit(self, request, lambda event: None, on_error, loop)
+        loop.call_soon(on_error, ServeError("too late", status=504))
+        return handle
+
+    submit = GenerationEngine.submit
+    monkeypatch.setattr(GenerationEngine, "submit", failing)
+    response = post(server, {**ASK, "max_tokens": 5})
+    assert response.status == 504 and json.loads(response.read())["error"]["message"] == "too late"
+    until(lambda: idle(server))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves(server: Server, stream: bool, slow_engine: Any) -> None:
+    client = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    body = json.dumps({**LONG, "stream": stream}).encode()
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    until(lambda: not idle(server))
+    if stream:
+        assert client.recv(100)
+    client.close()
+    until(lambda: idle(server))
+    assert slow_engine() < 200  # steps: it did not make the whole text
+
+
+@pytest.fixture
+def slow_engine(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Steps that take a while; gives how many there were."""
+    steps = 0
+    turn = GenerationEngine._turn
+
+    def slowly(self: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        time.sleep(0.02)
+        return turn(self)
+
+    monkeypatch.setattr(GenerationEngine, "_turn", slowly)
+    yield lambda: steps
+
+
+def test_heartbeats(post: Any, decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While no token comes, comments do."""
+    monkeypatch.setattr(Heartbeats.__init__, "__defaults__", (0.05,))
+    submit = GenerationEngine.submit
+
+    def held(self: Any, *arguments: Any) -> Any:
+        handle = submit(self, *arguments)
+        handle.pause()
+        handles.append(handle)
+        return handle
+
+    handles: list[Any] = []
+    monkeypatch.setattr(GenerationEngine, "submit", held)
+    with Server([decoder], options=ModelConfig(threads=1)) as server:
+        response = post(server, {**ASK, "max_tokens": 5})
+        data = response.read(4 * 2)
+        while data.count(b": \n\n") < 2:
+            data += response.read(1)
+        handles[0].resume()
+        assert response.read().endswith(b"data: [DONE]\n\n")
+
+
+def test_a_slow_reader_pauses_its_text(post: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events fill the buffers of the client, which does not read; another client is unharmed."""
+    pauses: list[bool] = []
+    set_paused = TextJob.set_paused
+
+    def noted(self: Any, paused: bool) -> None:
+        pauses.append(paused)
+        set_paused(self, paused)
+
+    monkeypatch.setattr(TextJob, "set_paused", noted)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(60)
+    client.connect(("127.0.0.1", server.port))
+    body = json.dumps({**LONG, "n": 32, "logprobs": 20}).encode()
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    until(lambda: True in pauses)
+    assert post(server, {**ASK, "max_tokens": 5}).read().endswith(b"data: [DONE]\n\n")
+    received = b""
+    while not received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
+        part = client.recv(1 << 16)
+        assert part
+        received = received[-100:] + part
+    assert False in pauses
+    client.close()
+    until(lambda: idle(server))
+
+
+def test_the_drain_finishes_what_runs(post: Any, decoder: Path) -> None:
+    with Server([decoder], options=ModelConfig(threads=1)) as server:
+        response = post(server, LONG)
+        first = response.read(10)
+    assert (first + response.read()).endswith(b"data: [DONE]\n\n")
+
+
+def test_the_drain_ends_what_takes_too_long(post: Any, decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Server([decoder], options=ModelConfig(threads=1), limits=RequestLimits(drain_s=0.2)) as server:
+        engine = engine_of(server)
+        turn = GenerationEngine._turn
+        monkeypatch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.05), turn(self))[1])
+        response = post(server, LONG)
+        response.read(10)
+    with response, pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        response.read()
+    assert engine.stats()["running"] == 0
