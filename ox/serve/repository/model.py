@@ -220,9 +220,7 @@ class Model:
             memory=self.answers,
             result_size=self._result_size,
         )
-        self._text_submission = (
-            None if self.text_tensors is None else TextSubmission(self.text_tensors, self.batcher.submit)
-        )
+        self._submission = None if self.text_tensors is None else TextSubmission(self.text_tensors, self.batcher.submit)
         self.sequences = None if tensors is None else self._sequences(tensors, budget, limits.timeout_s)
         self.engine.end_load()  # raises if it was ended on the way: such runs look like runs that fail
         self.warm_s = perf_counter() - begun
@@ -274,8 +272,8 @@ class Model:
         if self.closed:
             what = f"version {self.version} of model '{self.name}' has just been unloaded"
             raise ServeError(what, status=503, hint="again in a moment")
-        if self._text_submission is not None:
-            self._text_submission(job)
+        if self._submission is not None:
+            self._submission(job)
         elif (
             self.inline and job.request.rows <= self.proof.max_rows and job.request.rows <= self._result_size.small_rows
         ):
@@ -295,7 +293,7 @@ class Model:
     @property
     def depth(self) -> int:
         """Requests that wait."""
-        further = (each.waiting for each in (self.sequences, self._text_submission) if each is not None)
+        further = (each.waiting for each in (self.sequences, self._submission) if each is not None)
         return self.batcher.depth + sum(further)
 
     async def close(self) -> None:
@@ -303,8 +301,8 @@ class Model:
         self.closed = True
         if self.sequences is not None:
             await self.sequences.drain()
-        if self._text_submission is not None:
-            await self._text_submission.drain()
+        if self._submission is not None:
+            await self._submission.drain()
         self.batcher.finish()
         # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
@@ -312,7 +310,7 @@ class Model:
         del (
             self.batcher,
             self.sequences,
-            self._text_submission,
+            self._submission,
             self.engine,
             self.fit,
         )  # by hand, because they refer to one another and to this

@@ -84,15 +84,11 @@ def text_model(
         ServeError: the client's key may not use it (403).
     """
     model = named_model(context, exchange, fields)
-    if model.text_tensors is None or model.text_tensors.kind not in kinds:
-        kind = (
-            "a model that makes no vectors or scores of texts"
-            if model.text_tensors is None
-            else model.text_tensors.kind
-        )
-        what = f"'{model.name}' is not for {purpose}"
-        raise ParameterError("model", what, expected=" or ".join(kinds), got=kind)
-    return model, model.text_tensors
+    text = model.text_tensors
+    if text is None or text.kind not in kinds:
+        got = "a model that makes no vectors or scores of texts" if text is None else text.kind
+        raise ParameterError("model", f"'{model.name}' is not for {purpose}", expected=" or ".join(kinds), got=got)
+    return model, text
 
 
 def submit(
