@@ -28,8 +28,8 @@ def test_a_text_that_takes_long(post: Post, pieces: Any) -> None:
 
 def test_wrong_requests(post: Post) -> None:
     status, answer = post("/detokenize", model="sentences", tokens=[1, 3000])
-    assert (status, answer["error"]["param"]) == (400, "tokens")
+    assert status == 400 and "0 to 2999" in answer["error"]
     status, answer = post("/tokenize", prompt="a")
-    assert (status, answer["error"]["param"]) == (400, "model")
+    assert status == 400 and "Missing required parameter: 'model'" in answer["error"]
     assert post("/tokenize", model="sentences", prompt=["a"])[0] == 400
     assert post("/tokenize", model="nothing", prompt="a")[0] == 404

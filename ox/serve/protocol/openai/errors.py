@@ -10,7 +10,7 @@ from ox.errors import OxError, ServeError
 from ox.serve.protocol.text.fields import ParameterError
 from ox.serve.transport.http.listener_state import v2_error_body
 
-PATHS = (b"/v1/", b"/tokenize", b"/detokenize")
+PATH = b"/v1/"
 TYPES = {403: "permission_error", 429: "rate_limit_error"}
 CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exceeded", 503: "server_overloaded"}
 
@@ -27,7 +27,7 @@ def error_document(error: OxError) -> dict[str, Any]:
 
 def error_body(target: bytes, error: OxError) -> bytes:
     """The body of an error response in the form of its route."""
-    return orjson.dumps(error_document(error)) if target.startswith(PATHS) else v2_error_body(target, error)
+    return orjson.dumps(error_document(error)) if target.startswith(PATH) else v2_error_body(target, error)
 
 
 def error_event(error: OxError) -> bytes:

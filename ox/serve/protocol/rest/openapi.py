@@ -11,7 +11,7 @@ import numpy as np
 
 from ox._version import __version__
 from ox.graph.contract import DTYPES, Array, TensorInfo, dtype_name
-from ox.serve.protocol.openai.errors import PATHS as OPENAI
+from ox.serve.protocol.openai.errors import PATH as OPENAI
 from ox.serve.protocol.rest.routing import Route
 from ox.serve.repository.model import Model
 
