@@ -143,7 +143,7 @@ class Layout:
 
     def _models(self, root: Path) -> Iterator[ModelFiles]:
         """A folder's models, or the one that the folder is."""
-        if _has_text(root) or model_file(root) is not None:
+        if _has_text(root):
             root = root if root.name else root.resolve()  # "."
             return _model(root, _resolved(root), linked=False)
         if self._name is not None and _is_model(root):
@@ -172,7 +172,8 @@ class Layout:
 def _has_text(folder: Path) -> bool:
     """Whether a folder is a model with a tokenizer or settings of generation, without versions."""
     try:
-        return (folder / MODEL).exists() and any((folder / name).exists() for name in TEXT) and not _numbered(folder)
+        beside = (folder / MODEL).exists() and any((folder / name).exists() for name in TEXT)
+        return (beside or model_file(folder) is not None) and not _numbered(folder)
     except OSError:  # named where it is listed
         return False
 
@@ -224,7 +225,8 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
         folders = {entry.name: entry.is_dir() for entry in entries}
     numbers = sorted(int(name) for name, inner in folders.items() if inner and NUMBER.fullmatch(name))
     names = set(folders)
-    if not numbers and not names & {MODEL, CONFIG} and model_file(folder) is None:
+    text = not numbers and _has_text(folder)
+    if not numbers and not names & {MODEL, CONFIG} and not text:
         return
     config = None
     if CONFIG in names:
@@ -236,7 +238,7 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
         stamp = _files(path, real)
         if stamp:  # else the file is being written
             versions[number] = Version(path, stamp, real)
-    if not numbers and ((MODEL in names and names & TEXT) or model_file(folder) is not None):
+    if text:
         versions[1] = Version(folder, _files(folder, real), real)
     yield ModelFiles(folder.name, folder, versions, config)
 
