@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("diff", "Compare two ONNX files: interface, operators, weights and numbers."),
     "prove": ("prove", "Check the numbers of an ONNX file in a runtime, against a run, a file or its golden samples."),
     "serve": ("serve", "Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2)."),
+    "chat": ("chat", "Talk with a model that makes texts, from a folder or on a server."),
     "keys": ("keys", "Create, list and revoke API keys for `ox serve`."),
     "tune": ("tune", "Find the fastest serving settings for a model on this machine."),
     "bench": ("bench", "Load-test a V2 server over HTTP or gRPC."),

@@ -12,6 +12,9 @@ from ox.generation.sampling_params import SamplingParams
 
 Array = np.ndarray[Any, Any]
 
+COLDEST = 1e-30  # a temperature below it is no other one
+PART = 128  # chances that are added up before the others
+
 
 class Sampler:
     """Chooses the tokens of one text, and remembers them for the penalties. Its random numbers are its own: they do not
@@ -81,32 +84,67 @@ class Sampler:
         if self.params.greedy:
             return best
         tokens, chances = self.candidates(scores)
-        sums = np.cumsum(chances)
-        place = int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
-        return int(tokens[min(place, len(tokens) - 1)])
+        return int(tokens[_drawn(chances, self._random.random())])
 
     def candidates(self, scores: Array) -> tuple[Array, Array]:
         """The possible tokens, the likeliest first and of equal ones that of the lowest id, and their probabilities up
         to a common factor."""
         params = self.params
-        tokens = np.arange(len(scores))
+        tokens, kept = None, scores
         if 0 < params.top_k < len(scores):
             least = np.partition(scores, -params.top_k)[-params.top_k]
             tokens = np.flatnonzero(scores >= least)
-        ordered = params.top_k or params.top_p < 1 or params.min_p > 0
-        if ordered:
-            tokens = tokens[np.argsort(-scores[tokens], kind="stable")]
-            tokens = tokens[: params.top_k or None]
-        kept = scores[tokens].astype(np.float64)
-        chances = np.exp((kept - kept.max()) / params.temperature)
+            kept = scores[tokens]
+        # in float32, which is several times faster, and differs from float64 by less than scores of other batches do
+        chances = np.exp((kept - kept.max()) / np.float32(max(params.temperature, COLDEST)))
+        if not (params.top_k or params.top_p < 1 or params.min_p > 0):
+            return np.arange(len(scores)), chances
+        whole = float(chances.sum(dtype=np.float64))
+        if tokens is None:
+            # all tokens below this have less than 1 - top_p together: none of them can be needed, and none is sorted
+            unneeded = (1 - params.top_p) * whole / len(chances) * (1 - 1e-3)
+            tokens = np.flatnonzero(chances >= max(params.min_p, unneeded))
+            kept, chances = scores[tokens], chances[tokens]
+        order = _descending(kept)[: params.top_k or None]
+        tokens, chances = tokens[order], chances[order]
         if params.top_p < 1:
-            before = np.cumsum(chances) - chances
-            count = int(np.count_nonzero(before < params.top_p * chances.sum()))
+            if params.top_k:
+                whole = float(chances.sum(dtype=np.float64))  # without further tokens that score as the last one
+            before = np.cumsum(chances, dtype=np.float64) - chances
+            count = int(np.count_nonzero(before < params.top_p * whole))
             tokens, chances = tokens[:count], chances[:count]
         if params.min_p > 0:
             count = int(np.count_nonzero(chances >= params.min_p * chances[0]))
             tokens, chances = tokens[:count], chances[:count]
         return tokens, chances
+
+
+def _drawn(chances: Array, number: float) -> int:
+    """The place at which the sum of the chances up to it exceeds this part of them all. They are added up in parts
+    first: a sum for each place takes longer than everything else about a token."""
+    whole = len(chances) // PART * PART
+    parts = chances[:whole].reshape(-1, PART).sum(1, dtype=np.float64)
+    parts = np.append(parts, chances[whole:].sum(dtype=np.float64))
+    sums = np.cumsum(parts)
+    wanted = number * sums[-1]
+    part = min(int(np.searchsorted(sums, wanted, side="right")), len(parts) - 1)
+    start = part * PART
+    inner = sums[part] - parts[part] + np.cumsum(chances[start : start + PART], dtype=np.float64)
+    place = min(start + int(np.searchsorted(inner, wanted, side="right")), len(chances) - 1)
+    while not chances[place]:  # rounding has led behind the last one that is possible
+        place -= 1
+    return place
+
+
+def _descending(values: Array) -> Array:
+    """The order of numbers, the largest first and of equal ones the earliest: by one sort of integers, as a
+    stable sort of floats takes many times as long."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    negative = bits >> 31 != 0
+    bits = np.where(negative, bits, ~bits & 0x7FFFFFFF)  # as integers, these rise where the numbers fall
+    keys = bits.astype(np.uint64) << np.uint64(32) | np.arange(len(values), dtype=np.uint64)
+    keys.sort()
+    return (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 def log_probabilities(logits: Array) -> Array:

@@ -10,6 +10,7 @@ import pytest
 
 from ox.errors import ArgumentError
 from ox.generation import Sampler, SamplingParams
+from ox.generation.sampler import _drawn
 
 Array = np.ndarray[Any, Any]
 LOGITS = np.log(np.array([0.4, 0.3, 0.15, 0.1, 0.05], np.float32))
@@ -106,3 +107,38 @@ def test_numbers_out_of_their_range(params: dict[str, Any], what: str) -> None:
 def test_a_bias_of_no_token() -> None:
     with pytest.raises(ArgumentError, match="logit_bias names a token that does not exist"):
         Sampler(SamplingParams(logit_bias={5: 1.0}))(LOGITS)
+
+
+@pytest.mark.parametrize("count", [1, 5, 128, 129, 5000])
+def test_a_token_is_drawn_by_the_sums_of_chances(count: int) -> None:
+    """Against one sum over all tokens; a token without a chance is never drawn."""
+    random = np.random.default_rng(count)
+    for _ in range(50):
+        chances = random.random(count).astype(np.float32) * (random.random(count) < 0.3)
+        chances[random.integers(count)] = 1
+        number = random.random()
+        sums = np.cumsum(chances, dtype=np.float64)
+        assert _drawn(chances, number) == np.searchsorted(sums, number * sums[-1], side="right")
+    chances = np.zeros(count, np.float32)
+    chances[0] = 1
+    assert _drawn(chances, np.nextafter(1, 0)) == 0 == _drawn(chances, 0.0)
+
+
+SHAPES = [{"top_p": 0.9}, {"min_p": 0.05}, {"top_p": 0.5, "min_p": 0.2}, {"top_k": 30, "top_p": 0.8}]
+
+
+@pytest.mark.parametrize("params", SHAPES)
+@pytest.mark.parametrize("spread", [0.1, 3.0])
+def test_the_candidates_are_those_of_a_sort_of_all(params: dict[str, Any], spread: float) -> None:
+    """What is left out before the sort is not among them."""
+    scores = np.random.default_rng(1).normal(0, spread, 3000).astype(np.float32)
+    scores[100:110] = scores[5]
+    order = np.argsort(-scores, kind="stable")[: params.get("top_k")]
+    chances = np.exp(scores[order].astype(np.float64) - scores.max())
+    wanted = np.cumsum(chances) - chances < params.get("top_p", 1.0) * chances.sum()
+    wanted &= chances >= params.get("min_p", 0.0)
+    tokens, found = Sampler(SamplingParams(**params)).candidates(scores)
+    assert abs(len(tokens) - wanted.sum()) <= 1  # the last one may fall to rounding
+    count = min(len(tokens), wanted.sum())
+    assert np.array_equal(tokens[:count], order[:count])
+    assert np.allclose(found[:count], chances[:count], rtol=1e-5)

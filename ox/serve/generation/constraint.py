@@ -14,6 +14,8 @@ from ox.serve.generation.request import Constraint
 from ox.serve.generation.tokenizer import INSTALL, Tokenizer
 
 MOST_CHARACTERS = 1 << 18  # of a grammar
+# JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
+SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class Constraints:
@@ -45,9 +47,15 @@ class Constraints:
         except ImportError as error:
             raise ServeError("texts of a form need the package llguidance", status=501, hint=INSTALL) from error
         if self._tokens is None:
-            self._tokens = llguidance.LLTokenizer(
-                self._tokenizer.raw.to_str(), n_vocab=self._vocab_size, eos_token=list(self._end_tokens)
-            )
+            text = self._tokenizer.raw.to_str()
+            try:
+                self._tokens = llguidance.LLTokenizer(text, n_vocab=self._vocab_size, eos_token=list(self._end_tokens))
+            except ValueError as error:
+                raise ServeError(
+                    "texts of a form need another tokenizer",
+                    expected="one whose tokens are bytes (ByteLevel or ByteFallback)",
+                    got=str(error).strip().splitlines()[0][:200],
+                ) from error
         grammar = _grammar(llguidance.LLMatcher, constraint)
         matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0)
         if matcher.is_error():
@@ -102,7 +110,7 @@ def _grammar(matcher: Any, constraint: Constraint) -> str:
         if kind in ("json_schema", "json_object") and isinstance(value, dict | bool):
             text = json.dumps(value)
             _check_length(what, text)
-            return str(matcher.grammar_from_json_schema(text))
+            return str(matcher.grammar_from_json_schema(text, defaults=SPACES))
         if kind == "regex" and isinstance(value, str):
             _check_length(what, value)
             return str(matcher.grammar_from_regex(value))

@@ -26,6 +26,7 @@ from ox.tolerance import compare
 PROMPTS = (7, 3, 1)  # lengths of the texts of the check
 STEPS = 2
 ROWS, RUNS = 4, 8  # of the measurement of threads
+NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
 LONGEST = 4096  # tokens of the check of a long text
 UNLIMITED = 1 << 31  # of a file that does not tell its context length
 
@@ -72,11 +73,12 @@ class Decoder:
 
     def _fastest(self, original: Any) -> tuple[SharedCacheRun | AppendedCacheRun, str]:
         reasons = []
-        for last_only in (True, False):
+        for last_only, joined in ((True, True), (True, False), (False, False)):
             self._control.enter("checking the graph with a shared cache")
             try:
-                run = self._shared(last_only)
+                run = self._shared(last_only, joined)
                 self._check_cases.check(run)
+                self._rewritten = last_only, joined
                 return run, "shared cache"
             except _Differs as error:
                 reasons.append(str(error))
@@ -93,8 +95,10 @@ class Decoder:
             log.warning("%s: texts are not run together: %s", self.path, error)
         return appended, "copied cache"
 
-    def _shared(self, last_only: bool) -> SharedCacheRun:
+    def _shared(self, last_only: bool, joined: bool) -> SharedCacheRun:
         graph = DecoderGraph(parse(self.path))
+        if joined:
+            graph.join_products()
         graph.share_cache()
         if last_only:
             graph.last_scores()
@@ -108,7 +112,7 @@ class Decoder:
         self.threads = 1
         one: DecoderRun
         if isinstance(several, SharedCacheRun):
-            one = self._shared(several.last_only)
+            one = self._shared(*self._rewritten)
         else:
             one = AppendedCacheRun(self._session(str(self.path)))
         if self._check_cases.step_s(one) <= several_s:
@@ -176,6 +180,7 @@ class _Cases:
             [self._alone(text[: length + step]) for step in range(STEPS + 1)]
             for text, length in zip(self._texts, lengths, strict=True)
         ]
+        self._noise = self._own_noise()
         longest = min(decoder.context_length, LONGEST) - 1
         self._past = [
             random.standard_normal((shape.heads, longest, shape.size)).astype(shape.dtype)
@@ -189,16 +194,42 @@ class _Cases:
 
     def _run(self, tokens: Array, past: Sequence[Array]) -> Array:
         before = past[0].shape[1]
+        mask = np.ones((1, before + len(tokens)), np.int64)
+        return self._scores(tokens[None], mask, [value[None] for value in past])[0][0]  # type: ignore[no-any-return]
+
+    def _own_noise(self) -> float:
+        """How far the file's own scores are apart: of texts alone, of the same ones in a batch with padding before
+        them, and read token by token. That is next to nothing, except where activations are
+        quantized by their range."""
+        width = max(self._lengths)
+        ids, mask = np.zeros((2, len(self._lengths), width), np.int64)
+        for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
+            ids[row, width - length :], mask[row, width - length :] = text[:length], 1
+        shapes = self._decoder.shapes.values()
+        none = [np.zeros((len(ids), shape.heads, 0, shape.size), shape.dtype) for shape in shapes]
+        pairs = [(row, self._expected[place][0]) for place, row in enumerate(self._scores(ids, mask, none)[0])]
+        for text, length, expected in zip(self._texts, self._lengths, self._expected, strict=True):
+            past = [value[:1] for value in none]
+            for place, token in enumerate(text[: length + STEPS]):
+                scores, past = self._scores(np.array([[token]]), np.ones((1, place + 1), np.int64), past)
+                if place >= length - 1:
+                    pairs.append((scores[0], expected[place - length + 1]))
+        return max(float(np.abs(row.astype(np.float64) - expected).max()) for row, expected in pairs)
+
+    def _scores(self, ids: Array, mask: Array, past: Sequence[Array]) -> tuple[Array, list[Array]]:
+        """After the last token of each row, by the file itself, and the keys and values of all tokens."""
         names = {info.name for info in self._session.get_inputs()}
-        feed: dict[str, Any] = {"input_ids": tokens[None]}
+        before = past[0].shape[2]
         optional = {
-            "attention_mask": np.ones((1, before + len(tokens)), np.int64),
-            "position_ids": np.arange(before, before + len(tokens))[None],
+            "attention_mask": mask,
+            "position_ids": np.maximum(mask.cumsum(1) - 1, 0)[:, before:],
             "use_cache_branch": np.array([before > 0]),
         }
+        feed: dict[str, Any] = {"input_ids": ids, **dict(zip(self._decoder.shapes, past, strict=True))}
         feed |= {name: value for name, value in optional.items() if name in names}
-        feed |= {name: value[None] for name, value in zip(self._decoder.shapes, past, strict=True)}
-        return self._session.run(["logits"], feed)[0][0, -1]  # type: ignore[no-any-return]
+        presents = [name.replace("past_key_values", "present") for name in self._decoder.shapes]
+        logits, *new = self._session.run(["logits", *presents], feed)
+        return logits[:, -1], new
 
     def check(self, run: DecoderRun) -> None:
         """Prompts of several lengths, one of them in two parts; tokens of all of them together; a token after a text as
@@ -239,5 +270,7 @@ class _Cases:
 
     def _compare(self, what: str, got: Array, expected: Array) -> None:
         difference = compare(got, expected, self._decoder._through)
-        if not difference.ok:
-            raise _Differs(f"scores of {what} differ by {difference.max_abs:.1e}, at most {difference.allowed:.1e}")
+        largest = float(np.abs(expected.astype(np.float64)).max())
+        allowed = difference.allowed + min(NOISE * self._noise, MOST_NOISE * largest)
+        if not difference.max_abs <= allowed:
+            raise _Differs(f"scores of {what} differ by {difference.max_abs:.1e}, at most {allowed:.1e}")

@@ -313,7 +313,8 @@ class GenerationEngine:
                 self._share.release(spent)
         with self._news:
             self._stats.busy_s += spent
-        return any(text.runnable or not (text.decoding or text.handle.paused) for text in scheduler.texts)
+        # where no text goes on, one that waits gets a slot in the next turn
+        return any(not text.handle.paused for text in scheduler.texts) or scheduler.waiting.first() is not None
 
     def _read_prompts(self) -> None:
         room = self._prefill_tokens

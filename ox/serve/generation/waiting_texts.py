@@ -54,12 +54,17 @@ class WaitingTexts:
         """The text whose turn it is; none whose client does not read."""
         now = perf_counter()
 
-        def rank(text: Text) -> tuple[float, int, float]:
-            waited = (now - text.arrived) // AGE_S
-            return max(1, text.level - waited), self._served[text.request.client], text.arrived
+        def rank(text: Text) -> tuple[int, int, float]:
+            return _aged(text, now), self._served[text.request.client], text.arrived
 
         return min((text for text in self._texts if not text.handle.paused), key=rank, default=None)
 
     def take(self, text: Text) -> None:
-        """It gets a slot."""
+        """It gets a slot, and keeps it against those that are not more urgent than it has become."""
         self._texts.remove(text)
+        text.level = _aged(text, perf_counter())
+
+
+def _aged(text: Text, now: float) -> int:
+    """Its priority, by what it has waited."""
+    return max(1, text.level - int((now - text.arrived) / AGE_S))

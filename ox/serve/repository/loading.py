@@ -145,7 +145,7 @@ def _text_model(model: Model, engine: GenerationEngine, folder: Path) -> TextMod
     from ox.serve.protocol.text.text_model import TextModel
 
     try:
-        return TextModel(model.name, model.version, engine, folder)
+        return TextModel(model.name, model.version, engine, folder, model.stages)
     except BaseException:
         engine.close(finish=False)
         raise

@@ -20,6 +20,7 @@ PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 LENGTHS, TOTAL = "ox.seqlens_k", "ox.total_sequence_length"  # inputs of the rewritten graph
 SPREAD = {"Unsqueeze", "Expand", "Reshape", "Identity"}  # repeats the heads of keys and values for those of queries
 HEAD = {"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "FusedMatMul"}
+POINTWISE = {"Sigmoid", "Mul", "Add", "Gelu", "Tanh", "Relu", "Swish", "Erf", "Div"}
 AFTER_HEAD = {"Reshape", "Cast", "Add", "Mul", "Div", "Tanh", "Identity"}
 BEFORE_HEAD = {"Reshape", "Cast", "DynamicQuantizeLinear", "QuantizeLinear", "DequantizeLinear", "Identity"}
 
@@ -44,7 +45,9 @@ class DecoderGraph:
         if any(attribute.HasField("g") for node in self.nodes for attribute in node.attribute):
             raise PatternMissing("the graph has branches")
         self._index()
-        self._shapes: dict[str, Sequence[Any]] | None = None
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+        infos = (*inferred.value_info, *inferred.input, *inferred.output)
+        self._shapes: dict[str, Sequence[Any]] = {info.name: info.type.tensor_type.shape.dim for info in infos}
 
     @property
     def pasts(self) -> list[str]:
@@ -99,12 +102,87 @@ class DecoderGraph:
         self._index()
         self._remove_unused()
 
+    def join_products(self) -> None:
+        """Turns Gemm between Reshapes, as of a linear layer on [batch, new, size], into MatMul, which needs none. With
+        them go the operators that compute shapes."""
+        self._constant("ox.merged", [0, 0, -1])
+        for reshape in list(self.nodes):
+            if reshape.op_type != "Reshape" or not self._flattens(reshape):
+                continue
+            gemms, ends = self._flat_region(reshape)
+            if not gemms or not all(self._is_linear(gemm) for gemm in gemms):
+                continue
+            if self._rank(reshape.input[0]) == 3:
+                self._replace(reshape.output[0], reshape.input[0])
+            else:  # [batch, new, heads, size], of which the last two become one
+                reshape.input[1] = "ox.merged"
+            for gemm in gemms:
+                self._to_matmul(gemm)
+            for end in ends:
+                self._replace(end.output[0], end.input[0])
+        self._remove_unused()
+
     def serialized(self) -> bytes:
         """The file's bytes; weights in files beside it stay there."""
         del self._graph.node[:]
         self._graph.node.extend(self.nodes)
         del self._graph.value_info[:]
         return bytes(self.model.SerializeToString())
+
+    # ---- products
+
+    def _flattens(self, reshape: NodeProto) -> bool:
+        """Whether it makes rows of [batch, new, size], or of [batch, new, heads, size]."""
+        shape, before = self._value(reshape.input[1]), self._shapes.get(reshape.input[0], ())
+        if shape is None or len(shape) != 2 or shape[0] != -1 or len(before) not in (3, 4):
+            return False
+        sizes = [dim.dim_value for dim in before[2:]]
+        return all(sizes) and int(np.prod(sizes)) == shape[1]
+
+    def _rank(self, name: str) -> int:
+        return len(self._shapes[name])
+
+    def _flat_region(self, reshape: NodeProto) -> tuple[list[NodeProto], list[NodeProto]]:
+        """What works on flattened rows from here on, and the Reshapes that end it; nothing where others do."""
+        gemms: dict[int, NodeProto] = {}
+        ends: dict[int, NodeProto] = {}
+        names = [reshape.output[0]]
+        while names:
+            name = names.pop()
+            if any(info.name == name for info in self._graph.output):
+                return [], []
+            for node in self._consumers.get(name, []):
+                if node.op_type == "Reshape":
+                    ends[id(node)] = node
+                elif node.op_type == "Gemm" and node.input[0] == name:
+                    gemms[id(node)] = node
+                    names.append(node.output[0])
+                elif node.op_type in POINTWISE:
+                    names.append(node.output[0])
+                else:
+                    return [], []
+        return list(gemms.values()), list(ends.values())
+
+    def _is_linear(self, gemm: NodeProto) -> bool:
+        given = {each.name: helper.get_attribute_value(each) for each in gemm.attribute}
+        usual = given.get("alpha", 1.0) == given.get("beta", 1.0) == 1.0 and not given.get("transA", 0)
+        weight = gemm.input[1]
+        alone = len(self._consumers[weight]) == 1
+        return usual and (not given.get("transB", 0) or (alone and self._value(weight) is not None))
+
+    def _to_matmul(self, gemm: NodeProto) -> None:
+        data, weight, *bias = gemm.input
+        if any(each.name == "transB" and each.i for each in gemm.attribute):
+            stored, value = self._stored[weight], self._value(weight)
+            assert value is not None
+            stored.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value.T), weight))
+        product = f"{gemm.output[0]}.product" if bias else gemm.output[0]
+        nodes = [helper.make_node("MatMul", [data, weight], [product], product)]
+        if bias:
+            nodes.append(helper.make_node("Add", [product, bias[0]], [gemm.output[0]], gemm.output[0]))
+        place = self._place(gemm)
+        self.nodes[place : place + 1] = nodes
+        self._index()
 
     # ---- one layer
 
@@ -198,10 +276,6 @@ class DecoderGraph:
 
     def _dims(self, name: str) -> tuple[int, int]:
         """Heads and size of [batch, heads, new, size]."""
-        if self._shapes is None:
-            inferred = onnx.shape_inference.infer_shapes(self.model).graph
-            infos = (*inferred.value_info, *inferred.input, *inferred.output)
-            self._shapes = {info.name: info.type.tensor_type.shape.dim for info in infos}
         shape = self._shapes.get(name, ())
         if len(shape) != 4 or shape[1].dim_value <= 0 or shape[3].dim_value <= 0:
             raise PatternMissing(f"the heads of '{name}' are not known")
@@ -231,7 +305,7 @@ class DecoderGraph:
         return numpy_helper.to_array(tensor)
 
     def _constant(self, name: str, value: list[int]) -> None:
-        if name not in self._stored:
+        if all(tensor.name != name for tensor in self._graph.initializer):
             self._graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
 
     def _place(self, node: NodeProto) -> int:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from ox.serve.telemetry import triton
+from ox.serve.telemetry import text_metrics, triton
 from ox.serve.telemetry.histogram import ROWS, SECONDS, buckets
 from ox.serve.telemetry.merge import merge
 from ox.serve.telemetry.snapshot import Snapshot
@@ -35,6 +35,7 @@ class _Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _of_models(self._figures)
+        yield from text_metrics.families(self._figures)
         yield from _of_server(self._figures)
         yield from _of_process(self._figures)
         yield from triton.families(self._figures)

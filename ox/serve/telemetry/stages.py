@@ -77,6 +77,22 @@ class Stages:
         if self.tracer is not None:
             self.tracer.answered(headers, job, (received, begun, now), self.together)
 
+    def text(
+        self, times: tuple[float, float, float, float], counts: Mapping[str, int], headers: Headers = NOTHING
+    ) -> None:
+        """Texts were made, see `Tracer.text`: `queue` is the time to the first token, `run` that of the others."""
+        received, submitted, first, last = times
+        self.parse.observe(submitted - received)
+        self.queue.observe(first - submitted)
+        self.run.observe(last - first)
+        self.request.observe(last - received)
+        self.last = last
+        if len(self.request.pending) >= MOST_PENDING:
+            for histogram in (self.parse, self.queue, self.run, self.request):
+                histogram.sort_in()
+        if self.tracer is not None:
+            self.tracer.text(headers, times, counts)
+
     def failed(self, error: Exception | None, received: float, headers: Headers = NOTHING) -> None:
         """A request was refused or failed; None for a client that left."""
         self.failures["CANCELED" if error is None else reason(error)] += 1

@@ -77,6 +77,20 @@ class Tracer:
             child.end(at(end))
         span.end(at(written))
 
+    def text(self, headers: Headers, times: tuple[float, float, float, float], counts: Mapping[str, int]) -> None:
+        """Texts that were made: `times` are when the request was received, when the engine got it, and of the first and
+        the last token; `counts` are of tokens, by name."""
+        received, submitted, first, last = times
+        at = _clock()
+        attributes = {**self._common, **{f"ox.{name}": value for name, value in counts.items()}}
+        span = self._open(headers, at(received), attributes, f"generate {self._common['ox.model']}")
+        inside = self._within(span)
+        for name, start, end in (
+            ("parse", received, submitted), ("first token", submitted, first), ("tokens", first, last)
+        ):  # fmt: skip
+            self._tracer.start_span(name, inside, start_time=at(start)).end(at(end))
+        span.end(at(last))
+
     def failed(self, headers: Headers, error: Exception | None, received: float, now: float) -> None:
         """A request that was refused or failed; None for a client that left."""
         at = _clock()
@@ -89,10 +103,10 @@ class Tracer:
             span.set_status(self._status(self._error, text))
         span.end(at(now))
 
-    def _open(self, headers: Headers, start: int, attributes: dict[str, Any]) -> Any:
+    def _open(self, headers: Headers, start: int, attributes: dict[str, Any], name: str | None = None) -> Any:
         carrier = {name.decode(): headers[name].decode("latin-1") for name in CARRIED if name in headers}
         parent = self._extract(carrier) if carrier else None
-        span = self._tracer.start_span(self._name, parent, self._server, attributes, start_time=start)
+        span = self._tracer.start_span(name or self._name, parent, self._server, attributes, start_time=start)
         return span
 
 

@@ -38,7 +38,8 @@ async function askJson(path, options) {
 async function reason(reply) {
   const text = await reply.text();
   try {
-    return JSON.parse(text).error || text;
+    const { error } = JSON.parse(text);
+    return (error && error.message) || error || text;
   } catch {
     return text || `${reply.status} ${reply.statusText}`;
   }
@@ -225,7 +226,7 @@ function card(name, version, model, open) {
   const failures = make("dd");
   const facts = make("dl", { class: "facts" },
     make("dt", {}, "runs on"), make("dd", {}, `${model.info.device} · ${model.info.provider}`),
-    make("dt", {}, "batching"), make("dd", {}, model.info.batching === "off" ? `off: ${model.info.why}` : `batch size up to ${model.info.batching}, proven safe`),
+    make("dt", {}, "batching"), make("dd", {}, model.texts ? "tokens of many texts in one run" : model.info.batching === "off" ? `off: ${model.info.why}` : `batch size up to ${model.info.batching}, proven safe`),
     make("dt", {}, "batches started"), left, make("dt", {}, "failed requests"), failures);
   const about = make("div", {}, make("h3", {}, "Execution"), facts, make("h3", {}, "Time of a request by stage"), bar, legend);
   const form = make("div");
@@ -240,7 +241,7 @@ function card(name, version, model, open) {
     try {
       const meta = await askJson(pathOf(name, version));
       about.append(...tensors("Inputs", meta.inputs), ...tensors("Outputs", meta.outputs));
-      form.replaceWith(trial(name, version, meta, Number(model.info.samples)));
+      form.replaceWith(model.texts ? chat(name) : trial(name, version, meta, Number(model.info.samples)));
     } catch (error) {
       filled = false;
       form.replaceChildren(make("p", { class: "error" }, error.message));

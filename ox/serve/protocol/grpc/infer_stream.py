@@ -46,13 +46,13 @@ class InferStream:
         self._requests.append(request)
         self._check_count()
 
-    def start_text(self, placeholder: StreamRequest, request: TextRequest, client: Client) -> None:
+    def start_text(self, placeholder: StreamRequest, request: TextRequest, client: Client, received_at: float) -> None:
         """Has a text made, in place of a request that was added.
 
         Raises:
             ServeError: the client used too many tokens, or the engine refuses the request.
         """
-        StreamText(self, request, client)
+        StreamText(self, request, client, received_at)
         self._requests.remove(placeholder)
         self._check_count()
         self.send_ready()  # later requests no longer wait for this one
@@ -216,7 +216,7 @@ class InferStreams:
             turn.id = parts.id
             request = inference.read(body, parts, rpc, received)
             if isinstance(request, TextRequest):
-                stream.start_text(turn, request, inference.client(rpc))
+                stream.start_text(turn, request, inference.client(rpc), received)
                 return
             turn.job = StreamPending(
                 request, request.writer_state.model, inference.write, turn, received, rpc.metadata, rpc.deadline

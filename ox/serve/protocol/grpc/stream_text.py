@@ -27,13 +27,14 @@ class StreamText:
         stream: of the client.
         request: what was asked.
         client: who waits.
+        received_at: perf_counter at the arrival of the request.
     """
 
-    def __init__(self, stream: InferStream, request: TextRequest, client: Client) -> None:
+    def __init__(self, stream: InferStream, request: TextRequest, client: Client, received_at: float) -> None:
         self._stream, self._request, self._client = stream, request, client
         self._parts: list[str] = []
-        requests = request.call.requests()
-        self.job = TextJob(request.call.model.engine, requests, 1, self)
+        requests = request.call.requests(client.name)
+        self.job = TextJob(request.call.model, requests, 1, self, received_at, stream.rpc.metadata)
         self._reserved = client.reserve(len(request.call.prompt) + (requests[0].max_tokens or 0))
         try:
             self.job.submit()
@@ -44,7 +45,7 @@ class StreamText:
 
     def cancel(self) -> None:
         """The client has left."""
-        self.job.cancel()
+        self.job.abandon()
         self._settle()
 
     def _settle(self) -> None:

@@ -38,9 +38,9 @@ class ChatCall:
     stream: bool
     stream_options: StreamOptions
 
-    def requests(self) -> list[GenerationRequest]:
+    def requests(self, client: str) -> list[GenerationRequest]:
         """One for each answer."""
-        return self.options.requests(self.prompt)
+        return self.options.requests(self.prompt, client)
 
     def answer(self, exchange: Exchange, client: Client) -> TextAnswer:
         kind = StreamedChat if self.stream else WholeChat

@@ -45,9 +45,9 @@ class CompletionCall:
     stream: bool
     stream_options: StreamOptions
 
-    def requests(self) -> list[GenerationRequest]:
+    def requests(self, client: str) -> list[GenerationRequest]:
         """All texts of a prompt, then those of the next one."""
-        return [request for prompt in self.prompts for request in self.options.requests(prompt)]
+        return [request for prompt in self.prompts for request in self.options.requests(prompt, client)]
 
     def answer(self, exchange: Exchange, client: Client) -> TextAnswer:
         kind = StreamedCompletion if self.stream else WholeCompletion

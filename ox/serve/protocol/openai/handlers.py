@@ -16,7 +16,6 @@ from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, Path
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.text_model import TextModel
-from ox.serve.protocol.text.text_service import INLINE_BYTES
 from ox.serve.transport.http import Exchange
 
 Call = CompletionCall | ChatCall
@@ -48,10 +47,15 @@ def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
         json_length({}, len(exchange.body), context.limits)  # is it too large
         fields = Fields(read_json(exchange, context.limits))
         wanted = model_of(context, exchange, fields)
-        if len(exchange.body) > INLINE_BYTES:
-            return later(context, exchange, partial(read, fields, wanted))
+        if context.text.takes_long(exchange):
+            return later(context, exchange, partial(prepare, fields, wanted))
         start(context, exchange, read(fields, wanted))
         return None
+
+    def prepare(fields: Fields, wanted: TextModel) -> Call:
+        call = read(fields, wanted)
+        call.options.check_form(wanted)
+        return call
 
     async def later(context: Context, exchange: Exchange, prepare: Callable[[], Call]) -> None:
         call = await context.text.in_thread(exchange, prepare)
@@ -59,8 +63,8 @@ def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
             start(context, exchange, call)
 
     def start(context: Context, exchange: Exchange, call: Call) -> None:
-        answer = call.answer(exchange, context.text.client(exchange))
-        answer.start(context.text, call.requests(), call.options.choices)
+        client = context.text.client(exchange)
+        call.answer(exchange, client).start(context.text, call.requests(client.name), call.options.choices)
 
     return handle
 

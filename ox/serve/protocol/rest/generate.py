@@ -16,7 +16,7 @@ from ox.serve.protocol.rest.routing import Context, Fields, Handler, HandlerResu
 from ox.serve.protocol.text.generate import GenerateCall, read_generate
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
-from ox.serve.protocol.text.text_service import INLINE_BYTES
+from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.listener_state import v2_error_body
 
@@ -40,10 +40,15 @@ def generate(streamed: bool) -> Handler:
         json_length({}, len(exchange.body), context.limits)  # is it too large
         document = read_json(exchange, context.limits)
         model = context.text.find(names["model"], names.get("version", ""))
-        if len(exchange.body) > INLINE_BYTES:
-            return later(context, exchange, partial(read_generate, document, model))
+        if context.text.takes_long(exchange):
+            return later(context, exchange, partial(prepare, document, model))
         start(context, exchange, read_generate(document, model))
         return None
+
+    def prepare(document: dict[str, Any], model: TextModel) -> GenerateCall:
+        call = read_generate(document, model)
+        call.options.check_form(model)
+        return call
 
     async def later(context: Context, exchange: Exchange, prepare: Callable[[], GenerateCall]) -> None:
         call = await context.text.in_thread(exchange, prepare)
@@ -53,7 +58,7 @@ def generate(streamed: bool) -> Handler:
     def start(context: Context, exchange: Exchange, call: GenerateCall) -> None:
         client = context.text.client(exchange)
         answer = StreamedText(call, exchange, client) if streamed else WholeText(call, exchange, client)
-        answer.start(context.text, call.requests(), 1)
+        answer.start(context.text, call.requests(client.name), 1)
 
     return handle
 

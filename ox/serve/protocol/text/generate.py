@@ -26,9 +26,9 @@ class GenerateCall:
     options: TextOptions
     stream: bool
 
-    def requests(self) -> list[GenerationRequest]:
+    def requests(self, client: str) -> list[GenerationRequest]:
         """The one that it is."""
-        return self.options.requests(self.prompt)
+        return self.options.requests(self.prompt, client)
 
 
 def read_generate(document: Mapping[str, Any], model: TextModel) -> GenerateCall:

@@ -32,17 +32,21 @@ class TextOptions:
     ignore_eos: bool
     constraint: Constraint | None
     logprobs: int | None = None
-    client: str = ""
 
-    def requests(self, prompt: Sequence[int]) -> list[GenerationRequest]:
-        """One for each of the texts that continue a prompt."""
+    def requests(self, prompt: Sequence[int], client: str) -> list[GenerationRequest]:
+        """One for each of the texts that continue a prompt; requests of one client take turns with those of others."""
         return [
             GenerationRequest(
                 prompt, self.sampling, self.max_tokens, self.stop, self.stop_token_ids, self.ignore_eos,
-                self.logprobs, index=index, constraint=self.constraint, client=self.client,
+                self.logprobs, index=index, constraint=self.constraint, client=client,
             )
             for index in range(self.choices)
         ]  # fmt: skip
+
+    def check_form(self, model: TextModel) -> None:
+        """Compiles the constraint once, so that the engine has what it needs; raises ServeError if it is wrong."""
+        if self.constraint is not None:
+            model.engine.constraints.matcher(self.constraint)
 
     def check_length(self, prompt: Sequence[int], model: TextModel) -> None:
         """Raises ParameterError for a prompt without tokens, or one that leaves no room for the text."""

@@ -37,7 +37,8 @@ class TextAnswer(ABC):
         tokens = sum(len(request.prompt) for request in requests[::choices])
         tokens += sum(request.max_tokens or 0 for request in requests)
         self._reserved = self._client.reserve(tokens)
-        self.job = TextJob(self.model.engine, requests, choices, self)
+        received_at, headers = self.exchange.received_at, self.exchange.headers
+        self.job = TextJob(self.model, requests, choices, self, received_at, headers)
         try:
             self.job.submit()
         except ServeError:
@@ -49,7 +50,7 @@ class TextAnswer(ABC):
 
     def leave(self) -> None:
         """The client has left."""
-        self.job.cancel()
+        self.job.abandon()
         self.settle()
 
     def settle(self) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Protocol
 
 from ox.errors import OxError, ServeError
-from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.request import GenerationRequest, TokenEvent
+from ox.serve.protocol.text.text_model import TextModel
 
 log = logging.getLogger("ox.serve")
 
@@ -46,21 +47,27 @@ class TextJob:
     """Submits requests to an engine and hands what comes of them to a writer.
 
     Args:
-        engine: makes the texts.
+        model: makes the texts, and counts the request.
         requests: one for each text.
         choices: so many requests in a row have the same prompt.
         writer: gets what comes.
+        received_at: perf_counter at the arrival of the request.
+        headers: HTTP headers or gRPC metadata.
     """
 
     def __init__(
         self,
-        engine: GenerationEngine,
+        model: TextModel,
         requests: Sequence[GenerationRequest],
         choices: int,
         writer: TextWriter,
+        received_at: float,
+        headers: Mapping[bytes, bytes],
     ) -> None:
-        self._engine, self._requests, self._choices = engine, requests, choices
-        self._writer = writer
+        self._model, self._requests, self._choices = model, requests, choices
+        self._writer, self._received_at, self._headers = writer, received_at, headers
+        self._submitted_at = perf_counter()
+        self._first_at = 0.0  # time of the first token
         self._handles: list[GenerationHandle] = []
         self._open = set(range(len(requests)))  # texts that have not ended
         self.counts = TokenCounts()
@@ -73,17 +80,24 @@ class TextJob:
         Raises:
             ServeError: the engine refuses a request; then none runs.
         """
-        loop = asyncio.get_running_loop()
+        loop, engine = asyncio.get_running_loop(), self._model.engine
+        self._submitted_at = perf_counter()
         try:
             for index, request in enumerate(self._requests):
                 receive = partial(self._receive, index)
-                self._handles.append(self._engine.submit(request, receive, self._fail, loop))
-        except ServeError:
-            self.cancel()
+                self._handles.append(engine.submit(request, receive, self._fail, loop))
+        except ServeError as error:
+            self._model.stages.failed(error, self._received_at, self._headers)
+            self._cancel()
             raise
 
-    def cancel(self) -> None:
-        """Nobody waits for the texts any more."""
+    def abandon(self) -> None:
+        """The client has left."""
+        if not self.ended:
+            self._model.stages.failed(None, self._received_at, self._headers)
+            self._cancel()
+
+    def _cancel(self) -> None:
         self.ended = True
         for handle in self._handles:
             handle.cancel()
@@ -102,6 +116,7 @@ class TextJob:
             return
         if event.token is not None:
             self.counts.completion += 1
+            self._first_at = self._first_at or perf_counter()
         if event.finish_reason is not None:
             self._open.discard(index)
             if event.usage is not None and index % self._choices == 0:
@@ -109,13 +124,17 @@ class TextJob:
         try:
             self._writer.add(index, event)
             if not self._open:
-                self.ended = True
                 self._writer.finish(self.counts)
+                self.ended = True
+                now = perf_counter()
+                times = self._received_at, self._submitted_at, self._first_at or now, now
+                self._model.stages.text(times, self.counts.log_fields(), self._headers)
         except Exception:  # no caller could answer this client
             log.exception("a text could not be written")
             self._fail(ServeError("the server failed on this request", status=500, hint="its log"))
 
     def _fail(self, error: OxError) -> None:
         if not self.ended:
-            self.cancel()
+            self._cancel()
+            self._model.stages.failed(error, self._received_at, self._headers)
             self._writer.fail(error)

@@ -13,6 +13,7 @@ from ox.serve.generation.tokenizer import Tokenizer
 from ox.serve.protocol.text.chat_template import ChatTemplate
 from ox.serve.protocol.text.fields import ParameterError
 from ox.serve.protocol.text.tool_calls import ToolFormat, format_of
+from ox.serve.telemetry.stages import Stages
 
 
 class TextModel:
@@ -21,6 +22,7 @@ class TextModel:
     Args:
         name, version: what it answers to.
         engine: makes the texts.
+        stages: counts its requests.
         folder: tokenizer_config.json and chat_template.jinja are beside the model.
 
     Attributes:
@@ -32,8 +34,8 @@ class TextModel:
         LoadError: the chat template is wrong.
     """
 
-    def __init__(self, name: str, version: str, engine: GenerationEngine, folder: Path) -> None:
-        self.name, self.version, self.engine = name, version, engine
+    def __init__(self, name: str, version: str, engine: GenerationEngine, folder: Path, stages: Stages) -> None:
+        self.name, self.version, self.engine, self.stages = name, version, engine, stages
         self.template = ChatTemplate.read(folder)
         self.tool_format: ToolFormat | None = None if self.template is None else format_of(self.template.source)
         self.created = int(time())

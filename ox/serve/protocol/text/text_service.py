@@ -17,6 +17,7 @@ from ox.serve.repository.repository import Repository
 from ox.serve.transport.http import Exchange
 
 INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
+FORMS = (b"guided_", b"response_format")  # and so are those with a form, which is compiled
 
 
 class TextService:
@@ -57,6 +58,12 @@ class TextService:
         if self.guard is None:
             return Client(peer)
         return self.guard.client(credential_of(exchange.headers), peer)
+
+    @staticmethod
+    def takes_long(exchange: Exchange) -> bool:
+        """Whether a request should be read in a thread."""
+        body = exchange.body
+        return len(body) > INLINE_BYTES or any(word in body for word in FORMS)
 
     async def in_thread(self, exchange: Exchange, prepare: Callable[[], Any]) -> Any:
         """What `prepare` returns, run in a thread; None if the client has left meanwhile."""

@@ -202,3 +202,27 @@ def test_the_drain_ends_what_takes_too_long(post: Any, decoder: Path, monkeypatc
     with response, pytest.raises((http.client.IncompleteRead, ConnectionError)):
         response.read()
     assert engine.stats()["running"] == 0
+
+
+def test_more_clients_than_the_queue_holds(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that do not fit are told so at once; the others get their texts."""
+    turn = GenerationEngine._turn
+    with Server([decoder], options=ModelConfig(threads=1, max_queue=40)) as server:
+        body = json.dumps({**ASK, "max_tokens": 3}).encode()
+        request = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
+            body
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.02), turn(self))[1])
+            clients = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(300)]
+            for client in clients:
+                client.sendall(request + body)
+        answers = [b"".join(iter(lambda client=client: client.recv(1 << 16), b"")) for client in clients]  # type: ignore[misc]
+        for client in clients:
+            client.close()
+        done = [answer for answer in answers if answer.startswith(b"HTTP/1.1 200")]
+        refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
+        assert len(done) + len(refused) == 300 and len(done) >= 40 and refused
+        assert all(b"data: [DONE]" in answer for answer in done)
+        assert all(b"retry-after:" in answer and b'"code":"server_overloaded"' in answer for answer in refused)
+        assert idle(server)

@@ -1,0 +1,130 @@
+"""`ox chat`: a folder, a server, a terminal, and text that is piped in."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ox.serve import ModelConfig, Server
+from ox_cli.chat_client import ChatClient
+from ox_cli.main import main
+
+pytest.importorskip("tokenizers", reason="the extra text is not installed")
+pytest.importorskip("jinja2", reason="the extra text is not installed")
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tiny_decoder import write_decoder
+
+    return write_decoder(tmp_path_factory.mktemp("decoders"))
+
+
+@pytest.fixture(scope="module")
+def server(decoder: Path) -> Iterator[Server]:
+    with Server([decoder], options=ModelConfig(threads=1)) as running:
+        yield running
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_piped_text(server: Server, decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    client = ChatClient(server.url, None, None, temperature=0.0, max_tokens=8)
+    wanted = "".join(client.answer([{"role": "user", "content": "hi"}]))
+    assert wanted and client.model == "tiny"
+    for model in (str(decoder), server.url, f"{server.url}/v1"):
+        piped(monkeypatch, "hi")
+        assert main(["chat", model, "--temperature", "0", "--max-tokens", "8"]) == 0
+        assert capsys.readouterr().out == wanted + "\n"
+    piped(monkeypatch, "hi")
+    assert main(["chat", server.url, "--system", "be", "--temperature", "0", "--max-tokens", "8"]) == 0
+    assert capsys.readouterr().out != wanted + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["http://127.0.0.1:9"], "cannot be reached"), (["/no/such/folder"], "no/such/folder"),
+     (["http://"], "not the URL"),
+     (["SERVER", "--model", "nope"], "there is no model 'nope'"), (["SERVER", "--temperature", "9"], "'temperature'")],
+)  # fmt: skip
+def test_errors(server: Server, arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    piped(monkeypatch, "hi")
+    assert main(["chat", *[server.url if each == "SERVER" else each for each in arguments]]) == 1
+    assert words in capsys.readouterr().err
+
+
+class Terminal:
+    """A process that thinks it talks with a person."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "ox_cli", "chat", *arguments]
+        environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+        self.process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def until(self, words: str) -> str:
+        """What is shown up to these words."""
+        end = time.monotonic() + 60
+        while words not in self.shown:
+            ready, _, _ = select.select([self._ours], [], [], max(0, end - time.monotonic()))
+            assert ready, self.shown
+            self.shown += os.read(self._ours, 1 << 16).decode(errors="replace")
+        before, _, self.shown = self.shown.partition(words)
+        return before
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, f"{text}\n".encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(60)
+        os.close(self._ours)
+
+
+def test_a_terminal(server: Server) -> None:
+    """Ctrl-C ends an answer and not the conversation."""
+    from ox.serve.generation.engine import GenerationEngine
+
+    turn = GenerationEngine._turn
+    terminal = Terminal(server.url, "--max-tokens", "200", "--temperature", "1")
+    try:
+        terminal.until("/exit leaves")
+        terminal.until("> ")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.05), turn(self))[1])
+            terminal.type("hello")
+            terminal.until("hello")
+            engine = server.models[0].generation
+            assert engine is not None
+            end = time.monotonic() + 60
+            while not engine.stats()["running"]:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            terminal.process.send_signal(signal.SIGINT)
+            terminal.until("(stopped)")
+            terminal.until("> ")
+        terminal.type("/reset")
+        terminal.until("a new conversation")
+        terminal.until("> ")
+        terminal.type("/exit")
+        assert terminal.process.wait(60) == 0
+    finally:
+        terminal.close()

@@ -1,0 +1,72 @@
+"""Tiny decoders in files, and engines that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from generation_client import CONTEXT, END, VOCABULARY, Client, write_tokenizer
+
+import ox
+from ox.generation import OnnxDecoder
+from ox.serve.config.generation_options import GenerationOptions
+from ox.serve.generation.decoder import Decoder
+from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.engine import GenerationEngine
+from ox.serve.runtime.source import read
+from ox_models.gpt2 import GPT2Config, GPT2LMHeadModel
+from ox_models.llama import LlamaConfig, LlamaForCausalLM
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By name: "llama", with heads that queries share, and "gpt2". Only the first has a tokenizer and an end token."""
+    root = tmp_path_factory.mktemp("decoders")
+    ox.manual_seed(0)
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    llama = LlamaForCausalLM(
+        LlamaConfig(VOCABULARY, hidden_size=32, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
+    )
+    gpt2 = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4))
+    tokenizer = write_tokenizer(root / "tokenizer.json")
+    ox.export.save_decoder(llama, root / "llama", tokenizer=tokenizer, generation={"eos_token_id": END})
+    ox.export.save_decoder(gpt2, root / "gpt2")
+    return {name: root / name for name in ("llama", "gpt2")}
+
+
+@pytest.fixture(scope="session")
+def alone(folders: dict[str, Path]) -> Callable[..., list[int]]:
+    """The greedy text of a prompt by the file itself."""
+    decoders = {name: OnnxDecoder(folder) for name, folder in folders.items()}
+
+    def text(name: str, prompt: list[int], count: int) -> list[int]:
+        end = END if name == "llama" else None
+        answer = decoders[name].generate(
+            np.array([prompt]), max_new_tokens=count, eos_token_id=end, return_dict_in_generate=True
+        )
+        return list(map(int, answer.tokens[0]))
+
+    return text
+
+
+@pytest.fixture
+def client_of(folders: dict[str, Path]) -> Iterator[Callable[..., Client]]:
+    """A client of an engine of its own, of a decoder by name or folder; so many texts of context length fit into its
+    cache."""
+    engines = []
+
+    def make(name: str | Path = "llama", texts: float = 32, queue: int = 1024, **options: Any) -> Client:
+        file = folders.get(str(name), Path(name)) / "model.onnx"
+        decoder = Decoder(read(file), threads=1)
+        size = sum(shape.nbytes for shape in decoder.shapes.values())
+        budget, folder = int(texts * CONTEXT * size), DecoderFolder.read(file)
+        engine = GenerationEngine(decoder, folder, GenerationOptions(**options), budget, max_queue=queue)
+        engines.append(engine)
+        return Client(engine)
+
+    yield make
+    for engine in engines:
+        engine.close(finish=False)

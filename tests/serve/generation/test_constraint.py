@@ -1,0 +1,74 @@
+"""Texts of a form: random weights write what they are allowed to."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from ox.errors import ServeError
+from ox.generation import SamplingParams
+from ox.serve.generation.request import Constraint
+
+pytest.importorskip("llguidance")
+
+DRAWN = SamplingParams(seed=3)
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["Ada", "Alan"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(temperature=0), DRAWN], ids=["greedy", "drawn"])
+def test_a_schema(client_of: Any, sampling: SamplingParams) -> None:
+    answer = client_of().ask([1, 2], 200, sampling=sampling, constraint=Constraint("json_schema", SCHEMA))
+    value = json.loads(answer.text)
+    assert answer.events[-1].finish_reason == "stop"
+    assert set(value) == {"name", "age"} and value["name"] in ("Ada", "Alan") and 0 <= value["age"] <= 99
+
+
+def test_expressions_and_choices_beside_free_texts(client_of: Any) -> None:
+    client = client_of()
+    free = client.send([1, 2], 50, ignore_eos=True)
+    number = client.send([1, 2], 50, sampling=DRAWN, constraint=Constraint("regex", r"[1-9][0-9]{2}-[a-f]+z"))
+    chosen = client.send([1, 2], 50, sampling=DRAWN, constraint=Constraint("choice", ["a.b", "a.c", "xyz"]), logprobs=2)
+    assert re.fullmatch(r"[1-9][0-9]{2}-[a-f]+z", number.wait().text)
+    assert chosen.wait().text in ("a.b", "a.c", "xyz")
+    assert {event.finish_reason for event in (number.events[-1], chosen.events[-1])} == {"stop"}
+    assert all(event.logprob is not None and event.logprob > -50 for event in chosen.events)  # before what is forbidden
+    assert free.wait().tokens == client_of().ask([1, 2], 50, ignore_eos=True).tokens
+
+
+def test_a_form_survives_preemption(client_of: Any) -> None:
+    form = Constraint("regex", "[a-z]{120}[0-9]{30}")
+    small = client_of(texts=2)
+    answers = [small.send([i], 200, sampling=DRAWN, index=i, constraint=form) for i in range(4)]
+    for i, answer in enumerate(answers):
+        assert re.fullmatch("[a-z]{120}[0-9]{30}", answer.wait().text)
+        assert answer.tokens == client_of().ask([i], 200, sampling=DRAWN, index=i, constraint=form).tokens
+    assert small.engine.stats()["preemptions"] > 0
+
+
+@pytest.mark.parametrize(
+    "constraint, message",
+    [
+        (
+            Constraint("json_schema", {"type": "number", "minimum": 2, "maximum": 1}),
+            "no text can be of this JSON schema",
+        ),
+        (Constraint("json_schema", {"type": "nothing"}), "no text can be of this JSON schema"),
+        (Constraint("json_schema", {"$ref": "#/nowhere"}), "no text can be of this JSON schema"),
+        (Constraint("json_schema", "text"), "invalid JSON schema of a text; expected an object"),
+        (Constraint("regex", "a("), "no text can be of this regular expression"),
+        (Constraint("regex", "a" * (1 << 19)), "is too long; expected at most 262,144 characters"),
+        (Constraint("poem", "a"), "expected json_schema, json_object, regex, choice"),  # type: ignore[arg-type]
+    ],
+)
+def test_impossible_forms(client_of: Any, constraint: Constraint, message: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        client_of().send([1], constraint=constraint)
+    assert message in caught.value.one_line() and caught.value.status == 400

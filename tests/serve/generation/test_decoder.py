@@ -1,0 +1,112 @@
+"""The forms in which a file is run: each gives the file's own scores, and what differs is not used."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from generation_client import prompts
+from onnx import helper, numpy_helper
+
+import ox
+from ox.serve.generation.decoder import Decoder
+from ox.serve.runtime.source import read
+
+
+def changed(folder: Path, to: Path, change: Callable[[onnx.GraphProto], None]) -> Path:
+    """A copy of a decoder's folder with another graph."""
+    shutil.copytree(folder, to)
+    model = onnx.load(to / "model.onnx")
+    change(model.graph)
+    onnx.save(model, to / "model.onnx")
+    return to
+
+
+def hide_the_pattern(graph: onnx.GraphProto) -> None:
+    """The cache goes through an operator that is none."""
+    for node in list(graph.node):
+        if node.op_type == "Concat" and node.input[0].startswith("past_key_values."):
+            graph.node.insert(0, helper.make_node("Abs", [node.input[0]], [f"{node.output[0]}.abs"]))
+            graph.node.insert(1, helper.make_node("Sign", [node.input[0]], [f"{node.output[0]}.sign"]))
+            parts = [f"{node.output[0]}.abs", f"{node.output[0]}.sign"]
+            graph.node.insert(2, helper.make_node("Mul", parts, [f"{node.output[0]}.same"]))
+            node.input[0] = f"{node.output[0]}.same"
+
+
+def add_a_bias(graph: onnx.GraphProto) -> None:
+    """Scores of attention fall with the place of a token, as in ALiBi: the pattern is there, the result is another."""
+    softmax = next(node for node in graph.node if node.op_type == "Softmax")
+    place = list(graph.node).index(softmax)
+    before = softmax.input[0]
+    graph.initializer.append(numpy_helper.from_array(np.float32(-0.5), "slope"))
+    graph.initializer.append(numpy_helper.from_array(np.array([0]), "zero"))
+    nodes = [
+        helper.make_node("Shape", ["attention_mask"], ["bias.all"], start=1, end=2),
+        helper.make_node("Squeeze", ["bias.all"], ["bias.length"]),
+        helper.make_node("Squeeze", ["zero"], ["bias.zero"]),
+        helper.make_node("Constant", [], ["bias.one"], value_int=1),
+        helper.make_node("Range", ["bias.zero", "bias.length", "bias.one"], ["bias.places"]),
+        helper.make_node("Cast", ["bias.places"], ["bias.floats"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", ["bias.floats", "slope"], ["bias"]),
+        helper.make_node("Add", [before, "bias"], ["biased"]),
+    ]
+    softmax.input[0] = "biased"
+    for offset, node in enumerate(nodes):
+        graph.node.insert(place + offset, node)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_cache_is_shared(folders: dict[str, Path], name: str) -> None:
+    decoder = Decoder(read(folders[name] / "model.onnx"), threads=1)
+    assert decoder.form == "shared cache" and decoder.batched
+    assert decoder._rewritten == (True, True)  # everything that could be
+    inputs = {info.name for info in decoder.run._session.get_inputs()}
+    assert "attention_mask" not in inputs and "ox.seqlens_k" in inputs
+    shape = decoder.run._session.get_outputs()[0].shape
+    assert shape[1:-1] in ([], [1])  # scores of the last token alone
+
+
+@pytest.mark.parametrize("change", [hide_the_pattern, add_a_bias])
+def test_other_graphs_are_run_as_they_are(
+    folders: dict[str, Path], tmp_path: Path, client_of: Any, caplog: pytest.LogCaptureFixture, change: Any
+) -> None:
+    from ox.generation import OnnxDecoder
+
+    folder = changed(folders["llama"], tmp_path / "other", change)
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        decoder = Decoder(read(folder / "model.onnx"), threads=1)
+    assert decoder.form == "copied cache"
+    assert decoder.batched == (change is hide_the_pattern)  # padding inside of a row changes the places of keys
+    reason = "is not extended by one Concat" if change is hide_the_pattern else "differ by"
+    assert "the cache is copied with each token" in caplog.text and reason in caplog.text
+    client, file = client_of(folder), OnnxDecoder(folder)
+    answers = [client.send(prompt, 15, ignore_eos=True) for prompt in prompts(6)]
+    for prompt, answer in zip(prompts(6), answers, strict=True):
+        wanted = file.generate(np.array([prompt]), max_new_tokens=15, return_dict_in_generate=True).tokens[0]
+        assert answer.wait().tokens == list(wanted)
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int4"])
+def test_lower_precision_is_run_together(folders: dict[str, Path], tmp_path: Path, client_of: Any, scheme: str) -> None:
+    """Its scores depend on what else is in a batch, as those of the file itself do: no more than these is allowed."""
+    ox.export.quantize(folders["llama"] / "model.onnx", tmp_path / "model.onnx", scheme)
+    decoder = Decoder(read(tmp_path / "model.onnx"), threads=1)
+    assert decoder.form == "shared cache" and decoder.batched
+    client = client_of(tmp_path)
+    answers = [client.send(prompt, 15) for prompt in prompts(4)]
+    assert all(len(answer.wait().tokens) == 15 for answer in answers)
+
+
+def test_threads_are_measured(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ox.serve.generation.decoder.usable_threads", lambda: 2)
+    times = iter([1.0, 2.0])
+    monkeypatch.setattr("ox.serve.generation.decoder._Cases.step_s", lambda *_: next(times))
+    assert Decoder(read(folders["llama"] / "model.onnx")).threads == 2
+    times = iter([2.0, 1.0])
+    assert Decoder(read(folders["llama"] / "model.onnx")).threads == 1

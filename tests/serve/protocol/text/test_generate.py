@@ -1,0 +1,174 @@
+"""Triton's extension for texts: over HTTP, and as several answers of ModelStreamInfer, with tritonclient."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox.serve import ModelConfig, Server
+
+pytest.importorskip("tokenizers", reason="the extra text is not installed")
+pytest.importorskip("jinja2", reason="the extra text is not installed")
+grpc = pytest.importorskip("tritonclient.grpc", reason="gRPC's own client is not installed")
+
+SAMPLING = {"max_tokens": 10, "temperature": 0.0, "ignore_eos": True}
+ASK: dict[str, Any] = {"text_input": "the cat", "parameters": SAMPLING}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, mlp: Path) -> Iterator[Server]:
+    from tiny_decoder import write_decoder
+
+    folder = write_decoder(tmp_path_factory.mktemp("decoders"))
+    with Server([folder, mlp], options=ModelConfig(threads=1, instances=1)) as running:
+        yield running
+
+
+@pytest.fixture
+def text(client: Any) -> str:
+    """What the model answers."""
+    status, _, reply = client.ask("POST", "/v2/models/tiny/generate", json.dumps({**ASK, "id": "7"}).encode())
+    answer = json.loads(reply)
+    assert status == 200 and {**answer, "text_output": ""} == {
+        "id": "7", "model_name": "tiny", "model_version": "1", "text_output": "",
+    }  # fmt: skip
+    assert answer["text_output"]
+    return str(answer["text_output"])
+
+
+def test_a_stream(server: Server, text: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/v2/models/tiny/versions/1/generate_stream", json.dumps(ASK))
+    response = connection.getresponse()
+    assert response.getheader("content-type") == "text/event-stream; charset=utf-8"
+    *events, rest = response.read().split(b"\n\n")
+    connection.close()
+    documents = [json.loads(event.removeprefix(b"data: ")) for event in events]
+    assert rest == b"" and len(documents) > 1 and all(each["model_name"] == "tiny" for each in documents)
+    assert "".join(each["text_output"] for each in documents) == text
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [({}, 400, "text_input"), ({"text_input": 5}, 400, "text_input"),
+     ({**ASK, "foo": 1}, 400, "Unknown parameter: 'foo'"),
+     ({"text_input": "a", "parameters": {"temperature": -1}}, 400, "temperature"),
+     ({"text_input": "a", "parameters": {"what": 1}}, 400, "'what'"),
+     ({"text_input": "a", "parameters": {"n": 2}}, 400, "one text"),
+     ({"text_input": "a", "sampling_parameters": "{"}, 400, "not JSON"),
+     ({"text_input": "a" * 9000}, 400, "context"),
+     ({"text_input": "a", "exclude_input_in_output": False}, 400, "exclude")],
+)  # fmt: skip
+def test_wrong_requests(client: Any, body: dict[str, Any], status: int, words: str) -> None:
+    for name in ("generate", "generate_stream"):
+        got, _, reply = client.ask("POST", f"/v2/models/tiny/{name}", json.dumps(body).encode())
+        assert got == status and words in json.loads(reply)["error"], reply
+    got, _, reply = client.ask("POST", "/v2/models/nope/generate", json.dumps(ASK).encode())
+    assert got == 404 and isinstance(json.loads(reply)["error"], str)
+
+
+class Streaming:
+    """A stream of tritonclient."""
+
+    def __init__(self, server: Server) -> None:
+        self.client = grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
+        self.answers: queue.Queue[Any] = queue.Queue()
+        self.client.start_stream(lambda result, error: self.answers.put((result, error)))
+
+    def ask(self, prompt: bytes, stream: bool, **options: Any) -> None:
+        inputs = [grpc.InferInput("text_input", [1], "BYTES"), grpc.InferInput("stream", [1], "BOOL"),
+                  grpc.InferInput("sampling_parameters", [1], "BYTES")]  # fmt: skip
+        inputs[0].set_data_from_numpy(np.array([prompt], object))
+        inputs[1].set_data_from_numpy(np.array([stream]))
+        inputs[2].set_data_from_numpy(np.array([json.dumps({"stop": ["zzz"]}).encode()], object))
+        self.client.async_stream_infer("tiny", inputs, parameters=SAMPLING, **options)
+
+    def next(self) -> Any:
+        result, error = self.answers.get(timeout=60)
+        assert error is None, error
+        return result
+
+    def error(self) -> str:
+        return str(self.answers.get(timeout=60)[1])
+
+
+@pytest.fixture
+def streaming(server: Server) -> Iterator[Streaming]:
+    stream = Streaming(server)
+    yield stream
+    stream.client.stop_stream(cancel_requests=True)
+    stream.client.close()
+
+
+def test_answers_over_grpc(streaming: Streaming, text: str) -> None:
+    streaming.ask(b"the cat", True, request_id="7", enable_empty_final_response=True)
+    parts = []
+    while True:
+        answer = streaming.next()
+        response = answer.get_response()
+        assert (response.id, response.model_name) == ("7", "tiny")
+        if response.parameters["triton_final_response"].bool_param:
+            break
+        parts.append(answer.as_numpy("text_output")[0].decode())
+    assert not response.outputs and len(parts) > 1 and "".join(parts) == text
+    streaming.ask(b"the cat", False, request_id="8")
+    answer = streaming.next()
+    assert answer.as_numpy("text_output")[0].decode() == text and answer.get_response().id == "8"
+
+
+def test_wrong_requests_over_grpc(streaming: Streaming, text: str) -> None:
+    inputs = [grpc.InferInput("text_input", [1], "BYTES")]
+    inputs[0].set_data_from_numpy(np.array([b"\xff"], object))
+    streaming.client.async_stream_infer("tiny", inputs)
+    assert "not UTF-8" in streaming.error()
+    inputs[0].set_data_from_numpy(np.array([b"a"], object))
+    streaming.client.async_stream_infer("tiny", inputs, parameters={"temperature": -1.0})
+    assert "'temperature' is wrong" in streaming.error()
+    streaming.client.async_stream_infer("tiny", [grpc.InferInput("text_input", [2], "BYTES")])
+    assert "BYTES [1]" in streaming.error()
+    other = grpc.InferInput("x", [1], "FP32")
+    other.set_data_from_numpy(np.zeros(1, np.float32))
+    streaming.client.async_stream_infer("tiny", [other])
+    assert "no input 'x'" in streaming.error()
+    with pytest.raises(Exception, match="answers with several messages; try ModelStreamInfer"):
+        streaming.client.infer("tiny", inputs)
+    streaming.ask(b"the cat", False)
+    assert streaming.next().as_numpy("text_output")[0].decode() == text
+
+
+def test_a_client_that_leaves(server: Server) -> None:
+    import time
+
+    from ox.serve.generation.engine import GenerationEngine
+
+    (model,) = [each for each in server.models if each.name == "tiny"]
+    engine, turn = model.generation, GenerationEngine._turn
+    assert engine is not None
+    stream = Streaming(server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.05), turn(self))[1])
+        stream.ask(b"the", True)
+        stream.next()
+        stream.client.stop_stream(cancel_requests=True)
+        stream.client.close()
+        end = time.monotonic() + 60
+        while engine.stats()["running"]:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_metadata(server: Server, client: Any) -> None:
+    metadata = json.loads(client.ask("GET", "/v2/models/tiny")[2])
+    assert [tensor["name"] for tensor in metadata["outputs"]] == ["text_output"]
+    config = json.loads(client.ask("GET", "/v2/models/tiny/config")[2])
+    assert config["model_transaction_policy"] == {"decoupled": True}
+    paths = json.loads(client.ask("GET", "/openapi.json")[2])["paths"]
+    assert "/v2/models/{model}/generate_stream" in paths and "/v1/chat/completions" in paths
+    assert "/v2/models/mlp/versions/1/infer" in paths and "/v2/models/tiny/versions/1/infer" not in paths

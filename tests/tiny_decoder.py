@@ -1,0 +1,50 @@
+"""A small decoder with random weights, a tokenizer of single bytes, and a chat template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+import ox
+from ox.export import save_decoder
+from ox_models.llama import LlamaConfig, LlamaForCausalLM
+
+SPECIAL = ["<s>", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if tools %}{{ '<tool_call></tool_call>' ~ tools | tojson }}{% endif %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
+"""
+
+
+def write_tokenizer(path: Path) -> int:
+    """A byte-level tokenizer of single bytes; returns the number of its tokens."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(["the cat sat on the mat"], trainer)
+    tokenizer.save(str(path))
+    return int(tokenizer.get_vocab_size())
+
+
+def write_decoder(folder: Path, template: str | None = TEMPLATE, **defaults: float) -> Path:
+    """The folder `tiny` of a LLaMA of 256 tokens of context."""
+    size = write_tokenizer(folder / "tokenizer.json")
+    ox.manual_seed(0)
+    config = LlamaConfig(
+        size, 16, 24, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256
+    )
+    model = LlamaForCausalLM(config).eval()
+    values = np.random.default_rng(1)
+    with ox.no_grad():
+        for parameter in model.parameters():
+            parameter += ox.from_numpy(0.3 * values.standard_normal(parameter.shape).astype(np.float32))
+    save_decoder(model, folder / "tiny", tokenizer=folder / "tokenizer.json", chat_template=template,
+                 generation={"eos_token_id": 2, **defaults})  # fmt: skip
+    return folder / "tiny"
