@@ -207,6 +207,8 @@ class Server:
         """The lines printed when the server is ready: one per model, then the address."""
         warm = 1000 * sum(model.warm_s for model in self.models)
         protocols = "V2 protocol"
+        if any(model.text is not None for model in self.models):
+            protocols += " · OpenAI's API at /v1"
         if self.grpc_port not in (None, self.port):
             protocols += f" · gRPC on port {self.grpc_port}"
         if self.settings.uds is not None and self.port is not None:

@@ -12,7 +12,7 @@ import orjson
 
 from ox.errors import OxError, ServeError
 from ox.serve.access.client import Client
-from ox.serve.generation.request import GenerationRequest, TokenEvent
+from ox.serve.generation.request import Constraint, GenerationRequest, TokenEvent
 from ox.serve.protocol.openai.completions import DONE, read_ignored
 from ox.serve.protocol.openai.errors import error_event
 from ox.serve.protocol.openai.messages import read_messages, read_tools
@@ -23,7 +23,7 @@ from ox.serve.protocol.text.sampling import MAX_TOKENS, TextOptions, read_logpro
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.protocol.text.text_model import TextModel
-from ox.serve.protocol.text.tool_calls import ToolCall, ToolCallParser
+from ox.serve.protocol.text.tool_calls import ToolCall, ToolCallParser, ToolFormat, call_schema
 from ox.serve.transport.http import Exchange
 
 
@@ -34,7 +34,7 @@ class ChatCall:
     model: TextModel
     prompt: Sequence[int]
     options: TextOptions
-    tools: bool  # the model may call some
+    tool_format: ToolFormat | None  # of the calls in the text; None where they stay a part of it
     stream: bool
     stream_options: StreamOptions
 
@@ -48,8 +48,8 @@ class ChatCall:
 
     def parsers(self) -> list[ToolCallParser] | None:
         """For the calls of tools in each answer; None if they stay a part of the text."""
-        form = self.model.tool_format
-        if not self.tools or form is None:
+        form = self.tool_format
+        if form is None:
             return None
         return [ToolCallParser(form) for _ in range(self.options.choices)]
 
@@ -66,15 +66,20 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
     options = replace(with_format(options, fields), logprobs=_logprobs(fields))
     stream, stream_options = read_stream_options(fields)
     messages, tools = read_messages(fields), read_tools(fields)
+    if tools.forced:
+        if options.constraint is not None:
+            raise ParameterError("tool_choice", "'tool_choice' and the form of the text contradict each other")
+        options = replace(options, constraint=Constraint("json_schema", call_schema(tools.forced)))
     _refuse_others(fields)
     fields.finish()
     if model.template is None:
         hint = "/v1/completions, or a chat_template.jinja beside the model"
         raise ServeError(f"model '{model.name}' has no chat template", hint=hint)
     # The template writes the special tokens itself.
-    prompt = model.encode(model.template.render(messages, tools), special=False)
+    prompt = model.encode(model.template.render(messages, tools.offered), special=False)
     options.check_length(prompt, model)
-    return ChatCall(model, prompt, options, bool(tools), stream, stream_options)
+    form: ToolFormat | None = "forced" if tools.forced else model.tool_format if tools.offered else None
+    return ChatCall(model, prompt, options, form, stream, stream_options)
 
 
 def _refuse_others(fields: Fields) -> None:

@@ -150,6 +150,7 @@ class WholeCompletion(TextAnswer):
         super().__init__(exchange, call.model, client)
         self._call = call
         self._choices = [_Choice(begin) for begin in call.echo for _ in range(call.options.choices)]
+        self._texts = None if call.options.logprobs is None else TokenTexts(call.model.tokenizer)
 
     def add(self, index: int, event: TokenEvent) -> None:
         choice = self._choices[index]
@@ -162,8 +163,7 @@ class WholeCompletion(TextAnswer):
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
-        with_logprobs = self._call.options.logprobs is not None
-        texts = TokenTexts(self.model.tokenizer) if with_logprobs else None
+        texts = self._texts
         choices = [
             {
                 "index": index, "text": "".join(choice.parts),

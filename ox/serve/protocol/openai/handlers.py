@@ -125,7 +125,7 @@ COMPLETION: Schemas = {
 CHAT: Schemas = {
     "messages": {"type": "array", "items": {"type": "object"}},
     "tools": {"type": "array", "items": {"type": "object"}},
-    "tool_choice": {"enum": ["auto", "none"]},
+    "tool_choice": {"description": "auto, none, required, or the name of a function"},
     "max_completion_tokens": {"type": "integer", "minimum": 1},
     "logprobs": {"type": "boolean"},
     "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},

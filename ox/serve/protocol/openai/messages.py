@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,11 +28,18 @@ def read_messages(fields: Fields) -> list[dict[str, Any]]:
     return [_message(message, f"messages[{place}]") for place, message in enumerate(given)]
 
 
-def read_tools(fields: Fields) -> list[dict[str, Any]]:
-    """The tools that the template gets; none with tool_choice "none".
+class Tools(NamedTuple):
+    """What the template gets, and those of which the model must call one; none where it decides itself."""
+
+    offered: list[dict[str, Any]]
+    forced: list[dict[str, Any]]
+
+
+def read_tools(fields: Fields) -> Tools:
+    """`tools` and `tool_choice`.
 
     Raises:
-        ParameterError: a tool is no function with a name, or a choice that cannot be enforced.
+        ParameterError: a tool is no function with a name, or a choice of one that there is not.
     """
     tools = fields.take("tools", [])
     if type(tools) is not list or len(tools) > MAX_TOOLS:
@@ -44,13 +51,23 @@ def read_tools(fields: Fields) -> list[dict[str, Any]]:
             expected = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
             raise _wrong(f"tools[{place}]", expected, tool)
     choice = fields.take("tool_choice", "auto")
-    if choice not in ("none", "auto"):
-        raise ParameterError(
-            "tool_choice", "'tool_choice' is not supported", code="unsupported_parameter", got=quote(choice),
-            expected='"auto" or "none": the model decides whether it calls a tool',
-        )  # fmt: skip
-    fields.only("parallel_tool_calls", (True,), "the model decides how many calls it makes")
-    return [] if choice == "none" else tools
+    parallel = fields.flag("parallel_tool_calls", True)
+    if choice in ("none", "auto"):
+        if not parallel:
+            hint = '"tool_choice": "required" makes one call'
+            raise ParameterError("parallel_tool_calls", "the model decides how many calls it makes", hint=hint)
+        return Tools([] if choice == "none" else tools, [])
+    forced = tools
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        forced = [tool for tool in tools if tool["function"]["name"] == name]
+    elif choice != "required":
+        forced = []
+    if not forced:
+        expected = '"none", "auto", "required", or {"type": "function", "function": {"name": one of the tools}}'
+        raise _wrong("tool_choice", expected, choice)
+    return Tools(tools, forced)
 
 
 def _message(message: Any, where: str) -> dict[str, Any]:

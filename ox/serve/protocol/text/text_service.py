@@ -17,7 +17,7 @@ from ox.serve.repository.repository import Repository
 from ox.serve.transport.http import Exchange
 
 INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
-FORMS = (b"guided_", b"response_format")  # and so are those with a form, which is compiled
+FORMS = (b"guided_", b"response_format", b"tool_choice")  # and so are those with a form, which is compiled
 
 
 class TextService:

@@ -8,12 +8,13 @@ Two formats are known by the source of the chat template: that of Hermes and Qwe
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
 
-ToolFormat = Literal["hermes", "llama3"]
+ToolFormat = Literal["hermes", "llama3", "forced"]  # the last: the whole text is a call, held to its schema
 BEGIN, END = "<tool_call>", "</tool_call>"
 MAX_HELD = 1 << 20  # characters of one call; a longer one is passed on as text
 
@@ -40,6 +41,19 @@ def format_of(source: str) -> ToolFormat | None:
     return None
 
 
+def call_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The JSON schema of a call of one of these functions, in OpenAI's form."""
+    calls = []
+    for tool in tools:
+        function = tool["function"]
+        arguments = function.get("parameters") or {"type": "object"}
+        calls.append({
+            "type": "object", "properties": {"name": {"const": function["name"]}, "arguments": arguments},
+            "required": ["name", "arguments"], "additionalProperties": False,
+        })  # fmt: skip
+    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+
+
 class ToolCallParser:
     """Divides a text into what is shown and calls, while it comes."""
 
@@ -54,6 +68,8 @@ class ToolCallParser:
         if self._form == "llama3":
             return self._add_llama3(text)
         self._held += text
+        if self._form == "forced":
+            return []
         found: list[str | ToolCall] = []
         while self._held:
             if not self._inside:
@@ -80,6 +96,8 @@ class ToolCallParser:
     def finish(self) -> list[str | ToolCall]:
         """What was held back, where the text ends."""
         held, self._held = self._held, ""
+        if self._form == "forced":
+            return [_call(held, "arguments") or held] if held else []
         if self._form == "llama3":
             calls = [_call(part, "parameters") for part in held.split(";")] if held else []
             if calls and all(calls):

@@ -87,6 +87,22 @@ def test_tool_calls(openai_client: Any) -> None:
     assert without.message.content == CALL and without.message.tool_calls is None
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+def test_a_call_that_is_required(openai_client: Any, choice: Any) -> None:
+    """Whatever the format of the model, the text is held to the schema of a call."""
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    schema = {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    asked = {"model": "tiny", "temperature": 0, "max_tokens": 43, "messages": [USER], "tools": [tool]}
+    whole = openai_client.chat.completions.create(**asked, tool_choice=choice).choices[0]
+    (call,) = whole.message.tool_calls
+    assert call.function.name == "f" and json.loads(call.function.arguments)["x"] in (1, 2)
+    assert whole.finish_reason == "tool_calls" and whole.message.content is None
+    pieces = openai_client.chat.completions.create(**asked, tool_choice=choice, stream=True)
+    (delta,) = [each for piece in pieces for each in piece.choices[0].delta.tool_calls or ()]
+    assert delta.function.arguments == call.function.arguments
+
+
 def test_a_conversation_with_calls_goes_on(openai_client: Any) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call]},

@@ -11,6 +11,7 @@ from ox.serve import Server
 
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "a", "max_tokens": 2}
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+TOOL = {"type": "function", "function": {"name": "f"}}
 
 WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "foo": 1}, "foo", "Unknown parameter: 'foo'"),
@@ -67,7 +68,11 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**CHAT, "top_logprobs": 3}, "top_logprobs", "needs 'logprobs'"),
     ({**CHAT, "logprobs": 3}, "logprobs", "true or false"),
     ({**CHAT, "tools": [{"type": "retrieval"}]}, "tools[0]", '"type": "function"'),
-    ({**CHAT, "tool_choice": "required"}, "tool_choice", "the model decides"),
+    ({**CHAT, "tool_choice": "required"}, "tool_choice", "one of the tools"),
+    ({**CHAT, "tools": [TOOL], "tool_choice": {"function": {"name": "g"}}}, "tool_choice", "one of the tools"),
+    ({**CHAT, "tools": [TOOL], "tool_choice": 5}, "tool_choice", '"required"'),
+    ({**CHAT, "tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls", "the model decides"),
+    ({**CHAT, "tools": [TOOL], "tool_choice": "required", "guided_regex": "a"}, "tool_choice", "contradict"),
     ({**CHAT, "functions": []}, "functions", "try 'tools'"),
     ({**CHAT, "modalities": ["audio"]}, "modalities", "not supported"),
 ]  # fmt: skip

@@ -26,6 +26,8 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, Any]]]] = [
     ("llama3", '{"name": "f"', '{"name": "f"', []),
     ("llama3", "Hello {", "Hello {", []),
     ("llama3", "", "", []),
+    ("forced", '{"name": "f", "arguments": {"a": 1}}', "", [("f", {"a": 1})]),
+    ("forced", '{"name": "f", "argu', '{"name": "f", "argu', []),
 ]  # fmt: skip
 
 
