@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,25 @@ STEPS = 2
 ROWS, RUNS = 4, 8  # of the measurement of threads
 NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
 LONGEST = 4096  # tokens of the check of a long text
+MOST_POSITIONS = 1 << 18  # of a table of rotary embeddings
 UNLIMITED = 1 << 31  # of a file that does not tell its context length
+
+
+class Rewriting(NamedTuple):
+    """What is done to the graph beside sharing the cache."""
+
+    last_scores: bool = True
+    join_products: bool = True
+    rotary: bool = True
+
+
+# in the order in which they are tried
+REWRITINGS = (
+    Rewriting(),
+    Rewriting(rotary=False),
+    Rewriting(rotary=False, join_products=False),
+    Rewriting(False, False, False),
+)
 
 log = logging.getLogger("ox.serve")
 
@@ -43,6 +61,7 @@ class Decoder:
 
     Attributes:
         threads: of a run.
+        rewriting: of its graph, if the cache is shared.
         shapes: of keys and values, by the name of the input.
         run: how it is run.
         form: that in words.
@@ -73,12 +92,12 @@ class Decoder:
 
     def _fastest(self, original: Any) -> tuple[SharedCacheRun | AppendedCacheRun, str]:
         reasons = []
-        for last_only, joined in ((True, True), (True, False), (False, False)):
+        for rewriting in REWRITINGS:
             self._control.enter("checking the graph with a shared cache")
             try:
-                run = self._shared(last_only, joined)
+                run = self._shared(rewriting)
                 self._check_cases.check(run)
-                self._rewritten = last_only, joined
+                self.rewriting = rewriting
                 return run, "shared cache"
             except _Differs as error:
                 reasons.append(str(error))
@@ -95,14 +114,15 @@ class Decoder:
             log.warning("%s: texts are not run together: %s", self.path, error)
         return appended, "copied cache"
 
-    def _shared(self, last_only: bool, joined: bool) -> SharedCacheRun:
+    def _shared(self, rewriting: Rewriting) -> SharedCacheRun:
         graph = DecoderGraph(parse(self.path))
-        if joined:
+        if rewriting.join_products:
             graph.join_products()
-        graph.share_cache()
-        if last_only:
+        known = self.context_length <= MOST_POSITIONS
+        graph.share_cache(self.context_length if rewriting.rotary and known else 0)
+        if rewriting.last_scores:
             graph.last_scores()
-        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, last_only)
+        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, rewriting.last_scores)
 
     def _measure_threads(self) -> None:
         """Takes one thread instead of all where it is not slower, as in small models."""
@@ -112,7 +132,7 @@ class Decoder:
         self.threads = 1
         one: DecoderRun
         if isinstance(several, SharedCacheRun):
-            one = self._shared(*self._rewritten)
+            one = self._shared(self.rewriting)
         else:
             one = AppendedCacheRun(self._session(str(self.path)))
         if self._check_cases.step_s(one) <= several_s:

@@ -193,14 +193,15 @@ class GenerationEngine:
         on_error: OnError,
         loop: asyncio.AbstractEventLoop | None,
     ) -> Text:
-        prompt = np.asarray(request.prompt)
-        if len(prompt) >= self.context_length:
+        count = len(request.prompt)
+        if count >= self.context_length:
             raise ServeError(
                 "the prompt is longer than the model's context",
                 expected=f"at most {self.context_length - 1} tokens, so that one can follow",
-                got=f"{len(prompt)} tokens",
+                got=f"{count} tokens",
                 hint="a shorter prompt",
             )
+        prompt = np.asarray(request.prompt)
         if prompt.dtype.kind not in "iu" or prompt.ndim != 1:
             raise ServeError(
                 "the prompt is no list of tokens", expected="whole numbers", got=repr(request.prompt)[:100]
@@ -212,7 +213,7 @@ class GenerationEngine:
             stopping = Stopping.read(ends, request.stop, self.tokenizer)
         except ArgumentError as error:
             raise ServeError(error.what, expected=error.expected, got=error.got) from error
-        room = self.context_length - len(prompt)
+        room = self.context_length - count
         return Text(
             request,
             handle,
@@ -235,6 +236,18 @@ class GenerationEngine:
     # ---- the engine's thread
 
     def _work(self) -> None:
+        try:
+            self._run_turns()
+        except BaseException as error:  # a defect, after which nothing can be relied on
+            log.exception("the generation engine has ended")
+            with self._news:
+                self._closing = True
+                texts = [*self._scheduler.texts, *self._scheduler.waiting, *self._incoming]
+            for text in texts:
+                self._outbox.put(text, _failed(error))
+            self._outbox.flush()
+
+    def _run_turns(self) -> None:
         busy = False
         while True:
             with self._news:
@@ -295,7 +308,7 @@ class GenerationEngine:
         except Exception as error:  # a defect: whoever waits gets to hear it
             log.exception("the generation engine failed")
             for text in list(self._scheduler.texts):
-                self._end(text, ServeError("the generation engine failed", status=500, got=str(error)[:200]))
+                self._end(text, _failed(error))
             return False
 
     def _turn(self) -> bool:
@@ -383,6 +396,10 @@ class GenerationEngine:
             self._outbox.put(text, outcome)
             if outcome.finish_reason is not None:
                 self._leave(text, outcome.finish_reason)
+
+
+def _failed(error: BaseException) -> ServeError:
+    return ServeError("the generation engine failed", status=500, got=str(error)[:200])
 
 
 def _unloaded() -> ServeError:

@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from ox.serve.runtime.rotary_embedding import Rotation, find_rotation, tables
+
 PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 LENGTHS, TOTAL = "ox.seqlens_k", "ox.total_sequence_length"  # inputs of the rewritten graph
 SPREAD = {"Unsqueeze", "Expand", "Reshape", "Identity"}  # repeats the heads of keys and values for those of queries
@@ -45,6 +47,7 @@ class DecoderGraph:
         if any(attribute.HasField("g") for node in self.nodes for attribute in node.attribute):
             raise PatternMissing("the graph has branches")
         self._index()
+        self._rotary: tuple[str, str] | None = None  # the cosines and sines that are stored
         inferred = onnx.shape_inference.infer_shapes(model).graph
         infos = (*inferred.value_info, *inferred.input, *inferred.output)
         self._shapes: dict[str, Sequence[Any]] = {info.name: info.type.tensor_type.shape.dim for info in infos}
@@ -54,15 +57,19 @@ class DecoderGraph:
         """Inputs of the cache."""
         return [info.name for info in self._graph.input if PAST.fullmatch(info.name)]
 
-    def share_cache(self) -> None:
+    def share_cache(self, rotary: int = 0) -> None:
         """Replaces the attention of all layers.
+
+        Args:
+            rotary: for so many positions, rotary embeddings become a part of the attention, if there are any; 0 for
+                none.
 
         Raises:
             PatternMissing: an attention that is not known here.
         """
         layers = sorted({int(PAST.fullmatch(name)[1]) for name in self.pasts})  # type: ignore[index]
         for layer in layers:
-            self._share_layer(layer)
+            self._share_layer(layer, rotary)
         self._constant("ox.merged", [0, 0, -1])
         self._remove_unused()
         for name in self.pasts:
@@ -133,7 +140,7 @@ class DecoderGraph:
 
     def _flattens(self, reshape: NodeProto) -> bool:
         """Whether it makes rows of [batch, new, size], or of [batch, new, heads, size]."""
-        shape, before = self._value(reshape.input[1]), self._shapes.get(reshape.input[0], ())
+        shape, before = self.value(reshape.input[1]), self._shapes.get(reshape.input[0], ())
         if shape is None or len(shape) != 2 or shape[0] != -1 or len(before) not in (3, 4):
             return False
         sizes = [dim.dim_value for dim in before[2:]]
@@ -168,12 +175,12 @@ class DecoderGraph:
         usual = given.get("alpha", 1.0) == given.get("beta", 1.0) == 1.0 and not given.get("transA", 0)
         weight = gemm.input[1]
         alone = len(self._consumers[weight]) == 1
-        return usual and (not given.get("transB", 0) or (alone and self._value(weight) is not None))
+        return usual and (not given.get("transB", 0) or (alone and self.value(weight) is not None))
 
     def _to_matmul(self, gemm: NodeProto) -> None:
         data, weight, *bias = gemm.input
         if any(each.name == "transB" and each.i for each in gemm.attribute):
-            stored, value = self._stored[weight], self._value(weight)
+            stored, value = self._stored[weight], self.value(weight)
             assert value is not None
             stored.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value.T), weight))
         product = f"{gemm.output[0]}.product" if bias else gemm.output[0]
@@ -186,26 +193,32 @@ class DecoderGraph:
 
     # ---- one layer
 
-    def _share_layer(self, layer: int) -> None:
+    def _share_layer(self, layer: int, rotary: int) -> None:
         keys, values = (self._append(f"past_key_values.{layer}.{kind}") for kind in ("key", "value"))
         scores, scale = self._product(keys.output[0], {*SPREAD, "Transpose"})
         result, _ = self._product(values.output[0], SPREAD)
         scale *= self._scale_between(scores.output[0], result.input[0])
-        query = scores.input[0]
+        query, key = scores.input[0], keys.input[1]
         heads, size = self._dims(query)
         key_heads, _ = self._dims(keys.input[0])
         names = {name: f"ox.attention.{layer}.{name}" for name in ("query", "key", "value", "output", "heads")}
-        nodes = []
-        for name, tensor in (("query", query), ("key", keys.input[1]), ("value", values.input[1])):
+        nodes: list[NodeProto] = []
+        caches: list[str] = []
+        turned = [find_rotation(self, name) for name in (query, key)] if rotary else []
+        if all(turned) and turned and self._rotate(turned, rotary):  # type: ignore[arg-type]
+            (query, *_, more), (key, *_) = turned  # type: ignore[misc]
+            scale, caches = scale * more, ["ox.cos", "ox.sin"]
+        for name, tensor in (("query", query), ("key", key), ("value", values.input[1])):
             rows = f"{names[name]}.rows"
             nodes.append(helper.make_node("Transpose", [tensor], [rows], rows, perm=[0, 2, 1, 3]))
             nodes.append(helper.make_node("Reshape", [rows, "ox.merged"], [names[name]], names[name]))
-        inputs = [names["query"], names["key"], names["value"], keys.input[0], values.input[0], LENGTHS, TOTAL]
+        inputs = [names["query"], names["key"], names["value"], keys.input[0], values.input[0], LENGTHS, TOTAL, *caches]
         outputs = [names["output"], keys.output[0], values.output[0]]
         nodes.append(
             helper.make_node(
                 "GroupQueryAttention", inputs, outputs, names["output"],
                 domain="com.microsoft", num_heads=heads, kv_num_heads=key_heads, scale=scale,
+                do_rotary=int(bool(caches)),
             )
         )  # fmt: skip
         self._constant(f"{names['heads']}.shape", [0, 0, heads, size])
@@ -218,6 +231,21 @@ class DecoderGraph:
         self.nodes.remove(keys)
         self.nodes.remove(values)
         self._index()
+
+    def _rotate(self, turned: Sequence[Rotation], length: int) -> bool:
+        """Stores the cosines and sines of a layer, which are those of all; whether that is so."""
+        query, key = turned
+        sources = (query.cos, query.sin)
+        if (key.cos, key.sin) != sources or key.scale != 1 or self._rotary not in (None, sources):
+            return False
+        if self._rotary is None:
+            found = tables(self, query, length)
+            if found is None:
+                return False
+            for name, array in zip(("ox.cos", "ox.sin"), found, strict=True):
+                self._graph.initializer.append(numpy_helper.from_array(array, name))
+            self._rotary = sources
+        return True
 
     def _append(self, past: str) -> NodeProto:
         """The Concat of a past and what is new."""
@@ -237,7 +265,7 @@ class DecoderGraph:
             if len(users) != 1:
                 raise PatternMissing(f"{len(users)} operators take '{name}'")
             node = users[0]
-            factor = self._factor(node)
+            factor = self.factor(node)
             if node.op_type == "MatMul" and node.input[1] == name:
                 return node, scale
             if factor is None and node.op_type not in between:
@@ -253,7 +281,7 @@ class DecoderGraph:
             node = nodes[0] if len(nodes) == 1 else None
             if node is None or node.op_type not in ("Mul", "Div", "Add", "Where", "Softmax", "Cast", "Identity"):
                 raise PatternMissing(f"{', '.join(each.op_type for each in nodes) or 'nothing'} takes '{scores}'")
-            factor = self._factor(node)
+            factor = self.factor(node)
             if node.op_type in ("Mul", "Div") and factor is None:
                 raise PatternMissing(f"{node.op_type} scales '{scores}' by no constant")
             scale *= factor or 1.0
@@ -263,11 +291,11 @@ class DecoderGraph:
             raise PatternMissing("an attention without Softmax")
         return scale
 
-    def _factor(self, node: NodeProto) -> float | None:
+    def factor(self, node: NodeProto) -> float | None:
         """The number by which a Mul or Div multiplies; None for others."""
         if node.op_type not in ("Mul", "Div"):
             return None
-        values = [self._value(name) for name in node.input]
+        values = [self.value(name) for name in node.input]
         numbers = [value for value in values if value is not None and value.size == 1]
         if len(numbers) != 1 or (node.op_type == "Div" and values[1] is None):
             return None
@@ -283,6 +311,10 @@ class DecoderGraph:
 
     # ---- the graph
 
+    def producer(self, name: str) -> NodeProto | None:
+        """The node that computes a tensor."""
+        return self._producers.get(name)
+
     def _index(self) -> None:
         self._producers = {name: node for node in self.nodes for name in node.output}
         self._consumers: dict[str, list[NodeProto]] = {}
@@ -295,7 +327,7 @@ class DecoderGraph:
         node = self._producers.get(name)
         return name in self._stored or (node is not None and node.op_type == "Constant")
 
-    def _value(self, name: str) -> np.ndarray[Any, Any] | None:
+    def value(self, name: str) -> np.ndarray[Any, Any] | None:
         """A constant that lies in the file itself."""
         tensor, node = self._stored.get(name), self._producers.get(name)
         if node is not None and node.op_type == "Constant":

@@ -28,7 +28,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ox.manual_seed(0)
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     llama = LlamaForCausalLM(
-        LlamaConfig(VOCABULARY, hidden_size=32, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
+        LlamaConfig(VOCABULARY, hidden_size=64, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
     )
     gpt2 = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4))
     tokenizer = write_tokenizer(root / "tokenizer.json")

@@ -82,3 +82,11 @@ class Client:
 def prompts(count: int, longest: int = 40, seed: int = 0) -> list[list[int]]:
     random = np.random.default_rng(seed)
     return [random.integers(0, 95, random.integers(1, longest)).tolist() for _ in range(count)]
+
+
+def assert_nothing_is_left(client: Client) -> None:
+    """No text, and no memory but blocks for later."""
+    scheduler = client.engine._scheduler
+    assert not scheduler.texts and not len(scheduler.waiting) and not client.engine._incoming
+    assert scheduler.used_blocks == scheduler.prefixes.blocks <= scheduler.most_blocks
+    assert not scheduler.waiting._served and not scheduler.waiting._counts

@@ -15,7 +15,7 @@ from generation_client import prompts
 from onnx import helper, numpy_helper
 
 import ox
-from ox.serve.generation.decoder import Decoder
+from ox.serve.generation.decoder import Decoder, Rewriting
 from ox.serve.runtime.source import read
 
 
@@ -65,7 +65,7 @@ def add_a_bias(graph: onnx.GraphProto) -> None:
 def test_the_cache_is_shared(folders: dict[str, Path], name: str) -> None:
     decoder = Decoder(read(folders[name] / "model.onnx"), threads=1)
     assert decoder.form == "shared cache" and decoder.batched
-    assert decoder._rewritten == (True, True)  # everything that could be
+    assert decoder.rewriting == Rewriting()  # everything that could be
     inputs = {info.name for info in decoder.run._session.get_inputs()}
     assert "attention_mask" not in inputs and "ox.seqlens_k" in inputs
     shape = decoder.run._session.get_outputs()[0].shape

@@ -6,18 +6,11 @@ import time
 from typing import Any
 
 import pytest
-from generation_client import CONTEXT, GREEDY, Answer, prompts
+from generation_client import CONTEXT, GREEDY, Answer, assert_nothing_is_left, prompts
 
 from ox.generation import SamplingParams
 from ox.serve.generation.prefix_cache import BLOCK
 from ox.serve.generation.request import GenerationRequest, TokenEvent
-
-
-def assert_nothing_is_left(client: Any) -> None:
-    scheduler = client.engine._scheduler
-    assert not scheduler.texts and not len(scheduler.waiting) and not client.engine._incoming
-    assert scheduler.used_blocks == scheduler.prefixes.blocks <= scheduler.most_blocks
-    assert not scheduler.waiting._served and not scheduler.waiting._counts
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(seed=5, presence_penalty=0.5)], ids=["greedy", "drawn"])
