@@ -1,8 +1,9 @@
-"""Writes models/ox_models/data/kjv.txt.bz2 and kjv_wordpiece.json: `python scripts/make_kjv.py`.
+"""Writes models/ox_models/data/kjv.txt.bz2, kjv_wordpiece.json and kjv_bpe.json: `python scripts/make_kjv.py`.
 
-The text comes from Debian's `bible-kjv` (the program) and `bible-kjv-text` (the text), the vocabulary from the training
-chapters of that text, by the `tokenizers` library. The text comes out the same on every run; the vocabulary may differ
-in the order of its pieces and in the rarest of them, which the library chooses by chance: keep it with its models.
+The text comes from Debian's `bible-kjv` (the program) and `bible-kjv-text` (the text), the vocabularies from the
+training chapters of that text, by the `tokenizers` library. The text comes out the same on every run; a vocabulary may
+differ in the order of its pieces and in the rarest of them, which the library chooses by chance: keep it with its
+models.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import re
 import subprocess
 from pathlib import Path
 
-from ox_models.kjv_data import chapters, split
+from ox_models.kjv_data import MARKS, chapters, split
 
 DATA = Path(__file__).resolve().parents[1] / "models" / "ox_models" / "data"
-WORDS = 3000  # pieces in the vocabulary
+WORDS = 3000  # pieces in the vocabulary of whole words and their parts
+BYTES = 4096  # pieces in the vocabulary of strings of bytes
 
 # Whole books, about as much of each kind; their names as `bible` writes them, and in full.
 KINDS = {
@@ -60,7 +62,11 @@ def write_text() -> None:
     print(f"{target}: {target.stat().st_size} bytes, {len(lines)} lines")
 
 
-def write_vocabulary() -> None:
+def training_verses() -> list[str]:
+    return [verse for chapter in split(chapters())[0] for verse in chapter.verses]
+
+
+def write_word_pieces() -> None:
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece
     from tokenizers.normalizers import BertNormalizer
@@ -72,8 +78,7 @@ def write_vocabulary() -> None:
     tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = WordPieceTrainer(vocab_size=WORDS, special_tokens=special, show_progress=False)
-    train = [verse for chapter in split(chapters())[0] for verse in chapter.verses]
-    tokenizer.train_from_iterator(train, trainer)
+    tokenizer.train_from_iterator(training_verses(), trainer)
     tokenizer.post_processor = TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(name, special.index(name)) for name in ("[CLS]", "[SEP]")]
     )
@@ -82,6 +87,25 @@ def write_vocabulary() -> None:
     print(f"{target}: {target.stat().st_size} bytes, {tokenizer.get_vocab_size()} pieces")
 
 
+def write_byte_pairs() -> None:
+    """GPT-2's kind of vocabulary: every text can be written in it, as every byte is a piece."""
+    from tokenizers import Tokenizer, decoders
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.trainers import BpeTrainer
+
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=BYTES, special_tokens=MARKS, initial_alphabet=ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(training_verses(), trainer)
+    target = DATA / "kjv_bpe.json"
+    tokenizer.save(str(target), pretty=False)
+    print(f"{target}: {target.stat().st_size} bytes, {tokenizer.get_vocab_size()} pieces")
+
+
 if __name__ == "__main__":
     write_text()
-    write_vocabulary()
+    write_word_pieces()
+    write_byte_pairs()

@@ -54,6 +54,7 @@ def test_the_wheel_is_whole(wheel: Path) -> None:
         "ox_models/py.typed",
         "ox_models/data/digits.npz",
         "ox_models/data/kjv.txt.bz2",
+        "ox_models/data/kjv_bpe.json",
         "ox_models/data/kjv_wordpiece.json",
         "ox_models/data/auto_mpg.csv",
         "ox_models/data/breast_cancer.csv",

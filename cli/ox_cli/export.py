@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ox.export import Report
     from ox.train import Run
 
+MANY, FIRST = 8, 4  # inputs or outputs: more are not all shown
 SAMPLES = 32  # samples of the validation data: for recording, verification and the range of synthetic samples
 
 
@@ -44,7 +45,13 @@ class Target(StrEnum):
 
 
 def export(
-    path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="The file to write, for example model.onnx. For a recipe with a tokenizer also a folder: the model "
+            "with its tokenizer, for ox serve FOLDER."
+        ),
+    ],
     run: Annotated[Path | None, typer.Option(help="Folder or name of the run.", show_default="the newest run")] = None,
     recipe_file: Annotated[
         str | None,
@@ -106,6 +113,7 @@ def export(
     from ox.train.recipe.export_inputs import input_names, to_export
     from ox_cli.errors import UsageError
     from ox_cli.export_step import export_step
+    from ox_cli.export_text import export_text
 
     if freeze and not train_step:
         raise UsageError("--freeze belongs to --train", hint=f"ox export --train --freeze '{freeze[0]}' {path}")
@@ -119,7 +127,8 @@ def export(
         raise UsageError("a training step has a seed of its own", hint="--train without --seed and --own-seed")
     if seed is not None and own_seed:
         raise UsageError("--seed and --own-seed exclude each other", hint=f"ox export --own-seed {path}")
-    check_writable(path)
+    if path.suffix == ".onnx" or train_step or not path.is_dir():
+        check_writable(path)
     if train_step:
         start = None if run is None and recipe_file is not None else find_run(run)
         export_step(path, start, recipe_file, freeze or [], opset, SAMPLES)
@@ -132,6 +141,14 @@ def export(
         if recipe_file is None and error.hint is not None:
             error.hint += f"; then --recipe {shlex.quote(found.config['recipe']['source'])}"
         raise
+    if path.suffix != ".onnx" and recipe.optional("tokenizer") is not None:
+        if target is not None or own_seed or seed is not None:
+            raise UsageError("--target, --seed and --own-seed are for a file", hint=f"ox export {path}.onnx")
+        report, said = export_text(path, recipe, model, rows, found, opset, optimize)
+        for line in [*lines(report, str(found.folder), False)[:-1], *said, f"next: ox serve {path}"]:
+            typer.echo(line)
+        return
+    check_writable(path)
     samples = tuple(x[:3] for x in rows) if golden is Golden.auto and recipe.shareable else golden is not Golden.none
     report = save(
         model if recipe.base is None else model.exported(),
@@ -165,7 +182,7 @@ def find_run(run: Path | None) -> Run:
 def lines(report: Report, source: str, real: bool) -> list[str]:
     """What was recorded, the largest differences in the verification, and the contents of the file."""
     at = "batch {} and {}".format(*report.recorded) if report.recorded else "the example's size"
-    texts = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {report.dims}"]
+    texts = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {_dims(report)}"]
     texts += report.limits
     head = f"verified on {report.proof.runtime}"
     for i, row in enumerate(report.rows):
@@ -184,6 +201,17 @@ def lines(report: Report, source: str, real: bool) -> list[str]:
     if report.data:
         facts.append(f"weights in {report.data.name}: keep both files together")
     return [*texts, " · ".join(facts)]
+
+
+def _dims(report: Report) -> str:
+    """Inputs and outputs; of many, such as a decoder's keys and values, the first ones."""
+    from ox.graph.contract import show_dims
+
+    ends = []
+    for infos in (report.contract.inputs, report.contract.outputs):
+        shown = [f"{info.name} {show_dims(info.dims)}" for info in (infos if len(infos) <= MANY else infos[:FIRST])]
+        ends.append(", ".join(shown) + ("" if len(infos) <= MANY else f", and {len(infos) - FIRST} more"))
+    return " → ".join(ends)
 
 
 def _tolerances(report: Report) -> str:

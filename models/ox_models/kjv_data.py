@@ -14,7 +14,10 @@ from ox.data.datasets import load_tokenizer
 
 # all characters of these books; there is no X
 ALPHABET = "\n !'(),-.:;?ABCDEFGHIJKLMNOPQRSTUVWYZabcdefghijklmnopqrstuvwxyz"
-VOCABULARY = files("ox_models") / "data" / "kjv_wordpiece.json"  # a tokenizer.json, as Hugging Face's models have one
+DATA = files("ox_models") / "data"
+# each a tokenizer.json, as Hugging Face's models have one
+WORD_PIECES, BYTE_PAIRS = DATA / "kjv_wordpiece.json", DATA / "kjv_bpe.json"
+MARKS = ["<|end|>", "<|user|>", "<|assistant|>"]  # tokens of a conversation, the first three of the byte pairs
 KINDS = ["law", "history", "wisdom", "prophets", "gospels", "letters"]
 
 
@@ -26,7 +29,7 @@ class Chapter(NamedTuple):
 
 def chapters() -> list[Chapter]:
     """All 568 chapters in the order of the books."""
-    text = bz2.decompress((files("ox_models") / "data" / "kjv.txt.bz2").read_bytes()).decode("ascii")
+    text = bz2.decompress((DATA / "kjv.txt.bz2").read_bytes()).decode("ascii")
     found = []
     for part in text.removeprefix("# ").removesuffix("\n").split("\n# "):
         title, *verses = part.split("\n")
@@ -53,5 +56,15 @@ def word_pieces() -> Any:
     Raises:
         ArgumentError: the library is not installed; the message says which extra brings it.
     """
-    with as_file(VOCABULARY) as path:
+    with as_file(WORD_PIECES) as path:
+        return load_tokenizer(path)
+
+
+def byte_pairs() -> Any:
+    """The other vocabulary of the training chapters, 4,096 strings of bytes, as a `tokenizers.Tokenizer`.
+
+    Raises:
+        ArgumentError: the library is not installed; the message says which extra brings it.
+    """
+    with as_file(BYTE_PAIRS) as path:
         return load_tokenizer(path)

@@ -8,6 +8,7 @@ from ox.core.symbolic import Dim
 from ox.export.convert_file import convert
 from ox.export.decoder_file import DecoderReport, save_decoder
 from ox.export.difference import Difference, diff
+from ox.export.encoder_file import EncoderReport, save_encoder
 from ox.export.proof import Row
 from ox.export.prove_file import FileProof, prove
 from ox.export.quantization.adopt_model import adopt
@@ -24,6 +25,7 @@ __all__ = [
     "DecoderReport",
     "Difference",
     "Dim",
+    "EncoderReport",
     "FileProof",
     "Loaded",
     "QuantizeReport",
@@ -41,5 +43,6 @@ __all__ = [
     "quantize",
     "save",
     "save_decoder",
+    "save_encoder",
     "save_step",
 ]

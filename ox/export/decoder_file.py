@@ -16,13 +16,13 @@ from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.core.symbolic import Dim
 from ox.errors import ArgumentError, ExportError
+from ox.export.model_folder import replace_folder, write_json
 from ox.export.save_model import Report, save
 from ox.generation.generate import Generates, last_scores
 from ox.generation.kv_cache import KVCache
 from ox.generation.onnx_decoder import DECODER, OnnxDecoder
 from ox.generation.past_inputs import PastInputs
 from ox.nn.base.module import Module
-from ox.serialization.files import write_whole
 from ox.temporary_files import folder as temporary_folder
 
 Array = np.ndarray[Any, Any]
@@ -127,7 +127,7 @@ def save_decoder(
             texts, tokens, ties = _compare(model, OnnxDecoder(new), vocabulary)
             _write_beside(new, tokenizer, chat_template, generation)
             files = tuple(sorted(path.name for path in new.iterdir()))
-            _replace(folder, new)
+            replace_folder(folder, new)
     finally:
         model.train(training)
     report = replace(report, path=folder / "model.onnx", model=type(model).__name__)
@@ -217,22 +217,4 @@ def _write_beside(
     texts = {"generation_config.json": generation, "tokenizer_config.json": template}
     for name, content in texts.items():
         if content:
-            text = json.dumps(dict(content), indent=2, ensure_ascii=False) + "\n"
-            write_whole(folder / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-
-
-def _replace(folder: Path, new: Path) -> None:
-    """The new folder takes the name. One that was there is beside it for the moment, as ``NAME.old``, so that nothing
-    is lost where the process is killed in between."""
-    if not folder.exists():
-        new.rename(folder)
-        return
-    old = folder.with_name(folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    folder.rename(old)
-    try:
-        new.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old)
+            write_json(folder / name, dict(content))

@@ -2,8 +2,9 @@
 
 A folder holds `<name>/<version>/model.onnx`, as Triton's repositories do, or `<name>.onnx`, which is version 1. What a
 symbolic link leads to must lie in the folder, too. A layout with a name takes a folder that is one model as well:
-`<version>/model.onnx` in it. A folder with model.onnx and a tokenizer or generation settings beside it is a
-model that takes or gives text, whose only version is the folder itself; it may also be what a layout is given.
+`<version>/model.onnx` in it. A folder with model.onnx (or onnx/model.onnx) and a tokenizer or generation settings
+beside it is a model that takes or gives text, whose only version is the folder itself; it may also be what a layout is
+given.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from ox.errors import ArgumentError, LoadError
 from ox.graph.reader.model_file import others
+from ox.serve.text.folder import model_file
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
@@ -170,7 +172,8 @@ class Layout:
 def _has_text(folder: Path) -> bool:
     """Whether a folder is a model with a tokenizer or settings of generation, without versions."""
     try:
-        return (folder / MODEL).exists() and any((folder / name).exists() for name in TEXT) and not _numbered(folder)
+        beside = (folder / MODEL).exists() and any((folder / name).exists() for name in TEXT)
+        return (beside or model_file(folder) is not None) and not _numbered(folder)
     except OSError:  # named where it is listed
         return False
 
@@ -222,7 +225,8 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
         folders = {entry.name: entry.is_dir() for entry in entries}
     numbers = sorted(int(name) for name, inner in folders.items() if inner and NUMBER.fullmatch(name))
     names = set(folders)
-    if not numbers and not names & {MODEL, CONFIG}:
+    text = not numbers and _has_text(folder)
+    if not numbers and not names & {MODEL, CONFIG} and not text:
         return
     config = None
     if CONFIG in names:
@@ -234,7 +238,7 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
         stamp = _files(path, real)
         if stamp:  # else the file is being written
             versions[number] = Version(path, stamp, real)
-    if not numbers and MODEL in names and names & TEXT:
+    if text:
         versions[1] = Version(folder, _files(folder, real), real)
     yield ModelFiles(folder.name, folder, versions, config)
 

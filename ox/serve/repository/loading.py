@@ -12,7 +12,7 @@ from ox.graph.contract import TensorInfo
 from ox.serve.batching.admission import Budget
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.document import nearest
-from ox.serve.repository.layout import Version, stamp_of
+from ox.serve.repository.layout import MODEL, Version, stamp_of
 from ox.serve.repository.model import Model
 from ox.serve.repository.pbtxt import read_text
 from ox.serve.repository.sequence_batching import tensors_of
@@ -22,6 +22,8 @@ from ox.serve.runtime.dimension_memory import varying
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.probe import probe
 from ox.serve.runtime.source import Source, read
+from ox.serve.text.folder import model_file
+from ox.serve.text.load import text_tensors
 
 if TYPE_CHECKING:
     from ox.serve.generation.engine import GenerationEngine
@@ -52,6 +54,8 @@ def load(
         Unsettled: it was not, because its files are still being written.
     """
     file = version.path / running.file if version.path.is_dir() else version.path
+    if running.file == MODEL:
+        file = model_file(version.path) or file
     try:
         model = _load(name, number, version, file, running, limits, budget, control or LoadControl())
         if model.generation is not None:
@@ -105,6 +109,7 @@ def _load(
         check_tensors=check_tensors,
         reshapes=reshapes_of(running.inputs, running.outputs),
         sequence=sequence,
+        text=partial(text_tensors, version.path, file) if model_file(version.path) == file else None,
         budget=budget,
         control=control,
         probe=tried,

@@ -38,6 +38,10 @@ from ox.serve.runtime.reshape import Reshaped, Reshapes
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import Source, read
 from ox.serve.telemetry.stages import Stages
+from ox.serve.text.padding_proof import padding_difference
+from ox.serve.text.submission import TextSubmission
+from ox.serve.text.text_instance import TextInstance
+from ox.serve.text.text_tensors import TextTensors
 from ox.serve.tuning.measure import HANDOFF_S, fit
 
 if TYPE_CHECKING:
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 Infos = tuple[TensorInfo, ...]
 TensorCheck = Callable[[str, Infos], Infos]
 Sequenced = Callable[[Infos, Infos], SequenceTensors]
+Texts = Callable[[Infos, Infos], TextTensors | None]
 
 MEASURED = "measured: more would need twice the memory of all runs"
 MAX_INLINE_S = 1e-3
@@ -64,6 +69,8 @@ class Model:
         check_tensors: gives the inputs or outputs as they are described elsewhere; raises LoadError if they are others.
         reshapes: the tensors that clients see in another shape than the file has.
         sequence: makes the controls and states of a model of sequences, given all inputs and outputs of the file.
+        text: makes the strings that clients send of a model with a tokenizer beside it, given all inputs and outputs of
+            the file; None for a model that reads none.
         budget: what it shares with the other models of its server; without one it has its own.
         control: stops the load from another thread, and receives its progress.
         probe: looks at the file before a runtime does; raises OxError if it may not be loaded here.
@@ -74,6 +81,7 @@ class Model:
         DeviceError: no runtime, or not the requested device.
     """
 
+    text_tensors: TextTensors | None = None  # of a model that reads strings
     text: TextModel | None = None  # what the dialects of texts need of a model that generates them
 
     def __init__(
@@ -87,6 +95,7 @@ class Model:
         check_tensors: TensorCheck | None = None,
         reshapes: Reshapes | None = None,
         sequence: Sequenced | None = None,
+        text: Texts | None = None,
         budget: Budget | None = None,
         control: LoadControl | None = None,
         probe: Callable[[Source], None] | None = None,
@@ -108,6 +117,9 @@ class Model:
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)
         if tensors is not None:
             self.inputs, self.outputs = tensors.inputs, tensors.outputs
+        self.text_tensors = None if text is None else text(self.inputs, self.outputs)
+        if self.text_tensors is not None:
+            self.inputs, self.outputs = self.text_tensors.inputs, self.text_tensors.outputs
         if check_tensors is not None:
             self.inputs, self.outputs = check_tensors("input", self.inputs), check_tensors("output", self.outputs)
         check_golden(self.name, engine, contract.samples, contract.through, source.operators)
@@ -117,9 +129,10 @@ class Model:
             options, max_rows_source = replace(options, max_rows=1), alone
         self._reshapes = reshapes or None
         self.samples = tuple(map(reshapes.sample, contract.samples)) if reshapes else contract.samples
-        if tensors is not None:
+        if tensors is not None or self.text_tensors is not None:
             self.samples = ()  # they hold what clients do not send
-        self.fit = fit(source, engine, contract.samples, options, contract.through, max_rows_source)
+        known = contract.samples if self.text_tensors is None else self.text_tensors.golden()
+        self.fit = fit(source, engine, known, options, contract.through, max_rows_source)
         self.engine, self.proof = self.fit.engine, self.fit.proof
         if cuda.enable_cuda_graph and not self.fit.bound:
             got = self.proof.why or "runs with fixed buffers give other results"
@@ -129,13 +142,13 @@ class Model:
             check_smallest(self.name, self.engine)
         self.instances, self.threads = self.fit.instances, self.fit.threads
         on_gpu = self.engine.device == "cuda"
-        self._result_size = ResultSize(self.engine.outputs, limits.reply)
+        self._result_size = ResultSize(self.engine.outputs if self.text_tensors is None else self.outputs, limits.reply)
         instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
         if self.proof.row is not None:
             try:
                 for instance in instances[1:]:  # the proof has warmed the first
                     instance((self.proof.row,))
-                if not self._result_size.known:
+                if not self._result_size.known and self.text_tensors is None:
                     self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
             except Exception:  # ONNX Runtime's own, where the load was ended during the run
                 self.engine.loading.check()
@@ -155,7 +168,9 @@ class Model:
             )
             self.padding = padding if self.padding_refusal is None else None
             self.padding_unproven = None if self.padding is None else unproven_reason(source.path, self.padding)
-        batched = self.proof.why is None
+        if self.text_tensors is not None:
+            self.padding_refusal = padding_difference(self.engine.run, self.text_tensors, contract.through)
+        batched = self.proof.why is None or self.text_tensors is not None  # texts are put together behind the queue
         if batched:
             self.inputs = _sharing_rows(self.inputs)
         most = {
@@ -165,16 +180,20 @@ class Model:
         most |= {name: (size, "--max-dim") for name, size in options.max_dims.items()}
         if tensors is not None:
             tensors.limit_dimensions(most)
+        if self.text_tensors is not None:
+            self.text_tensors.limit_length(most)
         rules = contract.rules if contract.rules or contract.version is not None else None  # others say nothing of 0
         self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most, rules)
         self.signature.allow_empty = "Scan" not in source.operators
         if padding is not None:
             self.signature.add_optional_inputs = padding.complete
+        if self.text_tensors is not None:
+            self.signature.add_optional_inputs = self.text_tensors.add_pair
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
         self._runs_inline = (
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.may_run_long or options.max_wait_ms)
-        )
+        ) and self.text_tensors is None
         self.inline = self._runs_inline and tensors is None
         self._mean_s = self.proof.row_s
         budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread))
@@ -190,8 +209,8 @@ class Model:
         )
         inline = self.engine.instance(0, self.fit.bound)
         self.batcher = Batcher(
-            list(map(self._reshaped, instances)),
-            inline=self._reshaped(inline),
+            list(map(self._for_clients, instances)),
+            inline=self._for_clients(inline),
             admission=admission,
             max_rows=self.proof.max_rows,
             max_wait_s=options.max_wait_ms / 1000,
@@ -201,6 +220,7 @@ class Model:
             memory=self.answers,
             result_size=self._result_size,
         )
+        self._submission = None if self.text_tensors is None else TextSubmission(self.text_tensors, self.batcher.submit)
         self.sequences = None if tensors is None else self._sequences(tensors, budget, limits.timeout_s)
         self.engine.end_load()  # raises if it was ended on the way: such runs look like runs that fail
         self.warm_s = perf_counter() - begun
@@ -221,8 +241,10 @@ class Model:
             budget=budget,
         )
 
-    def _reshaped(self, instance: Instance) -> BatcherInstance:
+    def _for_clients(self, instance: Instance) -> BatcherInstance:
         """The instance with tensors as clients see them."""
+        if self.text_tensors is not None:
+            return TextInstance(instance, self.text_tensors, self.proof.max_rows, self.padding_refusal is None)
         if self._reshapes is None:
             return instance
         return Reshaped(instance, self._reshapes, [info.name for info in self.engine.outputs])
@@ -250,7 +272,11 @@ class Model:
         if self.closed:
             what = f"version {self.version} of model '{self.name}' has just been unloaded"
             raise ServeError(what, status=503, hint="again in a moment")
-        if self.inline and job.request.rows <= self.proof.max_rows and job.request.rows <= self._result_size.small_rows:
+        if self._submission is not None:
+            self._submission(job)
+        elif (
+            self.inline and job.request.rows <= self.proof.max_rows and job.request.rows <= self._result_size.small_rows
+        ):
             self.batcher.submit_inline(job)
         elif self.sequences is None:
             self.batcher.submit(job)
@@ -267,13 +293,16 @@ class Model:
     @property
     def depth(self) -> int:
         """Requests that wait."""
-        return self.batcher.depth + (0 if self.sequences is None else self.sequences.waiting)
+        further = (each.waiting for each in (self.sequences, self._submission) if each is not None)
+        return self.batcher.depth + sum(further)
 
     async def close(self) -> None:
         """Finishes what was accepted, however long that takes, and frees the memory. On the event loop."""
         self.closed = True
         if self.sequences is not None:
             await self.sequences.drain()
+        if self._submission is not None:
+            await self._submission.drain()
         self.batcher.finish()
         # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
@@ -281,6 +310,7 @@ class Model:
         del (
             self.batcher,
             self.sequences,
+            self._submission,
             self.engine,
             self.fit,
         )  # by hand, because they refer to one another and to this
@@ -308,6 +338,8 @@ class Model:
         if self.proof.why is not None:
             batches = f"batching off: {self.proof.why}"
         parts = [f"{self.name} {self.version}", f"{self.engine.place} ({self.engine.provider})", size, batches]
+        if self.text_tensors is not None:
+            parts.append(str(self.text_tensors))
         if self.padding is not None:
             parts.append(f"{', '.join(self.padding.dims)} padded, ")
             tried = "tried on a few inputs, not proven"

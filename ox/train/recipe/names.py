@@ -33,8 +33,9 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "sample": ("sample(model)",),
     "export": ("export(model)",),
     "example_inputs": ("example_inputs(count)",),
+    "tokenizer": ("tokenizer()",),
 }
-VALUES = ("defaults", "metrics", "best", "inputs", "outputs", "labels", "shareable")
+VALUES = ("defaults", "metrics", "best", "inputs", "outputs", "labels", "shareable", "chat_template", "generation")
 OPTIONAL = (*(name for name in FUNCTIONS if name not in ("model", "data", "loss")), *VALUES[1:])
 # names for the same things in other libraries, which are not similar to the known names
 OTHER_LIBRARIES = {

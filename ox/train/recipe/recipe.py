@@ -20,6 +20,9 @@ and, optionally,
     def sample(model):                   a text to print after each epoch, such as generated text or a forecast
     def export(model):                   the module to export, if it is a part of the model, such as a GAN's generator
     def example_inputs(count):           its inputs, if they are not the samples of data(): one array per input
+    def tokenizer():                     the `tokenizers.Tokenizer` of a model that reads texts, for `ox export FOLDER`
+    chat_template           how such a decoder sees a conversation, in Jinja2
+    generation              a dict: how its texts are chosen, by the names of Hugging Face's generation_config.json
     metrics                 a list of names or of metrics (`ox.train.metrics`), computed on validation and test data
     best                    the metric that chooses the best epoch: "accuracy", "-loss" (the lowest), "f1", ...
     inputs, outputs         dicts from a tensor's name to its meaning, in the order of the model's arguments

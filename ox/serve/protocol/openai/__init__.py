@@ -1,4 +1,4 @@
-"""OpenAI's HTTP API: /v1/completions, /v1/chat/completions and /v1/models.
+"""OpenAI's HTTP API: completions, chats, models and embeddings; reranking and tokens in the forms of others.
 
-Imports ox.serve only.
+Imports ox.serve and ox.graph.contract only.
 """

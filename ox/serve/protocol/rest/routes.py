@@ -15,8 +15,12 @@ import orjson
 from ox.errors import ServeError
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.openai import handlers as openai
+from ox.serve.protocol.openai import text_schemas as texts
 from ox.serve.protocol.openai.chat import read_chat
 from ox.serve.protocol.openai.completions import read_completion
+from ox.serve.protocol.openai.embeddings import embeddings
+from ox.serve.protocol.openai.rerank import rerank
+from ox.serve.protocol.openai.tokenize import detokenize, tokenize
 from ox.serve.protocol.rest.body import read_json
 from ox.serve.protocol.rest.generate import REPLY, REQUEST, generate
 from ox.serve.protocol.rest.openapi import openapi as document_of
@@ -359,6 +363,10 @@ TABLE = [
     Route("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make texts",
           reply=openai.MODELS),
     Route("GET", "/v1/models/{model}", READ, openai.model, "A model that makes texts", reply=openai.MODEL),
+    Route("POST", "/v1/embeddings", ANY_MODEL, embeddings, "Vectors of texts", texts.EMBEDDINGS, texts.VECTORS),
+    Route("POST", "/v1/rerank", ANY_MODEL, rerank, "Documents by relevance", texts.RERANK, texts.RANKED),
+    Route("POST", "/tokenize", ANY_MODEL, tokenize, "The tokens of a text", texts.TOKENIZE, texts.TOKENIZED),
+    Route("POST", "/detokenize", ANY_MODEL, detokenize, "The text of tokens", texts.DETOKENIZE, texts.PROMPT),
 ]  # fmt: skip
 ROUTES = Routes(TABLE)
 

@@ -11,6 +11,7 @@ import numpy as np
 from ox.serve.config.model_config import MOST as MOST_ROWS
 from ox.serve.runtime.row_independence.node import MAX_FLOATS, MAX_INTEGERS, Node, axis_of, rule
 from ox.serve.runtime.row_independence.size import (
+    SIZE,
     VALUE,
     B,
     Polynomial,
@@ -335,7 +336,7 @@ def slice_(node: Node) -> Tensor:
     axes = list(range(len(first))) if axes is None else axes
     strides = [1] * len(first) if steps is None else steps
     if x.integers is not None:
-        return _sliced_integers(x, first, last, axes, strides)
+        return _sliced_integers(node, x, first, last, axes, strides)
     dims = list(x.sizes)
     for axis, start, end, step in zip(axes, first, last, strides, strict=True):
         axis = axis_of(axis, x.rank)
@@ -353,7 +354,7 @@ def slice_(node: Node) -> Tensor:
 
 
 def _sliced_integers(
-    x: Tensor, first: Sequence[Size], last: Sequence[Size], axes: Sequence[int], strides: Sequence[Size]
+    node: Node, x: Tensor, first: Sequence[Size], last: Sequence[Size], axes: Sequence[int], strides: Sequence[Size]
 ) -> Tensor:
     assert x.integers is not None
     cut = [slice(None)] * x.rank
@@ -362,11 +363,24 @@ def _sliced_integers(
         if not (isinstance(start, int) and isinstance(end, int) and isinstance(step, int)) or step == 0:
             if x.counts:
                 raise Mixes("the number of rows becomes data")
-            return UNKNOWN
+            return _cut(node, x, first, last, axes, strides)
         size = x.integers.shape[axis_of(axis, x.rank)]
         before = step < 0 and end < -size
         cut[axis_of(axis, x.rank)] = slice(start, None if before else end, step)
     return constant(x.integers[tuple(cut)])
+
+
+def _cut(
+    node: Node, x: Tensor, first: Sequence[Size], last: Sequence[Size], axes: Sequence[int], strides: Sequence[Size]
+) -> Tensor:
+    """A part of numbers whose size follows from other sizes: positions, up to the length of a text."""
+    if any(map(has_batch, (*first, *last, *strides))):
+        return UNKNOWN
+    dims = list(x.sizes)
+    for axis, start, end, step in zip(axes, first, last, strides, strict=True):
+        place = axis_of(axis, x.rank)
+        dims[place] = _length(node, dims[place], start, end, step)
+    return Tensor(tuple(dims))
 
 
 def _length(node: Node, size: Size, start: Size, end: Size, step: Size) -> Size:
@@ -377,5 +391,5 @@ def _length(node: Node, size: Size, start: Size, end: Size, step: Size) -> Size:
             left = size - start + (end if end < 0 else 0)
             return left if is_count(left) else node.symbols.of(("slice", left))
     elif step == 1 and start == 0 and is_size(end) and is_exact(end) and is_size(size):
-        return node.symbols.of(("slice", size, end)) if divide(size, end) is None else end
+        return node.symbols.of(("slice", size, end), SIZE) if divide(size, end) is None else end  # the smaller of both
     return node.symbols.fresh()

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ox.serve.runtime.row_independence.size import B, Size, Symbols, divide, has_batch
+from ox.serve.runtime.row_independence.size import COUNT, SIZE, B, Size, Symbols, divide, has_batch, is_size
 
 Integers: TypeAlias = NDArray[Any]  # of Size
 
@@ -180,4 +180,4 @@ def _broadcast_size(sizes: Sequence[Size], symbols: Symbols) -> Size:
     if len(rest) <= 1:
         return rest.pop() if rest else 1
     known = [size for size in rest if isinstance(size, int)]
-    return known[0] if known else symbols.fresh()
+    return known[0] if known else symbols.fresh(SIZE if all(map(is_size, rest)) else COUNT)

@@ -65,6 +65,10 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/v2/cudasharedmemory/region/r/register": {"POST": (501, MANAGE)},
     "/v2/cudasharedmemory/region/r/unregister": {"POST": (200, MANAGE)},
     "/v2/cudasharedmemory/unregister": {"POST": (200, MANAGE)},
+    "/v1/embeddings": {"POST": (400, ("infer", ""))},
+    "/v1/rerank": {"POST": (400, ("infer", ""))},
+    "/tokenize": {"POST": (400, ("infer", ""))},
+    "/detokenize": {"POST": (400, ("infer", ""))},
     "/v2/ox/figures": READ,
     "/v2/ox/models/scores/versions/1/samples/0": MODEL,
 }

@@ -23,6 +23,7 @@ from ox.serve.service import Service
 
 # The model of a text is in the body, and a list of models has those that the key may read.
 NO_MODEL = {"/v2", "/v1/completions", "/v1/chat/completions", "/v1/models"}
+NO_MODEL |= {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
 OPEN = {"/", "/favicon.ico", "/v2/health/live", "/v2/health/ready"}  # that everybody may read
 
 

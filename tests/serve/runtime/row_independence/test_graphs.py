@@ -126,6 +126,19 @@ KEPT: dict[str, tuple[Nodes, list[Any], dict[str, Any]]] = {
          ("MatMul", "x k", "a"), ("Where", "m a low", "w"), ("Softmax", "w", "p"), ("MatMul", "p x", "y")],
         ["t", 4], {"zero": np.array(0), "one": ONE, "front": ints(0), "last": ints(1),
                    "low": np.array(-1e9, np.float32)}),
+    "stored positions": (
+        [("Shape", "x", "s"), ("Gather", "s one", "t"), ("Unsqueeze", "t front", "e"),
+         ("Slice", "places front e last", "p"), ("Gather", "table p", "v"), ("Add", "x v", "a"),
+         ("Reshape", "a flat", "f"), ("MatMul", "f w", "m"), ("Shape", "a", "n"), ("Gather", "n last", "tb"),
+         ("Concat", "minus tb rest", "back", {"axis": 0}), ("Reshape", "m back", "y")],
+        ["t", 8], {"one": ONE, "front": ints(0), "last": ints(1), "places": np.arange(64)[None], "table": floats(64, 8),
+                   "flat": ints(-1, 8), "w": floats(8, 3), "minus": ints(-1), "rest": ints(3)}),
+    "a table of positions": (
+        [("Shape", "x", "s", {"start": 1, "end": 2}), ("Slice", "table front s front", "p"), ("Add", "x p", "a"),
+         ("Reshape", "a flat", "f"), ("MatMul", "f w", "m"), ("Shape", "a", "n", {"start": 1, "end": 2}),
+         ("Concat", "minus n rest", "back", {"axis": 0}), ("Reshape", "m back", "y")],
+        ["t", 8], {"front": ints(0), "table": floats(64, 8), "flat": ints(-1, 8), "w": floats(8, 3),
+                   "minus": ints(-1), "rest": ints(3)}),
     "twice and halves": (
         [("Concat", "x x", "d", {"axis": 0}), ("MatMul", "d w", "m"), ("Split", "m", "a b", {"axis": 0}),
          ("Sub", "a b", "y")],

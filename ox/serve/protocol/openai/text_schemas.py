@@ -1,0 +1,30 @@
+"""JSON schemas of requests with texts and of their answers."""
+
+from __future__ import annotations
+
+from ox.serve.protocol.rest.routing import Fields
+
+MODEL: Fields = {"model": {"type": "string"}}
+USAGE: Fields = {"usage": {"type": "object"}}
+TOKENS: Fields = {"tokens": {"type": "array", "items": {"type": "integer"}}}
+EMBEDDINGS: Fields = {
+    **MODEL,
+    "input": {"description": "a string, a list of strings, a list of tokens or a list of lists of tokens"},
+    "encoding_format": {"enum": ["float", "base64"]},
+    "dimensions": {"type": "integer", "minimum": 1},
+    "truncate": {"type": "boolean"},
+}
+RERANK: Fields = {
+    **MODEL,
+    "query": {"type": "string"},
+    "documents": {"type": "array", "items": {"type": "string"}},
+    "top_n": {"type": "integer", "minimum": 1},
+    "return_documents": {"type": "boolean"},
+    "truncate": {"type": "boolean"},
+}
+TOKENIZE: Fields = {**MODEL, "prompt": {"type": "string"}, "add_special_tokens": {"type": "boolean"}}
+VECTORS: Fields = {"data": {"type": "array"}, **USAGE}
+RANKED: Fields = {"results": {"type": "array"}, **USAGE}
+TOKENIZED: Fields = {**TOKENS, "count": {"type": "integer"}}
+DETOKENIZE: Fields = {**MODEL, **TOKENS}
+PROMPT: Fields = {"prompt": {"type": "string"}}
