@@ -43,6 +43,10 @@ def provider() -> TracerProvider:
     return made
 
 
+# OpenTelemetry's conventions for generative AI
+USAGE = {"prompt_tokens": "gen_ai.usage.input_tokens", "completion_tokens": "gen_ai.usage.output_tokens"}
+
+
 class Tracer:
     """Writes the spans of one version of a model."""
 
@@ -82,7 +86,7 @@ class Tracer:
         the last token; `counts` are of tokens, by name."""
         received, submitted, first, last = times
         at = _clock()
-        attributes = {**self._common, **{f"ox.{name}": value for name, value in counts.items()}}
+        attributes = {**self._common, **{USAGE[name]: value for name, value in counts.items()}}
         span = self._open(headers, at(received), attributes, f"generate {self._common['ox.model']}")
         inside = self._within(span)
         for name, start, end in (

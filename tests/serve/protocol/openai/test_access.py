@@ -126,7 +126,7 @@ def test_statistics_and_traces(decoder: Path, connect: Any) -> None:
         assert statistics["inference_stats"]["success"]["count"] == 1
     *children, whole = memory.get_finished_spans()
     assert whole.name == "generate tiny" and f"{whole.context.trace_id:032x}" == trace
-    assert whole.attributes["ox.completion_tokens"] == 5
+    assert whole.attributes["gen_ai.usage.output_tokens"] == 5
     assert [child.name for child in children] == ["parse", "first token", "tokens"]
 
 
