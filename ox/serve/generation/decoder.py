@@ -179,8 +179,10 @@ class Decoder:
         folded = str(self._source.largest_fold)
         options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", folded)
         options.log_severity_level = 4
-        # a pool that spins takes the cores from the event loop, and from whatever else runs
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # The many small products of a step are over before a sleeping thread wakes. Between two steps the pool sleeps:
+        # the event loop and other models need the cores.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if isinstance(model, bytes):  # weights beside the file are found there
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(self.path.parent)
