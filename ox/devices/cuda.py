@@ -200,6 +200,7 @@ def _from_peer(array: Any, number: int) -> Any:
     """A copy of an array of another GPU, after the work of that one's current stream; which goes on after the copy."""
     api = cupy().cuda
     with array.device:
+        array = cupy().ascontiguousarray(array)  # which CuPy would do after the event
         ready = api.get_current_stream().record(api.Event(disable_timing=True))
     with api.Device(number):
         stream = api.get_current_stream()

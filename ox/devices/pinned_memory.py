@@ -73,8 +73,9 @@ class HostCopy:
         _keep(self._event, array, self.array)
 
     def join(self) -> Any:
-        """The array on the GPU, for work of the current stream. The host does not wait."""
-        cupy().cuda.get_current_stream().wait_event(self._event)
+        """The array on the GPU, for work of its device's current stream. The host does not wait."""
+        with self.array.device:
+            cupy().cuda.get_current_stream().wait_event(self._event)
         return self.array
 
 
@@ -83,10 +84,11 @@ class HostResult:
 
     def __init__(self, array: Any) -> None:
         self._made = pin(np.empty(array.shape, array.dtype))
-        self._source = cupy().ascontiguousarray(array).copy()  # which later work does not write
-        stream = cupy().cuda.get_current_stream()
-        self._source.data.copy_to_host_async(self._made.ctypes.data, self._made.nbytes, stream)
-        self._event = _mark(stream)
+        with array.device:
+            self._source = cupy().ascontiguousarray(array).copy()  # which later work does not write
+            stream = cupy().cuda.get_current_stream()
+            self._source.data.copy_to_host_async(self._made.ctypes.data, self._made.nbytes, stream)
+            self._event = _mark(stream)
         _keep(self._event, self._made, self._source)
 
     def wait(self) -> np.ndarray[Any, Any]:

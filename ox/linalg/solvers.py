@@ -95,7 +95,7 @@ def _tested(A: Any) -> DType:
 
 
 def _info(A: Any, test: Any) -> Tensor:
-    """int32 [...]: 1 where a matrix does not stand the test, which is one on the host."""
+    """int32 [...] on the CPU: 1 where a matrix does not stand the test."""
     n = A.static_shape[-1]
     flat = np.asarray(cpu(A.array), _tested(A)).reshape(prod(A.static_shape[:-2]), n, n)
     found = np.zeros(len(flat), int32)
@@ -104,13 +104,12 @@ def _info(A: Any, test: Any) -> Tensor:
             test(one)
         except np.linalg.LinAlgError:
             found[i] = 1
-    info = operator.as_input(found.reshape(A.static_shape[:-2]))
-    return info if isinstance(A.array, np.ndarray) else info.to(A.device)
+    return operator.as_input(found.reshape(A.static_shape[:-2]))
 
 
 def _sound(A: Any, info: Tensor) -> Tensor:
     """Identities in place of the matrices that are not sound."""
-    bad = reshape(info, [*info.static_shape, 1, 1]) > 0
+    bad = reshape(info.to(A.device), [*info.static_shape, 1, 1]) > 0
     return where(bad, _identity(A), A)
 
 
@@ -124,14 +123,14 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> shapes.InverseResult:
     `torch.linalg.inv_ex`."""
     info = _info(matrices(A, "inv_ex", square=True), np.linalg.inv)
     _checked(info, check_errors, "singular")
-    return shapes.InverseResult(inv(_sound(A, info) if info.array.any() else A), info)
+    return shapes.InverseResult(inv(_sound(A, info) if info.array.any() else A), info.to(A.device))
 
 
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> shapes.SolveResult:
     """`solve`, and int32 [...] that is not 0 where a matrix is singular. `torch.linalg.solve_ex`."""
     info = _info(matrices(A, "solve_ex", square=True), np.linalg.inv)
     _checked(info, check_errors, "singular")
-    return shapes.SolveResult(solve(_sound(A, info) if info.array.any() else A, B, left=left), info)
+    return shapes.SolveResult(solve(_sound(A, info) if info.array.any() else A, B, left=left), info.to(A.device))
 
 
 def solve_triangular(input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
@@ -162,7 +161,8 @@ def cholesky_ex(input: Any, *, upper: bool = False, check_errors: bool = False) 
     """`cholesky`, and int32 [...] that is not 0 where a matrix is not positive-definite. `torch.linalg.cholesky_ex`."""
     info = _info(matrices(input, "cholesky_ex", square=True), np.linalg.cholesky)
     _checked(info, check_errors, "not positive-definite")
-    return shapes.CholeskyResult(cholesky(_sound(input, info) if info.array.any() else input, upper=upper), info)
+    sound = _sound(input, info) if info.array.any() else input
+    return shapes.CholeskyResult(cholesky(sound, upper=upper), info.to(input.device))
 
 
 def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ox.devices.cuda import cupy
 from ox.devices.staged_buffer import StagedBuffer
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.runtime.buffer import buffer_shape
@@ -94,7 +95,7 @@ class DeviceInstance(Instance):
             return buffer
 
         # in memory of this stream: another one's may still be read or written by work that was ordered there
-        with self._stream:
+        with cupy().cuda.Device(self._stream.device_id), self._stream:
             inputs = {info.name: bound(info, binding.bind_input) for info in self._inputs}
             outputs = [bound(info, binding.bind_output) for info in self._outputs]
         graph = next(_graphs) if self._captures else NO_GRAPH
