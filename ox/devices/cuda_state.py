@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 in_use = False  # set by ox.devices.cuda when the first array is made there
 several = False  # whether there is more than one GPU; set when CuPy is loaded
 
@@ -25,7 +27,8 @@ def at(*arrays: Any) -> AbstractContextManager[Any]:
     """A block that runs on the GPU of the first array that is on one: what is launched and made there belongs to it."""
     if several:
         for array in arrays:
-            data: Any = getattr(array, "data", None)
+            # an array of NumPy is not asked for its data: there is no buffer of bfloat16
+            data: Any = None if isinstance(array, np.ndarray) else getattr(array, "data", None)
             if hasattr(data, "device_id"):
                 return _on(data.device_id)
     return _nothing

@@ -161,9 +161,16 @@ def streams() -> None:
         assert (ox.ones(3, device="cuda") * 2).device == SECOND
 
 
+def on_the_host() -> None:
+    """Arrays of the host, whose data NumPy does not show where the elements are bfloat16."""
+    x = ox.ones(2, 3, dtype=ox.bfloat16, requires_grad=True)
+    (x.T.clone().contiguous() * 2).sum().backward()
+    assert x.grad is not None and x.grad.device == "cpu"
+
+
 CALLS = [
     optimizers, sparse_adam, pruning, checked_gradients, saved_tensors, transforms, copies, distributions, values,
-    compiled, exported, streams,
+    compiled, exported, streams, on_the_host,
 ]  # fmt: skip
 
 
