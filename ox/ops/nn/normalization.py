@@ -248,15 +248,19 @@ def _(
     return as_type(y, X.dtype), as_type(mean, stash), as_type(inverse, stash)
 
 
-@function("dX dScale dB", fused=True, T=FLOATS, amp="widest")
-def LayerNormalizationGradient(g: T, X: T, Scale: T, Mean: T, InvStdDev: T, *, axis: int = -1) -> tuple[T, T, T]:
-    """The three gradients where only Y was used, Scale has X's normalized shape, and nothing needs widening."""
+@function("dX dScale dB", fused=True, T=FLOATS, U=FLOATS, amp="widest")
+def LayerNormalizationGradient(g: T, X: T, Scale: T, Mean: U, InvStdDev: U, *, axis: int = -1) -> tuple[T, T, T]:
+    """The three gradients where only Y was used and Scale has X's normalized shape; those of halves are computed in
+    float32."""
+    kind, wide = X.dtype, computed_type(X.dtype)
     outer, inner = axes_tensor(range(axis % X.ndim)), axes_tensor(range(axis % X.ndim, X.ndim))
-    normal = Mul(Sub(X, Mean), InvStdDev)
-    scaled = Mul(g, Scale)
+    g, inverse = as_type(g, wide), as_type(InvStdDev, wide)
+    normal = Mul(Sub(as_type(X, wide), as_type(Mean, wide)), inverse)
+    scaled = Mul(g, as_type(Scale, wide))
     along = Mul(normal, ReduceMean(Mul(scaled, normal), inner, keepdims=1))
-    to_x = Mul(Sub(Sub(scaled, ReduceMean(scaled, inner, keepdims=1)), along), InvStdDev)
-    return to_x, ReduceSum(Mul(g, normal), outer, keepdims=0), ReduceSum(g, outer, keepdims=0)
+    to_x = Mul(Sub(Sub(scaled, ReduceMean(scaled, inner, keepdims=1)), along), inverse)
+    to_scale, to_b = ReduceSum(Mul(g, normal), outer, keepdims=0), ReduceSum(g, outer, keepdims=0)
+    return as_type(to_x, kind), as_type(to_scale, kind), as_type(to_b, kind)
 
 
 @LayerNormalization.gradient("X", "Scale", "B")
@@ -275,10 +279,11 @@ def _(
 ) -> tuple[TensorBase | None, TensorBase | None, TensorBase | None]:
     kind, wide = X.dtype, computed_type(X.dtype)
     start = axis % X.ndim
-    usual = kind == float32 and g_mean is None and g_inverse is None and start > 0 and Scale.ndim == X.ndim - start
+    usual = wide == float32 and g_mean is None and g_inverse is None and start > 0 and Scale.ndim == X.ndim - start
     if g is not None and usual:
         grads: tuple[TensorBase, ...] = LayerNormalizationGradient(g, X, Scale, Mean, InvStdDev, axis=axis)
-        return grads[0], grads[1], grads[2] if needs[2] else None
+        grads = tuple(as_type(each, kind) for each in grads)
+        return grads[0], sum_to(grads[1], Scale.shape), sum_to(grads[2], B_shape or ()) if needs[2] else None
     inner = axes_tensor(range(start, X.ndim))
     x = as_type(X, wide)
     if wide == float64:

@@ -48,9 +48,9 @@ def _(
     g: TensorBase, X: TensorBase, scale: TensorBase, axis: int, epsilon: float, needs: tuple[bool, bool]
 ) -> tuple[TensorBase | None, TensorBase | None]:
     wide, start = computed_type(X.dtype), axis % X.ndim
-    if X.dtype == wide == scale.dtype and all(needs) and start > 0 and scale.ndim == X.ndim - start:
-        grads: tuple[TensorBase, TensorBase] = RMSNormalizationGradient(g, X, scale, axis=axis, epsilon=epsilon)
-        return grads
+    if X.dtype == scale.dtype and all(needs) and start > 0 and scale.ndim == X.ndim - start:
+        made: tuple[TensorBase, TensorBase] = RMSNormalizationGradient(g, X, scale, axis=axis, epsilon=epsilon)
+        return as_type(made[0], X.dtype), sum_to(as_type(made[1], X.dtype), scale.shape)
     inner = axes_tensor(range(start, X.ndim))
     x, g = as_type(X, wide), as_type(g, wide)
     inverse = Div(constant(1, x), Sqrt(Add(ReduceMean(Mul(x, x), inner, keepdims=1), constant(epsilon, x))))
@@ -67,12 +67,16 @@ def _(
 
 @function("dX dScale", fused=True, T=FLOATS, amp="widest")
 def RMSNormalizationGradient(g: T, X: T, scale: T, *, axis: int = -1, epsilon: float = 1e-5) -> tuple[T, T]:
-    """The gradients of X and of a scale of X's normalized shape from a cotangent g."""
+    """The gradients of X and of a scale of X's normalized shape from a cotangent g; those of halves are computed in
+    float32."""
+    kind, wide = X.dtype, computed_type(X.dtype)
     outer, inner = axes_tensor(range(axis % X.ndim)), axes_tensor(range(axis % X.ndim, X.ndim))
-    inverse = Div(constant(1, X), Sqrt(Add(ReduceMean(Mul(X, X), inner, keepdims=1), constant(epsilon, X))))
-    normal, scaled = Mul(X, inverse), Mul(g, scale)
+    x, g = as_type(X, wide), as_type(g, wide)
+    inverse = Div(constant(1, x), Sqrt(Add(ReduceMean(Mul(x, x), inner, keepdims=1), constant(epsilon, x))))
+    normal, scaled = Mul(x, inverse), Mul(g, as_type(scale, wide))
     along = Mul(normal, ReduceMean(Mul(scaled, normal), inner, keepdims=1))
-    return Mul(Sub(scaled, along), inverse), ReduceSum(Mul(g, normal), outer, keepdims=0)
+    to_x, to_scale = Mul(Sub(scaled, along), inverse), ReduceSum(Mul(g, normal), outer, keepdims=0)
+    return as_type(to_x, kind), as_type(to_scale, kind)
 
 
 @operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")
