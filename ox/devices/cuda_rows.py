@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import device_checks
+from ox.devices import cudnn_norm, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_kernels import THREADS, TYPES, blocks_of_rows, kernel
 from ox.dtypes import float32
@@ -51,7 +51,11 @@ def _are_float32(arrays: list[Any]) -> bool:
 
 
 def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """LayerNormalization of float32 with scale and bias of the normalized shape."""
+    """LayerNormalization of float32 with scale and bias of the normalized shape; of long rows, and then of halves, by
+    cuDNN."""
+    found = cudnn_norm.layer_norm(xp, arrays, attributes)
+    if found is not None:
+        return found
     x, scale, bias = [*arrays, None][:3]
     inner, columns = _inner(x, attributes.get("axis", -1))
     if not columns or scale.shape != inner or not _are_float32(arrays) or attributes.get("stash_type", 1) != 1:
@@ -70,7 +74,10 @@ def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """LayerNormalizationGradient of float32."""
+    """LayerNormalizationGradient of float32; of long rows, and then of halves, by cuDNN."""
+    found = cudnn_norm.layer_norm_gradient(xp, arrays, attributes)
+    if found is not None:
+        return found
     g, x, scale, *_ = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
     if not columns or scale.shape != inner or g.shape != x.shape or not _are_float32(arrays):
@@ -86,7 +93,10 @@ def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
 
 
 def rms_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """RMSNormalization of float32 with a scale of the normalized shape."""
+    """RMSNormalization of float32 with a scale of the normalized shape; of long rows, and then of halves, by cuDNN."""
+    found = cudnn_norm.rms_norm(xp, arrays, attributes)
+    if found is not None:
+        return found
     x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
     if not columns or scale.shape != inner or not _are_float32(arrays) or attributes.get("stash_type", 1) != 1:
@@ -99,7 +109,10 @@ def rms_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def rms_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """RMSNormalizationGradient of float32."""
+    """RMSNormalizationGradient of float32; of long rows, and then of halves, by cuDNN."""
+    found = cudnn_norm.rms_norm_gradient(xp, arrays, attributes)
+    if found is not None:
+        return found
     g, x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
     if not columns or scale.shape != inner or g.shape != x.shape or not _are_float32(arrays):

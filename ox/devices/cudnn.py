@@ -194,7 +194,7 @@ _warned: list[str] = []
 
 
 def state() -> str:
-    """cuDNN for convolutions and attention in a few words: its version, or what is missing."""
+    """cuDNN for convolutions, attention and norms in a few words: its version, or what is missing."""
     if library() is None:
         missing = find_spec("cudnn") is None
         return 'no cuDNN frontend: pip install "ox-onnx[cudnn]"' if missing else "cuDNN does not load"

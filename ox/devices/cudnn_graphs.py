@@ -141,3 +141,49 @@ class Attention:
         layouts = [row_major(x.shape, x.dtype) for x in (self.query, self.key, self.value)]
         outputs = [_output(cudnn, made, layout) for made, layout in zip(found, layouts, strict=True)]
         return [query, key, value, result, gradient, logs, *outputs]
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Layer or RMS normalization of rows [N, C], row-major, with weights [1, C] of the same type; or its gradients. The
+    statistics, a mean and an inverse deviation of each row, are of float32; those of "rms" are the inverse alone.
+
+    Args:
+        kind: "layer" and "rms" make rows and, with `statistics`, these; "layer gradient" and "rms gradient" make the
+            gradients of the rows, of the scale and (of "layer") of the bias.
+        epsilon: added to the variance, or to the mean square.
+    """
+
+    kind: str
+    rows: int
+    columns: int
+    dtype: str
+    epsilon: float = 0.0
+    statistics: bool = False
+
+    def build(self, cudnn: Any, graph: Any) -> list[Any]:
+        rows, weights = (row_major((n, self.columns), self.dtype) for n in (self.rows, 1))
+        one_a_row = row_major((self.rows, 1), "float32")
+        is_layer = self.kind.startswith("layer")
+        x, scale = _input(cudnn, graph, "x", rows), _input(cudnn, graph, "scale", weights)
+        given: dict[str, Any] = {"input": x, "scale": scale, "compute_data_type": cudnn.data_type.FLOAT}
+        if self.kind.endswith("gradient"):
+            g = _input(cudnn, graph, "gradient", rows)
+            names = ["mean", "inv_variance"] if is_layer else ["inv_variance"]
+            kept = {name: _input(cudnn, graph, name, one_a_row) for name in names}
+            if is_layer:
+                made = graph.layernorm_backward(grad=g, **kept, **given)
+            else:
+                made = graph.rmsnorm_backward(grad=g, has_dbias=False, **kept, **given)[:2]
+            layouts = [rows, weights, weights][: len(made)]
+            outputs = [_output(cudnn, each, layout) for each, layout in zip(made, layouts, strict=True)]
+            return [g, x, scale, *kept.values(), *outputs]
+        phase = cudnn.norm_forward_phase.TRAINING if self.statistics else cudnn.norm_forward_phase.INFERENCE
+        epsilon = graph.tensor_scalar(self.epsilon, cudnn.scalar_type.RUNTIME_PARAM)
+        bias = _input(cudnn, graph, "bias", weights) if is_layer else None
+        method = graph.layernorm if is_layer else graph.rmsnorm
+        y, *statistics = method(norm_forward_phase=phase, bias=bias, epsilon=epsilon, **given)
+        outputs = [_output(cudnn, y, rows)]
+        if self.statistics:
+            outputs += [_output(cudnn, each, one_a_row) for each in statistics]
+        return [x, scale, *([bias] if is_layer else []), *outputs]

@@ -40,7 +40,10 @@ ROWS = (
         steps=("each kernel", "memcheck", "racecheck"),
     ),
     Row("kernels of convolutions, pools", tests=("tests/devices/test_cuda_windows.py",)),
-    Row("cuDNN: convolutions, attention", tests=("tests/devices/test_cudnn.py", "tests/backends/test_cudnn.py")),
+    Row(
+        "cuDNN: convolutions, attention, norms",
+        tests=("tests/devices/test_cudnn.py", "tests/devices/test_cudnn_norm.py", "tests/backends/test_cudnn.py"),
+    ),
     Row("sorting, Fourier transforms", tests=("tests/ops/",), operators=LINEAR_ALGEBRA),
     Row("autocast, GradScaler", tests=("tests/amp/",)),
     Row("pinned memory", tests=("tests/devices/test_pinned_memory.py", "tests/data/test_pinned_batches.py")),

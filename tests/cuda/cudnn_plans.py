@@ -19,7 +19,7 @@ from nvrtc import FOLDERS
 from ox.devices import cudnn_conv
 from ox.devices.cuda_windows import at_rank, window
 from ox.devices.cudnn import Plan
-from ox.devices.cudnn_graphs import Attention, Graph, row_major
+from ox.devices.cudnn_graphs import Attention, Graph, Normalization, row_major
 from ox.devices.cudnn_settings import Settings
 from ox.dtypes import bfloat16, float16, float32
 
@@ -88,6 +88,15 @@ def graphs() -> Iterator[tuple[str, Graph]]:
         logs = row_major((2, 4, 100, 1), "float32")
         yield f"attention {dtype}", Attention(q, k, k, q, logs, 0.125, True)
         yield f"attention gradient {dtype}", Attention(q, k, k, q, logs, 0.125, True, q)
+    for dtype in ("float32", "float16", "bfloat16"):
+        for kind in ("layer", "rms"):
+            name = f"{kind} norm {dtype}"
+            yield name, Normalization(kind, 1000, 5001, dtype, 1e-5)
+            yield f"{name} in training", Normalization(kind, 1000, 5001, dtype, 1e-5, statistics=True)
+            yield f"{name} gradient", Normalization(f"{kind} gradient", 1000, 5001, dtype)
+    # of this length cuDNN has more ways, which it tries for seconds where there is no device
+    yield "layer norm of whole vectors", Normalization("layer", 1000, 4096, "bfloat16", 1e-5, statistics=True)
+    yield "layer norm gradient of whole vectors", Normalization("layer gradient", 1000, 4096, "bfloat16")
 
 
 def main(capability: int, folder: Path) -> None:

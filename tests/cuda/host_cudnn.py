@@ -1,16 +1,26 @@
-"""Stands for the module `cudnn` of nvidia-cudnn-frontend on host_cuda: graphs of convolutions and attention, computed
-by NumPy in device memory. It refuses what cuDNN refuses, and work that is done in another order."""
+"""Stands for the module `cudnn` of nvidia-cudnn-frontend on host_cuda: graphs of convolutions, attention and norms,
+computed by NumPy in device memory. It refuses what cuDNN refuses, and work that is done in another order."""
 
 from __future__ import annotations
 
 import ctypes
 import enum
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from host_cudnn_math import (
+    convolved,
+    normalized,
+    of_shared,
+    per_head,
+    places_of,
+    scores_of,
+    spread,
+    weighted,
+    weights_of,
+)  # fmt: skip
 
 Ints = Sequence[int]
 Float = np.ndarray[Any, Any]
@@ -26,6 +36,8 @@ class data_type(enum.Enum):
     BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
+norm_forward_phase = enum.Enum("norm_forward_phase", "INFERENCE TRAINING")
+scalar_type = enum.Enum("scalar_type", "RUNTIME_PARAM COMPILE_TIME_CONST")
 heur_mode = enum.Enum("heur_mode", "A B FALLBACK")
 numerical_note = enum.Enum(
     "numerical_note", "TENSOR_CORE DOWN_CONVERT_INPUTS REDUCED_PRECISION_REDUCTION NONDETERMINISTIC"
@@ -122,7 +134,7 @@ class pygraph:
 
     def conv_fprop(self, *, image: Tensor, weight: Tensor, compute_data_type: data_type, **window: list[int]) -> Tensor:
         _check_window(image, **window)
-        places = _places(image.dim[2:], weight.dim[2:], **window)
+        places = places_of(image.dim[2:], weight.dim[2:], **window)
         if image.dim[1] % weight.dim[1] or weight.dim[0] % (image.dim[1] // weight.dim[1]):
             raise cudnnGraphNotSupportedError("channels do not fit")
         return self._result(
@@ -151,10 +163,10 @@ class pygraph:
         _check_attention(q, k, v)
         y = self._result(
             [*q.dim[:3], v.dim[3]], "attention",
-            lambda given: _weights(given[q], given[k], attn_scale, use_causal_mask)[0] @ _per_head(given[v], q.dim[1]),
+            lambda given: weights_of(given[q], given[k], attn_scale, use_causal_mask)[0] @ per_head(given[v], q.dim[1]),
         )  # fmt: skip
         logs = self._result(
-            [*q.dim[:3], 1], "", lambda given: _weights(given[q], given[k], attn_scale, use_causal_mask)[1]
+            [*q.dim[:3], 1], "", lambda given: weights_of(given[q], given[k], attn_scale, use_causal_mask)[1]
         )
         assert generate_stats
         return y, logs
@@ -169,18 +181,87 @@ class pygraph:
 
         def found(given: dict[Tensor, Float]) -> tuple[Float, Float, Float]:
             heads = q.dim[1]
-            keys, values = _per_head(given[k], heads), _per_head(given[v], heads)
-            weights = np.exp(_scores(given[q], keys, attn_scale, use_causal_mask) - given[stats])
+            keys, values = per_head(given[k], heads), per_head(given[v], heads)
+            weights = np.exp(scores_of(given[q], keys, attn_scale, use_causal_mask) - given[stats])
             g = given[dO]
             to_scores = weights * (g @ values.swapaxes(-1, -2) - (g * given[o]).sum(-1, keepdims=True)) * attn_scale
             to_keys, to_values = to_scores.swapaxes(-1, -2) @ given[q], weights.swapaxes(-1, -2) @ g
-            return to_scores @ keys, _of_shared(to_keys, k.dim[1]), _of_shared(to_values, v.dim[1])
+            return to_scores @ keys, of_shared(to_keys, k.dim[1]), of_shared(to_values, v.dim[1])
 
         one, two, three = (
             self._result(x.dim, "attention gradient" if not i else "", lambda given, i=i: found(given)[i])
             for i, x in enumerate((q, k, v))
         )
         return one, two, three
+
+    def tensor_scalar(self, value: float, scalar_type: Any) -> float:
+        assert isinstance(value, float) and scalar_type.name == "RUNTIME_PARAM"
+        return value
+
+    def layernorm(
+        self, *, norm_forward_phase: Any, input: Tensor, scale: Tensor, bias: Tensor, epsilon: float,
+        compute_data_type: data_type,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        _check_rows([input], [scale, bias])
+        y = self._result(
+            input.dim, "layer norm",
+            lambda given: normalized(given[input], epsilon, True)[0] * given[scale] + given[bias],
+        )  # fmt: skip
+        return y, *self._statistics(input, epsilon, norm_forward_phase, {"mean": 1, "inverse": 2})
+
+    def rmsnorm(
+        self, *, norm_forward_phase: Any, input: Tensor, scale: Tensor, bias: None, epsilon: float,
+        compute_data_type: data_type,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        _check_rows([input], [scale])
+        y = self._result(
+            input.dim, "rms norm", lambda given: normalized(given[input], epsilon, False)[0] * given[scale]
+        )
+        return y, *self._statistics(input, epsilon, norm_forward_phase, {"inverse": 2})
+
+    def _statistics(self, input: Tensor, epsilon: float, phase: Any, parts: dict[str, int]) -> list[Tensor | None]:
+        if phase is norm_forward_phase.INFERENCE:
+            return [None for _ in parts]
+        assert phase is norm_forward_phase.TRAINING
+        return [
+            self._result(
+                [input.dim[0], 1], f", {name}", lambda given, i=i: normalized(given[input], epsilon, len(parts) > 1)[i]
+            )
+            for name, i in parts.items()
+        ]
+
+    def layernorm_backward(
+        self, *, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor,
+        compute_data_type: data_type,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        return self._norm_gradient("layer norm gradient", grad, input, scale, mean, inv_variance)
+
+    def rmsnorm_backward(
+        self, *, grad: Tensor, input: Tensor, scale: Tensor, inv_variance: Tensor, has_dbias: bool,
+        compute_data_type: data_type,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        assert has_dbias is False
+        return *self._norm_gradient("rms norm gradient", grad, input, scale, None, inv_variance), None
+
+    def _norm_gradient(
+        self, kind: str, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor | None, inverse: Tensor
+    ) -> tuple[Tensor, ...]:
+        kept = [inverse] if mean is None else [mean, inverse]
+        _check_rows([grad, input], [scale], kept)
+
+        def found(given: dict[Tensor, Float]) -> tuple[Float, ...]:
+            g, x = given[grad], given[input]
+            normal = (x if mean is None else x - given[mean]) * given[inverse]
+            scaled = g * given[scale]
+            to_x = scaled - normal * (scaled * normal).mean(1, keepdims=True)
+            if mean is not None:
+                to_x -= scaled.mean(1, keepdims=True)
+            return to_x * given[inverse], (g * normal).sum(0, keepdims=True), g.sum(0, keepdims=True)
+
+        made = (input, scale) if mean is None else (input, scale, scale)
+        return tuple(
+            self._result(x.dim, "" if i else kind, lambda given, i=i: found(given)[i]) for i, x in enumerate(made)
+        )
 
     def _step(self, number: int) -> None:
         assert self.stage == number - 1, f"step {number} after {self.stage}"
@@ -251,78 +332,15 @@ def _check_window(image: Tensor, pre_padding: Ints, post_padding: Ints, stride: 
     assert min(*pre_padding, *post_padding) >= 0 and min(*stride, *dilation) > 0
 
 
-def _places(sizes: Ints, kernel: Ints, *, pre_padding: Ints, post_padding: Ints, stride: Ints, dilation: Ints) -> Ints:
-    along = zip(sizes, kernel, pre_padding, post_padding, stride, dilation, strict=True)
-    return [(n + b + e - d * (k - 1) - 1) // s + 1 for n, k, b, e, s, d in along]
-
-
-def _taps(kernel: Ints, places: Ints, pre_padding: Ints, post_padding: Ints, stride: Ints, dilation: Ints) -> Any:
-    """Each tap, with what it meets of padded data."""
-    for tap in product(*map(range, kernel)):
-        starts = [t * d for t, d in zip(tap, dilation, strict=True)]
-        yield tap, tuple(slice(f, f + (p - 1) * s + 1, s) for f, p, s in zip(starts, places, stride, strict=True))
-
-
-def _padded(x: Float, pre_padding: Ints, post_padding: Ints, **_: Ints) -> Float:
-    return np.pad(x, [(0, 0), (0, 0), *zip(pre_padding, post_padding, strict=True)])
-
-
-def _groups(x: Float, groups: int) -> Float:
-    return x.reshape(x.shape[0], groups, -1, *x.shape[2:])
-
-
-def convolved(x: Float, w: Float, places: Ints, **window: Ints) -> Float:
-    groups = x.shape[1] // w.shape[1]
-    data, made = _groups(_padded(x, **window), groups), np.zeros((x.shape[0], w.shape[0], *places))
-    weights = w.reshape(groups, -1, *w.shape[1:])
-    for tap, met in _taps(w.shape[2:], places, **window):
-        part = np.einsum("ngc...,gmc->ngm...", data[(..., *met)], weights[(..., *tap)])
-        made += part.reshape(made.shape)
-    return made
-
-
-def spread(g: Float, w: Float, dim: Ints, **window: Ints) -> Float:
-    groups, rank = dim[1] // w.shape[1], len(dim) - 2
-    whole = _padded(np.zeros(dim), **window)
-    grouped, weights = _groups(whole, groups), w.reshape(groups, -1, *w.shape[1:])
-    for tap, met in _taps(w.shape[2:], g.shape[2:], **window):
-        grouped[(..., *met)] += np.einsum("ngm...,gmc->ngc...", _groups(g, groups), weights[(..., *tap)])
-    inner = [slice(b, b + n) for b, n in zip(window["pre_padding"], dim[2:], strict=True)]
-    assert len(inner) == rank
-    return grouped.reshape(whole.shape)[(..., *inner)]
-
-
-def weighted(x: Float, g: Float, dim: Ints, **window: Ints) -> Float:
-    groups = x.shape[1] // dim[1]
-    data, gradients = _groups(_padded(x, **window), groups), _groups(g, groups)
-    made = np.zeros((groups, dim[0] // groups, *dim[1:]))
-    for tap, met in _taps(dim[2:], g.shape[2:], **window):
-        n, k = gradients.shape[0], data.shape[2]
-        part = data[(..., *met)].reshape(n, groups, k, -1)
-        made[(..., *tap)] = np.einsum("ngmp,ngcp->gmc", gradients.reshape(n, groups, gradients.shape[2], -1), part)
-    return made.reshape(dim)
-
-
 def _check_attention(q: Tensor, k: Tensor, v: Tensor) -> None:
     assert all(x.stride is not None and x.stride[-1] == 1 for x in (q, k, v))
     if any(x.dim[3] % 8 or x.dim[3] > 128 or x.data_type is data_type.FLOAT for x in (q, k, v)):
         raise cudnnGraphNotSupportedError("head sizes are multiples of 8, up to 128; types are halves")
 
 
-def _per_head(x: Float, heads: int) -> Float:
-    return np.repeat(x, heads // x.shape[1], axis=1)
-
-
-def _of_shared(x: Float, shared: int) -> Float:
-    return x.reshape(x.shape[0], shared, -1, *x.shape[2:]).sum(2)
-
-
-def _scores(q: Float, keys: Float, scale: float, causal: bool) -> Float:
-    scores = q @ keys.swapaxes(-1, -2) * scale
-    return np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf) if causal else scores
-
-
-def _weights(q: Float, k: Float, scale: float, causal: bool) -> tuple[Float, Float]:
-    scores = _scores(q, _per_head(k, q.shape[1]), scale, causal)
-    logs = np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1, keepdims=True)) + scores.max(-1, keepdims=True)
-    return np.exp(scores - logs), logs
+def _check_rows(rows: list[Tensor], weights: list[Tensor], statistics: Sequence[Tensor] = ()) -> None:
+    count, columns = rows[0].dim
+    assert all(x.dim == [count, columns] and x.stride == [columns, 1] for x in rows)
+    assert all(x.dim == [1, columns] for x in weights)
+    assert len({x.data_type for x in (*rows, *weights)}) == 1
+    assert all(x.dim == [count, 1] and x.data_type is data_type.FLOAT for x in statistics)
