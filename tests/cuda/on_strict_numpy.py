@@ -15,6 +15,7 @@ BEYOND = {
     "devices/test_cuda_operators.py": "kernels",
     "devices/test_cuda_windows.py": "kernels",
     "devices/test_cudnn.py": "kernels",
+    "devices/test_cudnn_norm.py": "kernels",
     "devices/test_device_checks.py": "kernels",
     "optim/test_device_update.py": "kernels",
     "engines/native/cuda": "kernels",
