@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
-
-BEGAN = time.monotonic()
 
 
 def stand_in() -> str:
@@ -23,11 +20,6 @@ def prepare() -> None:
         import host_cuda
 
         host_cuda.install()
-
-
-def seconds_left() -> float:
-    """Before the step is ended."""
-    return float(os.environ.get("GPU_STEP_SECONDS", "600")) - (time.monotonic() - BEGAN)
 
 
 def short() -> bool:
