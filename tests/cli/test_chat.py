@@ -75,8 +75,9 @@ class Terminal:
         command = [sys.executable, "-m", "ox_cli", "chat", *arguments]
         environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
         self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
-        )
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which tests in the background ignore
+        )  # fmt: skip
         os.close(theirs)
         self.shown = ""
 
