@@ -193,7 +193,7 @@ def test_the_gpus_of_instances(
     import cupy
 
     if cupy.cuda.runtime.getDeviceCount() < 2:
-        pytest.skip("needs two devices")
+        pytest.skip("one GPU is not enough")
     warmed: list[int] = []
     monkeypatch.setattr(DeviceInstance, "_bind", note(warmed, DeviceInstance._bind))
     model = load(mlp, device, instances=instances)
