@@ -115,7 +115,7 @@ FOREIGN = {
     "mpi4py": {"ox.distributed.mpi"},
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},
-    "tokenizers": {"ox.data.datasets", "ox.serve.generation"},
+    "tokenizers": {"ox.data.datasets", "ox.serve.text"},
     "llguidance": {"ox.serve.generation"},
     "jinja2": {"ox.serve.protocol.text"},
     "fsspec": {"ox.remote"},

@@ -11,7 +11,7 @@ import numpy as np
 from ox.errors import ServeError
 from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.request import Constraint
-from ox.serve.generation.tokenizer import INSTALL, Tokenizer
+from ox.serve.text.tokenizer import INSTALL, Tokenizer
 
 MOST_CHARACTERS = 1 << 18  # of a grammar
 # JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ox.errors import LoadError
-from ox.serve.generation.tokenizer import FILE, Tokenizer
+from ox.serve.text.tokenizer import FILE, Tokenizer
 
 CONFIG = "generation_config.json"
 HUGGING_FACE, GENAI = "config.json", "genai_config.json"  # of Hugging Face's models, of onnxruntime-genai's folders

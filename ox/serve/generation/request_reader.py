@@ -14,7 +14,7 @@ from ox.serve.generation.constraint import Constraints
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.request import GenerationRequest
 from ox.serve.generation.text import OnError, OnEvent, Text
-from ox.serve.generation.tokenizer import Tokenizer
+from ox.serve.text.tokenizer import Tokenizer
 
 
 class RequestReader:

@@ -12,7 +12,7 @@ from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
 from ox.serve.runtime.instance import Feed
 from ox.serve.text.folder import TextFolder
 from ox.serve.text.pooling import pooled
-from ox.serve.text.tokenizer import Text, TextTokenizer
+from ox.serve.text.text_tokenizer import Text, TextTokenizer
 
 IDS, MASK, KINDS, PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 TEXT, PAIR = "text", "text_pair"

@@ -1,4 +1,4 @@
-"""Texts to tokens for an encoder, up to its limit."""
+"""The tokenizer beside a decoder: tokenizer.json, read by the package tokenizers."""
 
 from __future__ import annotations
 
@@ -6,76 +6,52 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from ox.errors import DeviceError, LoadError
 
-from ox.errors import LoadError, ServeError
-from ox.graph.contract import Array
-from ox.serve.generation.tokenizer import Tokenizer
-
-Text = str | tuple[str, str]  # a text, or two of them that are read together
-TRUNCATE = "the parameter truncate: true"
+FILE = "tokenizer.json"
+INSTALL = 'pip install "ox-onnx[text]"'
 
 
-class TextTokenizer(Tokenizer):
+class Tokenizer:
     """Texts to tokens and back.
 
     Args:
-        path: a tokenizer.json. Its own truncation and padding are not used.
-        max_length: the most tokens of a text, with those that the tokenizer adds.
-
-    Attributes:
-        pad: the token that fills.
+        path: a tokenizer.json.
 
     Raises:
-        LoadError: it cannot be read, or has no room for a token of a text.
+        LoadError: it cannot be read.
         DeviceError: the package tokenizers is not installed.
     """
 
-    def __init__(self, path: Path, max_length: int) -> None:
-        super().__init__(path)
-        self.max_length = max_length
+    def __init__(self, path: Path) -> None:
         try:
-            self._cut = type(self.raw).from_str(path.read_text(encoding="utf-8"))
-            padding = self._cut.padding or {}
-            self._cut.no_padding()
-            self._cut.enable_truncation(max_length)
+            from tokenizers import Tokenizer as Raw
+        except ImportError as error:
+            raise DeviceError(f"{path} needs the package tokenizers", got=str(error), hint=INSTALL) from error
+        try:
+            raw = Raw.from_str(path.read_text(encoding="utf-8"))
+            raw.no_truncation()
+            raw.no_padding()
         except Exception as error:  # tokenizers raises plain Exception
-            raise LoadError(
-                f"{path} does not fit a model of {max_length} tokens", got=str(error).splitlines()[0][:200]
-            ) from error
-        named = (self.id_of(name) for name in ("[PAD]", "<pad>"))
-        self.pad = int(padding.get("pad_id", next((token for token in named if token is not None), 0)))
+            got = str(error).strip().splitlines()[0][:200]
+            raise LoadError(f"{path} is no tokenizer", expected="a file of the package tokenizers", got=got) from error
+        self.raw: Any = raw
+        self.vocab_size: int = raw.get_vocab_size()
 
-    def limit(self, max_length: int) -> None:
-        """Lowers the limit of tokens."""
-        if max_length < self.max_length:
-            self.max_length = max_length
-            self._cut.enable_truncation(max_length)
+    @property
+    def largest_id(self) -> int:
+        """The largest id of a token, -1 without tokens."""
+        return max(self.raw.get_vocab().values(), default=-1)
 
-    def encode_texts(self, texts: Sequence[Text], truncate: bool = False) -> list[Array]:
-        """The tokens of each text, int32 [2, length]: their ids, and to which of two texts they belong.
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """The ids of a text's tokens, with those that the tokenizer puts around each text if `special`."""
+        return list(self.raw.encode(text, add_special_tokens=special).ids)
 
-        Raises:
-            ServeError: a text that has no tokens, or with `truncate` false too many.
-        """
-        tokenizer = self._cut if truncate else self.raw
-        # A batch is spread over all cores, which is not worth it for a few texts.
-        found = tokenizer.encode_batch(texts) if len(texts) > 8 else [_encoded(tokenizer, text) for text in texts]
-        for place, each in enumerate(found):
-            self.check(len(each.ids), place, len(texts))
-        return [np.array([each.ids, each.type_ids], np.int32) for each in found]
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of tokens, without the special ones unless `special`."""
+        return str(self.raw.decode(list(ids), skip_special_tokens=not special))
 
-    def check(self, length: int, place: int, count: int) -> None:
-        """Raises ServeError for a text of so many tokens, the text at `place` of `count`."""
-        where = f"text {place} of {count}" if count > 1 else ""
-        if length > self.max_length:
-            raise ServeError(
-                "a text is longer than the model's limit", where=where, expected=f"at most {self.max_length} tokens",
-                got=str(length), hint=f"{TRUNCATE}, which leaves out the rest",
-            )  # fmt: skip
-        if not length:
-            raise ServeError("a text has no tokens", where=where, expected="a text of a character or more")
-
-
-def _encoded(tokenizer: Any, text: Text) -> Any:
-    return tokenizer.encode(*text) if isinstance(text, tuple) else tokenizer.encode(text)
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by its name, None if there is none."""
+        found = self.raw.token_to_id(token)
+        return None if found is None else int(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ox.errors import LoadError
 from ox.graph.reader.model_file import parse
 from ox.serve.text.text_tensors import IDS
-from ox.serve.text.tokenizer import TextTokenizer
+from ox.serve.text.text_tokenizer import TextTokenizer
 
 SPARE = 1024  # rows of a table that no token has: its size is often rounded up
 PASSED_ON = {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}

@@ -10,17 +10,17 @@ from typing import Any
 
 import orjson
 
-from ox.errors import OxError, ServeError
+from ox.errors import ServeError
 from ox.serve.access.client import Client
 from ox.serve.generation.request import Constraint, GenerationRequest, TokenEvent
-from ox.serve.protocol.openai.completions import DONE, read_ignored
-from ox.serve.protocol.openai.errors import error_event
+from ox.serve.protocol.openai.choice_stream import ChoiceStream
+from ox.serve.protocol.openai.completions import read_ignored
 from ox.serve.protocol.openai.messages import read_messages, read_tools
 from ox.serve.protocol.openai.token_texts import TokenTexts
 from ox.serve.protocol.openai.usage import StreamOptions, read_stream_options, usage_document
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.sampling import MAX_TOKENS, TextOptions, read_logprobs, read_options, with_format
-from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
+from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.tool_calls import ToolCall, ToolCallParser, ToolFormat, call_schema
@@ -157,28 +157,25 @@ class WholeChat(TextAnswer):
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason}
 
 
-class StreamedChat(StreamedAnswer):
+class StreamedChat(ChoiceStream):
     """An event for each piece of text; the JSON around the texts is made once."""
 
     def __init__(self, call: ChatCall, exchange: Exchange, client: Client) -> None:
-        super().__init__(exchange, call.model, client)
-        self._call, count = call, call.options.choices
-        self._start = b"data: " + orjson.dumps(_head(call, "chat.completion.chunk"))[:-1]
-        self._before = [b'%b,"choices":[{"index":%d,"delta":' % (self._start, index) for index in range(count)]
-        usage = b',"usage":null' if call.stream_options.include_usage else b""
-        self._end = b"}]%b}\n\n" % usage
-        self._after = b',"logprobs":null,"finish_reason":null' + self._end
-        self._text_after = b"}" + self._after
-        self._texts = None if call.options.logprobs is None else TokenTexts(call.model.tokenizer)
+        count = call.options.choices
+        super().__init__(
+            call.model, exchange, client, head=_head(call, "chat.completion.chunk"), part=b"delta", count=count,
+            options=call.options, stream_options=call.stream_options,
+        )  # fmt: skip
+        self._text_after = b"}" + self.after
         self._parsers = call.parsers()
         self._calls = [0] * count  # of tools, so far
         self._begun = [False] * count
 
     def add(self, index: int, event: TokenEvent) -> None:
-        before, events = self._before[index], list[bytes]()
+        before, events = self.before[index], list[bytes]()
         if not self._begun[index]:
             self._begun[index] = True
-            events.append(before + b'{"role":"assistant","content":"","refusal":null}' + self._after)
+            events.append(before + b'{"role":"assistant","content":"","refusal":null}' + self.after)
         pieces: list[str | ToolCall] = [event.text] if event.text else []
         if self._parsers is not None:
             parser = self._parsers[index]
@@ -186,9 +183,9 @@ class StreamedChat(StreamedAnswer):
             if event.finish_reason is not None:
                 pieces += parser.finish()
         after = self._text_after
-        if self._texts is not None and event.logprob is not None:
-            logprobs = orjson.dumps({"content": [self._texts.chat(event)], "refusal": None})
-            after = b'},"logprobs":%b,"finish_reason":null%b' % (logprobs, self._end)
+        if self.texts is not None and event.logprob is not None:
+            logprobs = orjson.dumps({"content": [self.texts.chat(event)], "refusal": None})
+            after = b'},"logprobs":%b,"finish_reason":null%b' % (logprobs, self.end)
             pieces = pieces or [""]
         for piece in pieces:
             if isinstance(piece, str):
@@ -200,15 +197,6 @@ class StreamedChat(StreamedAnswer):
             after = self._text_after
         if event.finish_reason is not None:
             reason = "tool_calls" if self._calls[index] and event.finish_reason == "stop" else event.finish_reason
-            events.append(b'%b{},"logprobs":null,"finish_reason":%b%b' % (before, orjson.dumps(reason), self._end))
+            events.append(b'%b{},"logprobs":null,"finish_reason":%b%b' % (before, orjson.dumps(reason), self.end))
         if events:
             self.stream.send(b"".join(events))
-
-    def finish(self, usage: TokenCounts) -> None:
-        if self._call.stream_options.include_usage:
-            self.stream.send(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
-        self.stream.send(DONE)
-        super().finish(usage)
-
-    def error_event(self, error: OxError) -> bytes:
-        return error_event(error)

@@ -10,10 +10,9 @@ from typing import Any
 
 import orjson
 
-from ox.errors import OxError
 from ox.serve.access.client import Client
 from ox.serve.generation.request import GenerationRequest, TokenEvent
-from ox.serve.protocol.openai.errors import error_event
+from ox.serve.protocol.openai.choice_stream import ChoiceStream
 from ox.serve.protocol.openai.token_texts import TokenTexts
 from ox.serve.protocol.openai.usage import StreamOptions, read_stream_options, usage_document
 from ox.serve.protocol.text.fields import Fields, ParameterError
@@ -25,13 +24,12 @@ from ox.serve.protocol.text.sampling import (
     read_options,
     with_format,
 )
-from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
+from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.transport.http import Exchange
 
 DEFAULT_TOKENS = 16  # OpenAI's
-DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True)
@@ -176,19 +174,15 @@ class WholeCompletion(TextAnswer):
         self.exchange.reply(200, orjson.dumps(document))
 
 
-class StreamedCompletion(StreamedAnswer):
+class StreamedCompletion(ChoiceStream):
     """An event for each piece of text; the JSON around the texts is made once."""
 
     def __init__(self, call: CompletionCall, exchange: Exchange, client: Client) -> None:
-        super().__init__(exchange, call.model, client)
-        self._call = call
-        self._start = b"data: " + orjson.dumps(_head(call))[:-1]
         count = len(call.prompts) * call.options.choices
-        self._before = [b'%b,"choices":[{"index":%d,"text":' % (self._start, index) for index in range(count)]
-        usage = b',"usage":null' if call.stream_options.include_usage else b""
-        self._end = b"}]%b}\n\n" % usage
-        self._after = b',"logprobs":null,"finish_reason":null' + self._end
-        self._texts = None if call.options.logprobs is None else TokenTexts(call.model.tokenizer)
+        super().__init__(
+            call.model, exchange, client, head=_head(call), part=b"text", count=count, options=call.options,
+            stream_options=call.stream_options,
+        )  # fmt: skip
         self._offsets = [0] * count
         self._echoes = [begin for begin in call.echo for _ in range(call.options.choices)]
 
@@ -196,23 +190,14 @@ class StreamedCompletion(StreamedAnswer):
         text = event.text
         if self._echoes[index]:
             text, self._echoes[index] = self._echoes[index] + text, ""
-        if self._texts is None and event.finish_reason is None:
+        if self.texts is None and event.finish_reason is None:
             if text:
-                self.stream.send(self._before[index] + orjson.dumps(text) + self._after)
+                self.stream.send(self.before[index] + orjson.dumps(text) + self.after)
             return
         logprobs = b"null"
-        if self._texts is not None and event.logprob is not None:
-            found, self._offsets[index] = self._texts.completion([event], self._offsets[index])
+        if self.texts is not None and event.logprob is not None:
+            found, self._offsets[index] = self.texts.completion([event], self._offsets[index])
             logprobs = orjson.dumps(found)
         reason = orjson.dumps(event.finish_reason)
-        rest = b',"logprobs":%b,"finish_reason":%b%b' % (logprobs, reason, self._end)
-        self.stream.send(self._before[index] + orjson.dumps(text) + rest)
-
-    def finish(self, usage: TokenCounts) -> None:
-        if self._call.stream_options.include_usage:
-            self.stream.send(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
-        self.stream.send(DONE)
-        super().finish(usage)
-
-    def error_event(self, error: OxError) -> bytes:
-        return error_event(error)
+        rest = b',"logprobs":%b,"finish_reason":%b%b' % (logprobs, reason, self.end)
+        self.stream.send(self.before[index] + orjson.dumps(text) + rest)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.text_pending import read_fields, submit, text_model
+from ox.serve.protocol.openai.requests import read_fields
+from ox.serve.protocol.openai.text_pending import submit, text_model
 from ox.serve.protocol.rest.routing import Context, PathParameters
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.runtime.instance import Feed
@@ -26,7 +27,7 @@ def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> N
     Raises:
         ServeError: a wrong request, or too much waits.
     """
-    fields = read_fields(exchange, context.limits)
+    fields = read_fields(context, exchange)
     model, text = text_model(context, exchange, fields, ("embedding",), "embeddings")
     feed = _feed(fields, text)
     encoding = fields.text("encoding_format", "float")

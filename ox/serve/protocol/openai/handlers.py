@@ -11,7 +11,7 @@ import orjson
 from ox.errors import ServeError
 from ox.serve.protocol.openai.chat import ChatCall
 from ox.serve.protocol.openai.completions import CompletionCall
-from ox.serve.protocol.rest.body import json_length, read_json
+from ox.serve.protocol.openai.requests import named_model, read_fields
 from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import Fields, ParameterError
@@ -21,46 +21,13 @@ from ox.serve.transport.http import Exchange
 Call = CompletionCall | ChatCall
 
 
-def model_of(context: Context, exchange: Exchange, fields: Fields) -> TextModel:
-    """The model that a request names and its client may use.
-
-    Raises:
-        ParameterError: there is no such name in it, or no such model (404).
-        ServeError: the client's key may not use it (403).
-    """
-    name = fields.text("model")
-    if not name:
-        raise ParameterError("model", "Missing required parameter: 'model'", code="missing_required_parameter")
-    context.text.client(exchange).check("infer", name)
-    try:
-        return context.text.find(name)
-    except ServeError as error:
-        code = "model_not_found" if error.status == 404 else None
-        more = {"expected": error.expected, "got": error.got, "hint": error.hint}
-        raise ParameterError("model", error.what, code=code, status=error.status, **more) from None
-
-
 def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
     """A handler that answers with texts."""
 
     def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
-        json_length({}, len(exchange.body), context.limits)  # is it too large
-        fields = Fields(read_json(exchange, context.limits))
-        wanted = model_of(context, exchange, fields)
-        if context.text.takes_long(exchange):
-            return later(context, exchange, partial(prepare, fields, wanted))
-        start(context, exchange, read(fields, wanted))
-        return None
-
-    def prepare(fields: Fields, wanted: TextModel) -> Call:
-        call = read(fields, wanted)
-        call.options.check_form(wanted)
-        return call
-
-    async def later(context: Context, exchange: Exchange, prepare: Callable[[], Call]) -> None:
-        call = await context.text.in_thread(exchange, prepare)
-        if call is not None:
-            start(context, exchange, call)
+        fields = read_fields(context, exchange)
+        wanted = named_model(context, exchange, fields, context.text.find)
+        return context.text.begin(exchange, wanted, partial(read, fields, wanted), partial(start, context, exchange))
 
     def start(context: Context, exchange: Exchange, call: Call) -> None:
         client = context.text.client(exchange)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.text_pending import read_fields, submit, text_model
+from ox.serve.protocol.openai.requests import read_fields
+from ox.serve.protocol.openai.text_pending import submit, text_model
 from ox.serve.protocol.rest.routing import Context, PathParameters
 from ox.serve.protocol.text.fields import Fields
 from ox.serve.text.pooling import normalized
@@ -24,7 +25,7 @@ def rerank(context: Context, exchange: Exchange, names: PathParameters) -> None:
     Raises:
         ServeError: a wrong request, or too much waits.
     """
-    fields = read_fields(exchange, context.limits)
+    fields = read_fields(context, exchange)
     model, text = text_model(context, exchange, fields, ("cross-encoder", "embedding"), "reranking")
     query = fields.text("query")
     if not query:

@@ -8,11 +8,9 @@ import orjson
 
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
-from ox.serve.config.request_limits import RequestLimits
-from ox.serve.protocol.rest.body import json_length, read_body
+from ox.serve.protocol.openai.requests import named_model
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.v2.document import load_json
 from ox.serve.protocol.v2.pending import Pending
 from ox.serve.protocol.v2.request import NO_PARAMETERS, Request, RequestedOutput
 from ox.serve.repository.model import Model
@@ -43,37 +41,6 @@ class TextPending(Pending[Exchange, Body]):
         self.client.send_internal_error()
 
 
-def read_fields(exchange: Exchange, limits: RequestLimits) -> Fields:
-    """The fields of a request.
-
-    Raises:
-        ServeError: no JSON, or too much of it.
-    """
-    body = read_body(exchange, limits)
-    json_length({}, len(body), limits)
-    return Fields(load_json(body))
-
-
-def named_model(context: Context, exchange: Exchange, fields: Fields) -> Model:
-    """The model that a request names and its client may use.
-
-    Raises:
-        ParameterError: there is no such name in it, or no such model (404).
-        ServeError: the client's key may not use it (403).
-    """
-    name = fields.text("model")
-    if not name:
-        raise ParameterError("model", "Missing required parameter: 'model'", code="missing_required_parameter")
-    context.text.client(exchange).check("infer", name)
-    try:
-        return context.service.repository.find(name)
-    except ServeError as error:
-        code = "model_not_found" if error.status == 404 else None
-        raise ParameterError(
-            "model", error.what, code=code, status=error.status, expected=error.expected, got=error.got
-        ) from None
-
-
 def text_model(
     context: Context, exchange: Exchange, fields: Fields, kinds: Sequence[str], purpose: str
 ) -> tuple[Model, TextTensors]:
@@ -83,7 +50,7 @@ def text_model(
         ParameterError: there is none of that name (404), or it is of another kind.
         ServeError: the client's key may not use it (403).
     """
-    model = named_model(context, exchange, fields)
+    model = named_model(context, exchange, fields, context.service.repository.find)
     text = model.text_tensors
     if text is None or text.kind not in kinds:
         got = "a model that makes no vectors or scores of texts" if text is None else text.kind

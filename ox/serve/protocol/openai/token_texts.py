@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox.serve.generation.request import TokenEvent
-from ox.serve.generation.tokenizer import Tokenizer
+from ox.serve.text.tokenizer import Tokenizer
 
 
 class TokenTexts:

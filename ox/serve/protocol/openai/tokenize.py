@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from ox.serve.generation.tokenizer import Tokenizer
-from ox.serve.protocol.openai.text_pending import named_model, read_fields
+from ox.serve.protocol.openai.requests import named_model, read_fields
 from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.repository.model import Model
 from ox.serve.repository.thread import in_thread
 from ox.serve.text.submission import SHORT
+from ox.serve.text.tokenizer import Tokenizer
 from ox.serve.transport.http import Exchange
 
 
@@ -23,7 +23,7 @@ def tokenize(context: Context, exchange: Exchange, names: PathParameters) -> Han
     Raises:
         ServeError: a wrong request.
     """
-    fields = read_fields(exchange, context.limits)
+    fields = read_fields(context, exchange)
     tokenizer, longest = _tokenizer(context, exchange, fields)
     prompt = fields.text("prompt")
     special = fields.flag("add_special_tokens", True)
@@ -44,7 +44,7 @@ def detokenize(context: Context, exchange: Exchange, names: PathParameters) -> H
     Raises:
         ServeError: a wrong request.
     """
-    fields = read_fields(exchange, context.limits)
+    fields = read_fields(context, exchange)
     tokenizer, _ = _tokenizer(context, exchange, fields)
     tokens = fields.wholes("tokens", context.limits.json, tokenizer.largest_id + 1)
     fields.finish()
@@ -53,7 +53,7 @@ def detokenize(context: Context, exchange: Exchange, names: PathParameters) -> H
 
 def _tokenizer(context: Context, exchange: Exchange, fields: Fields) -> tuple[Tokenizer, int]:
     """The tokenizer of the model that a request names, and the most tokens that the model takes."""
-    model: Model = named_model(context, exchange, fields)
+    model: Model = named_model(context, exchange, fields, context.service.repository.find)
     if model.text_tensors is not None:
         return model.text_tensors.tokenizer, model.text_tensors.tokenizer.max_length
     for decoder in context.text.models():

@@ -45,6 +45,17 @@ def read_json(exchange: Exchange, limits: RequestLimits) -> dict[str, Any]:
     return load_json(body) if body else {}
 
 
+def read_limited_json(exchange: Exchange, limits: RequestLimits) -> dict[str, Any]:
+    """As `read_json`, of no more JSON than a request for inference may have, after decompression.
+
+    Raises:
+        ServeError: too much of it (413), or what `read_body` raises.
+    """
+    body = read_body(exchange, limits)
+    json_length({}, len(body), limits)
+    return load_json(body) if body else {}
+
+
 def json_length(headers: Headers, size: int, limits: RequestLimits) -> int | None:
     """The length of the JSON in a body of `size` bytes, before binary tensors; None without binary tensors.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,12 +10,11 @@ import orjson
 from ox.errors import OxError
 from ox.serve.access.client import Client
 from ox.serve.generation.request import TokenEvent
-from ox.serve.protocol.rest.body import json_length, read_json
+from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context, Fields, Handler, HandlerResult, PathParameters
 from ox.serve.protocol.text.generate import GenerateCall, read_generate
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
-from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.listener_state import v2_error_body
 
@@ -37,23 +35,10 @@ def generate(streamed: bool) -> Handler:
     """A handler that answers with one document, or with one for each piece of text."""
 
     def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
-        json_length({}, len(exchange.body), context.limits)  # is it too large
-        document = read_json(exchange, context.limits)
+        document = read_limited_json(exchange, context.limits)
         model = context.text.find(names["model"], names.get("version", ""))
-        if context.text.takes_long(exchange):
-            return later(context, exchange, partial(prepare, document, model))
-        start(context, exchange, read_generate(document, model))
-        return None
-
-    def prepare(document: dict[str, Any], model: TextModel) -> GenerateCall:
-        call = read_generate(document, model)
-        call.options.check_form(model)
-        return call
-
-    async def later(context: Context, exchange: Exchange, prepare: Callable[[], GenerateCall]) -> None:
-        call = await context.text.in_thread(exchange, prepare)
-        if call is not None:
-            start(context, exchange, call)
+        read = partial(read_generate, document, model)
+        return context.text.begin(exchange, model, read, partial(start, context, exchange))
 
     def start(context: Context, exchange: Exchange, call: GenerateCall) -> None:
         client = context.text.client(exchange)

@@ -9,11 +9,11 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.serve.generation.engine import GenerationEngine
-from ox.serve.generation.tokenizer import Tokenizer
 from ox.serve.protocol.text.chat_template import ChatTemplate
 from ox.serve.protocol.text.fields import ParameterError
 from ox.serve.protocol.text.tool_calls import ToolFormat, format_of
 from ox.serve.telemetry.stages import Stages
+from ox.serve.text.tokenizer import Tokenizer
 
 
 class TextModel:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import Any
+from typing import Protocol, TypeVar
 
 from ox.errors import ServeError
 from ox.serve.access import Guard, credential_of
 from ox.serve.access.client import Client
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.text.event_stream import Heartbeats
+from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.repository.repository import Repository
 from ox.serve.transport.http import Exchange
 
 INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
 FORMS = (b"guided_", b"response_format", b"tool_choice")  # and so are those with a form, which is compiled
+
+
+class Call(Protocol):
+    """A request that was read."""
+
+    @property
+    def options(self) -> TextOptions: ...
+
+
+C = TypeVar("C", bound=Call)
+R = TypeVar("R")
 
 
 class TextService:
@@ -59,13 +71,33 @@ class TextService:
             return Client(peer)
         return self.guard.client(credential_of(exchange.headers), peer)
 
-    @staticmethod
-    def takes_long(exchange: Exchange) -> bool:
-        """Whether a request should be read in a thread."""
-        body = exchange.body
-        return len(body) > INLINE_BYTES or any(word in body for word in FORMS)
+    def begin(
+        self, exchange: Exchange, model: TextModel, read: Callable[[], C], start: Callable[[C], None]
+    ) -> Awaitable[None] | None:
+        """Reads a request and starts it: here, or if that may take long in a thread, which also compiles its form.
 
-    async def in_thread(self, exchange: Exchange, prepare: Callable[[], Any]) -> Any:
+        Raises:
+            ServeError: what `read` and `start` raise.
+        """
+        body = exchange.body
+        if len(body) > INLINE_BYTES or any(word in body for word in FORMS):
+            return self._begin_later(exchange, model, read, start)
+        start(read())
+        return None
+
+    async def _begin_later(
+        self, exchange: Exchange, model: TextModel, read: Callable[[], C], start: Callable[[C], None]
+    ) -> None:
+        def prepare() -> C:
+            call = read()
+            call.options.check_form(model)
+            return call
+
+        call = await self.in_thread(exchange, prepare)
+        if call is not None:
+            start(call)
+
+    async def in_thread(self, exchange: Exchange, prepare: Callable[[], R]) -> R | None:
         """What `prepare` returns, run in a thread; None if the client has left meanwhile."""
         left = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -107,6 +108,13 @@ def test_wrong_bodies(client: Any, body: bytes, status: int, words: str) -> None
     if got == 501 and b"llguidance" in reply:
         pytest.skip("the package llguidance is not installed")
     assert got == status and words in json.loads(reply)["error"]["message"], reply
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v2/models/tiny/generate"])
+def test_the_limit_of_json_holds_after_decompression(client: Any, route: str) -> None:
+    body = gzip.compress(b'{"model": "tiny", "text_input": "' + b"a" * 300_000 + b'"}')
+    got, _, reply = client.ask("POST", route, body, {"content-encoding": "gzip"})
+    assert got == 413 and b"the JSON is too large" in reply
 
 
 def test_errors_of_the_transport_have_the_form_of_the_route(client: Any) -> None:

@@ -1,0 +1,56 @@
+"""An answer as a stream of events, in the form that OpenAI's completions and chats share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ox.errors import OxError
+from ox.serve.access.client import Client
+from ox.serve.protocol.openai.errors import error_event
+from ox.serve.protocol.openai.token_texts import TokenTexts
+from ox.serve.protocol.openai.usage import StreamOptions, usage_document
+from ox.serve.protocol.text.sampling import TextOptions
+from ox.serve.protocol.text.text_answer import StreamedAnswer
+from ox.serve.protocol.text.text_job import TokenCounts
+from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.transport.http import Exchange
+
+DONE = b"data: [DONE]\n\n"
+
+
+class ChoiceStream(StreamedAnswer):
+    """An event for each piece of text; the JSON around the texts is made once.
+
+    Args:
+        head: what all events begin with.
+        part: the name of what a choice has new, "text" or "delta".
+        count: the number of choices.
+
+    Attributes:
+        before: by choice, what stands before its new part.
+        after, end: what stands after a part that is not the last, and at the end of each event.
+        texts: how tokens are shown, where their probabilities were asked for.
+    """
+
+    def __init__(
+        self, model: TextModel, exchange: Exchange, client: Client, *, head: dict[str, Any], part: bytes, count: int,
+        options: TextOptions, stream_options: StreamOptions,
+    ) -> None:  # fmt: skip
+        super().__init__(exchange, model, client)
+        self._include_usage = stream_options.include_usage
+        self._start = b"data: " + orjson.dumps(head)[:-1]
+        self.before = [b'%b,"choices":[{"index":%d,"%b":' % (self._start, index, part) for index in range(count)]
+        self.end = b"}]%b}\n\n" % (b',"usage":null' if self._include_usage else b"")
+        self.after = b',"logprobs":null,"finish_reason":null' + self.end
+        self.texts = None if options.logprobs is None else TokenTexts(model.tokenizer)
+
+    def finish(self, usage: TokenCounts) -> None:
+        if self._include_usage:
+            self.stream.send(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
+        self.stream.send(DONE)
+        super().finish(usage)
+
+    def error_event(self, error: OxError) -> bytes:
+        return error_event(error)

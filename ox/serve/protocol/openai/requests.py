@@ -1,0 +1,45 @@
+"""What the handlers of OpenAI's routes read first: the fields of a request, and the model that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ox.errors import ServeError
+from ox.serve.protocol.rest.body import read_limited_json
+from ox.serve.protocol.rest.routing import Context
+from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.transport.http import Exchange
+
+M = TypeVar("M")
+
+
+def read_fields(context: Context, exchange: Exchange) -> Fields:
+    """The fields of a request.
+
+    Raises:
+        ServeError: no JSON, or too much of it.
+    """
+    return Fields(read_limited_json(exchange, context.limits))
+
+
+def named_model(context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], M]) -> M:
+    """The model that a request names and its client may use.
+
+    Args:
+        find: gives a model by its name, or raises ServeError.
+
+    Raises:
+        ParameterError: there is no such name in it, or no such model (404).
+        ServeError: the client's key may not use it (403).
+    """
+    name = fields.text("model")
+    if not name:
+        raise ParameterError("model", "Missing required parameter: 'model'", code="missing_required_parameter")
+    context.text.client(exchange).check("infer", name)
+    try:
+        return find(name)
+    except ServeError as error:
+        code = "model_not_found" if error.status == 404 else None
+        more = {"expected": error.expected, "got": error.got, "hint": error.hint}
+        raise ParameterError("model", error.what, code=code, status=error.status, **more) from None
