@@ -12,6 +12,7 @@ from ox.serve.batching.fairness import CORES
 from ox.serve.batching.job import Job
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.placement import Placement
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
@@ -60,8 +61,8 @@ class GenerationModel(Model):
     ) -> None:
         begun, control = perf_counter(), control or LoadControl()
         self.name, self.version, self.options, self.closed = name, version, options, False
-        if options.device == "cuda":
-            raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got="cuda")
+        if Placement.parse(options.device).kind == "cuda":
+            raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got=options.device)
         self.inputs, self.outputs, self.samples = INPUTS, OUTPUTS, ()
         self.signature = Signature(INPUTS, OUTPUTS, limits.rows, limits.strings, batched=False)
         self.stages, self.rules, self.padding, self.sequences = Stages(), SizeRules(), None, None

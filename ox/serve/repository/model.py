@@ -82,7 +82,8 @@ class Model:
     """
 
     text_tensors: TextTensors | None = None  # of a model that reads strings
-    text: TextModel | None = None  # what the dialects of texts need of a model that generates them
+    generation: GenerationEngine | None = None  # of a model that generates texts
+    text: TextModel | None = None  # what the dialects need of such a model
 
     def __init__(
         self,
@@ -248,8 +249,6 @@ class Model:
         if self._reshapes is None:
             return instance
         return Reshaped(instance, self._reshapes, [info.name for info in self.engine.outputs])
-
-    generation: GenerationEngine | None = None  # of a model that generates texts
 
     def start(self, loop: AbstractEventLoop) -> None:
         """Answers from now on, on this event loop."""

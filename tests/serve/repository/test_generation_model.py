@@ -15,7 +15,7 @@ import pytest
 from generation_client import GREEDY, write_tokenizer
 
 import ox
-from ox.errors import LoadError
+from ox.errors import LoadError, OxError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.generation.request import GenerationRequest
 from ox.serve.repository.layout import Layout
@@ -156,6 +156,12 @@ def test_stopping_ends_texts(writer: Path) -> None:
         for _ in range(40):
             engine.submit(GenerationRequest([5], GREEDY, ignore_eos=True), lambda event: None, ends.append)
     assert not engine._thread.is_alive() and all(error.status == 503 for error in ends)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "cuda:0,cuda:1"])
+def test_a_gpu_is_refused(writer: Path, device: str) -> None:
+    with pytest.raises(OxError, match="texts are generated on the CPU"), Server([writer], options=ModelConfig(device)):
+        pass
 
 
 def test_settings(writer: Path, tmp_path: Path) -> None:
