@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -168,10 +169,14 @@ def test_other_files_stay(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == sorted([*names, "x", ".x.01234567.tmp", ".y.01234567.tmp"])
 
 
-def saves(path: Path, small: bool) -> Callable[[], None]:
+def saves(path: Path, small: bool, started: int | None = None) -> Callable[[], None]:
+    """`started`: a file to write a byte to after the first save, which is slow in the fork of a large process."""
     state = {"w": np.zeros(8 if small else 400_000), "step": 1}
 
     def again_and_again() -> None:
+        ox.save(state, path)
+        if started is not None:
+            os.write(started, b"1")
         while True:
             ox.save(state, path)
 
@@ -186,12 +191,17 @@ def test_killed_at_any_moment(tmp_path: Path, small: bool) -> None:
     for folder in (clean, path.parent):
         folder.mkdir()
     ox.save({"w": np.zeros(8 if small else 400_000), "step": 1}, clean / "x")
+    read, write = os.pipe()
     for _ in range(40):
-        pid = forked(saves(path, small))
+        pid = forked(saves(path, small, write))
+        wait_until(lambda: select.select([read], [], [], 0.0)[0])
+        os.read(read, 1)
         time.sleep(chance.uniform(0.0, 0.02))
         killed(pid)
         torn += len(os.listdir(path.parent)) > path.is_file()
         assert len(os.listdir(path.parent)) <= 2, "what the one before left was not removed"
+    os.close(read)
+    os.close(write)
     assert torn
     ox.save({"w": np.zeros(8 if small else 400_000), "step": 1}, path)
     assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == {"x": (clean / "x").read_bytes()}

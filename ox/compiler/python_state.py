@@ -308,8 +308,9 @@ class PythonState:
 
     def _visit_attributes(self, held: dict[str, Any], path: str, depth: int, ignored: Container[str] = ()) -> None:
         self.note_names(held, path)
-        for name in [name for name in held if name not in ignored]:
-            self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), depth)
+        for name, value in list(held.items()):
+            if name not in ignored:
+                self.visit(value, (held.__getitem__, name, f"{path}.{name}", name, False), depth)
 
     def note_names(self, held: dict[str, Any], path: str) -> None:
         """Note which attributes there are: code may ask for one that is missing, or find it in the class."""

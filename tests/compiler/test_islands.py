@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -427,6 +428,29 @@ def test_two_threads() -> None:
     for each in threads:
         each.join()
     assert not failed and len(inside(compiled)) == 4
+
+
+def test_a_thread_that_sets_attributes_while_another_records() -> None:
+    model, stop, before = nn.Sequential(block(), Own(item), block()), Event(), sys.getswitchinterval()
+    for each in model.parameters():
+        vars(each).update({f"known_{i}": i for i in range(500)})
+
+    def work() -> None:
+        while not stop.is_set():
+            for change in (lambda each: setattr(each, "note", 1), lambda each: delattr(each, "note")):
+                for each in model.parameters():
+                    change(each)
+
+    sys.setswitchinterval(1e-5)
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(10):
+            ox.compile(model)(ox.randn(4, 6)).sum().backward()
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(before)
 
 
 # -- what is said ----------------------------------------------------------------------------------------------
