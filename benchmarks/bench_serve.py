@@ -19,7 +19,7 @@ from pathlib import Path
 
 from serving import inprocess, models
 from serving.load import Figures, LoadError, missing, put
-from serving.peers import PEERS, Peer, install
+from serving.peers import PEERS, UNPACKAGED, Peer, install
 from serving.process import StartError, serving
 from serving.report import Cell, Results, write
 
@@ -96,7 +96,7 @@ def main() -> None:
     began = time.perf_counter()
     folder = ROOT / "build" / "bench-serve"
     models.write(folder)
-    results = Results(options.rounds, options.seconds)
+    results = Results(options.rounds, options.seconds, notes=[*UNPACKAGED])
     chosen = []
     for name in options.only.split(","):
         why = install(PEERS[name], options.envs.resolve())

@@ -86,6 +86,14 @@ PEERS = {
 }
 
 
+# Servers that belong here and come in no package: each is named beneath the tables, with the reason.
+UNPACKAGED = (
+    "OpenVINO Model Server: no wheel and no Debian package has it, only a container and archives",
+    "Triton's ONNX Runtime backend: PyTriton's wheel has tritonserver with the Python backend only, the rest of Triton "
+    "comes in a container",
+)
+
+
 def request(form: str, model: str, x: np.ndarray[Any, Any], port: int) -> Request:
     json_type = {"content-type": "application/json"}
     if form == "raw":
