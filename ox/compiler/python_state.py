@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import enum
-import gc
 import random as python_random
 import sys
 from array import array
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.compiler.closures import Closures
 from ox.compiler.optimizer_places import visit_optimizer
 from ox.compiler.place import (
     MISSING,
@@ -84,6 +84,7 @@ class PythonState:
         self._reached: set[int] = set()
         self._names: set[str] = set()
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
+        self._closures = Closures()
         self._made: set[int] = set()  # ids of objects that the call makes, which are no state of anybody's
 
     # -- the walk ----------------------------------------------------------------------------------------------
@@ -204,9 +205,9 @@ class PythonState:
                 self.add(Place(partial(or_missing, known), name, name, name, False, MISSING))
         for name in code.co_names:  # of an import inside
             self._visit_names(sys.modules.get(name), name, code.co_names)
-        if code.co_freevars:
-            for function in gc.get_referrers(code):
-                if isinstance(function, FunctionType) and not is_defined_by_the_call(frame, function):
+        if code.co_freevars and is_users_module(known.get("__name__", "")):  # `__init__` of a dataclass has no file
+            for function in self._closures.of(frame):
+                if not is_defined_by_the_call(frame, function):
                     with self._passing():
                         self.visit_closure(function)
 

@@ -322,7 +322,9 @@ def _check_leftovers(capture: Capture, leaves: list[Any], kept: set[int], grads:
         allowed |= {id(t) for t in (*external.tensors, *external.grads)}
     if not alive(capture.made, allowed):
         return
-    gc.collect()
+    gc.collect(1)  # what the call left in cycles is young, and to look at everything may take a second
+    if alive(capture.made, allowed):
+        gc.collect()
     left = alive(capture.made, allowed)
     if left:
         tensor = left.pop()

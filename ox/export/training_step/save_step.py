@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ox import random
+from ox.core import heap
 from ox.core.mode import MODE
 from ox.errors import ArgumentError, ExportError, RecordError
 from ox.export.example_inputs import Dims, Example, read
@@ -143,7 +145,8 @@ def write_step(
     if clip is not None and not clip > 0:
         raise ArgumentError("clip must be a number above 0", got=repr(clip))
     places = Places.beside(Path(path))
-    with note_failure(places.step), _record_errors():
+    gc.collect()  # a recorded write is one of all views: those of earlier steps must be gone
+    with note_failure(places.step), _record_errors(), heap.put_aside():
         opsets.check_range(opset)
         root = modules[""]
         with put_back(modules, optimizer):

@@ -166,7 +166,7 @@ def _optimizer_state(optimizer: Optimizer, p: Tensor, group: Any, name: str) -> 
 def overwrite(tensors: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
     """Give every tensor the value of the one in `given` with its name."""
     if MODE.get().recording is not None:
-        gc.collect()  # a recorded write is one of all views: those of earlier runs must be gone
+        gc.collect()  # as before, for what the runs since then made
     with no_grad():
         for name, tensor in tensors.items():
             tensor.assign(given[name], "save_step")
