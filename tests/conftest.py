@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -36,25 +37,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest-randomly does the same for `random` and NumPy."""
     seed = item.config.getoption("randomly_seed", 0)
     default_generator.manual_seed((seed if isinstance(seed, int) else 0) + crc32(item.nodeid.encode()))
-    frozen.wanted("compile" not in item.path.as_posix())
+    frozen.wanted(item.path)
 
 
 class Frozen:
-    """gc.freeze() for the objects of the collected tests, which are several hundred thousand.
+    """gc.freeze() at each new file, for all that the tests before it left: several million objects at the end.
 
-    `save_step` collects garbage at each of its recordings: with these objects in the way, a test of it took 4 times as
-    long. Where ox.compile records, it would have to unfreeze and collect at each recording, so its tests go without.
+    Each `gc.collect()` would look at them, and `save_step` and a recording that fails make one. Where ox.compile
+    records functions with closures it would have to unfreeze and collect at each, so its tests go without.
     """
 
-    now = False
+    file: Path | None = None
 
-    def wanted(self, frozen: bool) -> None:
-        if frozen and not self.now:
-            gc.collect(1)
-            gc.freeze()
-        elif self.now and not frozen:
+    def wanted(self, file: Path) -> None:
+        if file == self.file:
+            return
+        self.file = file
+        if "compile" in file.as_posix():
             gc.unfreeze()
-        self.now = frozen
+        else:
+            gc.collect()
+            gc.freeze()
 
 
 frozen = Frozen()

@@ -7,6 +7,8 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import ref
 
+from ox.core import heap
+
 
 class Closures:
     """Finds the functions that a frame may run. To find one is to look at all objects of the process, so those of a
@@ -20,7 +22,9 @@ class Closures:
         """The functions with the code of a frame, and with free variables."""
         if id(frame.f_globals) not in self._modules:
             self._modules[id(frame.f_globals)] = frame.f_globals
-            for each in gc.get_referrers(frame.f_globals):
+            with heap.whole():
+                users = gc.get_referrers(frame.f_globals)
+            for each in users:
                 if type(each) is FunctionType and each.__closure__:
                     self._known.setdefault(each.__code__, []).append(ref(each))
         found = (reference() for reference in self._known.get(frame.f_code, ()))

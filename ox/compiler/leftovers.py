@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from ox.compiler.place import Place, cell_contents
+from ox.core import heap
 from ox.core.node import Node
 from ox.core.tensor import TensorBase
 
@@ -58,10 +59,10 @@ def alive(references: Iterable[Any], allowed: set[int]) -> list[Any]:
 def holder_of(tensor: Any) -> str:
     """Who holds a tensor, in words."""
     found = "somebody"
-    for holder in gc.get_referrers(tensor):
+    for holder in _referrers(tensor):
         if isinstance(holder, dict):
             name = _key_of(holder, tensor)
-            owners = [o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder]
+            owners = [o for o in _referrers(holder) if getattr(o, "__dict__", None) is holder]
             if owners:
                 return f"attribute '{name}' of {type(owners[0]).__name__}"
             return f"the global variable '{name}'" if "__builtins__" in holder else f"a dict, under {name!r}"
@@ -72,6 +73,11 @@ def holder_of(tensor: Any) -> str:
         elif isinstance(own := getattr(holder, "__dict__", None), dict) and not isinstance(holder, TensorBase):
             return f"attribute '{_key_of(own, tensor)}' of {type(holder).__name__}"
     return found
+
+
+def _referrers(*objects: Any) -> list[Any]:
+    with heap.whole():
+        return gc.get_referrers(*objects)
 
 
 def _key_of(held: dict[Any, Any], tensor: Any) -> Any:
@@ -89,7 +95,7 @@ def places_of(tensors: Sequence[Any], ignored: Container[int] = ()) -> dict[int,
     """
     wanted = {id(t): t for t in tensors}
     found: dict[int, Place] = {}
-    for holder in gc.get_referrers(*wanted.values()):
+    for holder in _referrers(*wanted.values()):
         if holder is wanted or holder is tensors or isinstance(holder, (FrameType, tuple)) or id(holder) in ignored:
             continue
         if isinstance(holder, dict):

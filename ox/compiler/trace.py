@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
 from types import FunctionType, MethodType
@@ -28,6 +28,7 @@ from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.compiler.states import State, states_of, updates_of
 from ox.compiler.undo import restore_all, undo_all
 from ox.compiler.unread import places_of_unread
+from ox.core import heap
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE, switch_mode, while_recording
 from ox.core.node import Leaf, sequence
@@ -83,21 +84,7 @@ class Trace:
         self.capture.release()
 
 
-@contextmanager
-def _unfrozen() -> Iterator[None]:
-    """Without gc.freeze(), and with it again afterwards: gc.get_referrers does not look at what that has put aside."""
-    if gc.get_freeze_count() == 0:
-        yield
-        return
-    gc.unfreeze()
-    try:
-        yield
-    finally:
-        gc.collect()  # what the recording left in cycles would otherwise stay for good
-        gc.freeze()
-
-
-@_unfrozen()
+@heap.settled()
 def record(
     function: Callable[..., Any],
     args: Any,

@@ -1,4 +1,4 @@
-"""What a recording looks at all objects of the process for: free variables of the user's own functions, once a module."""
+"""What a recording looks at all objects of the process for: free variables of the user's functions, once a module."""
 
 from __future__ import annotations
 

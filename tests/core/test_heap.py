@@ -49,3 +49,21 @@ def test_nothing_stays_put_aside_after_an_error() -> None:
     assert gc.get_freeze_count() == 0
     if before:
         gc.freeze()
+
+
+def test_what_a_look_at_everything_puts_aside_is_collected_at_the_end() -> None:
+    before = gc.get_freeze_count()
+    gc.freeze()
+    try:
+        with heap.settled():
+            made = Cycle()
+            with heap.whole():
+                assert gc.get_freeze_count() == 0
+            found = ref(made)
+            del made
+            gc.collect()
+            assert found() is not None and gc.get_freeze_count() > 0
+        assert found() is None and gc.get_freeze_count() > 0
+    finally:
+        if not before:
+            gc.unfreeze()
