@@ -82,8 +82,8 @@ def typed(entries: Collection[Any]) -> frozenset[Any]:
 
 
 def attributes_of(tensor: Any) -> dict[str, Any]:
-    """The attributes that a user set on a tensor. Another thread may set some meanwhile: `list` is one step."""
-    return {name: value for name, value in list(vars(tensor).items()) if name not in OWN}
+    """The attributes that a user set on a tensor. Another thread may set some meanwhile: `copy` is one step."""
+    return {name: value for name, value in vars(tensor).copy().items() if name not in OWN}
 
 
 def context_value(variable: ContextVar[Any]) -> Any:

@@ -309,7 +309,7 @@ class PythonState:
 
     def _visit_attributes(self, held: dict[str, Any], path: str, depth: int, ignored: Container[str] = ()) -> None:
         self.note_names(held, path)
-        for name, value in list(held.items()):
+        for name, value in held.copy().items():  # another thread may set some meanwhile
             if name not in ignored:
                 self.visit(value, (held.__getitem__, name, f"{path}.{name}", name, False), depth)
 
