@@ -38,7 +38,7 @@ UNLIMITED = 1 << 31  # of a file that does not tell its context length
 class Rewriting(NamedTuple):
     """What is done to the graph beside sharing the cache."""
 
-    last_scores: bool = True
+    choose_scores: bool = True
     join_products: bool = True
     rotary: bool = True
 
@@ -152,9 +152,9 @@ class Decoder:
             graph.join_products()
         known = self.context_length <= MOST_POSITIONS
         graph.share_cache(self.context_length if rewriting.rotary and known else 0)
-        if rewriting.last_scores:
-            graph.last_scores()
-        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, rewriting.last_scores)
+        if rewriting.choose_scores:
+            graph.choose_scores()
+        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size)
 
     def _measure_threads(self) -> None:
         """Takes one thread instead of all where it is not slower, as in small models."""
@@ -298,14 +298,17 @@ class _Cases:
         return logits[:, -1], new
 
     def check(self, run: DecoderRun) -> None:
-        """Prompts of several lengths, one of them in two parts; tokens of all of them together; a token after a text as
-        long as the context, which shows windows and biases by distance.
+        """Prompts of several lengths, all in one run, and each in two parts; tokens of all of them together; a token
+        after a text as long as the context, which shows windows and biases by distance.
 
         Raises:
             _Differs: the scores are others.
         """
         slots = CacheSlots(self._decoder.shapes, len(PROMPTS), max(self._lengths) + STEPS)
         run.attach(slots)
+        begins = [text[:length] for text, length in zip(self._texts, self._lengths, strict=True)]
+        for scores, expected in zip(run.begin(0, begins), self._expected, strict=True):
+            self._compare("prompts together", scores, expected[0])
         for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
             first = length // 2
             if first:

@@ -23,6 +23,7 @@ from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
+from ox.serve.generation.prompt_batches import Part, batches, next_parts
 from ox.serve.generation.request import FinishReason, GenerationRequest
 from ox.serve.generation.request_reader import RequestReader
 from ox.serve.generation.scheduler import Scheduler, cache_budget
@@ -283,7 +284,6 @@ class GenerationEngine:
         begun = perf_counter()
         try:
             self._read_prompts()
-            self._outbox.flush()  # first tokens do not wait for those of the others
             self._decode()
         finally:
             spent = perf_counter() - begun
@@ -296,27 +296,33 @@ class GenerationEngine:
 
     def _read_prompts(self) -> None:
         room = self._prefill_tokens
-        reading = [text for text in self._scheduler.texts if not (text.decoding or text.handle.paused)]
-        for text in sorted(reading, key=lambda text: text.admitted):
-            if text.computed == 0:
-                text.computed = self._scheduler.prefixes.restore(text.tokens, text.row)
-                if text.cached is None:
-                    text.cached = text.computed
-            part = np.array(text.tokens[text.computed : text.computed + room], np.int64)
-            try:
-                scores = self._run.read(text.row, part, text.computed)
-            except Exception as error:  # ONNX Runtime's exceptions share no base class
+        while room > 0 and (parts := next_parts(self._scheduler.texts, self._scheduler.prefixes, room)):
+            for batch in batches(parts):
+                room -= sum(len(part) for _, part in batch)
+                self._read(batch)
+
+    def _read(self, batch: list[Part]) -> None:
+        texts, parts = [text for text, _ in batch], [part for _, part in batch]
+        try:
+            if len(batch) == 1:
+                scores = self._run.read(texts[0].row, parts[0], texts[0].computed)[None]
+            else:
+                scores = self._run.begin(self._scheduler.join(texts), parts)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            for text in texts:
                 self._end(text, run_failure(error))
-                continue
-            room -= len(part)
+            return
+        for text, part in batch:
             text.computed += len(part)
+            text.decoding = text.computed == len(text.tokens)
             self._scheduler.waiting.served(text, len(part))
-            if text.computed == len(text.tokens):
-                self._scheduler.save(text)
-                text.decoding = True
-                self._tell([text], scores[None])
-            if room <= 0:
-                return
+        complete = [place for place, text in enumerate(texts) if text.decoding]
+        if complete:
+            self._tell([texts[place] for place in complete], scores[complete])
+            self._outbox.flush()  # first tokens do not wait for those of the others
+            for place in complete:
+                if texts[place].row >= 0:
+                    self._scheduler.save(texts[place])
 
     def _decode(self) -> None:
         if not any(text.runnable for text in self._scheduler.texts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ox.devices.machine import available_memory
 from ox.errors import LoadError
@@ -142,10 +142,21 @@ class Scheduler:
                 back -= 1
             if front > back:
                 return front
-            one, other = self.texts[front], self.texts[back]
-            self.slots.swap(one.row, other.row, max(one.computed, other.computed))
-            one.row, other.row = other.row, one.row
-            self.texts[front], self.texts[back] = other, one
+            self._swap(self.texts[front], self.texts[back])
+
+    def join(self, texts: Sequence[Text]) -> int:
+        """Moves texts to rows one after the other, the first of which is returned."""
+        first = min(min(text.row for text in texts), len(self.texts) - len(texts))
+        for row, text in enumerate(texts, first):
+            self._swap(text, self.texts[row])
+        return first
+
+    def _swap(self, one: Text, other: Text) -> None:
+        if one is other:
+            return
+        self.slots.swap(one.row, other.row, max(one.computed, other.computed))
+        self.texts[one.row], self.texts[other.row] = other, one
+        one.row, other.row = other.row, one.row
 
     # ---- memory
 
