@@ -98,7 +98,7 @@ class Scheduler:
             self._admissions += 1
             text.row, text.admitted = len(self.texts), self._admissions
             self.texts.append(text)
-            self._fit([len(each.tokens) + 1 for each in self.texts])
+            self._fit()
             admitted.append(text)
         return admitted
 
@@ -106,7 +106,7 @@ class Scheduler:
         """Makes room for one more token of each text; if there is none, texts lose their slots until there is."""
         while len(self.texts) > 1 and not self._fits(len(self.texts), self._needed(self.texts)):
             self.preempt(max(self.texts, key=_least_wanted))
-        self._fit([len(text.tokens) + 1 for text in self.texts])
+        self._fit()
 
     def preempt(self, text: Text) -> None:
         """Takes its slot; it waits for another one. What fits into the blocks is not computed again then."""
@@ -174,18 +174,23 @@ class Scheduler:
         """The tokens of a slot that holds so many: a power of two, so that slots seldom grow."""
         return min(max(SMALLEST, 1 << (tokens - 1).bit_length()), self._context)
 
-    def _fit(self, lengths: list[int]) -> None:
-        """Makes the slots as large as these texts need."""
-        capacity = self._capacity(max(lengths, default=1))
-        rows = max(self._most_rows, len(lengths))
-        outgrown = rows * self.slots.capacity * self.slots.token_bytes > self._budget
+    def _fit(self) -> None:
+        """Makes the slots as large as these texts need, and where that leaves half of the memory, as large as they may
+        become: to grow slots with texts in them holds all of them up."""
+        rows = max(self._most_rows, len(self.texts))
+        capacity = self._needed(self.texts)
+        whole = self._capacity(max(text.prompt_length + text.most for text in self.texts))
+        while whole > capacity and not self._fits(2 * rows, whole):
+            whole //= 2
+        capacity = max(capacity, whole)
+        outgrown = not self._fits(rows, self.slots.capacity)
         if (
             capacity > self.slots.capacity
             or (outgrown and capacity < self.slots.capacity)
             or not self._fits(rows, capacity)
         ):
             self._resize(capacity)
-        self._most_rows = max(self._most_rows, len(lengths))
+        self._most_rows = max(self._most_rows, len(self.texts))
         self._limit_blocks()
 
     def _resize(self, capacity: int) -> None:
