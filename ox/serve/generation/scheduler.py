@@ -124,8 +124,8 @@ class Scheduler:
             last.row = text.row
             self.texts[text.row] = last
         text.row = -1
-        if not self.texts:
-            self._resize(self._capacity(1))
+        if not self.texts and not self._fits(2 * self._most_rows, self.slots.capacity):
+            self._resize(self._capacity(1))  # else the next text takes them as they are: new ones cost time
 
     def save(self, text: Text) -> None:
         """Keeps what was computed for a text, for others that begin alike and for itself."""
