@@ -317,19 +317,19 @@ class _Cases:
         lengths = np.array(self._lengths)
         for step in range(STEPS):
             tokens = np.array([text[length + step] for text, length in zip(self._texts, self._lengths, strict=True)])
-            for row, scores in enumerate(run.step(tokens, lengths + step)):
+            for row, scores in enumerate(run.step(tokens[:, None], lengths + step)):
                 self._compare("texts together", scores, self._expected[row][step + 1])
         slots = CacheSlots(self._decoder.shapes, 1, self._past[0].shape[1] + 1)
         slots.write(0, 0, self._past)
         run.attach(slots)
-        scores = run.step(self._texts[0][:1], np.array([self._past[0].shape[1]]))[0]
+        scores = run.step(self._texts[0][None, :1], np.array([self._past[0].shape[1]]))[0]
         self._compare("a long text", scores, self._long)
 
     def step_s(self, run: DecoderRun) -> float:
         """How long a token of a few texts takes, at best."""
         slots = CacheSlots(self._decoder.shapes, ROWS, STEPS)
         run.attach(slots)
-        tokens, lengths = np.zeros(ROWS, np.int64), np.ones(ROWS, np.int64)
+        tokens, lengths = np.zeros((ROWS, 1), np.int64), np.ones(ROWS, np.int64)
         times = []
         for _ in range(RUNS):
             begun = perf_counter()

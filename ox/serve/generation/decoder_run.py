@@ -1,5 +1,4 @@
-"""Runs of a decoder on slots of a cache: the tokens of a prompt, begins of several prompts, or one more token of many
-texts."""
+"""Runs of a decoder on slots of a cache: the tokens of a prompt, begins of several prompts, or new tokens of texts."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from ox.serve.generation.cache_slots import Array, CacheSlots
 from ox.serve.runtime.decoder_graph import LENGTHS, SCORED, TOTAL
 
 TYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
+MOST_NEW = 16  # tokens of one row in a step
 
 
 class DecoderRun(Protocol):
@@ -27,8 +27,8 @@ class DecoderRun(Protocol):
         """The first tokens of texts, in rows from `row` on; scores [parts, vocabulary] after the last of each."""
 
     def step(self, tokens: Array, lengths: Array) -> Array:
-        """One token of each of the first rows, which have so many tokens before; scores [rows, vocabulary], which the
-        next run overwrites."""
+        """New tokens [rows, new] of the first rows, which have so many tokens before: one of each row, or up to
+        `MOST_NEW` of one row. Scores [rows * new, vocabulary], which the next run overwrites."""
 
 
 class SharedCacheRun:
@@ -47,12 +47,13 @@ class SharedCacheRun:
     def attach(self, slots: CacheSlots) -> None:
         self._slots = slots
         self._version = slots.version
-        self._bindings: dict[int, Any] = {}
-        self._ids, self._places = np.zeros((2, slots.rows), np.int64)
+        self._bindings: dict[tuple[int, ...], Any] = {}
+        most = max(slots.rows, MOST_NEW)
+        self._ids, self._places = np.zeros((2, most), np.int64)
         self._lengths = np.zeros(slots.rows, np.int32)
         self._total = np.zeros((), np.int32)
-        self._scored = np.arange(slots.rows)
-        self._scores = np.zeros((slots.rows, self._vocab_size), self._dtype)
+        self._scored = np.arange(most)
+        self._scores = np.zeros((most, self._vocab_size), self._dtype)
 
     def read(self, row: int, tokens: Array, start: int) -> Array:
         ids = np.asarray(tokens, np.int64)[None]
@@ -73,19 +74,22 @@ class SharedCacheRun:
         return scores if self._chooses else scores[scored]
 
     def step(self, tokens: Array, lengths: Array) -> Array:
-        rows = len(tokens)
+        shape, count = tokens.shape, tokens.size
+        rows, new = shape
         if self._version != self._slots.version:
             self._bindings.clear()
             self._version = self._slots.version
-        self._ids[:rows], self._places[:rows], self._lengths[:rows] = tokens, lengths, lengths
-        self._total[...] = lengths.max() + 1
-        binding = self._bindings.get(rows)
+        ids, places = self._ids[:count].reshape(shape), self._places[:count].reshape(shape)
+        ids[...] = tokens
+        places[...] = lengths[:, None] + self._scored[:new]
+        self._lengths[:rows] = lengths + (new - 1)
+        self._total[...] = lengths.max() + new
+        binding = self._bindings.get(shape)
         if binding is None or self._mask:
-            ids, places = (array[:rows, None] for array in (self._ids, self._places))
-            arrays = (self._lengths[:rows], self._scored[:rows], self._scores[:rows])
-            self._bindings[rows] = binding = self._bind(0, ids, places, *arrays)
+            arrays = (self._lengths[:rows], self._scored[:count], self._scores[:count])
+            self._bindings[shape] = binding = self._bind(0, ids, places, *arrays)
         self._session.run_with_iobinding(binding)
-        return self._scores[:rows]
+        return self._scores[:count]
 
     def _bind(self, row: int, ids: Array, places: Array, lengths: Array, scored: Array, scores: Array) -> Any:
         binding = self._session.io_binding()
@@ -134,8 +138,8 @@ class AppendedCacheRun:
         return scores[np.arange(len(parts)), [len(part) - 1 for part in parts]]
 
     def step(self, tokens: Array, lengths: Array) -> Array:
-        ids = np.asarray(tokens, np.int64)[:, None]
-        return self._run(0, ids, np.asarray(lengths, np.int64))[:, -1]
+        scores = self._run(0, tokens, lengths)
+        return scores[:, -tokens.shape[1] :].reshape(tokens.size, -1)
 
     def _run(self, row: int, ids: Array, lengths: Array) -> Array:
         rows, new = ids.shape

@@ -14,6 +14,7 @@ from ox.generation.sampler import Sampler, log_probabilities
 from ox.generation.stopping import Stopping
 from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.handle import GenerationHandle
+from ox.serve.generation.prompt_lookup import PromptLookup
 from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Text:
         "handle",
         "last_s",
         "level",
+        "lookup",
         "loop",
         "matcher",
         "most",
@@ -78,6 +80,7 @@ class Text:
         self.most, self.level, self.start_by = most, level, start_by
         self.watcher, self.stop_tokens = stopping.watch(), stopping.tokens
         self.matcher = matcher
+        self.lookup = PromptLookup()
         self.sampler = Sampler(request.sampling, self.tokens, request.index)
         params = request.sampling
         penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
@@ -97,6 +100,11 @@ class Text:
     @property
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    def draft(self, most: int) -> list[int]:
+        """Tokens that it may go on with; at least one more is left for it after them."""
+        room = min(most, self.most - self.generated - 1)
+        return self.lookup.draft(self.tokens, room) if room > 0 else []
 
     def logprobs(self, scores: Array) -> Array | None:
         """The logarithmic probabilities of all tokens, if they were asked for."""

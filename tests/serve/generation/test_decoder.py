@@ -93,6 +93,9 @@ def test_other_graphs_are_run_as_they_are(
     for prompt, answer in zip(prompts(6), answers, strict=True):
         wanted = file.generate(np.array([prompt]), max_new_tokens=15, return_dict_in_generate=True).tokens[0]
         assert answer.wait().tokens == list(wanted)
+    wanted = file.generate(np.array([[5, 6, 7]]), max_new_tokens=90, return_dict_in_generate=True).tokens[0]
+    assert client.ask([5, 6, 7], 90, ignore_eos=True).tokens == list(wanted)
+    assert client.engine.stats()["accepted_tokens"] > 0  # alone, it is guessed
 
 
 def test_a_folder_of_onnxruntime_genai(folders: dict[str, Path], tmp_path: Path, client_of: Any, alone: Any) -> None:

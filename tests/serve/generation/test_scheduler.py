@@ -43,7 +43,7 @@ def test_slots_seldom_grow_with_texts_in_them(client_of: Any) -> None:
         request = GenerationRequest([5, 6], GREEDY, max_tokens=200, ignore_eos=True)
         client.engine.submit(request, answer.on_event, answer.on_error)
         assert len(answer.wait().tokens) == 200
-    assert sizes[2][0] == sizes[2][-2] == sizes[1.9][-2] == CONTEXT > sizes[1.9][0]
+    assert sizes[2][0] == max(sizes[2]) == max(sizes[1.9]) == CONTEXT > sizes[1.9][0]
 
 
 def test_a_higher_priority_takes_the_slot(client_of: Any) -> None:
