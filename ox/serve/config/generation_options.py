@@ -21,8 +21,9 @@ class GenerationOptions:
             the model is loaded.
         max_texts: texts that are generated at the same time; others wait.
         prefill_tokens: the most tokens of prompts that are read between two tokens of the texts that run.
-        draft_tokens: the most tokens that are guessed from a text itself and checked in one run, where it is the only
-            one; 0 for none.
+        draft_tokens: the most tokens that are guessed and checked in one run, where a text is the only one; 0 for none.
+        draft: the folder of a smaller decoder with the same tokens, which guesses where the text itself tells nothing;
+            from the folder of the model.
 
     Raises:
         ArgumentError: a value is out of range.
@@ -32,6 +33,7 @@ class GenerationOptions:
     max_texts: int = 32
     prefill_tokens: int = 256
     draft_tokens: int = MOST_DRAFT
+    draft: str | None = None
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -44,6 +46,9 @@ class GenerationOptions:
             if (value is not None or name != "cache_mib") and (type(value) is not int or not least <= value <= most):
                 expected = f"{least} to {most:,}"
                 raise ArgumentError(f"{name} of generation is out of range", expected=expected, got=repr(value))
+
+        if self.draft is not None and (not isinstance(self.draft, str) or not self.draft):
+            raise ArgumentError("draft of generation is no folder", expected='"../small"', got=repr(self.draft))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> GenerationOptions:

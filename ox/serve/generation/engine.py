@@ -20,6 +20,8 @@ from ox.serve.generation.batch_sampler import next_events
 from ox.serve.generation.constraint import Constraints
 from ox.serve.generation.decoder import UNLIMITED, Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.draft_model import load_draft
+from ox.serve.generation.drafter import Drafter
 from ox.serve.generation.generation_errors import failed, late, not_started, unloaded
 from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
@@ -50,6 +52,7 @@ class GenerationEngine:
         start_s: how long a request without a deadline may wait.
         levels, usual_level: the lowest priority, and that of requests which ask for none.
         share: this model's part of the cores.
+        draft: a smaller decoder of the same tokens, whose guesses are checked.
 
     Attributes:
         tokenizer: None where the folder has none.
@@ -74,6 +77,7 @@ class GenerationEngine:
         levels: int = 10,
         usual_level: int = 5,
         share: Share | None = None,
+        draft: Decoder | None = None,
     ) -> None:
         self.vocab_size = decoder.vocab_size
         folder.check_vocabulary(self.vocab_size)
@@ -86,8 +90,10 @@ class GenerationEngine:
         if self.context_length == UNLIMITED:
             self.context_length = max(2, budget // token_bytes)
         most_texts = options.max_texts if decoder.batched else 1
+        self._drafter = Drafter(options.draft_tokens, draft, self.context_length)
+        budget -= self._drafter.nbytes
         self._scheduler = Scheduler(decoder.shapes, self._run, most_texts, self.context_length, budget)
-        self._prefill_tokens, self._draft_tokens = options.prefill_tokens, options.draft_tokens
+        self._prefill_tokens = options.prefill_tokens
         self._reader = RequestReader(
             tokenizer=self.tokenizer,
             constraints=self.constraints,
@@ -124,7 +130,8 @@ class GenerationEngine:
         file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads, folder=folder)
-        return cls(decoder, folder, options, cache_budget(options))
+        draft = load_draft(options, folder, decoder.vocab_size, threads)
+        return cls(decoder, folder, options, cache_budget(options), draft=draft)
 
     # ---- from any thread
 
@@ -333,12 +340,12 @@ class GenerationEngine:
         texts = self._scheduler.texts[:rows]
         if not texts:
             return
-        # where several texts share a run, more tokens cost more time than they save
-        room = self._scheduler.slots.capacity - texts[0].computed - 1
-        draft = texts[0].draft(min(room, self._draft_tokens)) if rows == 1 else []
-        tokens = np.array([[text.tokens[-1], *draft] for text in texts], np.int64)
+        draft: list[int] = []
         lengths = np.array([text.computed for text in texts], np.int64)
         try:
+            if rows == 1:  # where several texts share a run, more tokens cost more time than they save
+                draft = self._drafter.draft(texts[0], self._scheduler.slots.capacity)
+            tokens = np.array([[text.tokens[-1], *draft] for text in texts], np.int64)
             scores = self._run.step(tokens, lengths)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             for text in texts:
@@ -350,12 +357,7 @@ class GenerationEngine:
             self._add(texts, scores)
 
     def _accept(self, text: Text, draft: list[int], scores: Any) -> None:
-        """The next tokens of a text, as long as they are those of a draft, and the one after.
-
-        Each is chosen as it would be without a draft, from the scores and the random numbers of its place. That is
-        the rule of Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023, for a draft
-        that is certain of its tokens.
-        """
+        """The next tokens of a text, as long as they are those of a draft, and the one after (see `Drafter`)."""
         accepted = 0
         for place in range(len(scores)):
             self._add([text], scores[place : place + 1])
@@ -363,7 +365,7 @@ class GenerationEngine:
             accepted += right
             if not right or text.row < 0:
                 break
-        text.lookup.count(len(draft), accepted)
+        self._drafter.count(text, len(draft), accepted)
         with self._news:
             self._stats.counts["drafted_tokens"] += len(draft)
             self._stats.counts["accepted_tokens"] += accepted

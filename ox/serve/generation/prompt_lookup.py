@@ -31,10 +31,10 @@ class PromptLookup:
         if self._pause:
             self._pause -= 1
             return []
-        place = self._follows.get(tuple(tokens[-NGRAM:]))
-        if place is None:
+        start = self._follows.get(tuple(tokens[-NGRAM:]))
+        if start is None:
             return []
-        found = tokens[place:]  # at the end of the text it goes on with its own beginning: texts go round in circles
+        found = tokens[start:]  # at the end of the text it goes on with its own beginning: texts go round in circles
         return [found[i % len(found)] for i in range(min(self._length, room))]
 
     def count(self, drafted: int, accepted: int) -> None:

@@ -101,11 +101,6 @@ class Text:
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
 
-    def draft(self, most: int) -> list[int]:
-        """Tokens that it may go on with; at least one more is left for it after them."""
-        room = min(most, self.most - self.generated - 1)
-        return self.lookup.draft(self.tokens, room) if room > 0 else []
-
     def logprobs(self, scores: Array) -> Array | None:
         """The logarithmic probabilities of all tokens, if they were asked for."""
         return None if self.request.logprobs is None else log_probabilities(scores)
