@@ -8,7 +8,8 @@ from ox.serve.generation.text import Text
 
 
 class Drafter:
-    """Drafts for a text that is alone: from the text itself, which costs nothing, or else by a smaller model.
+    """Drafts for a text that is alone: from the text itself, which costs nothing, or else, of greedy
+    texts, by a smaller model.
 
     One run gives scores for all tokens of a draft. From them each token is chosen as it would be without a draft, with
     the random number of its place, until one differs from the draft. For drafts that are certain of their tokens this
@@ -37,7 +38,8 @@ class Drafter:
         if room <= 0:
             return []
         draft = text.lookup.draft(text.tokens, room)
-        self._by_model = not draft and self._model is not None
+        # what a drawn text goes on with, a smaller model seldom guesses
+        self._by_model = not draft and text.request.sampling.greedy
         return self._model.draft(text, room) if self._by_model and self._model is not None else draft
 
     def count(self, text: Text, drafted: int, accepted: int) -> None:
