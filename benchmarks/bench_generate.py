@@ -5,6 +5,7 @@
 The model is a LLaMA of 17 million random parameters, in float32 and int8; prompts of 64 tokens that nobody has seen
 before, texts of 128, greedy. ox and llama.cpp's server stream over HTTP to clients on the same machine; transformers
 and onnxruntime-genai run batches in their own process, without a server. Processes take turns; figures are medians.
+Nothing is guessed: texts of random weights go round in circles.
 
 PEER_PYTHON is the interpreter of an environment with transformers, torch, onnxruntime-genai, onnx-ir, gguf and
 safetensors. Sides that are missing are named and left out.
@@ -86,6 +87,7 @@ def load(port: int, streams: int, seed: int) -> Figures:
 
 def ox_side(folder: str, threads: int, streams: int, seed: int) -> Figures:
     port = free_port()
+    (FOLDER / folder / "ox.toml").write_text("[models.ox]\ngeneration = {draft_tokens = 0}\n")
     line = [sys.executable, "-m", "ox_cli", "serve", str(FOLDER / folder), "--port", str(port), "--name", "ox"]
     with server([*line, "--device", "cpu"], port, "/v2/health/ready"):
         return load(port, streams, seed)

@@ -9,6 +9,7 @@ from typing import Any
 from ox.errors import ArgumentError
 
 MOST = 1 << 20
+MOST_DRAFT = 15  # with the token before, 16 in a run
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,9 @@ class GenerationOptions:
             the model is loaded.
         max_texts: texts that are generated at the same time; others wait.
         prefill_tokens: the most tokens of prompts that are read between two tokens of the texts that run.
+        draft_tokens: the most tokens that are guessed and checked in one run, where a text is the only one; 0 for none.
+        draft: the folder of a smaller decoder with the same tokens, which guesses where the text itself tells nothing;
+            from the folder of the model.
 
     Raises:
         ArgumentError: a value is out of range.
@@ -28,12 +32,23 @@ class GenerationOptions:
     cache_mib: int | None = None
     max_texts: int = 32
     prefill_tokens: int = 256
+    draft_tokens: int = MOST_DRAFT
+    draft: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("cache_mib", "max_texts", "prefill_tokens"):
+        for name, least, most in (
+            ("cache_mib", 1, MOST),
+            ("max_texts", 1, MOST),
+            ("prefill_tokens", 1, MOST),
+            ("draft_tokens", 0, MOST_DRAFT),
+        ):
             value = getattr(self, name)
-            if (value is not None or name != "cache_mib") and (type(value) is not int or not 1 <= value <= MOST):
-                raise ArgumentError(f"{name} of generation is out of range", expected=f"1 to {MOST:,}", got=repr(value))
+            if (value is not None or name != "cache_mib") and (type(value) is not int or not least <= value <= most):
+                expected = f"{least} to {most:,}"
+                raise ArgumentError(f"{name} of generation is out of range", expected=expected, got=repr(value))
+
+        if self.draft is not None and (not isinstance(self.draft, str) or not self.draft):
+            raise ArgumentError("draft of generation is no folder", expected='"../small"', got=repr(self.draft))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> GenerationOptions:

@@ -38,7 +38,7 @@ UNLIMITED = 1 << 31  # of a file that does not tell its context length
 class Rewriting(NamedTuple):
     """What is done to the graph beside sharing the cache."""
 
-    last_scores: bool = True
+    choose_scores: bool = True
     join_products: bool = True
     rotary: bool = True
 
@@ -152,9 +152,9 @@ class Decoder:
             graph.join_products()
         known = self.context_length <= MOST_POSITIONS
         graph.share_cache(self.context_length if rewriting.rotary and known else 0)
-        if rewriting.last_scores:
-            graph.last_scores()
-        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size, rewriting.last_scores)
+        if rewriting.choose_scores:
+            graph.choose_scores()
+        return SharedCacheRun(self._session(graph.serialized()), self.vocab_size)
 
     def _measure_threads(self) -> None:
         """Takes one thread instead of all where it is not slower, as in small models."""
@@ -298,14 +298,17 @@ class _Cases:
         return logits[:, -1], new
 
     def check(self, run: DecoderRun) -> None:
-        """Prompts of several lengths, one of them in two parts; tokens of all of them together; a token after a text as
-        long as the context, which shows windows and biases by distance.
+        """Prompts of several lengths, all in one run, and each in two parts; tokens of all of them together; a token
+        after a text as long as the context, which shows windows and biases by distance.
 
         Raises:
             _Differs: the scores are others.
         """
         slots = CacheSlots(self._decoder.shapes, len(PROMPTS), max(self._lengths) + STEPS)
         run.attach(slots)
+        begins = [text[:length] for text, length in zip(self._texts, self._lengths, strict=True)]
+        for scores, expected in zip(run.begin(0, begins), self._expected, strict=True):
+            self._compare("prompts together", scores, expected[0])
         for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
             first = length // 2
             if first:
@@ -314,19 +317,19 @@ class _Cases:
         lengths = np.array(self._lengths)
         for step in range(STEPS):
             tokens = np.array([text[length + step] for text, length in zip(self._texts, self._lengths, strict=True)])
-            for row, scores in enumerate(run.step(tokens, lengths + step)):
+            for row, scores in enumerate(run.step(tokens[:, None], lengths + step)):
                 self._compare("texts together", scores, self._expected[row][step + 1])
         slots = CacheSlots(self._decoder.shapes, 1, self._past[0].shape[1] + 1)
         slots.write(0, 0, self._past)
         run.attach(slots)
-        scores = run.step(self._texts[0][:1], np.array([self._past[0].shape[1]]))[0]
+        scores = run.step(self._texts[0][None, :1], np.array([self._past[0].shape[1]]))[0]
         self._compare("a long text", scores, self._long)
 
     def step_s(self, run: DecoderRun) -> float:
         """How long a token of a few texts takes, at best."""
         slots = CacheSlots(self._decoder.shapes, ROWS, STEPS)
         run.attach(slots)
-        tokens, lengths = np.zeros(ROWS, np.int64), np.ones(ROWS, np.int64)
+        tokens, lengths = np.zeros((ROWS, 1), np.int64), np.ones(ROWS, np.int64)
         times = []
         for _ in range(RUNS):
             begun = perf_counter()

@@ -20,9 +20,13 @@ from ox.serve.generation.batch_sampler import next_events
 from ox.serve.generation.constraint import Constraints
 from ox.serve.generation.decoder import UNLIMITED, Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.draft_model import load_draft
+from ox.serve.generation.drafter import Drafter
+from ox.serve.generation.generation_errors import failed, late, not_started, unloaded
 from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
+from ox.serve.generation.prompt_batches import Part, batches, next_parts
 from ox.serve.generation.request import FinishReason, GenerationRequest
 from ox.serve.generation.request_reader import RequestReader
 from ox.serve.generation.scheduler import Scheduler, cache_budget
@@ -48,6 +52,7 @@ class GenerationEngine:
         start_s: how long a request without a deadline may wait.
         levels, usual_level: the lowest priority, and that of requests which ask for none.
         share: this model's part of the cores.
+        draft: a smaller decoder of the same tokens, whose guesses are checked.
 
     Attributes:
         tokenizer: None where the folder has none.
@@ -72,6 +77,7 @@ class GenerationEngine:
         levels: int = 10,
         usual_level: int = 5,
         share: Share | None = None,
+        draft: Decoder | None = None,
     ) -> None:
         self.vocab_size = decoder.vocab_size
         folder.check_vocabulary(self.vocab_size)
@@ -84,6 +90,8 @@ class GenerationEngine:
         if self.context_length == UNLIMITED:
             self.context_length = max(2, budget // token_bytes)
         most_texts = options.max_texts if decoder.batched else 1
+        self._drafter = Drafter(options.draft_tokens, draft, self.context_length)
+        budget -= self._drafter.nbytes
         self._scheduler = Scheduler(decoder.shapes, self._run, most_texts, self.context_length, budget)
         self._prefill_tokens = options.prefill_tokens
         self._reader = RequestReader(
@@ -122,7 +130,8 @@ class GenerationEngine:
         file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads, folder=folder)
-        return cls(decoder, folder, options, cache_budget(options))
+        draft = load_draft(options, folder, decoder.vocab_size, threads)
+        return cls(decoder, folder, options, cache_budget(options), draft=draft)
 
     # ---- from any thread
 
@@ -148,7 +157,7 @@ class GenerationEngine:
         text = self._reader.read(request, GenerationHandle(self._wake), on_event, on_error, loop)
         with self._news:
             if self._closing:
-                raise _unloaded()
+                raise unloaded()
             waiting = len(self._incoming) + len(self._scheduler.waiting)
             if waiting >= self._max_queue:
                 raise ServeError(
@@ -208,7 +217,7 @@ class GenerationEngine:
                 self._closing = True
                 texts = [*self._scheduler.texts, *self._scheduler.waiting, *self._incoming]
             for text in texts:
-                self._outbox.put(text, _failed(error))
+                self._outbox.put(text, failed(error))
             self._outbox.flush()
 
     def _run_turns(self) -> None:
@@ -244,14 +253,14 @@ class GenerationEngine:
         now, clock = perf_counter(), monotonic()
         for text in (*self._scheduler.texts, *self._scheduler.waiting):
             if abort:
-                self._end(text, _unloaded())
+                self._end(text, unloaded())
             elif text.handle.cancelled:
                 self._end(text, "cancelled")
             elif text.request.deadline is not None:
                 if clock > text.request.deadline:
-                    self._end(text, _late())
+                    self._end(text, late())
             elif text.cached is None and text.row < 0 and now > text.start_by:
-                self._end(text, _not_started(self._start_s))
+                self._end(text, not_started(self._start_s))
 
     def _end(self, text: Text, why: FinishReason | OxError) -> None:
         self._outbox.put(text, why if isinstance(why, OxError) else text.end(why))
@@ -272,7 +281,7 @@ class GenerationEngine:
         except Exception as error:  # a defect: whoever waits gets to hear it
             log.exception("the generation engine failed")
             for text in list(self._scheduler.texts):
-                self._end(text, _failed(error))
+                self._end(text, failed(error))
             return False
 
     def _turn(self) -> bool:
@@ -283,7 +292,6 @@ class GenerationEngine:
         begun = perf_counter()
         try:
             self._read_prompts()
-            self._outbox.flush()  # first tokens do not wait for those of the others
             self._decode()
         finally:
             spent = perf_counter() - begun
@@ -296,27 +304,33 @@ class GenerationEngine:
 
     def _read_prompts(self) -> None:
         room = self._prefill_tokens
-        reading = [text for text in self._scheduler.texts if not (text.decoding or text.handle.paused)]
-        for text in sorted(reading, key=lambda text: text.admitted):
-            if text.computed == 0:
-                text.computed = self._scheduler.prefixes.restore(text.tokens, text.row)
-                if text.cached is None:
-                    text.cached = text.computed
-            part = np.array(text.tokens[text.computed : text.computed + room], np.int64)
-            try:
-                scores = self._run.read(text.row, part, text.computed)
-            except Exception as error:  # ONNX Runtime's exceptions share no base class
+        while room > 0 and (parts := next_parts(self._scheduler.texts, self._scheduler.prefixes, room)):
+            for batch in batches(parts):
+                room -= sum(len(part) for _, part in batch)
+                self._read(batch)
+
+    def _read(self, batch: list[Part]) -> None:
+        texts, parts = [text for text, _ in batch], [part for _, part in batch]
+        try:
+            if len(batch) == 1:
+                scores = self._run.read(texts[0].row, parts[0], texts[0].computed)[None]
+            else:
+                scores = self._run.begin(self._scheduler.join(texts), parts)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            for text in texts:
                 self._end(text, run_failure(error))
-                continue
-            room -= len(part)
+            return
+        for text, part in batch:
             text.computed += len(part)
+            text.decoding = text.computed == len(text.tokens)
             self._scheduler.waiting.served(text, len(part))
-            if text.computed == len(text.tokens):
-                self._scheduler.save(text)
-                text.decoding = True
-                self._tell([text], scores[None])
-            if room <= 0:
-                return
+        complete = [place for place, text in enumerate(texts) if text.decoding]
+        if complete:
+            self._tell([texts[place] for place in complete], scores[complete])
+            self._outbox.flush()  # first tokens do not wait for those of the others
+            for place in complete:
+                if texts[place].row >= 0:
+                    self._scheduler.save(texts[place])
 
     def _decode(self) -> None:
         if not any(text.runnable for text in self._scheduler.texts):
@@ -326,14 +340,37 @@ class GenerationEngine:
         texts = self._scheduler.texts[:rows]
         if not texts:
             return
-        tokens = np.array([text.tokens[-1] for text in texts], np.int64)
+        draft: list[int] = []
         lengths = np.array([text.computed for text in texts], np.int64)
         try:
+            if rows == 1:  # where several texts share a run, more tokens cost more time than they save
+                draft = self._drafter.draft(texts[0], self._scheduler.slots.capacity)
+            tokens = np.array([[text.tokens[-1], *draft] for text in texts], np.int64)
             scores = self._run.step(tokens, lengths)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             for text in texts:
                 self._end(text, run_failure(error))
             return
+        if draft:
+            self._accept(texts[0], draft, scores)
+        else:
+            self._add(texts, scores)
+
+    def _accept(self, text: Text, draft: list[int], scores: Any) -> None:
+        """The next tokens of a text, as long as they are those of a draft, and the one after (see `Drafter`)."""
+        accepted = 0
+        for place in range(len(scores)):
+            self._add([text], scores[place : place + 1])
+            right = place < len(draft) and text.tokens[-1] == draft[place]
+            accepted += right
+            if not right or text.row < 0:
+                break
+        self._drafter.count(text, len(draft), accepted)
+        with self._news:
+            self._stats.counts["drafted_tokens"] += len(draft)
+            self._stats.counts["accepted_tokens"] += accepted
+
+    def _add(self, texts: list[Text], scores: Any) -> None:
         for text in texts:
             text.computed += 1
             self._scheduler.waiting.served(text, 1)
@@ -361,20 +398,3 @@ class GenerationEngine:
             self._outbox.put(text, outcome)
             if outcome.finish_reason is not None:
                 self._leave(text, outcome.finish_reason)
-
-
-def _failed(error: BaseException) -> ServeError:
-    return ServeError("the generation engine failed", status=500, got=str(error)[:200])
-
-
-def _unloaded() -> ServeError:
-    return ServeError("the model has just been unloaded", status=503, hint="again in a moment")
-
-
-def _late() -> ServeError:
-    return ServeError("the text was not complete in time", status=504, hint="a later deadline, or fewer tokens")
-
-
-def _not_started(seconds: float) -> ServeError:
-    return ServeError("the server is busy", status=503, expected=f"a start within {seconds:g} s (--deadline-ms)",
-                      got="other texts run still", hint="again in a moment")  # fmt: skip

@@ -6,7 +6,8 @@ from typing import Any
 
 from ox.serve.telemetry.histogram import SECONDS, Histogram
 
-COUNTS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "preemptions")
+TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "drafted_tokens", "accepted_tokens")
+COUNTS = ("requests", *TOKENS, "preemptions")
 TIMES = ("first_token", "between_tokens")
 
 

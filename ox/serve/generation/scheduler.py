@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ox.devices.machine import available_memory
 from ox.errors import LoadError
@@ -98,7 +98,7 @@ class Scheduler:
             self._admissions += 1
             text.row, text.admitted = len(self.texts), self._admissions
             self.texts.append(text)
-            self._fit([len(each.tokens) + 1 for each in self.texts])
+            self._fit()
             admitted.append(text)
         return admitted
 
@@ -106,7 +106,7 @@ class Scheduler:
         """Makes room for one more token of each text; if there is none, texts lose their slots until there is."""
         while len(self.texts) > 1 and not self._fits(len(self.texts), self._needed(self.texts)):
             self.preempt(max(self.texts, key=_least_wanted))
-        self._fit([len(text.tokens) + 1 for text in self.texts])
+        self._fit()
 
     def preempt(self, text: Text) -> None:
         """Takes its slot; it waits for another one. What fits into the blocks is not computed again then."""
@@ -124,8 +124,8 @@ class Scheduler:
             last.row = text.row
             self.texts[text.row] = last
         text.row = -1
-        if not self.texts:
-            self._resize(self._capacity(1))
+        if not self.texts and not self._fits(2 * self._most_rows, self.slots.capacity):
+            self._resize(self._capacity(1))  # else the next text takes them as they are: new ones cost time
 
     def save(self, text: Text) -> None:
         """Keeps what was computed for a text, for others that begin alike and for itself."""
@@ -142,10 +142,21 @@ class Scheduler:
                 back -= 1
             if front > back:
                 return front
-            one, other = self.texts[front], self.texts[back]
-            self.slots.swap(one.row, other.row, max(one.computed, other.computed))
-            one.row, other.row = other.row, one.row
-            self.texts[front], self.texts[back] = other, one
+            self._swap(self.texts[front], self.texts[back])
+
+    def join(self, texts: Sequence[Text]) -> int:
+        """Moves texts to rows one after the other, the first of which is returned."""
+        first = min(min(text.row for text in texts), len(self.texts) - len(texts))
+        for row, text in enumerate(texts, first):
+            self._swap(text, self.texts[row])
+        return first
+
+    def _swap(self, one: Text, other: Text) -> None:
+        if one is other:
+            return
+        self.slots.swap(one.row, other.row, max(one.computed, other.computed))
+        self.texts[one.row], self.texts[other.row] = other, one
+        one.row, other.row = other.row, one.row
 
     # ---- memory
 
@@ -163,18 +174,23 @@ class Scheduler:
         """The tokens of a slot that holds so many: a power of two, so that slots seldom grow."""
         return min(max(SMALLEST, 1 << (tokens - 1).bit_length()), self._context)
 
-    def _fit(self, lengths: list[int]) -> None:
-        """Makes the slots as large as these texts need."""
-        capacity = self._capacity(max(lengths, default=1))
-        rows = max(self._most_rows, len(lengths))
-        outgrown = rows * self.slots.capacity * self.slots.token_bytes > self._budget
+    def _fit(self) -> None:
+        """Makes the slots as large as these texts need, and where that leaves half of the memory, as large as they may
+        become: to grow slots with texts in them holds all of them up."""
+        rows = max(self._most_rows, len(self.texts))
+        capacity = self._needed(self.texts)
+        whole = self._capacity(max(text.prompt_length + text.most for text in self.texts))
+        while whole > capacity and not self._fits(2 * rows, whole):
+            whole //= 2
+        capacity = max(capacity, whole)
+        outgrown = not self._fits(rows, self.slots.capacity)
         if (
             capacity > self.slots.capacity
             or (outgrown and capacity < self.slots.capacity)
             or not self._fits(rows, capacity)
         ):
             self._resize(capacity)
-        self._most_rows = max(self._most_rows, len(lengths))
+        self._most_rows = max(self._most_rows, len(self.texts))
         self._limit_blocks()
 
     def _resize(self, capacity: int) -> None:

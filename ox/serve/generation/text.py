@@ -14,6 +14,7 @@ from ox.generation.sampler import Sampler, log_probabilities
 from ox.generation.stopping import Stopping
 from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.handle import GenerationHandle
+from ox.serve.generation.prompt_lookup import PromptLookup
 from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Text:
         "handle",
         "last_s",
         "level",
+        "lookup",
         "loop",
         "matcher",
         "most",
@@ -78,6 +80,7 @@ class Text:
         self.most, self.level, self.start_by = most, level, start_by
         self.watcher, self.stop_tokens = stopping.watch(), stopping.tokens
         self.matcher = matcher
+        self.lookup = PromptLookup()
         self.sampler = Sampler(request.sampling, self.tokens, request.index)
         params = request.sampling
         penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1

@@ -16,6 +16,7 @@ from ox.serve.config.placement import Placement
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.draft_model import load_draft
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.scheduler import MIB, cache_budget
 from ox.serve.protocol.v2.signature import Signature
@@ -73,6 +74,8 @@ class GenerationModel(Model):
         generation = GenerationOptions.from_table(options.generation)
         cache = cache_budget(generation)
         decoder = Decoder(source, options.threads, control, folder)
+        control.enter("loading the draft model")
+        draft = load_draft(generation, folder, decoder.vocab_size, options.threads, control)
         control.enter("making the cache")
         self.threads, self.instances, self._form, self._cache = decoder.threads, 1, decoder.form, cache
         self._texts = generation.max_texts if decoder.batched else 1
@@ -87,6 +90,7 @@ class GenerationModel(Model):
             levels=options.priority_levels,
             usual_level=options.default_priority,
             share=self._share,
+            draft=draft,
         )
         self.warm_s = perf_counter() - begun
 

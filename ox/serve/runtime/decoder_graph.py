@@ -3,7 +3,7 @@
 A standard graph appends the keys and values of new tokens to those before them by Concat, which copies the whole cache
 for each token, and it computes the scores of all new tokens. The rewritten graph has ONNX Runtime's
 GroupQueryAttention instead, which writes new keys and values into a buffer where they belong, row by row, and computes
-the scores of the last token only.
+scores of some tokens only: of a prompt, those of its last.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ox.serve.runtime.rotary_embedding import Rotation, find_rotation, tables
 
 PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 LENGTHS, TOTAL = "ox.seqlens_k", "ox.total_sequence_length"  # inputs of the rewritten graph
+SCORED = "ox.scored_tokens"  # and this one
 SPREAD = {"Unsqueeze", "Expand", "Reshape", "Identity"}  # repeats the heads of keys and values for those of queries
 HEAD = {"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "FusedMatMul"}
 POINTWISE = {"Sigmoid", "Mul", "Add", "Gelu", "Tanh", "Relu", "Swish", "Erf", "Div"}
@@ -85,8 +86,9 @@ class DecoderGraph:
         if all(entry.domain != "com.microsoft" for entry in self.model.opset_import):
             self.model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
 
-    def last_scores(self) -> None:
-        """Computes scores of the last token only: logits become [batch, vocabulary] or [batch, 1, vocabulary].
+    def choose_scores(self) -> None:
+        """Computes scores of some tokens only: an input tells which, counted over the tokens of all rows. Logits become
+        [chosen, vocabulary] or [1, chosen, vocabulary].
 
         Raises:
             PatternMissing: the scores come from something else than a product.
@@ -101,10 +103,13 @@ class DecoderGraph:
         while (inner := self._producers.get(before.input[0])) is not None and inner.op_type in BEFORE_HEAD:
             before = inner
         states = before.input[0]
-        self._constant("ox.last", [-1])
-        gather = helper.make_node("Gather", [states, "ox.last"], ["ox.last_states"], "ox.last_states", axis=1)
-        before.input[0] = "ox.last_states"
-        self.nodes.insert(self._place(before), gather)
+        self._constant("ox.one_row", [1, -1, 0])
+        before.input[0], row, place = "ox.scored_states", "ox.states_in_one_row", self._place(before)
+        self.nodes[place:place] = [
+            helper.make_node("Reshape", [states, "ox.one_row"], [row], row),
+            helper.make_node("Gather", [row, SCORED], ["ox.scored_states"], "ox.scored_states", axis=1),
+        ]
+        self._graph.input.append(helper.make_tensor_value_info(SCORED, TensorProto.INT64, ["chosen"]))
         for reshape in [node for node in after if node.op_type == "Reshape"]:  # to [batch, new, vocabulary]
             self._replace(reshape.output[0], reshape.input[0])
         next(info for info in self._graph.output if info.name == "logits").type.tensor_type.ClearField("shape")
@@ -121,7 +126,7 @@ class DecoderGraph:
             gemms, ends = self._flat_region(reshape)
             if not gemms or not all(self._is_linear(gemm) for gemm in gemms):
                 continue
-            if self._rank(reshape.input[0]) == 3:
+            if len(self._shapes[reshape.input[0]]) == 3:
                 self._replace(reshape.output[0], reshape.input[0])
             else:  # [batch, new, heads, size], of which the last two become one
                 reshape.input[1] = "ox.merged"
@@ -147,9 +152,6 @@ class DecoderGraph:
             return False
         sizes = [dim.dim_value for dim in before[2:]]
         return all(sizes) and int(np.prod(sizes)) == shape[1]
-
-    def _rank(self, name: str) -> int:
-        return len(self._shapes[name])
 
     def _flat_region(self, reshape: NodeProto) -> tuple[list[NodeProto], list[NodeProto]]:
         """What works on flattened rows from here on, and the Reshapes that end it; nothing where others do."""

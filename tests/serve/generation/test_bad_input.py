@@ -137,7 +137,7 @@ def test_no_decoder(build: Any, tmp_path: Path) -> None:
 def test_options() -> None:
     with pytest.raises(ArgumentError, match="there is no option 'cache' of generation"):
         ModelConfig(generation={"cache": 5})
-    for table in ({"cache_mib": 0}, {"max_texts": True}, {"prefill_tokens": 1.5}):
+    for table in ({"cache_mib": 0}, {"max_texts": True}, {"prefill_tokens": 1.5}, {"draft_tokens": 16}):
         with pytest.raises(ArgumentError, match="out of range"):
             ModelConfig(generation=table)
-    assert ModelConfig(generation={"max_texts": 8}).generation == {"max_texts": 8}
+    assert ModelConfig(generation={"max_texts": 8, "draft_tokens": 0}).generation["draft_tokens"] == 0

@@ -27,6 +27,25 @@ def test_resumed_after_preemption_is_undisturbed(client_of: Any, sampling: Sampl
     assert_nothing_is_left(small)
 
 
+def test_slots_seldom_grow_with_texts_in_them(client_of: Any) -> None:
+    """They are as large as the text may become, where half of the memory is left then."""
+    sizes: dict[float, list[int]] = {}
+    for texts in (2, 1.9):
+        client = client_of(texts=texts)
+        slots, found = client.engine._scheduler.slots, sizes.setdefault(texts, [])
+
+        class Watched(Answer):
+            def on_event(self, event: TokenEvent) -> None:
+                found.append(slots.capacity)  # noqa: B023 - of this round
+                super().on_event(event)
+
+        answer = Watched()
+        request = GenerationRequest([5, 6], GREEDY, max_tokens=200, ignore_eos=True)
+        client.engine.submit(request, answer.on_event, answer.on_error)
+        assert len(answer.wait().tokens) == 200
+    assert sizes[2][0] == max(sizes[2]) == max(sizes[1.9]) == CONTEXT > sizes[1.9][0]
+
+
 def test_a_higher_priority_takes_the_slot(client_of: Any) -> None:
     client = client_of(max_texts=1)
     whole = client.ask([5, 6], 60, ignore_eos=True).tokens

@@ -115,6 +115,7 @@ def test_beside_other_models(models: Path) -> None:
         labels = '{model="writer",version="1"}'
         assert f"ox_generated_tokens_total{labels} 8.0" in metrics and f"ox_texts_running{labels} 0.0" in metrics
         assert f"ox_first_token_seconds_count{labels} 1.0" in metrics
+        assert f"ox_drafted_tokens_total{labels} " in metrics and f"ox_accepted_tokens_total{labels} " in metrics
         assert f"ox_token_interval_seconds_count{labels} 7.0" in metrics
 
 

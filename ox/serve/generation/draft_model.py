@@ -1,0 +1,109 @@
+"""Drafts of the next tokens by a smaller decoder."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ox.errors import LoadError
+from ox.serve.config.generation_options import GenerationOptions
+from ox.serve.generation.cache_slots import CacheSlots
+from ox.serve.generation.decoder import Decoder
+from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.decoder_run import MOST_NEW
+from ox.serve.generation.text import Text
+from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.source import read
+
+TOKENS = 3  # of a draft: those behind are seldom right
+PART = 256  # tokens of a prompt that are read in one run
+WORTH = 1  # right tokens of a draft that pay for it
+MARGIN, PAUSE = 4, 64  # after drafts with so many fewer right tokens than that, none for so many tokens
+
+
+def load_draft(
+    options: GenerationOptions,
+    folder: DecoderFolder,
+    vocab_size: int,
+    threads: int | None = None,
+    control: LoadControl | None = None,
+) -> Decoder | None:
+    """The decoder that `options.draft` names, None without one.
+
+    Args:
+        folder: of the model that checks the drafts.
+        vocab_size: its tokens.
+
+    Raises:
+        LoadError: it cannot be loaded, or has other tokens.
+    """
+    if options.draft is None:
+        return None
+    own = DecoderFolder.read(folder.model.parent / options.draft / folder.model.name)
+    decoder = Decoder(read(own.model), threads, control, own)
+    tokenizers = [each.raw.get_vocab() for each in (folder.tokenizer, own.tokenizer) if each is not None]
+    if decoder.vocab_size != vocab_size or (len(tokenizers) == 2 and tokenizers[0] != tokenizers[1]):
+        raise LoadError(
+            f"{own.model.parent} has other tokens than the model that it drafts for",
+            expected=f"{vocab_size} tokens, and the same tokenizer.json",
+            got=f"{decoder.vocab_size} tokens" + (", another tokenizer" if decoder.vocab_size == vocab_size else ""),
+            hint="a small model that was trained with the same tokenizer",
+        )
+    return decoder
+
+
+class DraftModel:
+    """Keeps what it computed for one text, the last one that it was asked for.
+
+    Args:
+        decoder: is this object's alone.
+        context: the most tokens of a text.
+    """
+
+    def __init__(self, decoder: Decoder, context: int) -> None:
+        self._run = decoder.run
+        self._slots = CacheSlots(decoder.shapes, 1, min(context, decoder.context_length))
+        self._run.attach(self._slots)
+        self._text: Text | None = None
+        self._computed: list[int] = []  # tokens whose keys and values are there
+        self._gain = self._pause = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Of its cache."""
+        return self._slots.capacity * self._slots.token_bytes
+
+    def draft(self, text: Text, room: int) -> list[int]:
+        """The tokens that may come next, at most `room`: those with the largest scores."""
+        if text is not self._text:
+            self._text, self._computed, self._gain, self._pause = text, [], 0, 0
+        count, tokens = min(TOKENS, room), text.tokens
+        if self._pause or len(tokens) + count > self._slots.capacity:
+            self._pause = max(0, self._pause - 1)
+            return []
+        known = self._known(tokens)
+        while len(tokens) - known > MOST_NEW:
+            part = tokens[known : min(known + PART, len(tokens) - 1)]
+            self._run.read(0, np.array(part, np.int64), known)
+            known += len(part)
+        draft: list[int] = []
+        new = tokens[known:]
+        for _ in range(count):
+            scores = self._run.step(np.array([new], np.int64), np.array([known], np.int64))
+            known += len(new)
+            draft.append(int(scores[-1].argmax()))
+            new = draft[-1:]
+        self._computed = [*tokens, *draft[:-1]]
+        return draft
+
+    def count(self, accepted: int) -> None:
+        """So many tokens of the last draft were right."""
+        self._gain = min(self._gain + accepted - WORTH, MARGIN)
+        if self._gain < -MARGIN:
+            self._gain, self._pause = 0, PAUSE
+
+    def _known(self, tokens: list[int]) -> int:
+        """How many tokens need not be read: the last draft may have been wrong."""
+        known = min(len(self._computed), len(tokens) - 1)
+        while known and self._computed[known - 1] != tokens[known - 1]:
+            known -= 1
+        return known

@@ -1,0 +1,56 @@
+"""Which parts of prompts are read next, and which of them in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ox.serve.generation.cache_slots import Array
+from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
+from ox.serve.generation.text import Text
+
+RUN_TOKENS = 16  # a run costs about as much as so many tokens of it, whatever it reads
+Part = tuple[Text, Array]
+
+
+def next_parts(texts: Sequence[Text], prefixes: PrefixCache, room: int) -> list[Part]:
+    """Parts of prompts that are not read yet, in the order in which their texts got slots; at most `room` tokens.
+
+    A text that begins like another one whose prompt is read now waits for it: what is computed for that one is not
+    computed again.
+    """
+    reading = [text for text in texts if not (text.decoding or text.handle.paused)]
+    parts: list[Part] = []
+    for text in sorted(reading, key=lambda text: text.admitted):
+        if room <= 0:
+            break
+        if text.computed == 0:
+            if any(_begins_alike(text, other) for other, _ in parts):
+                continue
+            text.computed = prefixes.restore(text.tokens, text.row)
+            if text.cached is None:
+                text.cached = text.computed
+        part = np.array(text.tokens[text.computed : text.computed + room], np.int64)
+        room -= len(part)
+        parts.append((text, part))
+    return parts
+
+
+def _begins_alike(one: Text, other: Text) -> bool:
+    return len(one.tokens) > BLOCK and one.tokens[:BLOCK] == other.tokens[:BLOCK]
+
+
+def batches(parts: Iterable[Part]) -> list[list[Part]]:
+    """Runs for parts of texts. Begins of texts share one, padded to equal length, if that costs less than another run;
+    ONNX Runtime reads later parts one by one."""
+    parts = list(parts)
+    runs = [[(text, part)] for text, part in parts if text.computed]
+    batch: list[Part] = []
+    for text, part in sorted((each for each in parts if not each[0].computed), key=lambda each: len(each[1])):
+        if batch and (len(part) - len(batch[-1][1])) * len(batch) <= RUN_TOKENS:
+            batch.append((text, part))
+        else:
+            batch = [(text, part)]
+            runs.append(batch)
+    return runs
