@@ -172,6 +172,7 @@ class GenerationEngine:
                 "running": len(scheduler.texts),
                 "waiting": len(self._incoming) + len(scheduler.waiting),
                 "blocks": scheduler.used_blocks,
+                "kept_blocks": scheduler.prefixes.blocks,
                 "most_blocks": scheduler.most_blocks,
                 **self._stats.snapshot(),
             }
