@@ -114,8 +114,9 @@ def test_closing(client_of: Any, finish: bool) -> None:
     client.engine.close()  # again
 
 
-def test_clients_take_turns(client_of: Any) -> None:
-    """One client has sent ten requests before another one sends its first."""
+@pytest.mark.parametrize("waited", [0.0, 100.0])
+def test_clients_take_turns(client_of: Any, waited: float) -> None:
+    """One client has sent ten requests before another one sends its first, and they have waited already."""
     client = client_of(max_texts=1)
     order: list[str] = []
 
@@ -134,6 +135,8 @@ def test_clients_take_turns(client_of: Any) -> None:
     for answer in answers:
         request = GenerationRequest([5, 6, 7], GREEDY, max_tokens=5, client=answer.name, ignore_eos=True)
         client.engine.submit(request, answer.on_event, answer.on_error)
+    for text in client.engine._incoming[:-1]:
+        text.arrived, text.start_by = text.arrived - waited, text.start_by + waited
     client.engine._news.release()
     for answer in answers:
         answer.wait()
