@@ -21,6 +21,7 @@ class WaitingTexts:
         self._texts: dict[Text, None] = {}  # in the order of their arrival, but for those that had a slot
         self._served: dict[str, int] = {}  # tokens that were computed for each client that has texts here or in slots
         self._counts: dict[str, int] = {}  # its texts
+        self._first_level = 0  # what the priority of the text that `first` found has become
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -61,30 +62,33 @@ class WaitingTexts:
                 other = oldest.setdefault(key, text)
                 if text.arrived < other.arrived:
                     oldest[key] = text
-        levels = self._levels(oldest.values())
-        return min(
-            oldest.values(),
-            key=lambda text: (levels[text.level], self._served[text.request.client], text.arrived),
-            default=None,
-        )
+        levels = _levels(oldest.values())
+
+        def rank(text: Text) -> tuple[int, int, float]:
+            return levels[text.level], self._served[text.request.client], text.arrived
+
+        found = min(oldest.values(), key=rank, default=None)
+        self._first_level = 0 if found is None else levels[found.level]
+        return found
 
     def take(self, text: Text) -> None:
-        """It gets a slot, and keeps it against those that are not more urgent than it has become."""
-        text.level = self._levels(each for each in self._texts if not each.handle.paused or each is text)[text.level]
+        """The text that `first` has just found gets a slot, and keeps it against those that are not more urgent than it
+        has become."""
         del self._texts[text]
+        text.level = self._first_level
 
-    @staticmethod
-    def _levels(texts: Iterable[Text]) -> dict[int, int]:
-        """What priorities have become, by what their texts have waited."""
-        now = perf_counter()
-        arrived: dict[int, float] = {}
-        for text in texts:
-            arrived[text.level] = min(arrived.get(text.level, now), text.arrived)
-        levels, least = dict[int, int](), max(arrived, default=0)
-        for level in sorted(arrived, reverse=True):
-            least = min(least, _aged(level, now - arrived[level]))
-            levels[level] = least
-        return levels
+
+def _levels(texts: Iterable[Text]) -> dict[int, int]:
+    """What priorities have become, by what their texts have waited."""
+    now = perf_counter()
+    arrived: dict[int, float] = {}
+    for text in texts:
+        arrived[text.level] = min(arrived.get(text.level, now), text.arrived)
+    levels, least = dict[int, int](), max(arrived, default=0)
+    for level in sorted(arrived, reverse=True):
+        least = min(least, _aged(level, now - arrived[level]))
+        levels[level] = least
+    return levels
 
 
 def _aged(level: int, waited: float) -> int:
