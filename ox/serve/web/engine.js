@@ -5,13 +5,12 @@ const tokensOf = (model, past) => Math.max(0, model.texts.completion_tokens - (p
 
 function engine() {
   const values = new Map();
-  const facts = make("dl", { class: "facts" });
+  const facts = make("dl", { class: "facts engine" });
   for (const label of ["first token", "between tokens", "tokens/s", "running", "waiting", "cache", "preemptions"]) {
     const value = make("dd", {}, "–");
     values.set(label, value);
     facts.append(make("dt", {}, label), value);
   }
-  const element = make("div", { class: "engine", role: "group", "aria-label": "Generation" }, make("h3", {}, "Generation"), facts);
 
   function update(now, past, span, bounds) {
     const texts = now.texts;
@@ -32,5 +31,5 @@ function engine() {
     };
     for (const [label, text] of Object.entries(show)) values.get(label).textContent = text;
   }
-  return { element, update };
+  return { elements: [make("h3", {}, "Generation"), facts], update };
 }

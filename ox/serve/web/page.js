@@ -235,7 +235,7 @@ function card(name, version, model, open) {
     make("dt", {}, "batching"), make("dd", {}, model.texts ? "tokens of many texts in one run" : model.info.batching === "off" ? `off: ${model.info.why}` : `batch size up to ${model.info.batching}, proven safe`),
     make("dt", {}, "batches started"), left, make("dt", {}, "failed requests"), failures);
   const texts = model.texts ? engine() : null;
-  const about = make("div", {}, make("h3", {}, "Execution"), facts, ...(texts ? [texts.element] : []), make("h3", {}, "Time of a request by stage"), bar, legend);
+  const about = make("div", {}, make("h3", {}, "Execution"), facts, ...(texts ? texts.elements : []), make("h3", {}, "Time of a request by stage"), bar, legend);
   const form = make("div");
   const inside = make("div", { class: "inside" }, about, form);
   const element = make("details", { class: "model" },
