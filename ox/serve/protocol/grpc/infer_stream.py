@@ -38,7 +38,7 @@ class InferStream:
         self.texts: set[StreamText] = set()  # requests of models that make texts, which are answered out of order
         self._reading: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references
         self._first_before: StreamRequest | None = None  # the first unanswered request at the last check
-        self._half_closed = self._paused = self._finished = self._draining = False
+        self._half_closed = self._paused = self._finished = self._draining = self._reads_slowly = False
         self._fail_on_error = rpc.metadata.get(b"triton_grpc_error") == b"true"
         rpc.on_half_close, rpc.on_cancel = self._on_half_close, self._cancel
         rpc.on_flow = self._on_flow
@@ -54,7 +54,9 @@ class InferStream:
         Raises:
             ServeError: the client used too many tokens, or the engine refuses the request.
         """
-        StreamText(self, request, client, received_at)
+        text = StreamText(self, request, client, received_at)
+        if self._reads_slowly:
+            text.job.set_paused(True)
         self._requests.remove(placeholder)
         self._check_count()
         self.send_ready()  # later requests no longer wait for this one
@@ -92,6 +94,7 @@ class InferStream:
 
     def _on_flow(self, paused: bool) -> None:
         """The client reads slowly, or reads again."""
+        self._reads_slowly = paused
         for text in self.texts:
             text.job.set_paused(paused)
 
