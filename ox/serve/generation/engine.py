@@ -23,6 +23,7 @@ from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
+from ox.serve.generation.queue_limit import QueueLimit
 from ox.serve.generation.request import FinishReason, GenerationRequest
 from ox.serve.generation.request_reader import RequestReader
 from ox.serve.generation.scheduler import Scheduler, cache_budget
@@ -96,7 +97,7 @@ class GenerationEngine:
             levels=levels,
             usual_level=usual_level,
         )
-        self._max_queue, self._start_s = max_queue, start_s
+        self._queue_limit, self._start_s = QueueLimit(max_queue), start_s
         self._share = share
         self._outbox, self._stats = Outbox(), GenerationStats()
         self._news = threading.Condition()
@@ -150,11 +151,7 @@ class GenerationEngine:
             if self._closing:
                 raise _unloaded()
             waiting = len(self._incoming) + len(self._scheduler.waiting)
-            if waiting >= self._max_queue:
-                raise ServeError(
-                    "the server is busy", status=503, expected=f"at most {self._max_queue} (--max-queue)",
-                    got=f"{waiting} requests wait already", hint="again in a moment",
-                )  # fmt: skip
+            self._queue_limit.enter(request.client, waiting)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
                 self._thread.start()
@@ -266,6 +263,7 @@ class GenerationEngine:
         self._scheduler.waiting.leave(text)
         with self._news:
             self._stats.ended(why)
+            self._queue_limit.leave(text.request.client)
 
     def _guarded(self, turn: Callable[[], bool]) -> bool:
         try:

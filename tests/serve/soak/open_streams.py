@@ -130,13 +130,16 @@ async def _run(server: Server, count: int, seconds: float, report: Callable[[str
         waits.append(perf_counter() - asked)
         await asyncio.sleep(0.5)
     most, now = server.memory_mb(), await texts.metrics()
-    asking.cancel()
+    neighbour.stop = True
+    await asking
     alive, good = sum(stream.open for stream in streams), sum(stream.good for stream in streams)
     told = Counter(stream.status for stream in streams)
     late = await open_all(server.port, LATE, request)
+    problem = await ask_elsewhere(server.port, cases.usual[0])  # the queue is full, and others still get a text
+    problems += [problem] if problem else []
     room = count + SPARE - (await texts.metrics())["ox_connections"]
     refused = await refusals_beyond(server.port, int(room) + 20)
-    busy = [stream.begin for stream in late if stream.status]
+    busy = [stream.begin for stream in late if stream.status not in (0, 200)]
     streams += late
     for stream in streams:
         stream.transport.abort()

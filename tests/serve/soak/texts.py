@@ -91,11 +91,13 @@ class Neighbour:
         self._port = port
         self.asked, self.slowest = 0, 0.0
         self.wrong: list[str] = []
+        self.stop = False
 
     async def run(self) -> None:
+        """Until `stop`."""
         entry = {"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6, 7, 8]}
         wanted = (STABLE.T @ entry["data"]).tolist()
-        while True:
+        while not self.stop:
             begun = perf_counter()
             try:
                 status, body = await call(self._port, "POST", "/v2/models/stable/infer", {"inputs": [entry]})
@@ -168,7 +170,8 @@ async def _run(server: Server, seconds: float, report: Callable[[str], None], co
             states = ", ".join(f"{now[f'ox_texts_{name}']:.0f} {name}" for name in ("running", "waiting"))
             report(f"{perf_counter() - begun:4.0f} s, {memory[-1]:.0f} MB, {states}")
     book = await running
-    asking.cancel()
+    neighbour.stop = True
+    await asking
     took = perf_counter() - begun
     problems += book.problems() + neighbour.wrong[:3] + await texts.rest()
     now = await texts.metrics()
