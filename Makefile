@@ -69,7 +69,7 @@ bench: $(VENV)/.installed-bench ## run the benchmarks, compared with other libra
 bench-serve: $(VENV)/.installed-run ## benchmark ox serve and other servers, each in its own environment (needs wrk and h2load)
 	$(BIN)/python benchmarks/bench_serve.py --out benchmarks/results/bench_serve.md $(ARGS)
 
-soak: $(VENV)/.installed-dev ## test the server for ten minutes with load, reloads, damaged files and bad requests; counts every request
+soak: $(VENV)/.installed-dev ## test the server for ten minutes with load, reloads, damaged files, texts and bad requests; counts every request
 	$(BIN)/python tests/serve/soak/soak.py $(ARGS)
 
 wheel: $(VENV)/.installed-run ## build a wheel with compiled kernels into dist (3 minutes); MACHINE=aarch64 for 64-bit Arm

@@ -33,13 +33,14 @@ def write_tokenizer(path: Path) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-def write_decoder(folder: Path, template: str | None = TEMPLATE, **defaults: float) -> Path:
-    """The folder `tiny` of a LLaMA of 256 tokens of context."""
+def write_decoder(folder: Path, template: str | None = TEMPLATE, context_length: int = 256, **defaults: float) -> Path:
+    """The folder `tiny` of a LLaMA, by default of 256 tokens of context."""
     size = write_tokenizer(folder / "tokenizer.json")
     ox.manual_seed(0)
     config = LlamaConfig(
-        size, 16, 24, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256
-    )
+        size, 16, 24, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        max_position_embeddings=context_length,
+    )  # fmt: skip
     model = LlamaForCausalLM(config).eval()
     values = np.random.default_rng(1)
     with ox.no_grad():

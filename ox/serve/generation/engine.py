@@ -27,6 +27,7 @@ from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
 from ox.serve.generation.prompt_batches import Part, batches, next_parts
+from ox.serve.generation.queue_limit import QueueLimit
 from ox.serve.generation.request import FinishReason, GenerationRequest
 from ox.serve.generation.request_reader import RequestReader
 from ox.serve.generation.scheduler import Scheduler, cache_budget
@@ -104,7 +105,7 @@ class GenerationEngine:
             levels=levels,
             usual_level=usual_level,
         )
-        self._max_queue, self._start_s = max_queue, start_s
+        self._queue_limit, self._start_s = QueueLimit(max_queue), start_s
         self._share = share
         self._outbox, self._stats = Outbox(), GenerationStats()
         self._news = threading.Condition()
@@ -159,11 +160,7 @@ class GenerationEngine:
             if self._closing:
                 raise unloaded()
             waiting = len(self._incoming) + len(self._scheduler.waiting)
-            if waiting >= self._max_queue:
-                raise ServeError(
-                    "the server is busy", status=503, expected=f"at most {self._max_queue} (--max-queue)",
-                    got=f"{waiting} requests wait already", hint="again in a moment",
-                )  # fmt: skip
+            self._queue_limit.enter(request.client, waiting)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
                 self._thread.start()
@@ -181,6 +178,7 @@ class GenerationEngine:
                 "running": len(scheduler.texts),
                 "waiting": len(self._incoming) + len(scheduler.waiting),
                 "blocks": scheduler.used_blocks,
+                "kept_blocks": scheduler.prefixes.blocks,
                 "most_blocks": scheduler.most_blocks,
                 **self._stats.snapshot(),
             }
@@ -274,6 +272,7 @@ class GenerationEngine:
         self._scheduler.waiting.leave(text)
         with self._news:
             self._stats.ended(why)
+            self._queue_limit.leave(text.request.client)
 
     def _guarded(self, turn: Callable[[], bool]) -> bool:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 
 from ox.serve.generation.text import Text
@@ -12,12 +12,16 @@ AGE_S = 5.0  # of waiting, which counts as much as a level of priority: no text 
 
 class WaitingTexts:
     """By priority, and among texts of one priority by what their clients have had: clients take turns, however many
-    requests each of them has. Texts of one client come in the order of their arrival."""
+    requests each of them has. Texts of one client come in the order of their arrival.
+
+    A text that has waited long is more urgent, and so are all texts of its priority and of higher ones: else a client
+    that has sent thousands would be more urgent than one that comes with its first."""
 
     def __init__(self) -> None:
-        self._texts: list[Text] = []
+        self._texts: dict[Text, None] = {}  # in the order of their arrival, but for those that had a slot
         self._served: dict[str, int] = {}  # tokens that were computed for each client that has texts here or in slots
         self._counts: dict[str, int] = {}  # its texts
+        self._first_level = 0  # what the priority of the text that `first` found has become
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -31,20 +35,19 @@ class WaitingTexts:
         if client not in self._counts:  # who comes now has not saved up the time before
             self._served[client] = min(self._served.values(), default=0)
         self._counts[client] = self._counts.get(client, 0) + 1
-        self._texts.append(text)
+        self._texts[text] = None
 
     def leave(self, text: Text) -> None:
         """A text has ended, here or in its slot."""
         client = text.request.client
-        if text in self._texts:
-            self._texts.remove(text)
+        self._texts.pop(text, None)
         self._counts[client] -= 1
         if not self._counts[client]:
             del self._counts[client], self._served[client]
 
     def back(self, text: Text) -> None:
         """A text has lost its slot."""
-        self._texts.append(text)
+        self._texts[text] = None
 
     def served(self, text: Text, tokens: int) -> None:
         """So many tokens were computed for a text."""
@@ -52,19 +55,42 @@ class WaitingTexts:
 
     def first(self) -> Text | None:
         """The text whose turn it is; none whose client does not read."""
-        now = perf_counter()
+        oldest: dict[tuple[str, int], Text] = {}
+        for text in self._texts:  # may be thousands, in each turn of the engine
+            if not text.handle.paused:
+                key = text.request.client, text.level
+                other = oldest.setdefault(key, text)
+                if text.arrived < other.arrived:
+                    oldest[key] = text
+        levels = _levels(oldest.values())
 
         def rank(text: Text) -> tuple[int, int, float]:
-            return _aged(text, now), self._served[text.request.client], text.arrived
+            return levels[text.level], self._served[text.request.client], text.arrived
 
-        return min((text for text in self._texts if not text.handle.paused), key=rank, default=None)
+        found = min(oldest.values(), key=rank, default=None)
+        self._first_level = 0 if found is None else levels[found.level]
+        return found
 
     def take(self, text: Text) -> None:
-        """It gets a slot, and keeps it against those that are not more urgent than it has become."""
-        self._texts.remove(text)
-        text.level = _aged(text, perf_counter())
+        """The text that `first` has just found gets a slot, and keeps it against those that are not more urgent than it
+        has become."""
+        del self._texts[text]
+        text.level = self._first_level
 
 
-def _aged(text: Text, now: float) -> int:
-    """Its priority, by what it has waited."""
-    return max(1, text.level - int((now - text.arrived) / AGE_S))
+def _levels(texts: Iterable[Text]) -> dict[int, int]:
+    """What priorities have become, by what their texts have waited."""
+    now = perf_counter()
+    arrived: dict[int, float] = {}
+    for text in texts:
+        arrived[text.level] = min(arrived.get(text.level, now), text.arrived)
+    levels, least = dict[int, int](), max(arrived, default=0)
+    for level in sorted(arrived, reverse=True):
+        least = min(least, _aged(level, now - arrived[level]))
+        levels[level] = least
+    return levels
+
+
+def _aged(level: int, waited: float) -> int:
+    """A priority after some seconds."""
+    return max(1, level - int(waited / AGE_S))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
+from dataclasses import fields
 from time import perf_counter
+from typing import Any
 
-from ox.errors import DeviceError, ServeError
+from ox.errors import DeviceError, LoadError, ServeError
 from ox.graph.contract import SizeRules, TensorInfo
 from ox.serve.batching.admission import Budget
 from ox.serve.batching.fairness import CORES
@@ -21,6 +23,7 @@ from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.scheduler import MIB, cache_budget
 from ox.serve.protocol.v2.signature import Signature
 from ox.serve.repository.model import Model
+from ox.serve.repository.setup import Running
 from ox.serve.repository.thread import in_thread
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.load_control import LoadControl
@@ -34,6 +37,31 @@ INPUTS = (
     TensorInfo("sampling_parameters", "BYTES", (1,), 'a JSON object, such as {"max_tokens": 20}'),
 )
 OUTPUTS = (TensorInfo("text_output", "BYTES", (1,), "the text, or a part of it"),)
+# Settings that have no meaning here, with the values that say nothing.
+TENSOR_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "max_rows": (None, 0, 1), "max_wait_ms": (0,), "instances": (None, 1), "pad": ({},), "mask": (None,),
+    "max_dims": ({},), "cuda": ({},), "memory_mib": (None,),
+}  # fmt: skip
+
+
+def check_settings(name: str, running: Running) -> None:
+    """Refuses settings of one model that a decoder would ignore. Settings of all models may be for others.
+
+    Raises:
+        LoadError: there is one.
+    """
+    for setting in running.own:
+        if setting not in TENSOR_SETTINGS:
+            continue
+        value = running.memory_mib if setting == "memory_mib" else getattr(running.options, setting)
+        if value not in TENSOR_SETTINGS[setting]:
+            known = [entry.name for entry in fields(ModelConfig) if entry.name not in TENSOR_SETTINGS]
+            raise LoadError(
+                f"{name}: the setting {setting} is for models of tensors, and this one generates texts",
+                expected=", ".join(known),
+                got=f"{setting} = {value!r}"[:200],
+                hint="remove it; generation = { max_texts = ..., cache_mib = ... } says how much runs at once",
+            )
 
 
 class GenerationModel(Model):

@@ -128,7 +128,7 @@ def _generates(
     budget: Budget,
     control: LoadControl,
 ) -> Model:
-    from ox.serve.repository.generation_model import GenerationModel
+    from ox.serve.repository.generation_model import GenerationModel, check_settings
 
     if running.sequence is not None or running.inputs or running.outputs:
         raise LoadError(
@@ -136,6 +136,7 @@ def _generates(
             expected="no inputs, outputs and sequence_batching",
             hint="remove them: no configuration is needed",
         )
+    check_settings(name, running)
     return GenerationModel(
         source, running.options, limits, name=name, version=str(number), budget=budget, control=control
     )

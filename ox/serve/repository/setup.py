@@ -45,6 +45,8 @@ class Running:
     outputs: tuple[TensorConfig, ...] = ()
     sequence: SequenceBatching | None = None
     limited: tuple[str, ...] = ()  # dimensions that its own settings limit
+    # settings that are this model's own, and not those of all models; where the values are the same, nothing changes
+    own: tuple[str, ...] = field(default=(), compare=False)
     max_rows_source: str | None = None  # "max_rows is 8 (ox.toml)": which setting, and where
 
 

@@ -102,6 +102,12 @@ def apply_table(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -
     limited = tuple(options.max_dims) if "max_dims" in table else setup.running.limited
     source = f"max_rows is {options.max_rows} ({path.name})" if "max_rows" in table else setup.running.max_rows_source
     running = replace(
-        setup.running, options=options, memory_mib=memory, sequence=sequence, limited=limited, max_rows_source=source
+        setup.running,
+        options=options,
+        memory_mib=memory,
+        sequence=sequence,
+        limited=limited,
+        own=(*setup.running.own, *table),
+        max_rows_source=source,
     )
     return replace(setup, running=running, policy=policy, aliases=tuple(aliases), labels=labels)

@@ -107,6 +107,7 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         tuple(_input(entry, batched, name, where) for entry in config.input),
         tuple(_output(entry, batched, name, where) for entry in config.output),
         sequence,
+        own=tuple(changes),
         max_rows_source=source,
     )
     return replace(setup, running=running, policy=_policy(config, setup.policy), unmapped=tuple(unmapped))

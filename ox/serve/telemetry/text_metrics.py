@@ -14,9 +14,11 @@ GAUGES = {
     "running": ("ox_texts_running", "Texts that have a slot of the cache"),
     "waiting": ("ox_texts_waiting", "Texts that wait for a slot"),
     "blocks": ("ox_cache_blocks_used", "Blocks of the cache in slots of texts, and kept for later prompts"),
+    "kept_blocks": ("ox_cache_blocks_kept", "Blocks of the cache that are kept for later prompts, and in no slot"),
     "most_blocks": ("ox_cache_blocks", "Blocks that the memory of the cache holds"),
 }
 COUNTERS = {
+    "requests": ("ox_text_requests", "Texts that the engine has accepted, also those that have not ended"),
     "prompt_tokens": ("ox_prompt_tokens", "Tokens of prompts"),
     "cached_tokens": ("ox_cached_prompt_tokens", "Tokens of prompts that were known, and not computed"),
     "completion_tokens": ("ox_generated_tokens", "Generated tokens"),

@@ -119,16 +119,22 @@ function whole(figures, before) {
 function tile(label, [number, unit], hint) {
   return make("div", { title: hint }, make("dt", {}, label), make("dd", {}, number, ...(unit ? [make("small", {}, unit)] : [])));
 }
-function tiles(figures, recent, span) {
+function tiles(figures, before, span) {
+  const recent = whole(figures, before);
   const runs = sum(recent.rows.counts);
   let depth = 0;
-  each(figures, (name, version, model) => { depth += model.depth; });
+  let tokens = null;
+  each(figures, (name, version, model) => {
+    depth += model.depth;
+    if (model.texts) tokens = (tokens || 0) + tokensOf(model, old(before, name, version));
+  });
   const bounds = figures.bounds.seconds;
   at("tiles").replaceChildren(
     tile("requests/s", count(sum(recent.request.counts) / span), `answered in the last ${Math.round(span)} s`),
     tile("median latency", seconds(quantile(0.5, recent.request.counts, bounds)), "from the complete request to the written response"),
     tile("p99 latency", seconds(quantile(0.99, recent.request.counts, bounds)), "99 % of the requests were not slower"),
     tile("mean batch size", runs ? count(recent.rows.total / runs) : ["–", ""], "samples per batch in the same time"),
+    ...(tokens === null ? [] : [tile("tokens/s", count(tokens / span), "of all texts in the same time")]),
     tile("waiting", count(depth), "requests in the queue"),
     tile("connections", count(figures.server.connections)),
     ...(figures.process.resident ? [tile("memory", bytes(figures.process.resident), `${figures.workers} process(es)`)] : []),
@@ -228,7 +234,8 @@ function card(name, version, model, open) {
     make("dt", {}, "runs on"), make("dd", {}, `${model.info.device} · ${model.info.provider}`),
     make("dt", {}, "batching"), make("dd", {}, model.texts ? "tokens of many texts in one run" : model.info.batching === "off" ? `off: ${model.info.why}` : `batch size up to ${model.info.batching}, proven safe`),
     make("dt", {}, "batches started"), left, make("dt", {}, "failed requests"), failures);
-  const about = make("div", {}, make("h3", {}, "Execution"), facts, make("h3", {}, "Time of a request by stage"), bar, legend);
+  const texts = model.texts ? engine() : null;
+  const about = make("div", {}, make("h3", {}, "Execution"), facts, ...(texts ? texts.elements : []), make("h3", {}, "Time of a request by stage"), bar, legend);
   const form = make("div");
   const inside = make("div", { class: "inside" }, about, form);
   const element = make("details", { class: "model" },
@@ -255,6 +262,7 @@ function card(name, version, model, open) {
     numbers.replaceChildren(number("requests/s", said(count(sum(request.counts) / span))),
       number("median", said(seconds(quantile(0.5, request.counts, bounds.seconds)))),
       number("answered", said(count(sum(now.times.request.counts)))));
+    if (texts) texts.update(now, past, span, bounds);
     const totals = STAGES.map((stage) => now.times[stage].total);
     const all = sum(totals);
     const answered = sum(now.times.request.counts);
@@ -298,13 +306,12 @@ async function poll() {
     const early = history.find((entry) => time - entry.time <= WINDOW) || last;
     if (last) {
       const step = whole(figures, last.figures);
-      const recent = whole(figures, early.figures);
       points.push({ rate: sum(step.request.counts) / (time - last.time), p50: quantile(0.5, step.request.counts, figures.bounds.seconds),
         p99: quantile(0.99, step.request.counts, figures.bounds.seconds) });
       if (points.length > KEPT) points.shift();
-      tiles(figures, recent, time - early.time);
+      tiles(figures, early.figures, time - early.time);
     } else {
-      tiles(figures, whole(figures, figures), 1);
+      tiles(figures, figures, 1);
     }
     charts();
     show(figures, early ? early.figures : figures, early ? time - early.time : 1);

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 def page() -> tuple[bytes, bytes]:
     """The page, and the header lines that go with it. The style and the script are allowed by their hashes."""
     style = "\n" + _read("page.css")
-    script = "\n" + _read("page.js") + _read("trial.js") + _read("chat.js")
+    script = "\n" + _read("page.js") + _read("engine.js") + _read("trial.js") + _read("chat.js")
     text = _read("page.html").replace("/* page.css */", style).replace("/* page.js */", script)
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; connect-src 'self'; "

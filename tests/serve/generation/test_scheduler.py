@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from generation_client import CONTEXT, GREEDY, Answer, assert_nothing_is_left, prompts
 
+from ox.errors import ServeError
 from ox.generation import SamplingParams
 from ox.serve.generation.prefix_cache import BLOCK
 from ox.serve.generation.request import GenerationRequest, TokenEvent
@@ -133,8 +134,9 @@ def test_closing(client_of: Any, finish: bool) -> None:
     client.engine.close()  # again
 
 
-def test_clients_take_turns(client_of: Any) -> None:
-    """One client has sent ten requests before another one sends its first."""
+@pytest.mark.parametrize("waited", [0.0, 100.0])
+def test_clients_take_turns(client_of: Any, waited: float) -> None:
+    """One client has sent ten requests before another one sends its first, and they have waited already."""
     client = client_of(max_texts=1)
     order: list[str] = []
 
@@ -153,10 +155,42 @@ def test_clients_take_turns(client_of: Any) -> None:
     for answer in answers:
         request = GenerationRequest([5, 6, 7], GREEDY, max_tokens=5, client=answer.name, ignore_eos=True)
         client.engine.submit(request, answer.on_event, answer.on_error)
+    for text in client.engine._incoming[:-1]:
+        text.arrived, text.start_by = text.arrived - waited, text.start_by + waited
     client.engine._news.release()
     for answer in answers:
         answer.wait()
     assert order.index("one") <= 1
+
+
+def test_a_full_queue_has_room_for_the_first_requests_of_others(client_of: Any) -> None:
+    client = client_of(max_texts=1, queue=8)
+    answers: list[Answer] = []
+
+    def accepted(name: str) -> int:
+        """How many requests of a client are, before one is refused."""
+        for count in range(100):
+            answer = Answer()
+            request = GenerationRequest([5, 6, 7], GREEDY, max_tokens=5, client=name, ignore_eos=True)
+            try:
+                client.engine.submit(request, answer.on_event, answer.on_error)
+            except ServeError as error:
+                assert (error.status, error.what) == (503, "the server is busy")
+                return count
+            answers.append(answer)
+        return 100
+
+    client.engine._news.acquire()  # none begins meanwhile
+    assert [accepted(name) for name in ("many", "one", "two", "many", "one")] == [8, 4, 2, 0, 0]
+    assert (
+        accepted("three") == 2 and [accepted(f"{number}") for number in range(9)] == [0] * 9
+    )  # twice the queue is all
+    client.engine._news.release()
+    for answer in answers:
+        answer.wait()
+    assert_nothing_is_left(client)
+    assert len(client.engine._queue_limit) == 0
+    assert accepted("many") >= 8
 
 
 def test_low_priorities_do_not_starve(client_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:

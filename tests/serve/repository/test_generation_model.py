@@ -119,6 +119,34 @@ def test_beside_other_models(models: Path) -> None:
         assert f"ox_token_interval_seconds_count{labels} 7.0" in metrics
 
 
+SETTINGS = {
+    "cuda = {use_tf32 = false}": "cuda", "max_rows = 8": "max_rows", "max_wait_ms = 2": "max_wait_ms",
+    "instances = 2": "instances", "memory_mib = 9000": "memory_mib", "max_dims = {tokens = 5}": "max_dims",
+    "pad = {tokens = 0}": "pad",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SETTINGS)
+def test_settings_that_a_decoder_would_ignore(models: Path, line: str) -> None:
+    setting = SETTINGS[line]
+    device = 'device = "auto"\n' if setting == "cuda" else ""
+    (models / "ox.toml").write_text(f"[models.writer]\n{device}{line}\n[models.poet]\ninstances = 1\nthreads = 1\n")
+    with Server([models], port=0, options=ModelConfig(max_rows=4)) as server:  # for the model beside them
+        assert sorted(model.name for model in server.models) == ["linear", "poet"]
+        (entry,) = [each for each in call(server, "POST", "/v2/repository/index", {})[1] if each["name"] == "writer"]
+        assert f"the setting {setting} is for models of tensors, and this one generates texts" in entry["reason"]
+        assert "threads" in entry["reason"] and f"got {setting} = " in entry["reason"]
+
+
+def test_the_same_in_a_configuration_of_triton(models: Path) -> None:
+    (models / "poet" / "config.pbtxt").write_text("max_batch_size: 8\ninstance_group [{ kind: KIND_CPU count: 1 }]")
+    with Server([models], port=0) as server:
+        assert "poet" not in [model.name for model in server.models]
+        (models / "poet" / "config.pbtxt").write_text("instance_group [{ kind: KIND_CPU count: 1 }]")
+    with Server([models], port=0) as server:
+        assert "poet" in [model.name for model in server.models]
+
+
 def test_unload_completes_what_was_accepted(models: Path) -> None:
     with Server([models], port=0, manage=True) as server:
         engine = server.service.repository.find("writer").generation

@@ -17,6 +17,10 @@ from ox.bench.http1 import HttpClient
 from ox.bench.pool import Closed
 
 
+class Failed(Exception):
+    """What the soak found."""
+
+
 class Book:
     """sent = right answers + right errors + busy + wrong + lost."""
 

@@ -78,10 +78,10 @@ async def halves(port: int, seen: Counter[str]) -> None:
     await asyncio.gather(*(one() for _ in range(HALVES)))
 
 
-async def call(port: int, method: str, path: str, document: Any = None) -> tuple[int, bytes]:
-    """One request over a connection of its own."""
+async def call(port: int, method: str, path: str, document: Any = None, source: str = "127.0.0.1") -> tuple[int, bytes]:
+    """One request over a connection of its own, from an address of this machine."""
     body = b"" if document is None else json.dumps(document).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)

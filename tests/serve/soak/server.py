@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,12 +16,13 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[3]
 # Shorter times than a user has, so that every one of them runs out during a soak.
 CODE = """
-import sys
+import json, sys
 from ox.serve import RequestLimits, ModelConfig, serve
-limits = RequestLimits(request_s=4, idle_s=20, poll_s=0.5)
-workers, log, *paths = sys.argv[1:]
+workers, log, settings, *paths = sys.argv[1:]
+settings = json.loads(settings)
+limits = RequestLimits(**{"request_s": 4, "idle_s": 20, "poll_s": 0.5} | settings["limits"])
 serve(paths, port=0, workers=int(workers), manage=True, log=log or None, access_log=bool(log), limits=limits,
-      options=ModelConfig(device="cpu"), show=lambda line: print(line, flush=True))
+      options=ModelConfig(device="cpu", **settings["options"]), show=lambda line: print(line, flush=True))
 """
 
 
@@ -36,10 +38,13 @@ class Server:
         stderr: IO[Any] | int | None = None,
         environment: dict[str, str] | None = None,
         before: Any = None,
+        limits: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
+        settings = json.dumps({"limits": limits or {}, "options": options or {}})
         paths = os.pathsep.join(str(ROOT / part) for part in ("", "cli"))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CODE, str(workers), log, str(folder)],
+            [sys.executable, "-c", CODE, str(workers), log, settings, str(folder)],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
@@ -77,6 +82,12 @@ class Server:
     def memory_mb(self) -> float:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1000  # type: ignore[index]
+
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def threads(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
 
     def running(self) -> bool:
         return self.process.poll() is None

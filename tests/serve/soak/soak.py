@@ -1,12 +1,16 @@
 """Everything at once, for minutes: `make soak`.
 
-    python tests/serve/soak/soak.py [--minutes 10] [--only main,large,drain,kill,disk,clock]
+    python tests/serve/soak/soak.py [--minutes 10] [--only main,large,texts,streams,drain,kill,disk,clock]
+    python tests/serve/soak/soak.py --minutes 1 --only texts [--decoder FOLDER] [--text-clients 200]
 
 256 clients over HTTP (JSON and binary) and gRPC ask without a rest, while models get new versions, are replaced,
 removed, added and damaged on disk, bad requests are mixed in, 5,000 connections idle and 32 clients stop in the middle
 of a body. Then, each under the same load: answers of 24 MB, with clients that read them and clients that hardly do;
 SIGTERM; a worker that is killed; a disk that is full; a clock that jumps. At
 the end every request must have got a right answer or the right error, and memory must not have grown.
+
+Two parts have a decoder: `texts`, whose clients read, stop reading, cancel, send nonsense and return, and `streams`,
+10,000 open streams.
 """
 
 from __future__ import annotations
@@ -23,16 +27,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from cases import cases
-from crowd import Book, Crowd
+from crowd import Book, Crowd, Failed
 from large import Readers, put
+from open_streams import streams_part
 from others import IDLE, Idlers, call, halves, manager
 from server import Server
+from texts import texts_part
 from world import World
 
 from ox.bench.address import Address
@@ -44,12 +50,9 @@ GROWTH = 1.10, 24.0  # memory at the end: at most this factor, and so many MB, a
 LARGE_PEAK = 268.0 + 3 * 67.1
 LARGE_RETURN = 1.2
 RETURN_S = 45.0  # an arena that is used again and again is shrunk at least each 32 s
+STREAMS_S = 20.0
 SPARE_S = 6.0  # each of the short parts
 FAKETIME = [Path(f"/usr/lib/{kind}-linux-gnu/faketime/libfaketime.so.1") for kind in ("x86_64", "aarch64")]
-
-
-class Failed(Exception):
-    """What the soak found."""
 
 
 async def load(server: Server, world: World, seconds: float, meanwhile: Any, spared: bool = False) -> Book:
@@ -320,24 +323,29 @@ async def quiet(server: Server, world: World, seconds: float, meanwhile: Any, re
     return book
 
 
-async def soak(minutes: float, only: list[str]) -> bool:
+async def soak(minutes: float, only: list[str], decoder: Path | None, text_clients: int) -> bool:
     good, total = True, Book(0)
     short = {"drain": drain_part, "kill": kill_part, "disk": disk_part, "clock": clock_part}
     large = max(24.0, 9 * minutes)
-    longest = max(60 * minutes - SPARE_S * len(short) - large, 20.0) / 60
+    texts = max(15.0, 9 * minutes) if "main" in only else 60 * minutes
+    longest = max(60 * minutes - SPARE_S * len(short) - large - texts - STREAMS_S, 20.0) / 60
     with tempfile.TemporaryDirectory(prefix="ox-soak-") as name:
         for part in only:
 
             def report(line: str, part: str = part) -> None:
                 print(f"{part:<6} {line}", flush=True)
 
-            if part == "main":
+            run: Coroutine[Any, Any, Book | None]
+            if part == "texts":
+                run = texts_part(Path(name), texts, report, decoder, text_clients)
+            elif part == "streams":
+                run = streams_part(Path(name), STREAMS_S, report, decoder)
+            elif part == "main":
                 run = main_part(Path(name), longest, report)
             elif part == "large":
                 run = large_part(Path(name), large, report)
             else:
                 run = short[part](Path(name), SPARE_S, report)
-            book: Book | None
             try:
                 book = await run
             except Failed as error:
@@ -355,10 +363,12 @@ async def soak(minutes: float, only: list[str]) -> bool:
 
 
 def main() -> None:
-    parts = ["main", "large", "drain", "kill", "disk", "clock"]
+    parts = ["main", "large", "texts", "streams", "drain", "kill", "disk", "clock"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--only", default=",".join(parts))
+    parser.add_argument("--decoder", type=Path, help="the folder of a decoder; a small one is made without it")
+    parser.add_argument("--text-clients", type=int, default=200)
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -369,7 +379,9 @@ def main() -> None:
     else:
         loop = uvloop.new_event_loop()
     with contextlib.closing(loop):
-        good = loop.run_until_complete(soak(options.minutes, options.only.split(",")))
+        good = loop.run_until_complete(
+            soak(options.minutes, options.only.split(","), options.decoder, options.text_clients)
+        )
     sys.exit(not good)
 
 

@@ -99,9 +99,63 @@ def test_the_book(soak: Any) -> None:
     assert book.balance() == 0 and any("WRONG" in line for line in book.lines())
 
 
+STREAM = [
+    b'data: {"choices":[{"index":0,"text":"In","finish_reason":null},{"index":1,"text":"A","finish_reason":null}]}\n\n',
+    b'data: {"choices":[{"index":1,"text":"","finish_reason":"stop"}]}\n\n: \n\n',
+    b'data: {"choices":[{"index":0,"text":" the","finish_reason":"length"}]}\n\n',
+    b"data: [DONE]\n\n",
+]
+
+
+def test_the_choices_of_a_stream(soak: Any) -> None:
+    cases = soak("text_cases")
+
+    def read(*parts: bytes) -> Any:
+        found = cases.StreamedChoices(cases.COMPLETIONS)
+        for byte in b"".join(parts):
+            found.add(bytes([byte]))
+        return found
+
+    whole = read(*STREAM)
+    assert whole.problem is None and whole.done and whole.choices() == [("In the", "length"), ("A", "stop")]
+    case = cases.TextCase(cases.COMPLETIONS, {}, [("In the", "length"), ("A", "stop")])
+    assert case.problem(whole.choices()) is None
+    assert "not the same" in case.problem([("In the", "stop"), ("A", "stop")])
+    assert "not the same" in case.problem(read(*STREAM[:2]).choices()) and not read(*STREAM[:3]).done
+    assert "error in the stream" in read(STREAM[0], b'data: {"error":{"message":"x"}}\n\n').problem
+    assert "after the end" in read(*STREAM[:3], STREAM[0]).problem
+    assert "may not be" in read(*STREAM, STREAM[0]).problem and "may not be" in read(b"event: x\n\n").problem
+    assert cases.refusal_problem(400, b'{"error":{"message":"x"}}', 400) is None
+    for status, body in ((500, b'{"error":{"message":"x"}}'), (400, b"{}"), (400, b'{"error":{"message":""}}')):
+        assert cases.refusal_problem(status, body, 400)
+
+
+def test_the_book_of_texts(soak: Any) -> None:
+    book = soak("text_clients").TextBook(0.0)
+    book.sent["read"], book.sent["stop reading"] = 200, 1
+    book.seen["read", "right"], book.seen["read", "busy"] = 198, 2
+    book.seen["stop reading", "ended for slowness"] = 1
+    assert book.problems() == []
+    book.sent["read"] += 1
+    assert book.problems() == ["1 requests of 'read' without an outcome"]
+    book.note("read", "ended for slowness")
+    assert book.problems() == ["1 x read: ended for slowness"]
+    book.seen["read", "busy"] += 1
+    book.seen["read", "right"] -= 1
+    assert any("busy" in problem for problem in book.problems())
+
+
+def run(*arguments: str) -> None:
+    command = [sys.executable, str(HERE / "soak.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "soak: good" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_one_minute() -> None:
-    done = subprocess.run(
-        [sys.executable, str(HERE / "soak.py"), "--minutes", "1"], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0 and "soak: good" in done.stdout, done.stdout + done.stderr
+    run("--minutes", "1", "--only", "main,large,drain,kill,disk,clock")
+
+
+@pytest.mark.slow
+def test_texts() -> None:
+    run("--minutes", "0.15", "--only", "texts", "--text-clients", "40")

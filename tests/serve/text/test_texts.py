@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.error import HTTPError
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from ox.serve import Server
+from ox.serve.text.text_tensors import TextTensors
 
 TEXTS = ["In the beginning", "And God said, Let there be light", "Selah", "The LORD is my shepherd; I shall not want"]
 LONG = "And God said " * 12  # more than the model's 24 tokens
@@ -131,6 +133,27 @@ def test_over_grpc(server: Server, vector: Any) -> None:
     given.set_data_from_numpy(np.array([[text.encode()] for text in TEXTS[:2]], object))
     found = client.infer("sentences", [given]).as_numpy("embedding")
     assert np.allclose(found, [vector(text) for text in TEXTS[:2]], atol=1e-6)
+
+
+def test_long_texts_over_grpc_are_encoded_in_a_thread(
+    server: Server, vector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grpcclient = pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")
+    threads: list[str] = []
+    encode = TextTensors.encode
+
+    def watched(tensors: TextTensors, *arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return encode(tensors, *arguments)
+
+    monkeypatch.setattr(TextTensors, "encode", watched)
+    client = grpcclient.InferenceServerClient(server.url.removeprefix("http://"))
+    for count in (1, 600):
+        given = grpcclient.InferInput("text", [count, 1], "BYTES")
+        given.set_data_from_numpy(np.array([[b"Selah"]] * count, object))
+        found = client.infer("sentences", [given]).as_numpy("embedding")
+        assert np.allclose(found[-1], vector("Selah"), atol=1e-6)
+    assert threads[0] != "ox-tokenizer" and threads[1] == "ox-tokenizer"
 
 
 def test_what_clients_see(post: Post, server: Server) -> None:

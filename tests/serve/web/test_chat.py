@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from ox.serve import ModelConfig, Server
+from ox.serve.generation.request import GenerationRequest, TokenEvent
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
 pytest.importorskip("jinja2", reason="the extra text is not installed")
@@ -80,3 +82,49 @@ def test_the_page_shows_the_model(browser: Any, talker: Server, tmp_path: Path) 
     browser.until(FORM)
     assert "tokens of many texts in one run" in browser.until("document.querySelector('details.model').innerText")
     assert browser.picture(tmp_path / "page.png").stat().st_size > 10_000
+
+
+def shown(page: Any) -> dict[str, str]:
+    """What the page says of the engine."""
+    found: dict[str, str] = page.run(
+        "Object.fromEntries([...document.querySelectorAll('.engine dt')]"
+        ".map((term) => [term.textContent, term.nextSibling.textContent]))"
+    )
+    return found
+
+
+def test_the_engine_on_the_page(browser: Any, talker: Server) -> None:
+    """Its figures are those of the engine, and follow it."""
+    engine = talker.models[0].generation
+    assert engine is not None
+    browser.open(talker.url)
+    browser.until(FORM)
+    request = GenerationRequest([5, 6, 7], max_tokens=40, ignore_eos=True)
+    done = threading.Event()
+
+    def on_event(event: TokenEvent) -> None:
+        if event.finish_reason is not None:
+            done.set()
+
+    engine.submit(request, on_event, print)
+    assert done.wait(60)
+    browser.until("/median .+ [mµ]?s, p99/.test(document.querySelector('.engine').textContent)")
+    browser.until("[...document.querySelectorAll('#tiles dt')].some((tile) => tile.textContent === 'tokens/s')")
+    now, figures = engine.stats(), shown(browser)
+    assert figures["first token"].startswith("median ") and figures["between tokens"].startswith("median ")
+    assert figures["preemptions"] == str(now["preemptions"]) and float(figures["tokens/s"].split()[0]) > 0
+    in_slots = now["blocks"] - now["kept_blocks"]
+    assert f"blocks: {in_slots} in slots, {now['kept_blocks']} kept" in figures["cache"] and now["kept_blocks"] > 0
+    assert figures["running"] == figures["waiting"] == "0"
+
+    handle = engine.submit(request, lambda event: None, print)  # is held, and so it stays
+    handle.pause()
+    found = "[...document.querySelectorAll('.engine dt')].find((term) => term.textContent === '{}').nextSibling"
+    browser.until(
+        f"Number({found.format('running')}.textContent) + Number({found.format('waiting')}.textContent) === 1"
+    )
+    handle.cancel()
+    browser.until(
+        f"Number({found.format('running')}.textContent) + Number({found.format('waiting')}.textContent) === 0"
+    )
+    assert not browser.problems

@@ -6,6 +6,7 @@ call fails instead.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from time import perf_counter
 from weakref import WeakSet
@@ -15,7 +16,7 @@ from ox.serve.access.client import Client
 from ox.serve.protocol.grpc.inference import Inference, internal_error
 from ox.serve.protocol.grpc.response import stream_error, stream_response
 from ox.serve.protocol.grpc.stream_text import StreamText
-from ox.serve.protocol.grpc.text_tensors import TextRequest
+from ox.serve.protocol.grpc.text_tensors import TextRequest, UnreadText
 from ox.serve.protocol.grpc.wire import split_message
 from ox.serve.protocol.v2.pending import Pending
 from ox.serve.response_memory import Body, Buffers
@@ -35,8 +36,9 @@ class InferStream:
         self.rpc, self._max_requests = rpc, max_requests
         self._requests: deque[StreamRequest] = deque()
         self.texts: set[StreamText] = set()  # requests of models that make texts, which are answered out of order
+        self._reading: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references
         self._first_before: StreamRequest | None = None  # the first unanswered request at the last check
-        self._half_closed = self._paused = self._finished = self._draining = False
+        self._half_closed = self._paused = self._finished = self._draining = self._reads_slowly = False
         self._fail_on_error = rpc.metadata.get(b"triton_grpc_error") == b"true"
         rpc.on_half_close, rpc.on_cancel = self._on_half_close, self._cancel
         rpc.on_flow = self._on_flow
@@ -52,10 +54,30 @@ class InferStream:
         Raises:
             ServeError: the client used too many tokens, or the engine refuses the request.
         """
-        StreamText(self, request, client, received_at)
+        text = StreamText(self, request, client, received_at)
+        if self._reads_slowly:
+            text.job.set_paused(True)
         self._requests.remove(placeholder)
         self._check_count()
         self.send_ready()  # later requests no longer wait for this one
+
+    def read_text(self, placeholder: StreamRequest, unread: UnreadText, client: Client, received_at: float) -> None:
+        """Has a text made whose request takes long to read: that happens in a thread."""
+        task = asyncio.get_running_loop().create_task(self._read_text(placeholder, unread, client, received_at))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _read_text(
+        self, placeholder: StreamRequest, unread: UnreadText, client: Client, received_at: float
+    ) -> None:
+        try:
+            request = await asyncio.get_running_loop().run_in_executor(None, unread.read)
+            if placeholder in self._requests:  # else the client has left
+                self.start_text(placeholder, request, client, received_at)
+        except OxError as error:
+            placeholder.send_error(*error_status(error))
+        except Exception:
+            placeholder.send_error(*internal_error())
 
     def remove_text(self, text: StreamText) -> None:
         """A text has ended."""
@@ -72,6 +94,7 @@ class InferStream:
 
     def _on_flow(self, paused: bool) -> None:
         """The client reads slowly, or reads again."""
+        self._reads_slowly = paused
         for text in self.texts:
             text.job.set_paused(paused)
 
@@ -215,8 +238,12 @@ class InferStreams:
             parts = split_message(body)
             turn.id = parts.id
             request = inference.read(body, parts, rpc, received)
-            if isinstance(request, TextRequest):
-                stream.start_text(turn, request, inference.client(rpc), received)
+            if isinstance(request, UnreadText):
+                client = inference.client(rpc)
+                if request.takes_long:
+                    stream.read_text(turn, request, client, received)
+                else:
+                    stream.start_text(turn, request.read(), client, received)
                 return
             turn.job = StreamPending(
                 request, request.writer_state.model, inference.write, turn, received, rpc.metadata, rpc.deadline

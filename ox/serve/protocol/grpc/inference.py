@@ -11,7 +11,7 @@ from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.grpc.proto import message
 from ox.serve.protocol.grpc.request_template import RequestTemplate
 from ox.serve.protocol.grpc.response import ResponseWriter
-from ox.serve.protocol.grpc.text_tensors import TextRequest, read_text_request
+from ox.serve.protocol.grpc.text_tensors import UnreadText
 from ox.serve.protocol.grpc.wire import MessageLayout, MessageParts, layout_of, parse, split_message
 from ox.serve.protocol.v2.pending import Pending
 from ox.serve.protocol.v2.request import Request
@@ -54,8 +54,8 @@ class Inference:
             else:
                 parts = split_message(body)
             request = self.read(body, parts, rpc, rpc.received_at)
-            if isinstance(request, TextRequest):
-                what = f"model '{request.call.model.name}' answers with several messages"
+            if isinstance(request, UnreadText):
+                what = f"model '{request.model.name}' answers with several messages"
                 raise ServeError(what, status=501, hint="ModelStreamInfer")
             pending = UnaryPending(
                 request, request.writer_state.model, self.write, rpc, rpc.received_at, rpc.metadata, rpc.deadline
@@ -67,7 +67,7 @@ class Inference:
         except Exception:
             rpc.fail(*internal_error())
 
-    def read(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request | TextRequest:
+    def read(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request | UnreadText:
         """Parses and checks a request; one for a model that makes texts is of another kind.
 
         Raises:
@@ -88,7 +88,7 @@ class Inference:
         """Who calls; `read` has checked it."""
         return Client(rpc.peer) if self._guard is None else self._guard.client(credential_of(rpc.metadata), rpc.peer)
 
-    def _read_uncached(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request | TextRequest:
+    def _read_uncached(self, body: bytes, parts: MessageParts, rpc: Rpc, received_at: float) -> Request | UnreadText:
         """Parses a request without a cached template, and caches one."""
         head = parts.head
         if len(head) > self._max_head:
@@ -104,7 +104,7 @@ class Inference:
             self._check(credential_of(rpc.metadata), "infer", message.model_name, rpc.peer)
         model = self._repository.find(message.model_name, message.model_version)
         if model.text is not None:
-            return read_text_request(message, body, parts, model.text)
+            return UnreadText(message, body, parts, model.text)
         try:
             template = RequestTemplate(model, message, self._regions)
             request = template.read(body, parts)

@@ -14,6 +14,7 @@ from ox.serve.protocol.grpc.request_template import parameter_values
 from ox.serve.protocol.grpc.wire import MessageParts
 from ox.serve.protocol.text.generate import GenerateCall, read_generate
 from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.protocol.text.text_service import takes_long
 from ox.serve.protocol.v2.document import quote
 
 TYPES = {
@@ -48,6 +49,37 @@ class TextRequest:
         return self._response(
             model_name=model.name, model_version=model.version, id=self.call.id, parameters=parameters
         )
+
+
+class UnreadText:
+    """A request for a text whose tensors and parameters are not read yet.
+
+    Args:
+        head: the message without its id and its raw contents.
+        body: the whole message.
+        parts: where its raw contents are.
+        model: makes the text.
+    """
+
+    __slots__ = ("_body", "_head", "_parts", "model")
+
+    def __init__(self, head: Any, body: bytes, parts: MessageParts, model: TextModel) -> None:
+        self._head, self._body, self._parts, self.model = head, body, parts, model
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether it should be read in a thread."""
+        return takes_long(self._body)
+
+    def read(self) -> TextRequest:
+        """Reads it, tokenises its prompt and compiles the form of its text.
+
+        Raises:
+            ServeError: what `read_text_request` raises, or no text can be of the form.
+        """
+        request = read_text_request(self._head, self._body, self._parts, self.model)
+        request.call.options.check_form(self.model)
+        return request
 
 
 def read_text_request(head: Any, body: bytes, parts: MessageParts, model: TextModel) -> TextRequest:

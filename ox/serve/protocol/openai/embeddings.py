@@ -17,6 +17,7 @@ from ox.serve.text.pooling import normalized
 from ox.serve.text.text_tensors import TEXT, TextTensors
 from ox.serve.transport.http import Exchange
 
+KINDS = ("embedding",)  # of models that answer this route
 EXPECTED = "a string, a list of strings, a list of tokens, or a list of lists of tokens; none of them empty"
 LITTLE_ENDIAN = np.dtype("<f4")
 
@@ -28,7 +29,7 @@ def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> N
         ServeError: a wrong request, or too much waits.
     """
     fields = read_fields(context, exchange)
-    model, text = text_model(context, exchange, fields, ("embedding",), "embeddings")
+    model, text = text_model(context, exchange, fields, KINDS, "embeddings")
     feed = _feed(fields, text)
     encoding = fields.text("encoding_format", "float")
     if encoding not in ("float", "base64"):

@@ -11,11 +11,14 @@ import orjson
 from ox.errors import ServeError
 from ox.serve.protocol.openai.chat import ChatCall
 from ox.serve.protocol.openai.completions import CompletionCall
+from ox.serve.protocol.openai.embeddings import KINDS as EMBEDDING_KINDS
 from ox.serve.protocol.openai.requests import named_model, read_fields
+from ox.serve.protocol.openai.rerank import KINDS as RERANK_KINDS
 from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.repository.model import Model
 from ox.serve.transport.http import Exchange
 
 Call = CompletionCall | ChatCall
@@ -36,27 +39,39 @@ def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
     return handle
 
 
-def _model_document(model: TextModel) -> dict[str, Any]:
-    return {
-        "id": model.name, "object": "model", "created": model.created, "owned_by": "ox",
-        "max_model_len": model.engine.context_length,
-    }  # fmt: skip
-
-
 def models(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    """The models that make texts and that the client may read."""
+    """The models that the client may read and that answer one of the routes here: they make texts, vectors of texts, or
+    scores of documents."""
     client = context.text.client(exchange)
-    found = {each.name: each for each in reversed(context.text.models()) if client.may("read", each.name)}
-    data = [_model_document(each) for each in reversed(found.values())]
-    return Reply(orjson.dumps({"object": "list", "data": data}))
+    found = {each.name: each for each in reversed(context.service.repository.models()) if client.may("read", each.name)}
+    documents = (_model_document(each) for each in reversed(found.values()))
+    return Reply(orjson.dumps({"object": "list", "data": [each for each in documents if each is not None]}))
 
 
 def model(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    """A model that makes texts."""
+    """One of these models."""
     try:
-        return Reply(orjson.dumps(_model_document(context.text.find(names["model"]))))
+        found = context.service.repository.find(names["model"])
     except ServeError as error:
         raise ParameterError("model", error.what, code="model_not_found", status=404, expected=error.expected) from None
+    document = _model_document(found)
+    if document is None:
+        what = f"model '{found.name}' makes neither texts nor vectors or scores of texts"
+        raise ParameterError("model", what, code="model_not_found", status=404, hint="inference with tensors")
+    return Reply(orjson.dumps(document))
+
+
+def _model_document(model: Model) -> dict[str, Any] | None:
+    """OpenAI's description of a model; None if it answers none of the routes here."""
+    longest = None
+    if model.text is not None:
+        longest = model.text.engine.context_length
+    elif model.text_tensors is not None and model.text_tensors.kind in (*EMBEDDING_KINDS, *RERANK_KINDS):
+        longest = model.text_tensors.tokenizer.max_length
+    if longest is None:
+        return None
+    created = int(model.stages.start_s)
+    return {"id": model.name, "object": "model", "created": created, "owned_by": "ox", "max_model_len": longest}
 
 
 # ---- JSON schemas of fields

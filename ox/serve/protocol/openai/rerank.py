@@ -15,6 +15,7 @@ from ox.serve.text.pooling import normalized
 from ox.serve.text.text_tensors import PAIR, TEXT
 from ox.serve.transport.http import Exchange
 
+KINDS = ("cross-encoder", "embedding")  # of models that answer this route
 EXPECTED = 'a list of strings or of {"text": ...}, none of them empty'
 
 
@@ -26,7 +27,7 @@ def rerank(context: Context, exchange: Exchange, names: PathParameters) -> None:
         ServeError: a wrong request, or too much waits.
     """
     fields = read_fields(context, exchange)
-    model, text = text_model(context, exchange, fields, ("cross-encoder", "embedding"), "reranking")
+    model, text = text_model(context, exchange, fields, KINDS, "reranking")
     query = fields.text("query")
     if not query:
         raise fields.wrong("query", "a string that is not empty", query)

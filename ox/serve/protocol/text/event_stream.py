@@ -12,6 +12,8 @@ from ox.serve.transport.http.response_stream import ResponseStream
 CONTENT_TYPE = b"text/event-stream; charset=utf-8"
 HEADERS = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"  # nginx would collect the events
 HEARTBEAT_S = 15.0  # below the timeouts of proxies
+AT_ONCE = 50  # comments, about two milliseconds
+PAUSE_S = 0.01  # between two times
 COMMENT = b": \n\n"
 
 
@@ -77,6 +79,7 @@ class Heartbeats:
     def __init__(self, loop: asyncio.AbstractEventLoop, every_s: float = HEARTBEAT_S) -> None:
         self._loop, self._every_s = loop, every_s
         self._streams: WeakSet[EventStream] = WeakSet()
+        self._due: list[EventStream] = []  # of this round
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, stream: EventStream) -> None:
@@ -88,9 +91,14 @@ class Heartbeats:
         self._streams.discard(stream)
 
     def _beat(self) -> None:
-        streams = list(self._streams)
-        self._timer = self._loop.call_later(self._every_s, self._beat) if streams else None
-        for stream in streams:
-            if stream.silent:
-                stream.heartbeat()
-            stream.silent = True
+        self._due = self._due or list(self._streams)
+        due, self._due = self._due[:AT_ONCE], self._due[AT_ONCE:]
+        for stream in due:
+            if stream in self._streams:
+                if stream.silent:
+                    stream.heartbeat()
+                stream.silent = True
+        if self._due:  # others have their turn in between
+            self._timer = self._loop.call_later(PAUSE_S, self._beat)
+        else:
+            self._timer = self._loop.call_later(self._every_s, self._beat) if self._streams else None

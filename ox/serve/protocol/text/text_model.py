@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from time import time
 from typing import Any
 
 from ox.errors import ServeError
@@ -28,7 +27,6 @@ class TextModel:
     Attributes:
         template: None where the folder has none.
         tool_format: how the model writes calls of tools; None if that is not known.
-        created: when it was loaded, in seconds since 1970.
 
     Raises:
         LoadError: the chat template is wrong.
@@ -38,7 +36,6 @@ class TextModel:
         self.name, self.version, self.engine, self.stages = name, version, engine, stages
         self.template = ChatTemplate.read(folder)
         self.tool_format: ToolFormat | None = None if self.template is None else format_of(self.template.source)
-        self.created = int(time())
         names = [] if engine.tokenizer is None else engine.tokenizer.raw.get_vocab()
         self._longest_token = max(map(len, names), default=1)  # in characters, or bytes of them
 

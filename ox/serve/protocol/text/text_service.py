@@ -21,6 +21,11 @@ INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
 FORMS = (b"guided_", b"response_format", b"tool_choice")  # and so are those with a form, which is compiled
 
 
+def takes_long(body: bytes) -> bool:
+    """Whether a request may take more than a millisecond to read."""
+    return len(body) > INLINE_BYTES or any(word in body for word in FORMS)
+
+
 class Call(Protocol):
     """A request that was read."""
 
@@ -79,8 +84,7 @@ class TextService:
         Raises:
             ServeError: what `read` and `start` raise.
         """
-        body = exchange.body
-        if len(body) > INLINE_BYTES or any(word in body for word in FORMS):
+        if takes_long(exchange.body):
             return self._begin_later(exchange, model, read, start)
         start(read())
         return None

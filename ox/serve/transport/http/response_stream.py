@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,6 +14,8 @@ if TYPE_CHECKING:
     from ox.serve.transport.http.exchange import Exchange
 
 HIGH_WATER = 16 << 10  # bytes that wait for a client; beyond them the producer is asked to pause
+UNSENT = 64 << 10  # bytes that the system may hold for it beside those that are on their way
+LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # of Linux and macOS
 
 
 class ResponseStream(ABC):
@@ -81,6 +86,7 @@ class Http1ResponseStream(ResponseStream):
         self.parts = [head]
         self.ended = False
         self._connection.transport.set_write_buffer_limits(HIGH_WATER)
+        _limit_unsent(self._connection.transport, UNSENT)
 
     def write(self, data: bytes) -> None:
         self.bytes_written += len(data)
@@ -95,6 +101,8 @@ class Http1ResponseStream(ResponseStream):
         if self._chunked:
             self.parts.append(b"0\r\n\r\n")
         self.ended = True
+        if self._exchange.keep_alive:
+            _limit_unsent(self._connection.transport, 0)  # the default again, for responses of another kind
         self._finish()
         self._connection.process_queue()
 
@@ -108,3 +116,14 @@ class Http1ResponseStream(ResponseStream):
     def waiting(self) -> int:
         """Bytes that wait to be written."""
         return sum(map(len, self.parts))
+
+
+def _limit_unsent(transport: asyncio.Transport, size: int) -> None:
+    """How much the system may hold of what was written and is not on its way. It would take some MiB of a stream that
+    nobody reads, whose producer would not be asked to pause before that."""
+    link = transport.get_extra_info("socket")
+    if LOWAT is None or transport.is_closing() or link is None:
+        return
+    if link.family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):  # of a connection that has just ended
+            link.setsockopt(socket.IPPROTO_TCP, LOWAT, size)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
+from ox.serve.protocol.grpc import infer_stream
+from ox.serve.protocol.grpc.infer_stream import InferStream, StreamRequest
 from ox.serve.protocol.grpc.proto import message
 
 Answer = message("inference.ModelStreamInferResponse")
@@ -113,3 +116,32 @@ def test_a_stream_may_have_so_many_in_flight(grpc_server: Any, wire: Any, ones: 
     assert len(held.jobs) == most
     held.release()
     assert [each.infer_response.id for each in answers(call)] == [str(n) for n in range(3 * most)]
+
+
+def test_a_text_that_comes_while_the_client_reads_slowly_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Text:
+        """In place of a text that runs."""
+
+        def __init__(self, stream: InferStream, *_: Any) -> None:
+            self.pauses: list[bool] = []
+            self.job = SimpleNamespace(set_paused=self.pauses.append)
+            stream.texts.add(self)  # type: ignore[arg-type]
+            texts.append(self)
+
+    texts: list[Text] = []
+    monkeypatch.setattr(infer_stream, "StreamText", Text)
+    rpc: Any = SimpleNamespace(metadata={}, pause=lambda: None, resume=lambda: None)
+    stream = InferStream(rpc, 10)
+    nothing: Any = None
+
+    def start() -> None:
+        placeholder = StreamRequest(stream)
+        stream.add(placeholder)
+        stream.start_text(placeholder, nothing, nothing, 0.0)
+
+    start()
+    rpc.on_flow(True)
+    start()
+    rpc.on_flow(False)
+    start()
+    assert [text.pauses for text in texts] == [[True, False], [True, False], []]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -16,6 +17,7 @@ import pytest
 from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.generation.engine import GenerationEngine
+from ox.serve.protocol.text import event_stream
 from ox.serve.protocol.text.event_stream import Heartbeats
 from ox.serve.protocol.text.text_job import TextJob
 
@@ -158,6 +160,32 @@ def test_heartbeats(post: Any, decoder: Path, monkeypatch: pytest.MonkeyPatch) -
         assert response.read().endswith(b"data: [DONE]\n\n")
 
 
+def test_heartbeats_of_many_streams_leave_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "AT_ONCE", 2)
+    order: list[str] = []
+
+    class Silent:
+        silent = True
+
+        def heartbeat(self) -> None:
+            order.append("stream")
+
+    async def rounds() -> None:
+        loop = asyncio.get_running_loop()
+        heartbeats = Heartbeats(loop, 0.01)
+        streams: list[Any] = [Silent() for _ in range(5)]
+        for stream in streams:
+            heartbeats.add(stream)
+        while order.count("stream") < 10:  # two rounds
+            order.append("other")
+            await asyncio.sleep(0.001)
+        for stream in streams:
+            heartbeats.remove(stream)
+
+    asyncio.run(asyncio.wait_for(rounds(), 60))
+    assert "stream stream stream" not in " ".join(order)
+
+
 def test_a_slow_reader_pauses_its_text(post: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its events fill the buffers of the client, which does not read; another client is unharmed."""
     pauses: list[bool] = []
@@ -169,7 +197,7 @@ def test_a_slow_reader_pauses_its_text(post: Any, server: Server, monkeypatch: p
 
     monkeypatch.setattr(TextJob, "set_paused", noted)
     client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     client.settimeout(60)
     client.connect(("127.0.0.1", server.port))
     body = json.dumps({**LONG, "n": 32, "logprobs": 20}).encode()

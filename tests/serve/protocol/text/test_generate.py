@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from ox.serve import ModelConfig, Server
+from ox.serve.protocol.text.text_model import TextModel
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
 pytest.importorskip("jinja2", reason="the extra text is not installed")
@@ -162,6 +164,66 @@ def test_a_client_that_leaves(server: Server) -> None:
         while engine.stats()["running"]:
             assert time.monotonic() < end
             time.sleep(0.01)
+
+
+class Readers:
+    """The threads in which prompts are tokenised; `held` keeps them there."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.threads: list[threading.Thread] = []
+        self.begun, self.held = threading.Semaphore(0), threading.Event()
+        self.held.set()
+        encode = TextModel.encode
+
+        def watched(model: TextModel, text: str, special: bool = True) -> list[int]:
+            self.threads.append(threading.current_thread())
+            self.begun.release()
+            assert self.held.wait(60)
+            return encode(model, text, special)
+
+        patch.setattr(TextModel, "encode", watched)
+
+
+def test_what_takes_long_is_read_in_a_thread(
+    server: Server, streaming: Streaming, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = Readers(monkeypatch)
+    streaming.ask(b"the cat", False)
+    assert streaming.next().as_numpy("text_output")[0].decode() == text
+    streaming.ask(b"the cat " * 2000, False)
+    assert "longer than the model's context" in streaming.error()
+    readers.held.clear()
+    inputs = [grpc.InferInput("text_input", [1], "BYTES")]
+    inputs[0].set_data_from_numpy(np.array([b"the cat"], object))
+    form = {"guided_choice": "yes"}
+    streaming.client.async_stream_infer("tiny", inputs, parameters=form)
+    assert all(readers.begun.acquire(timeout=60) for _ in range(3))
+    loop_thread = readers.threads[0]
+    assert loop_thread not in readers.threads[1:]
+    assert streaming.client.is_server_live()  # the event loop is free meanwhile
+    readers.held.set()
+    assert streaming.next().as_numpy("text_output")[0] == b"yes"
+
+
+def test_a_client_that_leaves_while_its_prompt_is_read(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    (model,) = [each for each in server.models if each.name == "tiny"]
+    assert model.generation is not None
+    before = model.generation.stats()["requests"]
+    readers, stream = Readers(monkeypatch), Streaming(server)
+    readers.held.clear()
+    inputs = [grpc.InferInput("text_input", [1], "BYTES")]
+    inputs[0].set_data_from_numpy(np.array([b"the cat"], object))
+    stream.client.async_stream_infer("tiny", inputs, parameters={"guided_choice": "yes"})
+    assert readers.begun.acquire(timeout=60)
+    stream.client.stop_stream(cancel_requests=True)
+    stream.client.close()
+    readers.held.set()
+    other = Streaming(server)
+    other.ask(b"the cat", False)
+    other.next()
+    other.client.stop_stream()
+    other.client.close()
+    assert model.generation.stats()["requests"] == before + 1  # only that of the other
 
 
 def test_metadata(server: Server, client: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ox.serve.transport.http import Exchange
-from ox.serve.transport.http.response_stream import HIGH_WATER, ResponseStream
+from ox.serve.transport.http.response_stream import HIGH_WATER, LOWAT, ResponseStream
 
 
 class Producer:
@@ -104,7 +104,8 @@ def test_a_slow_reader_pauses_the_producer(listen: Any, producer: Producer) -> N
         while not stream.paused:
             plane.on_loop(lambda: stream.write(b"x" * 10_000))
             written += 10_000
-            assert written < 100_000_000
+            # the system alone would take millions
+            assert written < (100_000_000 if LOWAT is None else 500_000)
         assert producer.flows[-1] is True
         transport = stream._connection.transport  # type: ignore[attr-defined]
         assert plane.on_loop(transport.get_write_buffer_size) <= HIGH_WATER + 20_000
