@@ -23,13 +23,14 @@ from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, DecoderRun,
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import Source
+from ox.serve.runtime.standard_form import ATTENTION, StandardForm, standardize
 from ox.tolerance import compare
 
 PROMPTS = (7, 3, 1)  # lengths of the texts of the check
 STEPS = 2
 ROWS, RUNS = 4, 8  # of the measurement of threads
 NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
-CHECKS = 6  # times the size of that text: its past, in float64, as inputs, outputs and in slots
+CHECKS = 8  # times the size of that text: its past, in float64, as inputs, outputs and in slots for two
 LONGEST = 4096  # tokens of the check of a long text
 MOST_POSITIONS = 1 << 18  # of a table of rotary embeddings
 UNLIMITED = 1 << 31  # of a file that does not tell its context length
@@ -61,7 +62,7 @@ class Decoder:
         source: its checked file.
         threads: of ONNX Runtime; None: measured.
         control: ends the load from another thread.
-        folder: tells the longest context, where the file does not, and the size of heads.
+        folder: tells what the file does not: the longest context, sizes, and other names of inputs and outputs.
 
     Attributes:
         threads: of a run.
@@ -83,12 +84,17 @@ class Decoder:
         folder: DecoderFolder | None = None,
     ) -> None:
         self._source, self.path, self.threads = source, source.path, threads or usable_threads()
+        self._folder = folder or DecoderFolder(source.path, {}, None)
         self._control = control or LoadControl()
         self._through = Contract.from_metadata(source.metadata).through
-        original = self._session(str(source.path))
-        context_length = None if folder is None else folder.context_length
-        self.shapes = self._cache_shapes(original, None if folder is None else folder.head_size)
-        self.vocab_size, self.context_length = self._sizes(original, context_length or UNLIMITED)
+        model, form = self._parsed()
+        self._file: str | bytes = model.SerializeToString() if form.changed else str(source.path)
+        original = self._session(self._file)
+        self.shapes = self._cache_shapes(original)
+        self.vocab_size, self.context_length = self._sizes(original)
+        if form.longest is not None and form.longest < self.context_length:
+            log.warning("%s: texts have at most %d tokens: %s", self.path, form.longest, form.why)
+            self.context_length = form.longest
         self._check_memory()
         self._check_cases = _Cases(self, original)
         self.batched = True
@@ -96,13 +102,20 @@ class Decoder:
         if threads is None and self.threads > 1:
             self._measure_threads()
 
-    def _sizes(self, session: Any, context_length: int) -> tuple[int, int]:
+    def _parsed(self) -> tuple[Any, StandardForm]:
+        """The file, in the form that is known here."""
+        model = parse(self.path)
+        return model, standardize(model, self._folder.names, self._folder.window)
+
+    def _sizes(self, session: Any) -> tuple[int, int]:
         """How many tokens the model knows, and how many it can see."""
         about = json.loads(self._source.metadata.get(DECODER, "{}"))
+        context_length = self._folder.context_length or UNLIMITED
         shape = next(info.shape for info in session.get_outputs() if info.name == "logits")
         if not isinstance(about, dict):
             raise LoadError(f"the metadata {DECODER} of {self.path} is no JSON object", got=repr(about)[:100])
-        size, length = about.get("vocab_size", shape[-1]), about.get("context_length", context_length)
+        said = shape[-1] if isinstance(shape[-1], int) else self._folder.vocab_size
+        size, length = about.get("vocab_size", said), about.get("context_length", context_length)
         known = size == shape[-1] or not isinstance(shape[-1], int)
         if type(size) is not int or not known or size < 1 or type(length) is not int or length < 2:
             raise LoadError(
@@ -144,10 +157,21 @@ class Decoder:
         except _Differs as error:
             self.batched = False
             log.warning("%s: texts are not run together: %s", self.path, error)
+            self._check_alone(appended)
         return appended, "copied cache"
 
+    def _check_alone(self, run: DecoderRun) -> None:
+        """Raises LoadError if a text alone gets other scores in parts than as a whole."""
+        try:
+            self._check_cases.check(run, together=False)
+        except _Differs as error:
+            raise LoadError(
+                f"{self.path} cannot continue a text from its keys and values", expected="the scores of the whole text",
+                got=str(error), hint="another export: a text must not change what its earlier tokens are",
+            ) from error  # fmt: skip
+
     def _shared(self, rewriting: Rewriting) -> SharedCacheRun:
-        graph = DecoderGraph(parse(self.path))
+        graph = DecoderGraph(self._parsed()[0])
         if rewriting.join_products:
             graph.join_products()
         known = self.context_length <= MOST_POSITIONS
@@ -166,7 +190,7 @@ class Decoder:
         if isinstance(several, SharedCacheRun):
             one = self._shared(self.rewriting)
         else:
-            one = AppendedCacheRun(self._session(str(self.path)))
+            one = AppendedCacheRun(self._session(self._file))
         if self._check_cases.step_s(one) <= several_s:
             self.run = one
         else:
@@ -199,7 +223,7 @@ class Decoder:
         finally:
             self._control.forget(stop)
 
-    def _cache_shapes(self, session: Any, head_size: int | None) -> dict[str, CacheShape]:
+    def _cache_shapes(self, session: Any) -> dict[str, CacheShape]:
         inputs = {info.name: info for info in session.get_inputs()}
         pasts = [name for name in inputs if PAST.fullmatch(name)]
         outputs = {info.name for info in session.get_outputs()}
@@ -215,8 +239,9 @@ class Decoder:
         shapes = {}
         for name in pasts:
             shape = list(inputs[name].shape)
-            if len(shape) == 4 and not isinstance(shape[3], int):
-                shape[3] = head_size
+            if len(shape) == 4:
+                for place, said in zip((1, 3), self._folder.cache_dims, strict=True):
+                    shape[place] = shape[place] if isinstance(shape[place], int) else said
             whole = len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int)
             if not whole or inputs[name].type not in TYPES:
                 raise LoadError(
@@ -266,14 +291,16 @@ class _Cases:
     def _own_noise(self) -> float:
         """How far the file's own scores are apart: of texts alone, of the same ones in a batch with padding before
         them, and read token by token. That is next to nothing, except where activations are
-        quantized by their range."""
+        quantized by their range. (GroupQueryAttention takes no padding before a text.)"""
         width = max(self._lengths)
         ids, mask = np.zeros((2, len(self._lengths), width), np.int64)
         for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
             ids[row, width - length :], mask[row, width - length :] = text[:length], 1
         shapes = self._decoder.shapes.values()
         none = [np.zeros((len(ids), shape.heads, 0, shape.size), shape.dtype) for shape in shapes]
-        pairs = [(row, self._expected[place][0]) for place, row in enumerate(self._scores(ids, mask, none)[0])]
+        pairs = []
+        if ATTENTION not in self._decoder._source.operators:
+            pairs = [(row, self._expected[place][0]) for place, row in enumerate(self._scores(ids, mask, none)[0])]
         for text, length, expected in zip(self._texts, self._lengths, self._expected, strict=True):
             past = [value[:1] for value in none]
             for place, token in enumerate(text[: length + STEPS]):
@@ -294,33 +321,51 @@ class _Cases:
         feed: dict[str, Any] = {"input_ids": ids, **dict(zip(self._decoder.shapes, past, strict=True))}
         feed |= {name: value for name, value in optional.items() if name in names}
         presents = [name.replace("past_key_values", "present") for name in self._decoder.shapes]
-        logits, *new = self._session.run(["logits", *presents], feed)
+        try:
+            logits, *new = self._session.run(["logits", *presents], feed)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise LoadError(
+                f"{self._decoder.path} does not take the tokens of a text",
+                expected=f"tokens {list(ids.shape)} after {before} others",
+                got=str(error).strip().splitlines()[0][:300],
+            ) from error
         return logits[:, -1], new
 
-    def check(self, run: DecoderRun) -> None:
-        """Prompts of several lengths, one of them in two parts; tokens of all of them together; a token after a text as
-        long as the context, which shows windows and biases by distance.
+    def check(self, run: DecoderRun, together: bool = True) -> None:
+        """Prompts of several lengths, one of them in two parts; tokens of all of them, together or not; a token after a
+        text as long as the context, which shows windows and biases by distance.
 
         Raises:
             _Differs: the scores are others.
         """
-        slots = CacheSlots(self._decoder.shapes, len(PROMPTS), max(self._lengths) + STEPS)
+        every = list(range(len(self._texts)))
+        for group in [every] if together else [[each] for each in every]:
+            self._check_texts(run, group)
+        slots = CacheSlots(self._decoder.shapes, 1 + together, self._past[0].shape[1] + 1)
+        slots.write(0, 0, self._past)
         run.attach(slots)
-        for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
+        text, lengths = self._texts[0], [self._past[0].shape[1]]
+        if together:  # beside a short one, which shows whether distances stay as they are
+            lengths.append(self._lengths[0])
+            run.read(1, text[: lengths[1]], 0)
+        scores = run.step(text[[0, *lengths[1:]]], np.array(lengths))
+        self._compare("a long text", scores[0], self._long)
+        if together:
+            self._compare("a short text beside a long one", scores[1], self._expected[0][1])
+
+    def _check_texts(self, run: DecoderRun, group: list[int]) -> None:
+        run.attach(CacheSlots(self._decoder.shapes, len(group), max(self._lengths) + STEPS))
+        for row, each in enumerate(group):
+            text, length = self._texts[each], self._lengths[each]
             first = length // 2
             if first:
                 run.read(row, text[:first], 0)
-            self._compare("a prompt", run.read(row, text[first:length], first), self._expected[row][0])
-        lengths = np.array(self._lengths)
+            self._compare("a prompt in parts", run.read(row, text[first:length], first), self._expected[each][0])
+        lengths = np.array([self._lengths[each] for each in group])
         for step in range(STEPS):
-            tokens = np.array([text[length + step] for text, length in zip(self._texts, self._lengths, strict=True)])
-            for row, scores in enumerate(run.step(tokens, lengths + step)):
-                self._compare("texts together", scores, self._expected[row][step + 1])
-        slots = CacheSlots(self._decoder.shapes, 1, self._past[0].shape[1] + 1)
-        slots.write(0, 0, self._past)
-        run.attach(slots)
-        scores = run.step(self._texts[0][:1], np.array([self._past[0].shape[1]]))[0]
-        self._compare("a long text", scores, self._long)
+            tokens = np.array([self._texts[each][self._lengths[each] + step] for each in group])
+            for each, scores in zip(group, run.step(tokens, lengths + step), strict=True):
+                self._compare("texts together" if len(group) > 1 else "a text", scores, self._expected[each][step + 1])
 
     def step_s(self, run: DecoderRun) -> float:
         """How long a token of a few texts takes, at best."""

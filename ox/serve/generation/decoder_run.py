@@ -97,7 +97,8 @@ class SharedCacheRun:
 
 class AppendedCacheRun:
     """Runs the graph as it is in the file: it takes the keys and values of earlier tokens, and returns those of all,
-    of which the new ones are copied into the slots. A mask hides what rows of other lengths have more."""
+    of which the new ones are copied into the slots. Shorter rows have padding before them, which a mask hides, so that
+    distances between tokens stay as they are."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -117,17 +118,28 @@ class AppendedCacheRun:
         rows, new = ids.shape
         past, slots = int(lengths.max()), self._slots
         mask = np.ones((rows, past + new), np.int64)
-        mask[:, :past] = np.arange(past) < lengths[:, None]
+        mask[:, :past] = np.arange(past) >= past - lengths[:, None]
         feed = {"input_ids": ids, "attention_mask": mask}
         if "position_ids" in self._inputs:
             feed["position_ids"] = lengths[:, None] + np.arange(new)
         if "use_cache_branch" in self._inputs:  # files with two branches in one graph
             feed["use_cache_branch"] = np.array([past > 0])
         for name, array in zip(slots.shapes, slots.arrays, strict=True):
-            feed[name] = array[row : row + rows, :, :past]
+            feed[name] = _aligned(array[row : row + rows, :, :past], lengths)
         presents = [name.replace("past_key_values", "present") for name in slots.shapes]
         logits, *found = self._session.run(["logits", *presents], feed)
         for array, present in zip(slots.arrays, found, strict=True):
             for place, length in enumerate(lengths):
                 array[row + place, :, length : length + new] = present[place, :, past:]
         return logits[:, -1]  # type: ignore[no-any-return]
+
+
+def _aligned(array: Array, lengths: Array) -> Array:
+    """Rows of keys or values, with the last token of each at the end."""
+    past = array.shape[2]
+    if (lengths == past).all():
+        return array
+    aligned = np.zeros_like(array)
+    for row, length in enumerate(lengths):
+        aligned[row, :, past - length :] = array[row, :, :length]
+    return aligned

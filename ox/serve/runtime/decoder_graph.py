@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from ox.serve.runtime.node_graph import NodeGraph
 from ox.serve.runtime.rotary_embedding import Rotation, find_rotation, tables
 
 PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
@@ -31,7 +31,7 @@ class PatternMissing(Exception):
     """The graph is not written in a way that is known here."""
 
 
-class DecoderGraph:
+class DecoderGraph(NodeGraph):
     """A decoder's graph that can be rewritten.
 
     Args:
@@ -42,15 +42,10 @@ class DecoderGraph:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self.model, self._graph = model, model.graph
-        self.nodes: list[NodeProto] = list(model.graph.node)
-        if any(attribute.HasField("g") for node in self.nodes for attribute in node.attribute):
+        if any(attribute.HasField("g") for node in model.graph.node for attribute in node.attribute):
             raise PatternMissing("the graph has branches")
-        self._index()
+        super().__init__(model)
         self._rotary: tuple[str, str] | None = None  # the cosines and sines that are stored
-        inferred = onnx.shape_inference.infer_shapes(model).graph
-        infos = (*inferred.value_info, *inferred.input, *inferred.output)
-        self._shapes: dict[str, Sequence[Any]] = {info.name: info.type.tensor_type.shape.dim for info in infos}
 
     @property
     def pasts(self) -> list[str]:
@@ -68,6 +63,7 @@ class DecoderGraph:
             PatternMissing: an attention that is not known here.
         """
         if all(self._is_shared(name) for name in self.pasts):  # as in files of onnxruntime-genai
+            self._take_counts()
             return
         layers = sorted({int(PAST.fullmatch(name)[1]) for name in self.pasts})  # type: ignore[index]
         for layer in layers:
@@ -77,13 +73,26 @@ class DecoderGraph:
         for name in self.pasts:
             if any(node.op_type != "GroupQueryAttention" for node in self._consumers.get(name, [])):
                 raise PatternMissing(f"'{name}' is used beside the attention")
-        self._graph.input.append(helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["batch"]))
-        self._graph.input.append(helper.make_tensor_value_info(TOTAL, TensorProto.INT32, []))
+        self._add_counts()
         for info in (*self._graph.input, *self._graph.output):
             if info.name.startswith(("past_key_values.", "present.")):
                 info.type.tensor_type.shape.dim[2].dim_param = "capacity"
         if all(entry.domain != "com.microsoft" for entry in self.model.opset_import):
             self.model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    def _take_counts(self) -> None:
+        """Has attention that is shared already take its lengths as inputs, instead of from a mask."""
+        for node in self.nodes:
+            if node.op_type == "GroupQueryAttention":
+                node.input[5], node.input[6] = LENGTHS, TOTAL
+        self.nodes = [node for node in self.nodes if not {LENGTHS, TOTAL}.intersection(node.output)]
+        self._index()
+        self._remove_unused()
+        self._add_counts()
+
+    def _add_counts(self) -> None:
+        self._graph.input.append(helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["batch"]))
+        self._graph.input.append(helper.make_tensor_value_info(TOTAL, TensorProto.INT32, []))
 
     def last_scores(self) -> None:
         """Computes scores of the last token only: logits become [batch, vocabulary] or [batch, 1, vocabulary].
@@ -130,13 +139,6 @@ class DecoderGraph:
             for end in ends:
                 self._replace(end.output[0], end.input[0])
         self._remove_unused()
-
-    def serialized(self) -> bytes:
-        """The file's bytes; weights in files beside it stay there."""
-        del self._graph.node[:]
-        self._graph.node.extend(self.nodes)
-        del self._graph.value_info[:]
-        return bytes(self.model.SerializeToString())
 
     # ---- products
 
@@ -317,82 +319,9 @@ class DecoderGraph:
             raise PatternMissing("an attention without Softmax")
         return scale
 
-    def factor(self, node: NodeProto) -> float | None:
-        """The number by which a Mul or Div multiplies; None for others."""
-        if node.op_type not in ("Mul", "Div"):
-            return None
-        values = [self.value(name) for name in node.input]
-        numbers = [value for value in values if value is not None and value.size == 1]
-        if len(numbers) != 1 or (node.op_type == "Div" and values[1] is None):
-            return None
-        number = float(numbers[0].reshape(()))
-        return number if node.op_type == "Mul" else 1.0 / number
-
     def _dims(self, name: str) -> tuple[int, int]:
         """Heads and size of [batch, heads, new, size]."""
         shape = self._shapes.get(name, ())
         if len(shape) != 4 or shape[1].dim_value <= 0 or shape[3].dim_value <= 0:
             raise PatternMissing(f"the heads of '{name}' are not known")
         return shape[1].dim_value, shape[3].dim_value
-
-    # ---- the graph
-
-    def producer(self, name: str) -> NodeProto | None:
-        """The node that computes a tensor."""
-        return self._producers.get(name)
-
-    def _index(self) -> None:
-        self._producers = {name: node for node in self.nodes for name in node.output}
-        self._consumers: dict[str, list[NodeProto]] = {}
-        for node in self.nodes:
-            for name in dict.fromkeys(node.input):
-                self._consumers.setdefault(name, []).append(node)
-        self._stored = {tensor.name: tensor for tensor in self._graph.initializer}
-
-    def _is_constant(self, name: str) -> bool:
-        node = self._producers.get(name)
-        return name in self._stored or (node is not None and node.op_type == "Constant")
-
-    def value(self, name: str) -> np.ndarray[Any, Any] | None:
-        """A constant that lies in the file itself."""
-        tensor, node = self._stored.get(name), self._producers.get(name)
-        if node is not None and node.op_type == "Constant":
-            tensor = next((each.t for each in node.attribute if each.name == "value"), None)
-        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
-            return None
-        return numpy_helper.to_array(tensor)
-
-    def _constant(self, name: str, value: list[int]) -> None:
-        if all(tensor.name != name for tensor in self._graph.initializer):
-            self._graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
-
-    def _place(self, node: NodeProto) -> int:
-        return next(place for place, each in enumerate(self.nodes) if each is node)
-
-    def _replace(self, old: str, new: str) -> None:
-        """Whoever takes `old` takes `new`; an output of the graph keeps its name."""
-        if any(info.name == old for info in self._graph.output):
-            producer = self._producers[new]
-            del self.nodes[self._place(self._producers[old])]
-            producer.output[list(producer.output).index(new)] = old
-            old, new = new, old
-        for node in self.nodes:
-            for place, name in enumerate(node.input):
-                if name == old:
-                    node.input[place] = new
-        self._index()
-
-    def _remove_unused(self) -> None:
-        """Drops nodes, weights and inputs that no output needs."""
-        needed = {info.name for info in self._graph.output}
-        kept = []
-        for node in reversed(self.nodes):
-            if any(name in needed for name in node.output):
-                kept.append(node)
-                needed.update(node.input)
-        self.nodes = kept[::-1]
-        for field in (self._graph.initializer, self._graph.input):
-            unused = [each for each in field if each.name not in needed]
-            for each in unused:
-                field.remove(each)
-        self._index()
