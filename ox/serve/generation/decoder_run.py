@@ -98,18 +98,26 @@ class SharedCacheRun:
 class AppendedCacheRun:
     """Runs the graph as it is in the file: it takes the keys and values of earlier tokens, and returns those of all,
     of which the new ones are copied into the slots. Shorter rows have padding before them, which a mask hides, so that
-    distances between tokens stay as they are."""
+    distances between tokens stay as they are.
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
+    Args:
+        singly: whether tokens that follow others are given one by one, as some files need them.
+    """
+
+    def __init__(self, session: Any, singly: bool = False) -> None:
+        self._session, self.singly = session, singly
         self._inputs = {info.name for info in session.get_inputs()}
 
     def attach(self, slots: CacheSlots) -> None:
         self._slots = slots
 
     def read(self, row: int, tokens: Array, start: int) -> Array:
-        lengths = np.array([start], np.int64)
-        return self._run(row, np.asarray(tokens, np.int64)[None], lengths)[0]  # type: ignore[no-any-return]
+        ids = np.asarray(tokens, np.int64)[None]
+        if self.singly and start:
+            for place in range(ids.shape[1] - 1):
+                self._run(row, ids[:, place : place + 1], np.array([start + place]))
+            start, ids = start + ids.shape[1] - 1, ids[:, -1:]
+        return self._run(row, ids, np.array([start]))[0]  # type: ignore[no-any-return]
 
     def step(self, tokens: Array, lengths: Array) -> Array:
         return self._run(0, np.asarray(tokens, np.int64)[:, None], np.asarray(lengths, np.int64))

@@ -65,6 +65,7 @@ class DecoderGraph(NodeGraph):
         if all(self._is_shared(name) for name in self.pasts):  # as in files of onnxruntime-genai
             self._take_counts()
             return
+        self._drop_nan_guards()
         layers = sorted({int(PAST.fullmatch(name)[1]) for name in self.pasts})  # type: ignore[index]
         for layer in layers:
             self._share_layer(layer, rotary)
@@ -203,8 +204,8 @@ class DecoderGraph(NodeGraph):
         result, _ = self._product(values.output[0], SPREAD)
         scale *= self._scale_between(scores.output[0], result.input[0])
         query, key = scores.input[0], keys.input[1]
-        heads, size = self._dims(query)
-        key_heads, _ = self._dims(keys.input[0])
+        heads, size = self._dims((query, 3), (scores.input[1], 2))
+        key_heads, _ = self._dims((keys.input[0], 3))
         names = {name: f"ox.attention.{layer}.{name}" for name in ("query", "key", "value", "output", "heads")}
         nodes: list[NodeProto] = []
         caches: list[str] = []
@@ -254,6 +255,15 @@ class DecoderGraph(NodeGraph):
                 self._graph.initializer.append(numpy_helper.from_array(array, name))
             self._rotary = sources
         return True
+
+    def _drop_nan_guards(self) -> None:
+        """Removes what makes 0 of rows of a softmax that see nothing: each token sees itself."""
+        for where in [node for node in self.nodes if node.op_type == "Where"]:
+            test = self.producer(where.input[0])
+            if test is not None and test.op_type == "IsNaN" and test.input[0] == where.input[2]:
+                self._replace(where.output[0], where.input[2])
+                self.nodes = [node for node in self.nodes if node is not where and node is not test]
+                self._index()
 
     def _is_shared(self, past: str) -> bool:
         return {node.op_type for node in self._consumers.get(past, [])} == {"GroupQueryAttention"}
@@ -319,9 +329,11 @@ class DecoderGraph(NodeGraph):
             raise PatternMissing("an attention without Softmax")
         return scale
 
-    def _dims(self, name: str) -> tuple[int, int]:
-        """Heads and size of [batch, heads, new, size]."""
-        shape = self._shapes.get(name, ())
-        if len(shape) != 4 or shape[1].dim_value <= 0 or shape[3].dim_value <= 0:
-            raise PatternMissing(f"the heads of '{name}' are not known")
-        return shape[1].dim_value, shape[3].dim_value
+    def _dims(self, *tensors: tuple[str, int]) -> tuple[int, int]:
+        """The number of heads and their size, of the first tensor [batch, heads, ...] where they are known; with the
+        axis of the size."""
+        for name, axis in tensors:
+            shape = self._shapes.get(name, ())
+            if len(shape) == 4 and shape[1].dim_value > 0 and shape[axis].dim_value > 0:
+                return shape[1].dim_value, shape[axis].dim_value
+        raise PatternMissing(f"the heads of '{tensors[0][0]}' are not known")

@@ -9,6 +9,9 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
+FROM_SIZES = {"Shape", "Slice", "Gather", "Cast", "Sqrt", "Div", "Mul", "Squeeze", "Unsqueeze"}
+DEEPEST, MOST_SIZES = 16, 8  # operators in a row, and numbers of a shape
+
 
 class NodeGraph:
     """A graph without subgraphs.
@@ -21,7 +24,7 @@ class NodeGraph:
         self.model, self._graph = model, model.graph
         self.nodes: list[NodeProto] = list(model.graph.node)
         self._index()
-        inferred = onnx.shape_inference.infer_shapes(model).graph
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         infos = (*inferred.value_info, *inferred.input, *inferred.output)
         self._shapes: dict[str, Sequence[Any]] = {info.name: info.type.tensor_type.shape.dim for info in infos}
 
@@ -36,7 +39,7 @@ class NodeGraph:
         """The number by which a Mul or Div multiplies; None for others."""
         if node.op_type not in ("Mul", "Div"):
             return None
-        values = [self.value(name) for name in node.input]
+        values = [self._known(name) for name in node.input]
         numbers = [value for value in values if value is not None and value.size == 1]
         if len(numbers) != 1 or (node.op_type == "Div" and values[1] is None):
             return None
@@ -67,6 +70,26 @@ class NodeGraph:
         if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
+
+    def _known(self, name: str, depth: int = 0) -> np.ndarray[Any, Any] | None:
+        """A constant, or a few numbers that follow from constants and from sizes that are known without a run."""
+        node = self._producers.get(name)
+        if node is None or node.op_type not in FROM_SIZES or depth == DEEPEST:
+            return self.value(name)
+        if node.op_type == "Shape":
+            dims = self._shapes.get(node.input[0], ())
+            value = np.array([dim.dim_value or np.nan for dim in dims])  # NaN stands for a size that is not known
+            given = {each.name: each.i for each in node.attribute}
+            return value[given.get("start", 0) : given.get("end")] if dims else None
+        inputs = [self._known(each, depth + 1) for each in node.input]
+        if any(each is None or each.size > len(inputs) * MOST_SIZES for each in inputs):
+            return None
+        from onnx.reference import ReferenceEvaluator
+
+        with np.errstate(all="ignore"):
+            results: Any = ReferenceEvaluator(node).run(None, dict(zip(node.input, inputs, strict=True)))
+        found = np.asarray(results[0])
+        return None if found.size == 1 and np.isnan(found).any() else found
 
     def _constant(self, name: str, value: list[int]) -> None:
         if all(tensor.name != name for tensor in self._graph.initializer):

@@ -15,6 +15,7 @@ from ox.graph.reader.model_file import nodes_of
 
 ATTENTION = "GroupQueryAttention"
 RING = "sliding_window_cache"  # an attribute: the cache holds the last tokens only
+BRANCH = "use_cache_branch"  # an input: whether there are tokens before
 TABLES = (7, 8)  # inputs of GroupQueryAttention: cosines and sines
 
 
@@ -117,6 +118,25 @@ def _one_table(model: onnx.ModelProto) -> tuple[int | None, str]:
         graph.node.extend(nodes)
         return limit, f"rotary embeddings are others in texts of more than {limit} tokens"
     return None, ""
+
+
+def take_branch_with_past(model: onnx.ModelProto) -> None:
+    """Takes the branch for tokens that follow others from a graph with two, as Optimum wrote them; it may be right for
+    the first tokens, too."""
+    graph = model.graph
+    if [node.op_type for node in graph.node] != ["If"] or graph.node[0].input[0] != BRANCH:
+        return
+    (choice,) = graph.node
+    branch = next(each.g for each in choice.attribute if each.name == "then_branch")
+    ends = {info.name: name for info, name in zip(branch.output, choice.output, strict=True)}
+    nodes = list(branch.node)
+    for node in nodes:
+        for field in (node.input, node.output):
+            field[:] = [ends.get(name, name) for name in field]
+    graph.initializer.extend(branch.initializer)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.input.remove(next(info for info in graph.input if info.name == BRANCH))
 
 
 def _attentions(model: onnx.ModelProto) -> Iterator[NodeProto]:

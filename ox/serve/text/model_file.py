@@ -6,10 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ox.errors import LoadError
-from ox.generation.genai_config import FILE as GENAI
-from ox.generation.genai_config import read_genai_config
+from ox.generation.genai_config import FILE, read_genai_config
 
-TOKENIZER = "tokenizer.json"
+TOKENIZER, GENAI = "tokenizer.json", FILE
 BESIDE = (TOKENIZER, "generation_config.json", GENAI)
 SUBFOLDER = "onnx"
 MERGED = "decoder_model_merged.onnx"  # of Optimum until 1.13, with branches for prompts and for what follows

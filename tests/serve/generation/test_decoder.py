@@ -152,7 +152,7 @@ def test_lower_precision_is_run_together(folders: dict[str, Path], tmp_path: Pat
 def test_threads_are_measured(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ox.serve.generation.decoder.usable_threads", lambda: 2)
     times = iter([1.0, 2.0])
-    monkeypatch.setattr("ox.serve.generation.decoder._Cases.step_s", lambda *_: next(times))
+    monkeypatch.setattr("ox.serve.generation.decoder.DecoderCheck.step_s", lambda *_: next(times))
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 2
     times = iter([2.0, 1.0])
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 1
