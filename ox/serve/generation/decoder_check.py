@@ -115,6 +115,7 @@ class DecoderCheck:
                 f"{self._decoder.path} does not take the tokens of a text",
                 expected=f"tokens {list(ids.shape)} after {before} others",
                 got=str(error).strip().splitlines()[0][:300],
+                hint="an export for CPUs: some operators of exports for GPUs are for these only",
             ) from error
         return logits[:, -1], new
 

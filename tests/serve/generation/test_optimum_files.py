@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ox.errors import LoadError
 from ox.generation import OnnxDecoder
+from ox.serve import Server
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_run import AppendedCacheRun, SharedCacheRun
@@ -206,6 +207,7 @@ def test_windows_hold_for_texts_of_other_lengths(folders: dict[str, Path], tmp_p
     save(tmp_path, model)
     client, file = client_of(tmp_path), OnnxDecoder(tmp_path)
     assert isinstance(client.engine._run, AppendedCacheRun)
+    assert Decoder(read(tmp_path / "model.onnx"), threads=1).batched
     cases = [*prompts(4), (prompts(1, seed=3)[0] * LONG)[:LONG]]
     answers = [client.send(prompt, 30, ignore_eos=True) for prompt in cases]
     for prompt, answer in zip(cases, answers, strict=True):
@@ -237,3 +239,14 @@ def test_the_folder_above_has_the_settings(folders: dict[str, Path], tmp_path: P
         engine = GenerationEngine.open(path, threads=1)
         assert engine.tokenizer is not None and engine.end_tokens == (99,)
         engine.close(finish=False)
+
+
+def test_a_configuration_chooses_the_file(folders: dict[str, Path], tmp_path: Path) -> None:
+    writer = Path(shutil.copytree(folders["llama"], tmp_path / "writer"))
+    (writer / "onnx").mkdir()
+    (writer / "model.onnx").rename(writer / "onnx" / "model_q4.onnx")
+    with pytest.raises(LoadError, match="has no file model.onnx"), Server([tmp_path], port=0, watch=False):
+        pass
+    (writer / "config.pbtxt").write_text('default_model_filename: "onnx/model_q4.onnx"')
+    with Server([tmp_path], port=0, watch=False) as server:
+        assert "writer 1 · generates texts on cpu" in "\n".join(server.greeting())
