@@ -72,7 +72,7 @@ def read_genai_config(folder: Path) -> GenaiConfig:
             _number(decoder.get("sliding_window") or {}, "window_size"),
             dict(search),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, LoadError):
             raise
         got = f"no {error}" if isinstance(error, KeyError) else str(error)
@@ -132,5 +132,5 @@ def _number(table: dict[str, Any], name: str) -> int | None:
 
 def _defaults(model: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
     wanted = (*SEARCH, *SAMPLING) if search.get("do_sample") else SEARCH
-    found = {name: search[name] for name in wanted if name in search}
+    found = {name: search[name] for name in wanted if search.get(name) is not None}
     return found | {name: model[name] for name in ("eos_token_id", "pad_token_id") if model.get(name) is not None}

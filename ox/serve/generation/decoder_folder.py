@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,15 +60,18 @@ class DecoderFolder:
         folder = text_folder(model)
         path = folder / FILE
         tokenizer = Tokenizer(path) if path.exists() else None
-        defaults, config = _json(folder / CONFIG), _json(folder / HUGGING_FACE)
+        defaults, config = _without_null(_json(folder / CONFIG)), _without_null(_json(folder / HUGGING_FACE))
         if (folder / GENAI).exists():
             genai = read_genai_config(folder)
+            defaults = _with_search(genai, defaults)
+            _check_numbers(folder, defaults)
             return cls(
-                model, _with_search(genai, defaults), tokenizer, genai.context_length, genai.vocab_size,
+                model, defaults, tokenizer, genai.context_length, genai.vocab_size,
                 genai.cache_dims, genai.max_length, genai.names, genai.window,
             )  # fmt: skip
-        if defaults.get("eos_token_id") is None and config.get("eos_token_id") is not None:
-            defaults = {**defaults, "eos_token_id": config["eos_token_id"]}
+        if "eos_token_id" in config:
+            defaults = {"eos_token_id": config["eos_token_id"], **defaults}
+        _check_numbers(folder, defaults)
         return cls(
             model, defaults, tokenizer, _first(config, LENGTHS), _first(config, ("vocab_size",)), _cache_dims(config)
         )
@@ -111,10 +115,23 @@ def _with_search(genai: GenaiConfig, defaults: dict[str, Any]) -> dict[str, Any]
     if ignored:
         said = ", ".join(f"{name} = {value}" for name, value in ignored.items())
         log.warning("%s: the server does not have %s of %s", genai.file.parent, said, GENAI)
-    given = {name: value for name, value in defaults.items() if value is not None}
-    if given.keys() & set(SAMPLING):  # these belong together
+    if defaults.keys() & set(SAMPLING):  # these belong together
         found = {name: value for name, value in found.items() if name not in SAMPLING}
-    return {**found, **given}
+    return {**found, **defaults}
+
+
+def _check_numbers(folder: Path, defaults: dict[str, Any]) -> None:
+    """Raises LoadError if a setting that requests take over is no number."""
+    for name in (*SAMPLING, "repetition_penalty"):
+        value = defaults.get(name, 1)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise LoadError(
+                f"{name} of the settings in {folder} is no number", expected=f'"{name}": 0.8', got=repr(value)[:100]
+            )
+
+
+def _without_null(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value is not None}
 
 
 def _cache_dims(config: dict[str, Any]) -> tuple[int | None, int | None]:

@@ -245,7 +245,7 @@ def test_a_configuration_chooses_the_file(folders: dict[str, Path], tmp_path: Pa
     writer = Path(shutil.copytree(folders["llama"], tmp_path / "writer"))
     (writer / "onnx").mkdir()
     (writer / "model.onnx").rename(writer / "onnx" / "model_q4.onnx")
-    with pytest.raises(LoadError, match="has no file model.onnx"), Server([tmp_path], port=0, watch=False):
+    with pytest.raises(LoadError, match=r"has no file model\.onnx"), Server([tmp_path], port=0, watch=False):
         pass
     (writer / "config.pbtxt").write_text('default_model_filename: "onnx/model_q4.onnx"')
     with Server([tmp_path], port=0, watch=False) as server:
