@@ -19,7 +19,9 @@ PROMPTS = (7, 3, 1)  # lengths of the texts
 STEPS = 2
 ROWS, RUNS = 4, 8  # of the measurement of threads
 NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
-CHECKS = 8  # times the size of the long text: its past, in float64, as inputs, outputs and in slots for two
+CHECKS = (
+    6  # times the size of the long text: its past, its slot, and the inputs and outputs of a run beside another text
+)
 LONGEST = 4096  # tokens of it
 
 

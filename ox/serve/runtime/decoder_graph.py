@@ -20,6 +20,7 @@ from ox.serve.runtime.rotary_embedding import Rotation, find_rotation, tables
 
 PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 LENGTHS, TOTAL = "ox.seqlens_k", "ox.total_sequence_length"  # inputs of the rewritten graph
+POSITIONS = "position_ids"
 SPREAD = {"Unsqueeze", "Expand", "Reshape", "Identity"}  # repeats the heads of keys and values for those of queries
 HEAD = {"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "FusedMatMul"}
 POINTWISE = {"Sigmoid", "Mul", "Add", "Gelu", "Tanh", "Relu", "Swish", "Erf", "Div"}
@@ -71,6 +72,7 @@ class DecoderGraph(NodeGraph):
             self._share_layer(layer, rotary)
         self._constant("ox.merged", [0, 0, -1])
         self._remove_unused()
+        self._take_positions()
         for name in self.pasts:
             if any(node.op_type != "GroupQueryAttention" for node in self._consumers.get(name, [])):
                 raise PatternMissing(f"'{name}' is used beside the attention")
@@ -80,6 +82,28 @@ class DecoderGraph(NodeGraph):
                 info.type.tensor_type.shape.dim[2].dim_param = "capacity"
         if all(entry.domain != "com.microsoft" for entry in self.model.opset_import):
             self.model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    def _take_positions(self) -> None:
+        """Has positions come in as an input, where the graph counts them from the length of its cache: each row has its
+        own."""
+        found = False
+        for node in [node for node in self.nodes if node.op_type == "Range" and self._counts_cache(node.input[0])]:
+            for user in list(self._consumers.get(node.output[0], [])):
+                axes = self.value(user.input[1]) if user.op_type == "Unsqueeze" and len(user.input) == 2 else None
+                if axes is not None and axes.tolist() == [0]:  # [1, new] for all rows
+                    self.nodes = [each for each in self.nodes if each is not user]
+                    self._replace(user.output[0], POSITIONS)
+                    found = True
+        if found and all(info.name != POSITIONS for info in self._graph.input):
+            positions = helper.make_tensor_value_info(POSITIONS, TensorProto.INT64, ["batch", "new"])
+            self._graph.input.append(positions)
+        self._remove_unused()
+
+    def _counts_cache(self, name: str) -> bool:
+        """Whether a number is a size of the cache."""
+        while (node := self.producer(name)) is not None and node.op_type in ("Gather", "Slice", "Cast", "Squeeze"):
+            name = node.input[0]
+        return node is not None and node.op_type == "Shape" and node.input[0] in self.pasts
 
     def _take_counts(self) -> None:
         """Has attention that is shared already take its lengths as inputs, instead of from a mask."""

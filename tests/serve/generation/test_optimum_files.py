@@ -161,6 +161,37 @@ def test_scaled_dot_product_attention(folders: dict[str, Path], tmp_path: Path, 
         assert answer.wait().tokens == list(wanted)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_positions_that_are_counted_in_the_cache(
+    folders: dict[str, Path], tmp_path: Path, alone: Any, client_of: Any, name: str
+) -> None:
+    """Files without position_ids: all rows of a batch would have the positions of the longest."""
+    model = onnx.load(folders[name] / "model.onnx")
+    graph = model.graph
+    graph.input.remove(next(info for info in graph.input if info.name == "position_ids"))
+    graph.initializer.append(numpy_helper.from_array(np.array(1), "places.one"))
+    graph.initializer.append(numpy_helper.from_array(np.array([0]), "places.rows"))
+    nodes = [
+        helper.make_node("Shape", ["past_key_values.0.key"], ["places.past"], start=2, end=3),
+        helper.make_node("Squeeze", ["places.past"], ["places.before"]),
+        helper.make_node("Shape", ["input_ids"], ["places.ids"], start=1, end=2),
+        helper.make_node("Squeeze", ["places.ids"], ["places.new"]),
+        helper.make_node("Add", ["places.before", "places.new"], ["places.all"]),
+        helper.make_node("Range", ["places.before", "places.all", "places.one"], ["places.range"]),
+        helper.make_node("Unsqueeze", ["places.range", "places.rows"], ["position_ids"]),
+    ]
+    for place, node in enumerate(nodes):
+        graph.node.insert(place, node)
+    save(tmp_path, model)
+    client = client_of(tmp_path, prefill_tokens=16)
+    assert isinstance(client.engine._run, SharedCacheRun)
+    cases = prompts(6)
+    answers = [client.send(prompt, ignore_eos=True) for prompt in cases]
+    for prompt, answer in zip(cases, answers, strict=True):
+        text = alone(name, prompt, 20)
+        assert answer.wait().tokens[: len(text)] == text
+
+
 def test_sizes_that_only_the_settings_tell(folders: dict[str, Path], tmp_path: Path) -> None:
     model = onnx.load(folders["llama"] / "model.onnx")
     for info in (*model.graph.input, *model.graph.output):
