@@ -19,9 +19,7 @@ PROMPTS = (7, 3, 1)  # lengths of the texts
 STEPS = 2
 ROWS, RUNS = 4, 8  # of the measurement of threads
 NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
-CHECKS = (
-    6  # times the size of the long text: its past, its slot, and the inputs and outputs of a run of two
-)
+CHECKS = 6  # times the size of the long text: its past, its slot, and the inputs and outputs of a run of two
 LONGEST = 4096  # tokens of it
 
 
