@@ -129,6 +129,7 @@ SERVE_IMPORTS = (
     "ox.graph.contract",
     "ox.graph.reader.model_file",
     "ox.generation.detokenizer",
+    "ox.generation.genai_config",
     "ox.generation.sampler",
     "ox.generation.sampling_params",
     "ox.generation.stopping",

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
 from functools import partial
-from time import perf_counter
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ox.devices.machine import available_memory
 from ox.devices.machine import threads as usable_threads
@@ -17,20 +13,15 @@ from ox.devices.runtime import onnxruntime
 from ox.errors import LoadError
 from ox.graph.contract import Contract
 from ox.graph.reader.model_file import parse
-from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
+from ox.serve.generation.cache_slots import CacheShape
+from ox.serve.generation.decoder_check import CHECKS, LONGEST, Checked, DecoderCheck, ScoresDiffer
 from ox.serve.generation.decoder_folder import DECODER, DecoderFolder
-from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, DecoderRun, SharedCacheRun
+from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, SharedCacheRun
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import Source
-from ox.tolerance import compare
+from ox.serve.runtime.standard_form import StandardForm, standardize, take_branch_with_past
 
-PROMPTS = (7, 3, 1)  # lengths of the texts of the check
-STEPS = 2
-ROWS, RUNS = 4, 8  # of the measurement of threads
-NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
-CHECKS = 6  # times the size of that text: its past, in float64, as inputs, outputs and in slots
-LONGEST = 4096  # tokens of the check of a long text
 MOST_POSITIONS = 1 << 18  # of a table of rotary embeddings
 UNLIMITED = 1 << 31  # of a file that does not tell its context length
 
@@ -61,7 +52,7 @@ class Decoder:
         source: its checked file.
         threads: of ONNX Runtime; None: measured.
         control: ends the load from another thread.
-        folder: tells the longest context, where the file does not, and the size of heads.
+        folder: tells what the file does not: the longest context, sizes, and other names of inputs and outputs.
 
     Attributes:
         threads: of a run.
@@ -83,26 +74,43 @@ class Decoder:
         folder: DecoderFolder | None = None,
     ) -> None:
         self._source, self.path, self.threads = source, source.path, threads or usable_threads()
+        self._folder = folder or DecoderFolder(source.path, {}, None)
         self._control = control or LoadControl()
-        self._through = Contract.from_metadata(source.metadata).through
-        original = self._session(str(source.path))
-        context_length = None if folder is None else folder.context_length
-        self.shapes = self._cache_shapes(original, None if folder is None else folder.head_size)
-        self.vocab_size, self.context_length = self._sizes(original, context_length or UNLIMITED)
+        self._file, form = self._standard_file()
+        original = self._session(self._file)
+        self.shapes = self._cache_shapes(original)
+        self.vocab_size, self.context_length = self._sizes(original)
+        if form.longest is not None and form.longest < self.context_length:
+            log.warning("%s: texts have at most %d tokens: %s", self.path, form.longest, form.why)
+            self.context_length = form.longest
         self._check_memory()
-        self._check_cases = _Cases(self, original)
+        through = Contract.from_metadata(source.metadata).through
+        known = (self.shapes, self.vocab_size, self.context_length, source.operators, through)
+        self._check = DecoderCheck(Checked(source.path, *known), original)
         self.batched = True
         self.run, self.form = self._fastest(original)
         if threads is None and self.threads > 1:
             self._measure_threads()
 
-    def _sizes(self, session: Any, context_length: int) -> tuple[int, int]:
+    def _standard_file(self) -> tuple[str | bytes, StandardForm]:
+        """What ONNX Runtime gets: the file, or bytes where something is changed."""
+        model, form = self._parsed()
+        return model.SerializeToString() if form.changed else str(self.path), form
+
+    def _parsed(self) -> tuple[Any, StandardForm]:
+        """The file, in the form that is known here."""
+        model = parse(self.path)
+        return model, standardize(model, self._folder.names, self._folder.window)
+
+    def _sizes(self, session: Any) -> tuple[int, int]:
         """How many tokens the model knows, and how many it can see."""
         about = json.loads(self._source.metadata.get(DECODER, "{}"))
+        context_length = self._folder.context_length or UNLIMITED
         shape = next(info.shape for info in session.get_outputs() if info.name == "logits")
         if not isinstance(about, dict):
             raise LoadError(f"the metadata {DECODER} of {self.path} is no JSON object", got=repr(about)[:100])
-        size, length = about.get("vocab_size", shape[-1]), about.get("context_length", context_length)
+        said = shape[-1] if isinstance(shape[-1], int) else self._folder.vocab_size
+        size, length = about.get("vocab_size", said), about.get("context_length", context_length)
         known = size == shape[-1] or not isinstance(shape[-1], int)
         if type(size) is not int or not known or size < 1 or type(length) is not int or length < 2:
             raise LoadError(
@@ -128,26 +136,49 @@ class Decoder:
             self._control.enter("checking the graph with a shared cache")
             try:
                 run = self._shared(rewriting)
-                self._check_cases.check(run)
+                self._check.check(run)
                 self.rewriting = rewriting
                 return run, "shared cache"
-            except _Differs as error:
+            except ScoresDiffer as error:
                 reasons.append(str(error))
             except PatternMissing as error:
                 reasons.append(str(error))
             except Exception as error:  # ONNX Runtime's exceptions share no base class
                 reasons.append(str(error).strip().splitlines()[0][:200])
         log.warning("%s: the cache is copied with each token: %s", self.path, "; ".join(dict.fromkeys(reasons)))
-        appended = AppendedCacheRun(original)
-        try:
-            self._check_cases.check(appended)
-        except _Differs as error:
-            self.batched = False
-            log.warning("%s: texts are not run together: %s", self.path, error)
-        return appended, "copied cache"
+        return self._appended(original), "copied cache"
+
+    def _appended(self, session: Any) -> AppendedCacheRun:
+        """The file as it is; with texts alone, or tokens one by one, where it needs that.
+
+        Raises:
+            LoadError: it gives a text other scores in parts than as a whole.
+        """
+        reasons = []
+        for together, singly in ((True, False), (True, True), (False, False), (False, True)):
+            run = AppendedCacheRun(session, singly)
+            try:
+                self._check.check(run, together)
+            except Exception as error:  # ONNX Runtime's exceptions share no base class
+                reasons.append(str(error).strip().splitlines()[0][:200])
+                continue
+            self.batched = together
+            if singly:
+                log.warning("%s: prompts in parts are read token by token: %s", self.path, reasons[0])
+            if not together:
+                log.warning("%s: texts are not run together: %s", self.path, reasons[0])
+            return run
+        raise LoadError(
+            f"{self.path} cannot continue a text from its keys and values",
+            expected="the scores of the whole text",
+            got=reasons[-1],
+            hint="another export: Optimum's task text-generation-with-past",
+        )
 
     def _shared(self, rewriting: Rewriting) -> SharedCacheRun:
-        graph = DecoderGraph(parse(self.path))
+        model = self._parsed()[0]
+        take_branch_with_past(model)
+        graph = DecoderGraph(model)
         if rewriting.join_products:
             graph.join_products()
         known = self.context_length <= MOST_POSITIONS
@@ -160,14 +191,14 @@ class Decoder:
         """Takes one thread instead of all where it is not slower, as in small models."""
         several, count = self.run, self.threads
         self._control.enter("measuring threads")
-        several_s = self._check_cases.step_s(several)
+        several_s = self._check.step_s(several)
         self.threads = 1
-        one: DecoderRun
+        one: SharedCacheRun | AppendedCacheRun
         if isinstance(several, SharedCacheRun):
             one = self._shared(self.rewriting)
         else:
-            one = AppendedCacheRun(self._session(str(self.path)))
-        if self._check_cases.step_s(one) <= several_s:
+            one = AppendedCacheRun(self._session(self._file), several.singly)
+        if self._check.step_s(one) <= several_s:
             self.run = one
         else:
             self.threads = count
@@ -199,7 +230,7 @@ class Decoder:
         finally:
             self._control.forget(stop)
 
-    def _cache_shapes(self, session: Any, head_size: int | None) -> dict[str, CacheShape]:
+    def _cache_shapes(self, session: Any) -> dict[str, CacheShape]:
         inputs = {info.name: info for info in session.get_inputs()}
         pasts = [name for name in inputs if PAST.fullmatch(name)]
         outputs = {info.name for info in session.get_outputs()}
@@ -215,8 +246,9 @@ class Decoder:
         shapes = {}
         for name in pasts:
             shape = list(inputs[name].shape)
-            if len(shape) == 4 and not isinstance(shape[3], int):
-                shape[3] = head_size
+            if len(shape) == 4:
+                for place, said in zip((1, 3), self._folder.cache_dims, strict=True):
+                    shape[place] = shape[place] if isinstance(shape[place], int) else said
             whole = len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int)
             if not whole or inputs[name].type not in TYPES:
                 raise LoadError(
@@ -226,120 +258,3 @@ class Decoder:
                 )
             shapes[name] = CacheShape(shape[1], shape[3], TYPES[inputs[name].type])
         return shapes
-
-
-class _Differs(Exception):
-    """A form gives other scores than the file."""
-
-
-class _Cases:
-    """Texts, and the scores that the file itself gives for them alone."""
-
-    def __init__(self, decoder: Decoder, session: Any) -> None:
-        self._decoder, self._session = decoder, session
-        random = np.random.default_rng(0)
-        most = max(1, decoder.context_length - STEPS)
-        lengths = [min(length, most) for length in PROMPTS]
-        self._texts = [random.integers(0, decoder.vocab_size, length + STEPS) for length in lengths]
-        self._lengths = lengths
-        self._expected = [
-            [self._alone(text[: length + step]) for step in range(STEPS + 1)]
-            for text, length in zip(self._texts, lengths, strict=True)
-        ]
-        self._noise = self._own_noise()
-        longest = min(decoder.context_length, LONGEST) - 1
-        self._past = [
-            random.standard_normal((shape.heads, longest, shape.size)).astype(shape.dtype)
-            for shape in decoder.shapes.values()
-        ]
-        self._long = self._run(self._texts[0][:1], self._past)
-
-    def _alone(self, tokens: Array) -> Array:
-        shapes = self._decoder.shapes.values()
-        return self._run(tokens, [np.zeros((shape.heads, 0, shape.size), shape.dtype) for shape in shapes])
-
-    def _run(self, tokens: Array, past: Sequence[Array]) -> Array:
-        before = past[0].shape[1]
-        mask = np.ones((1, before + len(tokens)), np.int64)
-        return self._scores(tokens[None], mask, [value[None] for value in past])[0][0]  # type: ignore[no-any-return]
-
-    def _own_noise(self) -> float:
-        """How far the file's own scores are apart: of texts alone, of the same ones in a batch with padding before
-        them, and read token by token. That is next to nothing, except where activations are
-        quantized by their range."""
-        width = max(self._lengths)
-        ids, mask = np.zeros((2, len(self._lengths), width), np.int64)
-        for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
-            ids[row, width - length :], mask[row, width - length :] = text[:length], 1
-        shapes = self._decoder.shapes.values()
-        none = [np.zeros((len(ids), shape.heads, 0, shape.size), shape.dtype) for shape in shapes]
-        pairs = [(row, self._expected[place][0]) for place, row in enumerate(self._scores(ids, mask, none)[0])]
-        for text, length, expected in zip(self._texts, self._lengths, self._expected, strict=True):
-            past = [value[:1] for value in none]
-            for place, token in enumerate(text[: length + STEPS]):
-                scores, past = self._scores(np.array([[token]]), np.ones((1, place + 1), np.int64), past)
-                if place >= length - 1:
-                    pairs.append((scores[0], expected[place - length + 1]))
-        return max(float(np.abs(row.astype(np.float64) - expected).max()) for row, expected in pairs)
-
-    def _scores(self, ids: Array, mask: Array, past: Sequence[Array]) -> tuple[Array, list[Array]]:
-        """After the last token of each row, by the file itself, and the keys and values of all tokens."""
-        names = {info.name for info in self._session.get_inputs()}
-        before = past[0].shape[2]
-        optional = {
-            "attention_mask": mask,
-            "position_ids": np.maximum(mask.cumsum(1) - 1, 0)[:, before:],
-            "use_cache_branch": np.array([before > 0]),
-        }
-        feed: dict[str, Any] = {"input_ids": ids, **dict(zip(self._decoder.shapes, past, strict=True))}
-        feed |= {name: value for name, value in optional.items() if name in names}
-        presents = [name.replace("past_key_values", "present") for name in self._decoder.shapes]
-        logits, *new = self._session.run(["logits", *presents], feed)
-        return logits[:, -1], new
-
-    def check(self, run: DecoderRun) -> None:
-        """Prompts of several lengths, all in one run, and each in two parts; tokens of all of them together; a token
-        after a text as long as the context, which shows windows and biases by distance.
-
-        Raises:
-            _Differs: the scores are others.
-        """
-        slots = CacheSlots(self._decoder.shapes, len(PROMPTS), max(self._lengths) + STEPS)
-        run.attach(slots)
-        begins = [text[:length] for text, length in zip(self._texts, self._lengths, strict=True)]
-        for scores, expected in zip(run.begin(0, begins), self._expected, strict=True):
-            self._compare("prompts together", scores, expected[0])
-        for row, (text, length) in enumerate(zip(self._texts, self._lengths, strict=True)):
-            first = length // 2
-            if first:
-                run.read(row, text[:first], 0)
-            self._compare("a prompt", run.read(row, text[first:length], first), self._expected[row][0])
-        lengths = np.array(self._lengths)
-        for step in range(STEPS):
-            tokens = np.array([text[length + step] for text, length in zip(self._texts, self._lengths, strict=True)])
-            for row, scores in enumerate(run.step(tokens[:, None], lengths + step)):
-                self._compare("texts together", scores, self._expected[row][step + 1])
-        slots = CacheSlots(self._decoder.shapes, 1, self._past[0].shape[1] + 1)
-        slots.write(0, 0, self._past)
-        run.attach(slots)
-        scores = run.step(self._texts[0][None, :1], np.array([self._past[0].shape[1]]))[0]
-        self._compare("a long text", scores, self._long)
-
-    def step_s(self, run: DecoderRun) -> float:
-        """How long a token of a few texts takes, at best."""
-        slots = CacheSlots(self._decoder.shapes, ROWS, STEPS)
-        run.attach(slots)
-        tokens, lengths = np.zeros((ROWS, 1), np.int64), np.ones(ROWS, np.int64)
-        times = []
-        for _ in range(RUNS):
-            begun = perf_counter()
-            run.step(tokens, lengths)
-            times.append(perf_counter() - begun)
-        return min(times)
-
-    def _compare(self, what: str, got: Array, expected: Array) -> None:
-        difference = compare(got, expected, self._decoder._through)
-        largest = float(np.abs(expected.astype(np.float64)).max())
-        allowed = difference.allowed + min(NOISE * self._noise, MOST_NOISE * largest)
-        if not difference.max_abs <= allowed:
-            raise _Differs(f"scores of {what} differ by {difference.max_abs:.1e}, at most {allowed:.1e}")

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import logging
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ox.errors import LoadError
+from ox.generation.genai_config import FILE as GENAI
+from ox.generation.genai_config import SAMPLING, GenaiConfig, read_genai_config
+from ox.serve.text.model_file import text_folder
 from ox.serve.text.tokenizer import FILE, Tokenizer
 
 CONFIG = "generation_config.json"
-HUGGING_FACE, GENAI = "config.json", "genai_config.json"  # of Hugging Face's models, of onnxruntime-genai's folders
-LENGTHS = ("context_length", "max_position_embeddings", "n_positions")  # their names for the longest context
+HUGGING_FACE = "config.json"  # of Hugging Face's models
+LENGTHS = ("max_position_embeddings", "n_positions")  # its names for the longest context
+HEADS = ("num_key_value_heads", "num_attention_heads", "n_head")
 DECODER = "ox.decoder"  # the metadata of a file: context length and number of tokens
+# search options of onnxruntime-genai that the engine has not, and what they are where they do nothing
+UNKNOWN = {"num_beams": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0, "min_length": 0}
+
+log = logging.getLogger("ox.serve")
 
 
 @dataclass(frozen=True)
@@ -22,16 +32,24 @@ class DecoderFolder:
 
     Attributes:
         model: the file.
-        defaults: generation_config.json, {} where there is none.
+        defaults: generation_config.json, and what genai_config.json says instead.
         tokenizer: None where there is none.
-        context_length, head_size: as files of others tell them, None where none does.
+        context_length, vocab_size, cache_dims: as files of others tell them, None where none does; the last are the
+            number of heads of keys and values, and a head's size.
+        max_length: of a prompt and its text, for requests that set none; None for the context's.
+        names: of inputs and outputs by their standard names, where they may have others.
+        window: how many tokens back some layers see, None for all.
     """
 
     model: Path
     defaults: dict[str, Any]
     tokenizer: Tokenizer | None
     context_length: int | None = None
-    head_size: int | None = None
+    vocab_size: int | None = None
+    cache_dims: tuple[int | None, int | None] = (None, None)
+    max_length: int | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    window: int | None = None
 
     @classmethod
     def read(cls, model: Path) -> DecoderFolder:
@@ -39,19 +57,24 @@ class DecoderFolder:
         LoadError: a file that is damaged.
         DeviceError: there is a tokenizer, and the package tokenizers is not installed.
         """
-        folder = model.parent
+        folder = text_folder(model)
         path = folder / FILE
         tokenizer = Tokenizer(path) if path.exists() else None
-        genai = _table(_json(folder / GENAI), "model")
-        head_size = _table(genai, "decoder").get("head_size")
-        others = [genai, _json(folder / HUGGING_FACE)]
-        lengths = [other.get(name) for other in others for name in LENGTHS]
-        length = next((each for each in lengths if type(each) is int and each > 1), None)
-        defaults = _json(folder / CONFIG)
-        ends = next((other["eos_token_id"] for other in others if other.get("eos_token_id") is not None), None)
-        if defaults.get("eos_token_id") is None and ends is not None:
-            defaults = {**defaults, "eos_token_id": ends}
-        return cls(model, defaults, tokenizer, length, head_size if type(head_size) is int and head_size > 0 else None)
+        defaults, config = _without_null(_json(folder / CONFIG)), _without_null(_json(folder / HUGGING_FACE))
+        if (folder / GENAI).exists():
+            genai = read_genai_config(folder)
+            defaults = _with_search(genai, defaults)
+            _check_numbers(folder, defaults)
+            return cls(
+                model, defaults, tokenizer, genai.context_length, genai.vocab_size,
+                genai.cache_dims, genai.max_length, genai.names, genai.window,
+            )  # fmt: skip
+        if "eos_token_id" in config:
+            defaults = {"eos_token_id": config["eos_token_id"], **defaults}
+        _check_numbers(folder, defaults)
+        return cls(
+            model, defaults, tokenizer, _first(config, LENGTHS), _first(config, ("vocab_size",)), _cache_dims(config)
+        )
 
     def end_tokens(self, vocab_size: int) -> tuple[int, ...]:
         """The tokens that end a text.
@@ -84,9 +107,44 @@ class DecoderFolder:
             )
 
 
-def _table(content: dict[str, Any], name: str) -> dict[str, Any]:
-    found = content.get(name)
-    return found if isinstance(found, dict) else {}
+def _with_search(genai: GenaiConfig, defaults: dict[str, Any]) -> dict[str, Any]:
+    """generation_config.json, and what it does not say from genai_config.json. Where that does not draw tokens, texts
+    are greedy."""
+    found = genai.defaults if genai.defaults.get("do_sample") else {"temperature": 0.0, **genai.defaults}
+    ignored = {name: genai.search[name] for name, none in UNKNOWN.items() if genai.search.get(name, none) != none}
+    if ignored:
+        said = ", ".join(f"{name} = {value}" for name, value in ignored.items())
+        log.warning("%s: the server does not have %s of %s", genai.file.parent, said, GENAI)
+    if defaults.keys() & set(SAMPLING):  # these belong together
+        found = {name: value for name, value in found.items() if name not in SAMPLING}
+    return {**found, **defaults}
+
+
+def _check_numbers(folder: Path, defaults: dict[str, Any]) -> None:
+    """Raises LoadError if a setting that requests take over is no number."""
+    for name in (*SAMPLING, "repetition_penalty"):
+        value = defaults.get(name, 1)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise LoadError(
+                f"{name} of the settings in {folder} is no number", expected=f'"{name}": 0.8', got=repr(value)[:100]
+            )
+
+
+def _without_null(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value is not None}
+
+
+def _cache_dims(config: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Heads of keys and values, and their size, of Hugging Face's configuration."""
+    heads, width = _first(config, HEADS[1:]), _first(config, ("hidden_size", "n_embd"))
+    size = _first(config, ("head_dim",))
+    if size is None and heads is not None and width is not None and width % heads == 0:
+        size = width // heads
+    return _first(config, HEADS), size
+
+
+def _first(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((config[name] for name in names if type(config.get(name)) is int and config[name] > 0), None)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -120,10 +120,15 @@ class SharedCacheRun:
 
 class AppendedCacheRun:
     """Runs the graph as it is in the file: it takes the keys and values of earlier tokens, and returns those of all,
-    of which the new ones are copied into the slots. A mask hides what rows of other lengths have more."""
+    of which the new ones are copied into the slots. Shorter rows have padding before them, which a mask hides, so that
+    distances between tokens stay as they are.
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
+    Args:
+        singly: whether tokens that follow others are given one by one, as some files need them.
+    """
+
+    def __init__(self, session: Any, singly: bool = False) -> None:
+        self._session, self.singly = session, singly
         self._inputs = {info.name for info in session.get_inputs()}
 
     def attach(self, slots: CacheSlots) -> None:
@@ -131,6 +136,10 @@ class AppendedCacheRun:
 
     def read(self, row: int, tokens: Array, start: int) -> Array:
         ids = np.asarray(tokens, np.int64)[None]
+        if self.singly and start:
+            for place in range(ids.shape[1] - 1):
+                self._run(row, ids[:, place : place + 1], np.array([start + place]))
+            start, ids = start + ids.shape[1] - 1, ids[:, -1:]
         return self._run(row, ids, np.array([start]))[0, -1]  # type: ignore[no-any-return]
 
     def begin(self, row: int, parts: Sequence[Array]) -> Array:
@@ -138,6 +147,9 @@ class AppendedCacheRun:
         return scores[np.arange(len(parts)), [len(part) - 1 for part in parts]]
 
     def step(self, tokens: Array, lengths: Array) -> Array:
+        if self.singly:
+            every = [self._run(0, tokens[:, place, None], lengths + place) for place in range(tokens.shape[1])]
+            return np.concatenate(every, 1).reshape(tokens.size, -1)
         scores = self._run(0, tokens, lengths)
         return scores[:, -tokens.shape[1] :].reshape(tokens.size, -1)
 
@@ -145,14 +157,14 @@ class AppendedCacheRun:
         rows, new = ids.shape
         past, slots = int(lengths.max()), self._slots
         mask = np.ones((rows, past + new), np.int64)
-        mask[:, :past] = np.arange(past) < lengths[:, None]
+        mask[:, :past] = np.arange(past) >= past - lengths[:, None]
         feed = {"input_ids": ids, "attention_mask": mask}
         if "position_ids" in self._inputs:
             feed["position_ids"] = lengths[:, None] + np.arange(new)
         if "use_cache_branch" in self._inputs:  # files with two branches in one graph
             feed["use_cache_branch"] = np.array([past > 0])
         for name, array in zip(slots.shapes, slots.arrays, strict=True):
-            feed[name] = array[row : row + rows, :, :past]
+            feed[name] = _aligned(array[row : row + rows, :, :past], lengths)
         presents = [name.replace("past_key_values", "present") for name in slots.shapes]
         logits, *found = self._session.run(["logits", *presents], feed)
         for array, present in zip(slots.arrays, found, strict=True):
@@ -167,3 +179,14 @@ def padded(parts: Sequence[Array]) -> Array:
     for row, part in zip(ids, parts, strict=True):
         row[: len(part)], row[len(part) :] = part, part[-1]
     return ids
+
+
+def _aligned(array: Array, lengths: Array) -> Array:
+    """Rows of keys or values, with the last token of each at the end."""
+    past = array.shape[2]
+    if (lengths == past).all():
+        return array
+    aligned = np.zeros_like(array)
+    for row, length in enumerate(lengths):
+        aligned[row, :, past - length :] = array[row, :, :length]
+    return aligned

@@ -34,6 +34,7 @@ from ox.serve.generation.scheduler import Scheduler, cache_budget
 from ox.serve.generation.text import OnError, OnEvent, Text
 from ox.serve.runtime.runtime_error import run_failure
 from ox.serve.runtime.source import read
+from ox.serve.text.model_file import model_file
 
 MODEL = "model.onnx"
 
@@ -59,7 +60,7 @@ class GenerationEngine:
         tokenizer: None where the folder has none.
         context_length: the most tokens of a prompt and its text together.
         vocab_size: how many tokens the model knows.
-        defaults: generation_config.json.
+        defaults: how texts are made where a request says nothing, as in generation_config.json.
         end_tokens: tokens that end a text.
 
     Raises:
@@ -101,6 +102,7 @@ class GenerationEngine:
             end_tokens=self.end_tokens,
             vocab_size=self.vocab_size,
             context_length=self.context_length,
+            max_length=folder.max_length or self.context_length,
             start_s=start_s,
             levels=levels,
             usual_level=usual_level,
@@ -128,7 +130,9 @@ class GenerationEngine:
             LoadError, DeviceError: the decoder cannot be loaded.
         """
         options = options or GenerationOptions()
-        file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
+        file = Path(path)
+        if file.is_dir():
+            file = model_file(file) or file / MODEL
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads, folder=folder)
         draft = load_draft(options, folder, decoder.vocab_size, threads)

@@ -26,6 +26,7 @@ class RequestReader:
         end_tokens: tokens that end a text.
         vocab_size: how many tokens the model knows.
         context_length: the most tokens of a prompt and its text together.
+        max_length: the same for requests that do not say how long the text may be.
         start_s: how long a request without a deadline may wait.
         levels, usual_level: the lowest priority, and that of requests which ask for none.
     """
@@ -38,12 +39,13 @@ class RequestReader:
         end_tokens: tuple[int, ...],
         vocab_size: int,
         context_length: int,
+        max_length: int,
         start_s: float,
         levels: int,
         usual_level: int,
     ) -> None:
         self._tokenizer, self._constraints, self._end_tokens = tokenizer, constraints, end_tokens
-        self._vocab_size, self._context_length = vocab_size, context_length
+        self._vocab_size, self._context_length, self._max_length = vocab_size, context_length, max_length
         self._start_s, self._levels, self._usual_level = start_s, levels, usual_level
 
     def read(
@@ -88,7 +90,7 @@ class RequestReader:
             loop=loop,
             stopping=stopping,
             matcher=None if request.constraint is None else self._constraints.matcher(request.constraint),
-            most=room if request.max_tokens is None else min(room, request.max_tokens),
+            most=min(room, max(1, self._max_length - count) if request.max_tokens is None else request.max_tokens),
             level=min(request.priority, self._levels) or self._usual_level,
             start_by=perf_counter() + self._start_s,
         )

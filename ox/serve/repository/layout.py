@@ -19,11 +19,10 @@ from pathlib import Path
 
 from ox.errors import ArgumentError, LoadError
 from ox.graph.reader.model_file import others
-from ox.serve.text.folder import model_file
+from ox.serve.text.model_file import has_text
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
-TEXT = {"tokenizer.json", "generation_config.json"}  # beside a model that takes or gives text
 NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 MOST_FILES = 10_000  # of one version, or of a repository
 
@@ -172,8 +171,7 @@ class Layout:
 def _has_text(folder: Path) -> bool:
     """Whether a folder is a model with a tokenizer or settings of generation, without versions."""
     try:
-        beside = (folder / MODEL).exists() and any((folder / name).exists() for name in TEXT)
-        return (beside or model_file(folder) is not None) and not _numbered(folder)
+        return has_text(folder) and not _numbered(folder)
     except OSError:  # named where it is listed
         return False
 

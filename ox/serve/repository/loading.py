@@ -22,8 +22,8 @@ from ox.serve.runtime.dimension_memory import varying
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.probe import probe
 from ox.serve.runtime.source import Source, read
-from ox.serve.text.folder import model_file
 from ox.serve.text.load import text_tensors
+from ox.serve.text.model_file import TOKENIZER, model_file, text_folder
 
 if TYPE_CHECKING:
     from ox.serve.generation.engine import GenerationEngine
@@ -59,7 +59,7 @@ def load(
     try:
         model = _load(name, number, version, file, running, limits, budget, control or LoadControl())
         if model.generation is not None:
-            model.text = _text_model(model, model.generation, file.parent)
+            model.text = _text_model(model, model.generation, text_folder(file))
     except Exception as error:
         if stamp_of(version) != version.stamp:
             raise InterruptedLoad from None
@@ -100,6 +100,7 @@ def _load(
         tried(source)
         return _generates(source, name, number, running, limits, budget, control)
     sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
+    reads_text = running.file == MODEL and (version.path / TOKENIZER).is_file()
     model = Model(
         source,
         running.options,
@@ -109,7 +110,7 @@ def _load(
         check_tensors=check_tensors,
         reshapes=reshapes_of(running.inputs, running.outputs),
         sequence=sequence,
-        text=partial(text_tensors, version.path, file) if model_file(version.path) == file else None,
+        text=partial(text_tensors, version.path, file) if reads_text else None,
         budget=budget,
         control=control,
         probe=tried,

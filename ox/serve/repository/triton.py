@@ -64,7 +64,8 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
     if config.max_batch_size < 0:
         raise wrong("max_batch_size is out of range", "0 or more", str(config.max_batch_size))
     file = config.default_model_filename or setup.running.file
-    for entry in (file, *(output.label_filename for output in config.output)):
+    # Hugging Face's repositories keep their variants of one model in a folder "onnx".
+    for entry in (file.removeprefix("onnx/"), *(output.label_filename for output in config.output)):
         if "/" in entry or "\0" in entry or entry in (".", ".."):
             raise wrong("a file name contains folders", "a name without folders", repr(entry))
     changes, sequence = _options(config), setup.running.sequence

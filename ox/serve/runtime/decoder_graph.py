@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from ox.serve.runtime.node_graph import NodeGraph
 from ox.serve.runtime.rotary_embedding import Rotation, find_rotation, tables
 
 PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 LENGTHS, TOTAL = "ox.seqlens_k", "ox.total_sequence_length"  # inputs of the rewritten graph
 SCORED = "ox.scored_tokens"  # and this one
+POSITIONS = "position_ids"
 SPREAD = {"Unsqueeze", "Expand", "Reshape", "Identity"}  # repeats the heads of keys and values for those of queries
 HEAD = {"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "FusedMatMul"}
 POINTWISE = {"Sigmoid", "Mul", "Add", "Gelu", "Tanh", "Relu", "Swish", "Erf", "Div"}
@@ -32,7 +33,7 @@ class PatternMissing(Exception):
     """The graph is not written in a way that is known here."""
 
 
-class DecoderGraph:
+class DecoderGraph(NodeGraph):
     """A decoder's graph that can be rewritten.
 
     Args:
@@ -43,15 +44,10 @@ class DecoderGraph:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self.model, self._graph = model, model.graph
-        self.nodes: list[NodeProto] = list(model.graph.node)
-        if any(attribute.HasField("g") for node in self.nodes for attribute in node.attribute):
+        if any(attribute.HasField("g") for node in model.graph.node for attribute in node.attribute):
             raise PatternMissing("the graph has branches")
-        self._index()
+        super().__init__(model)
         self._rotary: tuple[str, str] | None = None  # the cosines and sines that are stored
-        inferred = onnx.shape_inference.infer_shapes(model).graph
-        infos = (*inferred.value_info, *inferred.input, *inferred.output)
-        self._shapes: dict[str, Sequence[Any]] = {info.name: info.type.tensor_type.shape.dim for info in infos}
 
     @property
     def pasts(self) -> list[str]:
@@ -69,22 +65,60 @@ class DecoderGraph:
             PatternMissing: an attention that is not known here.
         """
         if all(self._is_shared(name) for name in self.pasts):  # as in files of onnxruntime-genai
+            self._take_counts()
             return
+        self._drop_nan_guards()
         layers = sorted({int(PAST.fullmatch(name)[1]) for name in self.pasts})  # type: ignore[index]
         for layer in layers:
             self._share_layer(layer, rotary)
         self._constant("ox.merged", [0, 0, -1])
         self._remove_unused()
+        self._take_positions()
         for name in self.pasts:
             if any(node.op_type != "GroupQueryAttention" for node in self._consumers.get(name, [])):
                 raise PatternMissing(f"'{name}' is used beside the attention")
-        self._graph.input.append(helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["batch"]))
-        self._graph.input.append(helper.make_tensor_value_info(TOTAL, TensorProto.INT32, []))
+        self._add_counts()
         for info in (*self._graph.input, *self._graph.output):
             if info.name.startswith(("past_key_values.", "present.")):
                 info.type.tensor_type.shape.dim[2].dim_param = "capacity"
         if all(entry.domain != "com.microsoft" for entry in self.model.opset_import):
             self.model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    def _take_positions(self) -> None:
+        """Has positions come in as an input, where the graph counts them from the length of its cache: each row has its
+        own."""
+        found = False
+        for node in [node for node in self.nodes if node.op_type == "Range" and self._counts_cache(node.input[0])]:
+            for user in list(self._consumers.get(node.output[0], [])):
+                axes = self.value(user.input[1]) if user.op_type == "Unsqueeze" and len(user.input) == 2 else None
+                if axes is not None and axes.tolist() == [0]:  # [1, new] for all rows
+                    self.nodes = [each for each in self.nodes if each is not user]
+                    self._replace(user.output[0], POSITIONS)
+                    found = True
+        if found and all(info.name != POSITIONS for info in self._graph.input):
+            positions = helper.make_tensor_value_info(POSITIONS, TensorProto.INT64, ["batch", "new"])
+            self._graph.input.append(positions)
+        self._remove_unused()
+
+    def _counts_cache(self, name: str) -> bool:
+        """Whether a number is a size of the cache."""
+        while (node := self.producer(name)) is not None and node.op_type in ("Gather", "Slice", "Cast", "Squeeze"):
+            name = node.input[0]
+        return node is not None and node.op_type == "Shape" and node.input[0] in self.pasts
+
+    def _take_counts(self) -> None:
+        """Has attention that is shared already take its lengths as inputs, instead of from a mask."""
+        for node in self.nodes:
+            if node.op_type == "GroupQueryAttention":
+                node.input[5], node.input[6] = LENGTHS, TOTAL
+        self.nodes = [node for node in self.nodes if not {LENGTHS, TOTAL}.intersection(node.output)]
+        self._index()
+        self._remove_unused()
+        self._add_counts()
+
+    def _add_counts(self) -> None:
+        self._graph.input.append(helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["batch"]))
+        self._graph.input.append(helper.make_tensor_value_info(TOTAL, TensorProto.INT32, []))
 
     def choose_scores(self) -> None:
         """Computes scores of some tokens only: an input tells which, counted over the tokens of all rows. Logits become
@@ -135,13 +169,6 @@ class DecoderGraph:
             for end in ends:
                 self._replace(end.output[0], end.input[0])
         self._remove_unused()
-
-    def serialized(self) -> bytes:
-        """The file's bytes; weights in files beside it stay there."""
-        del self._graph.node[:]
-        self._graph.node.extend(self.nodes)
-        del self._graph.value_info[:]
-        return bytes(self.model.SerializeToString())
 
     # ---- products
 
@@ -203,8 +230,8 @@ class DecoderGraph:
         result, _ = self._product(values.output[0], SPREAD)
         scale *= self._scale_between(scores.output[0], result.input[0])
         query, key = scores.input[0], keys.input[1]
-        heads, size = self._dims(query)
-        key_heads, _ = self._dims(keys.input[0])
+        heads, size = self._dims((query, 3), (scores.input[1], 2))
+        key_heads, _ = self._dims((keys.input[0], 3))
         names = {name: f"ox.attention.{layer}.{name}" for name in ("query", "key", "value", "output", "heads")}
         nodes: list[NodeProto] = []
         caches: list[str] = []
@@ -254,6 +281,15 @@ class DecoderGraph:
                 self._graph.initializer.append(numpy_helper.from_array(array, name))
             self._rotary = sources
         return True
+
+    def _drop_nan_guards(self) -> None:
+        """Removes what makes 0 of rows of a softmax that see nothing: each token sees itself."""
+        for where in [node for node in self.nodes if node.op_type == "Where"]:
+            test = self.producer(where.input[0])
+            if test is not None and test.op_type == "IsNaN" and test.input[0] == where.input[2]:
+                self._replace(where.output[0], where.input[2])
+                self.nodes = [node for node in self.nodes if node is not where and node is not test]
+                self._index()
 
     def _is_shared(self, past: str) -> bool:
         return {node.op_type for node in self._consumers.get(past, [])} == {"GroupQueryAttention"}
@@ -319,82 +355,11 @@ class DecoderGraph:
             raise PatternMissing("an attention without Softmax")
         return scale
 
-    def factor(self, node: NodeProto) -> float | None:
-        """The number by which a Mul or Div multiplies; None for others."""
-        if node.op_type not in ("Mul", "Div"):
-            return None
-        values = [self.value(name) for name in node.input]
-        numbers = [value for value in values if value is not None and value.size == 1]
-        if len(numbers) != 1 or (node.op_type == "Div" and values[1] is None):
-            return None
-        number = float(numbers[0].reshape(()))
-        return number if node.op_type == "Mul" else 1.0 / number
-
-    def _dims(self, name: str) -> tuple[int, int]:
-        """Heads and size of [batch, heads, new, size]."""
-        shape = self._shapes.get(name, ())
-        if len(shape) != 4 or shape[1].dim_value <= 0 or shape[3].dim_value <= 0:
-            raise PatternMissing(f"the heads of '{name}' are not known")
-        return shape[1].dim_value, shape[3].dim_value
-
-    # ---- the graph
-
-    def producer(self, name: str) -> NodeProto | None:
-        """The node that computes a tensor."""
-        return self._producers.get(name)
-
-    def _index(self) -> None:
-        self._producers = {name: node for node in self.nodes for name in node.output}
-        self._consumers: dict[str, list[NodeProto]] = {}
-        for node in self.nodes:
-            for name in dict.fromkeys(node.input):
-                self._consumers.setdefault(name, []).append(node)
-        self._stored = {tensor.name: tensor for tensor in self._graph.initializer}
-
-    def _is_constant(self, name: str) -> bool:
-        node = self._producers.get(name)
-        return name in self._stored or (node is not None and node.op_type == "Constant")
-
-    def value(self, name: str) -> np.ndarray[Any, Any] | None:
-        """A constant that lies in the file itself."""
-        tensor, node = self._stored.get(name), self._producers.get(name)
-        if node is not None and node.op_type == "Constant":
-            tensor = next((each.t for each in node.attribute if each.name == "value"), None)
-        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
-            return None
-        return numpy_helper.to_array(tensor)
-
-    def _constant(self, name: str, value: list[int]) -> None:
-        if all(tensor.name != name for tensor in self._graph.initializer):
-            self._graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
-
-    def _place(self, node: NodeProto) -> int:
-        return next(place for place, each in enumerate(self.nodes) if each is node)
-
-    def _replace(self, old: str, new: str) -> None:
-        """Whoever takes `old` takes `new`; an output of the graph keeps its name."""
-        if any(info.name == old for info in self._graph.output):
-            producer = self._producers[new]
-            del self.nodes[self._place(self._producers[old])]
-            producer.output[list(producer.output).index(new)] = old
-            old, new = new, old
-        for node in self.nodes:
-            for place, name in enumerate(node.input):
-                if name == old:
-                    node.input[place] = new
-        self._index()
-
-    def _remove_unused(self) -> None:
-        """Drops nodes, weights and inputs that no output needs."""
-        needed = {info.name for info in self._graph.output}
-        kept = []
-        for node in reversed(self.nodes):
-            if any(name in needed for name in node.output):
-                kept.append(node)
-                needed.update(node.input)
-        self.nodes = kept[::-1]
-        for field in (self._graph.initializer, self._graph.input):
-            unused = [each for each in field if each.name not in needed]
-            for each in unused:
-                field.remove(each)
-        self._index()
+    def _dims(self, *tensors: tuple[str, int]) -> tuple[int, int]:
+        """The number of heads and their size, of the first tensor [batch, heads, ...] where they are known; with the
+        axis of the size."""
+        for name, axis in tensors:
+            shape = self._shapes.get(name, ())
+            if len(shape) == 4 and shape[1].dim_value > 0 and shape[axis].dim_value > 0:
+                return shape[1].dim_value, shape[axis].dim_value
+        raise PatternMissing(f"the heads of '{tensors[0][0]}' are not known")

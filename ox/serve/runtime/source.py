@@ -10,6 +10,7 @@ from ox.serve.runtime.constant_folding import largest_fold
 from ox.serve.runtime.decoder_graph import PAST
 from ox.serve.runtime.endless_loops import suspect
 from ox.serve.runtime.row_independence import rows_mix
+from ox.serve.text.model_file import GENAI
 
 # Operators whose work does not follow from the shapes of the inputs: the values can make it any length.
 OPEN_ENDED = {
@@ -51,6 +52,7 @@ def read(path: Path) -> Source:
     operators = frozenset(node.op_type for node in nodes_of(model))
     largest = largest_fold(model, sum(file.stat().st_size for file in files))
     may_be_unbounded = suspect(model, nodes_of(model))
-    decoder = any(PAST.fullmatch(info.name) for info in model.graph.input)
+    # the settings of onnxruntime-genai say how inputs are called
+    decoder = any(PAST.fullmatch(info.name) for info in model.graph.input) or (path.parent / GENAI).is_file()
     mixing = None if decoder else rows_mix(model, path.parent)
     return Source(path, metadata_of(model), opset_of(model), operators, largest, may_be_unbounded, mixing, decoder)

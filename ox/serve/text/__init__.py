@@ -1,3 +1,3 @@
 """Models that read texts: a tokenizer beside an encoder or a classifier, pooling, batches by length.
 
-Imports ox.serve and ox.graph only; nothing of ox.serve.transport."""
+Imports ox.serve, ox.graph and ox.generation only; nothing of ox.serve.transport."""

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ox.errors import LoadError
+from ox.serve.text.model_file import TOKENIZER
 
-TOKENIZER = "tokenizer.json"
-FILES = ("model.onnx", "onnx/model.onnx")
 LONGEST = 1 << 20  # tokenizer_config.json says more where it knows no limit
 # Kinds of models that count positions from 2 on: the table has two rows more than a text may have tokens.
 FROM_TWO = {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer"}
@@ -44,13 +43,6 @@ class TextFolder:
     normalize: bool = False
     max_length: int | None = None
     labels: tuple[str, ...] = ()
-
-
-def model_file(folder: Path) -> Path | None:
-    """The model of a folder that has a tokenizer, too; None for other folders."""
-    if not (folder / TOKENIZER).is_file():
-        return None
-    return next((path for name in FILES if (path := folder / name).is_file()), None)
 
 
 def read_folder(folder: Path, file: Path) -> TextFolder:

@@ -43,12 +43,13 @@ def hide_the_pattern(graph: onnx.GraphProto) -> None:
             node.input[0] = f"{node.output[0]}.same"
 
 
-def add_a_bias(graph: onnx.GraphProto) -> None:
+def add_a_bias(graph: onnx.GraphProto, power: float = 1.0) -> None:
     """Scores of attention fall with the place of a token, as in ALiBi: the pattern is there, the result is another."""
     softmax = next(node for node in graph.node if node.op_type == "Softmax")
     place = list(graph.node).index(softmax)
     before = softmax.input[0]
     graph.initializer.append(numpy_helper.from_array(np.float32(-0.5), "slope"))
+    graph.initializer.append(numpy_helper.from_array(np.float32(power), "power"))
     graph.initializer.append(numpy_helper.from_array(np.array([0]), "zero"))
     nodes = [
         helper.make_node("Shape", ["attention_mask"], ["bias.all"], start=1, end=2),
@@ -57,12 +58,18 @@ def add_a_bias(graph: onnx.GraphProto) -> None:
         helper.make_node("Constant", [], ["bias.one"], value_int=1),
         helper.make_node("Range", ["bias.zero", "bias.length", "bias.one"], ["bias.places"]),
         helper.make_node("Cast", ["bias.places"], ["bias.floats"], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Mul", ["bias.floats", "slope"], ["bias"]),
+        helper.make_node("Pow", ["bias.floats", "power"], ["bias.powers"]),
+        helper.make_node("Mul", ["bias.powers", "slope"], ["bias"]),
         helper.make_node("Add", [before, "bias"], ["biased"]),
     ]
     softmax.input[0] = "biased"
     for offset, node in enumerate(nodes):
         graph.node.insert(place + offset, node)
+
+
+def add_a_curve(graph: onnx.GraphProto) -> None:
+    """A bias by the place of a token that is not the same when all tokens of a text have others before them."""
+    add_a_bias(graph, 2.0)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
@@ -75,7 +82,7 @@ def test_the_cache_is_shared(folders: dict[str, Path], name: str) -> None:
     assert SCORED in inputs  # scores of some tokens alone
 
 
-@pytest.mark.parametrize("change", [hide_the_pattern, add_a_bias])
+@pytest.mark.parametrize("change", [hide_the_pattern, add_a_bias, add_a_curve])
 def test_other_graphs_are_run_as_they_are(
     folders: dict[str, Path], tmp_path: Path, client_of: Any, caplog: pytest.LogCaptureFixture, change: Any
 ) -> None:
@@ -85,7 +92,7 @@ def test_other_graphs_are_run_as_they_are(
     with caplog.at_level(logging.WARNING, "ox.serve"):
         decoder = Decoder(read(folder / "model.onnx"), threads=1)
     assert decoder.form == "copied cache"
-    assert decoder.batched == (change is hide_the_pattern)  # padding inside of a row changes the places of keys
+    assert decoder.batched == (change is not add_a_curve)  # padding before a text changes the places of its tokens
     reason = "is not extended by one Concat" if change is hide_the_pattern else "differ by"
     assert "the cache is copied with each token" in caplog.text and reason in caplog.text
     client, file = client_of(folder), OnnxDecoder(folder)
@@ -147,7 +154,7 @@ def test_lower_precision_is_run_together(folders: dict[str, Path], tmp_path: Pat
 def test_threads_are_measured(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ox.serve.generation.decoder.usable_threads", lambda: 2)
     times = iter([1.0, 2.0])
-    monkeypatch.setattr("ox.serve.generation.decoder._Cases.step_s", lambda *_: next(times))
+    monkeypatch.setattr("ox.serve.generation.decoder.DecoderCheck.step_s", lambda *_: next(times))
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 2
     times = iter([2.0, 1.0])
     assert Decoder(read(folders["llama"] / "model.onnx")).threads == 1

@@ -15,7 +15,8 @@ from onnx import TensorProto
 from ox.errors import LoadError
 from ox.serve import ModelConfig, Server
 from ox.serve.repository.layout import Layout
-from ox.serve.text.folder import model_file, read_folder
+from ox.serve.text.folder import read_folder
+from ox.serve.text.model_file import model_file
 
 FLOAT = TensorProto.FLOAT
 OPTIONS = ModelConfig(device="cpu", instances=1, max_rows=4)
