@@ -89,17 +89,21 @@ class Fields:
             raise self.wrong(name, f"a list of at most {most} whole numbers from 0 to {below - 1}", value)
         return tuple(value)
 
-    def only(self, name: str, values: Iterable[Any], why: str) -> None:
+    def only(self, name: str, values: Iterable[Any], why: str = "", hint: str | None = None) -> None:
         """A parameter that has no other values here than these.
 
+        Args:
+            why: why another one is refused.
+            hint: what to use instead.
+
         Raises:
-            ParameterError: it has another one; `why` says why that is refused.
+            ParameterError: it has another one.
         """
         value = self.take(name)
         if value is not None and not any(value == each and type(value) is type(each) for each in values):
             raise ParameterError(
-                self._prefix + name, f"'{self._prefix}{name}' is not supported", code="unsupported_parameter",
-                hint=why, got=quote(value),
+                self._prefix + name, f"'{self._prefix}{name}' is not supported" + (why and f": {why}"),
+                code="unsupported_parameter", hint=hint, got=quote(value),
             )  # fmt: skip
 
     def finish(self) -> None:

@@ -48,14 +48,19 @@ class TextOptions:
         if self.constraint is not None:
             model.engine.constraints.matcher(self.constraint)
 
-    def check_length(self, prompt: Sequence[int], model: TextModel) -> None:
-        """Raises ParameterError for a prompt without tokens, or one that leaves no room for the text."""
+    def with_default(self, tokens: int) -> TextOptions:
+        """With at most so many tokens, or what the context has room for, where the request says nothing."""
+        return replace(self, max_tokens=tokens) if self.max_tokens is None else self
+
+    def check_length(self, prompt: Sequence[int], model: TextModel, name: str) -> None:
+        """Raises ParameterError for a prompt without tokens, or one that leaves no room for the text; `name` is the
+        prompt's in the request."""
         if not prompt:
-            raise ParameterError("prompt", "the prompt has no tokens", expected="a character or more")
+            raise ParameterError(name, "the prompt has no tokens", expected="a character or more")
         context, asked = model.engine.context_length, self.max_tokens or 1
         if len(prompt) + asked > context:
             raise ParameterError(
-                "messages" if self.max_tokens is None else "max_tokens",
+                name if self.max_tokens is None else "max_tokens",
                 "the prompt and the text are longer than the model's context", code="context_length_exceeded",
                 expected=f"at most {context} tokens", got=f"{len(prompt)} of the prompt, and {asked} to be made",
                 hint="a shorter prompt, or a smaller max_tokens",

@@ -18,7 +18,6 @@ from ox.serve.repository.repository import Repository
 from ox.serve.transport.http import Exchange
 
 INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
-FORMS = (b"guided_", b"response_format", b"tool_choice")  # and so are those with a form, which is compiled
 
 
 class Call(Protocol):
@@ -79,10 +78,12 @@ class TextService:
         Raises:
             ServeError: what `read` and `start` raise.
         """
-        body = exchange.body
-        if len(body) > INLINE_BYTES or any(word in body for word in FORMS):
+        if len(exchange.body) > INLINE_BYTES:
             return self._begin_later(exchange, model, read, start)
-        start(read())
+        call = read()
+        if call.options.constraint is not None:
+            return self._begin_later(exchange, model, lambda: call, start)
+        start(call)
         return None
 
     async def _begin_later(
