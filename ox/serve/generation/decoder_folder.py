@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ox.errors import LoadError
+from ox.errors import ArgumentError, LoadError
+from ox.generation.sampling_params import SamplingParams
 from ox.serve.text.tokenizer import FILE, Tokenizer
 
 CONFIG = "generation_config.json"
 HUGGING_FACE, GENAI = "config.json", "genai_config.json"  # of Hugging Face's models, of onnxruntime-genai's folders
 LENGTHS = ("context_length", "max_position_embeddings", "n_positions")  # their names for the longest context
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # defaults of requests
 DECODER = "ox.decoder"  # the metadata of a file: context length and number of tokens
 
 
@@ -22,7 +24,7 @@ class DecoderFolder:
 
     Attributes:
         model: the file.
-        defaults: generation_config.json, {} where there is none.
+        defaults: what generation_config.json sets, {} where there is none.
         tokenizer: None where there is none.
         context_length, head_size: as files of others tell them, None where none does.
     """
@@ -47,7 +49,8 @@ class DecoderFolder:
         others = [genai, _json(folder / HUGGING_FACE)]
         lengths = [other.get(name) for other in others for name in LENGTHS]
         length = next((each for each in lengths if type(each) is int and each > 1), None)
-        defaults = _json(folder / CONFIG)
+        defaults = {name: value for name, value in _json(folder / CONFIG).items() if value is not None}
+        _check_sampling(folder / CONFIG, defaults)
         ends = next((other["eos_token_id"] for other in others if other.get("eos_token_id") is not None), None)
         if defaults.get("eos_token_id") is None and ends is not None:
             defaults = {**defaults, "eos_token_id": ends}
@@ -82,6 +85,15 @@ class DecoderFolder:
                 got=f"{self.tokenizer.vocab_size} tokens up to {self.tokenizer.largest_id}",
                 hint="the tokenizer.json that the model was trained with",
             )
+
+
+def _check_sampling(path: Path, defaults: dict[str, Any]) -> None:
+    try:
+        SamplingParams(**{name: defaults[name] for name in SAMPLING if name in defaults})
+    except ArgumentError as error:
+        raise LoadError(
+            f"{path} has a default that no text can be made with", expected=error.what, got=error.got
+        ) from None
 
 
 def _table(content: dict[str, Any], name: str) -> dict[str, Any]:

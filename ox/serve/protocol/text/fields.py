@@ -40,8 +40,10 @@ class Fields:
         return ParameterError(name, f"'{name}' is wrong", expected=expected, got=quote(value))
 
     def number(self, name: str, low: float, high: float, default: float, above: bool = False) -> float:
-        """A number from `low`, or above it, to `high`."""
-        value = self.take(name, default)
+        """A number from `low`, or above it, to `high`; where there is none, `default`."""
+        value = self.take(name)
+        if value is None:
+            return default
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not good or not low <= value <= high or (above and value == low):
             most = f" to {high:g}" if math.isfinite(high) else ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ox.serve import Server
+from ox.serve import ModelConfig, Server
 from ox.serve.generation.constraint import Constraints
 
 GREEDY: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_tokens": 12}
@@ -157,6 +158,22 @@ def test_a_form_is_compiled_once_and_outside_of_the_event_loop(
     texts = [choice["text"] for choice in json.loads(reply)["choices"]]
     assert len(texts) == 6 and len(set(texts)) > 1
     assert all(len(text) == 3 and text.isdigit() for text in texts)
+
+
+def test_defaults_of_the_model(tmp_path: Path, connect: Any) -> None:
+    """Those of generation_config.json, which may be null, and beyond what a request may ask for."""
+    from tiny_decoder import write_decoder
+
+    folder = write_decoder(tmp_path, temperature=3.0, top_k=1, min_p=None, top_p=None, repetition_penalty=None)
+    request = {"model": "tiny", "prompt": "the", "max_tokens": 12}
+    with Server([folder], options=ModelConfig(threads=1)) as running, connect(running) as client:
+        replies = [
+            client.ask("POST", "/v1/completions", json.dumps({**request, **more}).encode())
+            for more in ({}, {"temperature": 0}, {"top_k": -1, "seed": 1})
+        ]
+    texts = [json.loads(reply)["choices"][0]["text"] for status, _, reply in replies if status == 200]
+    assert len(texts) == 3, replies
+    assert texts[0] == texts[1] != texts[2]
 
 
 def test_extras_of_vllm(openai_client: Any) -> None:
