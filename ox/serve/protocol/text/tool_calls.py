@@ -7,6 +7,7 @@ Two formats are known by the source of the chat template: that of Hermes and Qwe
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,9 +100,9 @@ class ToolCallParser:
         if self._form == "forced":
             return [_call(held, "arguments") or held] if held else []
         if self._form == "llama3":
-            calls = [_call(part, "parameters") for part in held.split(";")] if held else []
-            if calls and all(calls):
-                return [call for call in calls if call is not None]
+            calls = _llama3_calls(held)
+            if calls:
+                return list(calls)
         elif self._inside:
             call = _call(held.removeprefix(BEGIN), "arguments")
             return [call or held] if held else []
@@ -117,6 +118,23 @@ class ToolCallParser:
             shown, self._held = self._held, ""
             return [shown]
         return []
+
+
+def _llama3_calls(text: str) -> list[ToolCall]:
+    """Calls with ";" between them; none if there is anything else."""
+    calls, decoder, rest = list[ToolCall](), json.JSONDecoder(), text.strip()
+    while rest:
+        try:
+            _, end = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):
+            return []
+        call = _call(rest[:end], "parameters")
+        behind = rest[end:].lstrip()
+        if call is None or (behind and not behind.startswith(";")):
+            return []
+        calls.append(call)
+        rest = behind[1:].lstrip()
+    return calls
 
 
 def _call(text: str, arguments: str) -> ToolCall | None:
