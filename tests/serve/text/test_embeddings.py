@@ -57,6 +57,8 @@ def test_a_long_text_is_cut_when_asked(post: Post) -> None:
     assert status == 400 and "text 0 of 2" in answer["error"]["message"]
     status, answer = ask(post, input=text, truncate=True)
     assert (status, answer["usage"]["total_tokens"]) == (200, 24)
+    cut, short = (ask(post, input=[[5] * count], truncate=True) for count in (25, 24))
+    assert cut == short and cut[0] == 200  # tokens, too
     status, answer = ask(post, input=[[5] * 25])
     assert status == 400 and "at most 24 tokens" in answer["error"]["message"]
 

@@ -90,9 +90,8 @@ def read_ignored(fields: Fields) -> None:
 
 def _prompts(fields: Fields, model: TextModel, options: TextOptions) -> tuple[list[str], list[Sequence[int]]]:
     """The prompts as texts and as tokens: a string, tokens, or a list of either."""
+    fields.required("prompt")
     given = fields.take("prompt")
-    if given is None:
-        raise ParameterError("prompt", "Missing required parameter: 'prompt'", code="missing_required_parameter")
     expected = "a string, a list of strings, token ids, or a list of lists of them"
     listed = given if isinstance(given, list) else [given]
     if not listed:

@@ -35,6 +35,12 @@ class Fields:
         self._read.add(name)
         return self._left.pop(name, default)
 
+    def required(self, name: str) -> None:
+        """Raises ParameterError if there is no such parameter; does not read it."""
+        if name not in self._left:
+            name = self._prefix + name
+            raise ParameterError(name, f"Missing required parameter: '{name}'", code="missing_required_parameter")
+
     def wrong(self, name: str, expected: str, value: Any) -> ParameterError:
         name = self._prefix + name
         return ParameterError(name, f"'{name}' is wrong", expected=expected, got=quote(value))
