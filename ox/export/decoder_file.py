@@ -52,7 +52,7 @@ class DecoderReport:
 
     def __str__(self) -> str:
         near = f", {self.ties} of them up to two equal scores" if self.ties else ""
-        return f"{self.model}\n  greedy texts: {self.texts} of {self.tokens} tokens in all are the model's{near}"
+        return f"{self.model}\n  greedy texts: all {self.texts} are the model's, {self.tokens} tokens together{near}"
 
 
 class _Step(Module):

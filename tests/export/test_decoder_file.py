@@ -121,7 +121,7 @@ def test_the_report_and_what_is_beside(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "d" / "tokenizer_config.json").read_text()) == {"chat_template": "{{ messages }}"}
     assert (report.texts, report.tokens, report.ties) == (6, 44 + 2 * 40 + 3 * 32, 0)  # to the end of the context
     assert str(report.model.path) == str(tmp_path / "d" / "model.onnx") and report.model.model == "GPT2LMHeadModel"
-    assert "greedy texts: 6" in str(report)
+    assert "greedy texts: all 6 are" in str(report)
 
 
 def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
