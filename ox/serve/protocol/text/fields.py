@@ -114,11 +114,11 @@ class Fields:
                 code="unsupported_parameter", hint=hint, got=quote(value),
             )  # fmt: skip
 
-    def finish(self) -> None:
-        """Raises ParameterError for the first parameter that nobody has read."""
+    def finish(self, hint: str | None = None) -> None:
+        """Raises ParameterError for the first parameter that nobody has read; the hint is a name like it, or `hint`."""
         for name in self._left:
             shown = quote(self._prefix + name)
             raise ParameterError(
                 (self._prefix + name)[:80], f"Unknown parameter: {shown}", code="unknown_parameter",
-                hint=nearest(name, self._read),
+                hint=nearest(name, self._read) or hint,
             )  # fmt: skip
