@@ -147,7 +147,7 @@ class WholeChat(TextAnswer):
             found = [*parser.add(content), *parser.finish()]
             calls = [each.document() for each in found if isinstance(each, ToolCall)]
             if calls:
-                text = "".join(each for each in found if isinstance(each, str)).strip()
+                text = "".join(each for each in found if isinstance(each, str))
                 message |= {"content": text or None, "tool_calls": calls}
                 reason = "tool_calls" if reason == "stop" else reason
         logprobs = None

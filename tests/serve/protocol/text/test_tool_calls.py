@@ -13,8 +13,11 @@ from ox.serve.protocol.text.tool_calls import ToolCall, ToolCallParser, ToolForm
 F, G = '{"name": "f", "arguments": {"x": "}<"}}', '{"name": "g", "arguments": {}}'
 TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, Any]]]] = [
     ("hermes", "no call", "no call", []),
-    ("hermes", f"Hi <b>! <tool_call>\n{F}\n</tool_call>", "Hi <b>! ", [("f", {"x": "}<"})]),
+    ("hermes", f"Hi <b>! <tool_call>\n{F}\n</tool_call>", "Hi <b>!", [("f", {"x": "}<"})]),
     ("hermes", f"<tool_call>{F}</tool_call>\n<tool_call>{G}</tool_call>", "", [("f", {"x": "}<"}), ("g", {})]),
+    ("hermes", f"\n\n<tool_call>{F}</tool_call>\n\n<tool_call>{G}</tool_call>\n", "", [("f", {"x": "}<"}), ("g", {})]),
+    ("hermes", f" Hi \n<tool_call>{F}</tool_call> then", " Hi then", [("f", {"x": "}<"})]),
+    ("hermes", "no call \n", "no call \n", []),
     ("hermes", f"<tool_call>{F}", "", [("f", {"x": "}<"})]),  # ended without its mark
     ("hermes", "<tool_call>what</tool_call>a", "<tool_call>what</tool_call>a", []),
     ("hermes", "<tool_call>what", "<tool_call>what", []),
@@ -45,7 +48,7 @@ def test_calls(form: ToolFormat, text: str, shown: str, calls: list[tuple[str, A
             found += parser.add(rest[:size])
             rest = rest[size:]
         found += parser.finish()
-        assert "".join(each for each in found if isinstance(each, str)).strip() == shown.strip()
+        assert "".join(each for each in found if isinstance(each, str)) == shown
         made = [each for each in found if isinstance(each, ToolCall)]
         assert [(call.name, json.loads(call.arguments)) for call in made] == calls
         assert len({call.id for call in made}) == len(made)
