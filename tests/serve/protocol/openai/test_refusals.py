@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ox.serve import Server
+from ox.serve.repository.entry import LOADING
 
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "a", "max_tokens": 2}
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
@@ -129,6 +130,18 @@ def test_errors_of_the_transport_have_the_form_of_the_route(client: Any) -> None
     client.send(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 999999999\r\n\r\n")
     got, _, reply = client.reply()
     assert got == 413 and json.loads(reply)["error"]["code"] == "request_too_large"
+
+
+def test_a_model_that_is_being_loaded(client: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenAI's package asks again after 503, and not after 400."""
+    repository = server.service.repository
+    (slot,) = repository.entries["tiny"].slots.values()
+    monkeypatch.setattr(slot, "state", LOADING)
+    monkeypatch.setattr(repository, "routes", {})
+    status, headers, reply = client.ask("POST", "/v1/completions", json.dumps(COMPLETION).encode())
+    error = json.loads(reply)["error"]
+    assert status == 503 and headers["retry-after"] and error["code"] == "model_not_ready"
+    assert "is not ready; got LOADING" in error["message"] and error["type"] == "server_error"
 
 
 def test_a_model_that_makes_no_texts(mlp: Any, connect: Any) -> None:
