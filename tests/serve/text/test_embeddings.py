@@ -94,6 +94,11 @@ def test_wrong_requests(post: Post, name: str) -> None:
     assert message in answer["error"]["message"]
 
 
+def test_an_encoder_makes_no_texts(post: Post) -> None:
+    status, answer = post("/v1/completions", model="sentences", prompt="a")
+    assert status == 400 and "makes no texts; try /v1/embeddings" in answer["error"]["message"]
+
+
 def test_an_unknown_model(post: Post) -> None:
     status, answer = ask(post, model="nothing", input="a")
     assert (status, answer["error"]["code"]) == (404, "model_not_found")

@@ -8,13 +8,17 @@ from typing import Any
 
 MAX_SECONDS = 2.0
 MAX_STEPS = 200_000  # passes of loops, and calls of filters, functions and macros
-MAX_VALUE = 8 << 20  # characters and elements of one value, counted as often as they are in it
+MAX_VALUE = 8 << 20  # characters of one value, counted as often as they are in it
+MAX_NESTED = 1 << 18  # the same of values inside of it
 MAX_TOTAL = 64 << 20  # of all values together
 MAX_BITS = 1024  # of a whole number
 
 
 class BudgetError(Exception):
     """A template did too much."""
+
+
+CONTAINERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
 
 
 class Changeable:
@@ -24,12 +28,11 @@ class Changeable:
 class RenderBudget:
     """What is left for one rendering."""
 
-    __slots__ = ("_deadline", "_sizes", "_steps", "_total")
+    __slots__ = ("_deadline", "_steps", "_total")
 
     def __init__(self) -> None:
         self._deadline = monotonic() + MAX_SECONDS
         self._steps, self._total = MAX_STEPS, MAX_TOTAL
-        self._sizes: dict[int, tuple[Any, int]] = {}  # by the id of a value, which lives as long as this
 
     def step(self, size: int = 0) -> None:
         """One step that makes `size` characters.
@@ -49,28 +52,9 @@ class RenderBudget:
     def spend(self, value: Any) -> Any:
         """Counts a value that was just made, and returns it."""
         self.step(len(value) if isinstance(value, str | list | tuple | dict) else 0)
-        self._size(value)
+        if isinstance(value, CONTAINERS):
+            _check_nested(value)
         return value
-
-    def _size(self, value: Any) -> int:
-        """The size of a value when it is written or compared. A list that has another one twice is twice as long as it,
-        although it takes no more memory: after forty of them, no text could hold it."""
-        if isinstance(value, str):
-            return len(value)
-        if not isinstance(value, list | tuple | dict | KeysView | ValuesView | ItemsView):
-            return 1
-        known = self._sizes.get(id(value))
-        if known is not None:
-            return known[1]
-        size = 1
-        for member in value.items() if isinstance(value, dict) else value:
-            if isinstance(member, Changeable):
-                raise BudgetError("a namespace inside of another value")
-            size += 1 + self._size(member)
-            if size > MAX_VALUE:
-                raise BudgetError("too much text")
-        self._sizes[id(value)] = value, size
-        return size
 
     def check_multiply(self, left: Any, right: Any) -> None:
         """Before left * right, which may be far larger than both."""
@@ -87,3 +71,25 @@ class RenderBudget:
             if bits > MAX_BITS:
                 raise BudgetError("a number is too large")
         self.step()
+
+
+def _check_nested(value: Any) -> None:
+    """A list that has another one twice is twice as long as it when it is written or compared, although it takes no
+    more memory: after forty of them, no text could hold it.
+
+    Raises:
+        BudgetError: it is too large, counted like this.
+    """
+    values, nested, size = [value], 0, 0
+    while values:
+        one = values.pop()
+        if isinstance(one, str):
+            size += len(one)
+        elif isinstance(one, CONTAINERS):
+            nested += len(one)
+            if nested <= MAX_NESTED:
+                values += one.items() if isinstance(one, dict) else one
+        elif isinstance(one, Changeable):
+            raise BudgetError("a namespace inside of another value")
+        if size > MAX_VALUE or nested > MAX_NESTED:
+            raise BudgetError("too much text")

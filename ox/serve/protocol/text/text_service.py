@@ -56,7 +56,8 @@ class TextService:
         """
         model = self._repository.find(name, version)
         if model.text is None:
-            raise ServeError(f"model '{model.name}' makes no texts", hint="inference with tensors")
+            hint = "inference with tensors" if model.text_tensors is None else "/v1/embeddings or /v1/rerank"
+            raise ServeError(f"model '{model.name}' makes no texts", hint=hint)
         return model.text
 
     def models(self) -> list[TextModel]:
