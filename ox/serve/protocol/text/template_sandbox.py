@@ -81,11 +81,11 @@ def _counting(tree: Any, environment: Any) -> Any:
 
         def visit_List(self, node: Any) -> Any:
             self.generic_visit(node)
-            return call("spend", [node], node.lineno)
+            return call("counted", [node], node.lineno)
 
         def visit_Tuple(self, node: Any) -> Any:
             self.generic_visit(node)
-            return call("spend", [node], node.lineno) if node.ctx == "load" else node
+            return call("counted", [node], node.lineno) if node.ctx == "load" else node
 
         visit_Dict = visit_List
 
@@ -138,8 +138,8 @@ def _environment() -> Any:
             BUDGET.get().step(size)
             return ""
 
-        def spend(self, value: Any) -> Any:
-            return BUDGET.get().spend(value)
+        def counted(self, value: Any) -> Any:
+            return value  # which `call` counts
 
         def concatenate(self, *values: Any) -> str:
             texts = [str(value) for value in values]
