@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from ox.serve.text.tokenizer import Tokenizer
@@ -24,7 +25,10 @@ class TokenBytes:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._added = {token: added.content for token, added in tokenizer.raw.get_added_tokens_decoder().items()}
-        decoders = {each["type"]: each for each in _steps(json.loads(tokenizer.raw.to_str()).get("decoder"))}
+        decoder = tokenizer.raw.decoder
+        # of the decoder alone: all of a tokenizer takes long to write, and this is made for each request
+        steps = _steps(None if decoder is None else json.loads(decoder.__getstate__()))
+        decoders = {each["type"]: each for each in steps}
         self._letters = _byte_letters() if "ByteLevel" in decoders else None
         self._fallback = "ByteFallback" in decoders
         self._space = decoders.get("Metaspace", {}).get("replacement")
@@ -60,6 +64,7 @@ def _steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
+@cache
 def _byte_letters() -> dict[str, int]:
     """The byte of each letter in which byte-level tokens are written (Radford et al., GPT-2, 2019): printable bytes are
     themselves in Latin-1, the others come in order from U+0100 on."""

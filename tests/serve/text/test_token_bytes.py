@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -56,6 +57,14 @@ def test_the_bytes_of_tokens_are_those_of_the_text(tmp_path: Path, kind: str) ->
     assert b"".join(spelled[token] for token in ids) == text.encode()
     assert len(ids) > len(TEXT) - 3  # characters of several tokens are among them
     assert spelled[tokenizer.id_of("<s>") or 0] == b"<s>"
+
+
+def test_a_large_vocabulary_is_not_written_for_each_request(tmp_path: Path) -> None:
+    bytewise().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json")
+    raw = tokenizer.raw
+    tokenizer.raw = Mock(wraps=raw, decoder=raw.decoder, to_str=Mock(side_effect=AssertionError("all of it")))
+    assert TokenBytes(tokenizer)[raw.token_to_id("a")] == b"a"
 
 
 def test_other_tokenizers_say_themselves(tmp_path: Path) -> None:
