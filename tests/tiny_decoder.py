@@ -33,7 +33,9 @@ def write_tokenizer(path: Path) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-def write_decoder(folder: Path, template: str | None = TEMPLATE, context_length: int = 256, **defaults: float) -> Path:
+def write_decoder(
+    folder: Path, template: str | None = TEMPLATE, context_length: int = 256, **defaults: float | None
+) -> Path:
     """The folder `tiny` of a LLaMA, by default of 256 tokens of context."""
     size = write_tokenizer(folder / "tokenizer.json")
     ox.manual_seed(0)

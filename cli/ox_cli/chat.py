@@ -42,8 +42,20 @@ def chat(
         if sys.stdin.isatty():
             talk.run()
         else:
-            talk.answer(sys.stdin.read())
+            talk.answer(_piped())
             sys.stdout.write("\n")
+
+
+def _piped() -> str:
+    """Raises UsageError for what is no text."""
+    from ox_cli.errors import UsageError
+
+    text = sys.stdin.read()
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Python reads other bytes as halves of characters
+        raise UsageError("the input is no UTF-8", hint="text") from None
+    return text
 
 
 class Conversation:
@@ -95,6 +107,8 @@ class Conversation:
         try:
             for part in self._client.answer(self._messages):
                 parts.append(part)
+                if self._console.is_terminal:  # which an escape sequence could change
+                    part = "".join(letter for letter in part if letter.isprintable() or letter in "\n\t")
                 self._console.print(part, end="", markup=False, emoji=False)
                 self._console.file.flush()
         except KeyboardInterrupt:

@@ -78,7 +78,8 @@ class ChatClient:
         if len(names) != 1:
             expected = ", ".join(names) or "a server with a model that makes texts"
             raise ArgumentError("which model?" if names else "the server has no model that makes texts",
-                                where=self._url, expected=expected, hint="--model NAME")  # fmt: skip
+                                where=self._url, expected=expected,
+                                hint="--model NAME" if names else "a folder of ox.export.save_decoder")  # fmt: skip
         return str(names[0])
 
     def _connect(self) -> http.client.HTTPConnection:

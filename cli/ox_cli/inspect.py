@@ -18,13 +18,13 @@ STEP = "ox.step"  # the metadata of a training step
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    path: Annotated[Path, typer.Argument(help="An ONNX file, or a folder with model.onnx.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the inputs, outputs and contents of an ONNX file."""
     from ox.export.summary import inspect as read
 
-    summary = read(path)
+    summary = read(path / "model.onnx" if path.is_dir() else path)
     if as_json:
         typer.echo(json.dumps(summary.to_json(), ensure_ascii=False))
         return

@@ -108,6 +108,10 @@ def quantize(
     source = open_source(model, recipe_name)
     if run is not None:
         source.recipe = _recipe_of(run)
+    if any(name.startswith("past_key_values.") for name in source.inputs):  # no sample of a recipe has a cache
+        if min_accuracy is not None:
+            raise UsageError(f"--min-accuracy is for models with classes, and {model} generates texts")
+        source.recipe = None
     if min_accuracy is not None:
         source.require_recipe()
     results: list[Result] = []

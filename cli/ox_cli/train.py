@@ -230,7 +230,9 @@ def _next(terminal: Terminal, run: Run) -> None:
     """Prints the next command for a finished run, or what its recipe lacks for an export."""
     shown = "" if run.folder.parent == Path("runs") else f" --run {run.folder}"
     if (obstacle := terminal.obstacle) is None:
-        terminal.print("next: ", (f"ox export model.onnx{shown}", "bold"))
+        # of a recipe with a tokenizer a folder, which the server answers texts from
+        target = run.config["recipe"]["name"] if run.recipe().optional("tokenizer") is not None else "model.onnx"
+        terminal.print("next: ", (f"ox export {target}{shown}", "bold"))
         return
     terminal.print((f"this run cannot be exported yet: {getattr(obstacle, 'what', None) or obstacle}", "yellow"))
     if hint := getattr(obstacle, "hint", None):

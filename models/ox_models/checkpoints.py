@@ -96,6 +96,23 @@ def must_fill(state: Mapping[str, Any], count: int) -> None:
         )
 
 
+def tie(state: dict[str, Any], tokens: str, head: str) -> None:
+    """Fills in the head, which is the table of tokens: files have a copy of it or none.
+
+    Args:
+        tokens, head: their names in `state`.
+
+    Raises:
+        LoadError: the file has another head.
+    """
+    if tokens in state and not state.setdefault(head, state[tokens]).equal(state[tokens]):
+        raise LoadError(
+            f"the head is the table of tokens, and the file has another {head}",
+            expected=f"a copy of {tokens}, or none",
+            hint='"tie_word_embeddings": false in config.json, if the model was trained with a head of its own',
+        )  # fmt: skip
+
+
 def named(state: Mapping[str, Any], model: Any, prefix: str, rename: Callable[[str], str | None]) -> dict[str, Any]:
     """The state under the model's own names: checkpoints of the bare network have no `prefix`, those of the network
     with a head have it, and both fit a model of either kind.

@@ -200,9 +200,7 @@ def from_pretrained(path: str | os.PathLike[str]) -> GPT2LMHeadModel:
     checkpoints.must_fill(state, weights(config))
     model = GPT2LMHeadModel(config)
     state = checkpoints.named(state, model, "transformer.", _renamed)
-    tokens = "transformer.wte.weight"
-    if tokens in state:
-        state.setdefault("lm_head.weight", state[tokens])
+    checkpoints.tie(state, "transformer.wte.weight", "lm_head.weight")
     model.load_state_dict(state)
     return model.eval()
 

@@ -14,11 +14,39 @@ from typing import Any
 
 import ox
 from ox import nn
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, LoadError
 from ox.generation import Generates, KVCache
 from ox.generation.kv_cache import Window
 from ox.nn import functional as F
 from ox_models import checkpoints
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """Slower rotations for contexts longer than those that a model was first trained on, as of Llama 3.1 on (its
+    ``rope_type`` "llama3"; Grattafiori et al., *The Llama 3 Herd of Models*, 2024).
+
+    Args:
+        factor: rotations whose wavelength is above original_max_position_embeddings / low_freq_factor are so many times
+            slower; those below original_max_position_embeddings / high_freq_factor stay, and between both it fades.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+    def __post_init__(self) -> None:
+        if self.factor < 1 or not 0 < self.low_freq_factor < self.high_freq_factor:
+            raise ArgumentError("a scaling of rotary positions is none", got=str(self),
+                                expected="a factor from 1 on, and low_freq_factor below high_freq_factor")  # fmt: skip
+
+    def scaled(self, rate: float) -> float:
+        """The rate of a rotation, in radians by position."""
+        turns = self.original_max_position_embeddings * rate / (2 * math.pi)  # in the first context
+        kept = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        kept = min(1.0, max(0.0, kept))
+        return kept * rate + (1 - kept) * rate / self.factor
 
 
 @dataclass(frozen=True)
@@ -37,6 +65,7 @@ class LlamaConfig:
         rope_theta: the base of the rotary positions' wavelengths (Su et al., *RoFormer*, 2021).
         head_dim: size of a head. Default: hidden_size / num_attention_heads.
         tie_word_embeddings: whether the table of tokens is also the output layer.
+        rope_scaling: of the rotary positions.
     """
 
     vocab_size: int = 32000
@@ -50,6 +79,7 @@ class LlamaConfig:
     rope_theta: float = 10000.0
     head_dim: int = 0
     tie_word_embeddings: bool = False
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         heads = self.num_attention_heads
@@ -65,9 +95,12 @@ class LlamaConfig:
             raise ArgumentError("head_dim is even, as positions turn pairs of numbers", got=str(self.head_dim))
 
 
-def rotary(positions: ox.Tensor, size: int, theta: float) -> tuple[ox.Tensor, ox.Tensor]:
-    """Cosine and sine of each position's angles, [batch, 1, length, size]: the halves of a head turn alike."""
-    rates = ox.tensor([theta ** (-2 * i / size) for i in range(size // 2)], dtype=ox.float32, device=positions.device)
+def rotary(positions: ox.Tensor, config: LlamaConfig) -> tuple[ox.Tensor, ox.Tensor]:
+    """Cosine and sine of each position's angles, [batch, 1, length, head_dim]: the halves of a head turn alike."""
+    size, scaling = config.head_dim, config.rope_scaling
+    steps = [config.rope_theta ** (-2 * i / size) for i in range(size // 2)]
+    rates = ox.tensor(steps if scaling is None else [scaling.scaled(rate) for rate in steps], dtype=ox.float32,
+                      device=positions.device)  # fmt: skip
     angles = positions.unsqueeze(-1).float() * rates
     angles = ox.cat([angles, angles], -1).unsqueeze(1)
     return angles.cos(), angles.sin()
@@ -160,7 +193,7 @@ class LlamaModel(nn.Module):
                 got=str(length),
             )
         positions = ox.arange(length, device=input_ids.device).unsqueeze(0) if window is None else window.positions
-        angles = rotary(positions, self.config.head_dim, self.config.rope_theta)
+        angles = rotary(positions, self.config)
         x = self.embed_tokens(input_ids)
         for layer in self.layers:
             x = layer(x, angles, cache, window)
@@ -191,17 +224,20 @@ class LlamaForCausalLM(Generates, nn.Module):
         return logits
 
 
-FIELDS = {name: type(value) for name, value in vars(LlamaConfig()).items() if not isinstance(value, bool)}
+FIELDS = {name: type(value) for name, value in vars(LlamaConfig()).items() if type(value) in (int, float)}
 ONLY = {
     "model_type": ("llama", "mistral"),
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
-    "rope_scaling": (None,),
     "sliding_window": (None,),
     "pretraining_tp": (1,),
     "tie_word_embeddings": (True, False),
 }
+
+SCALING = {
+    "factor": float, "low_freq_factor": float, "high_freq_factor": float, "original_max_position_embeddings": int
+}  # fmt: skip
 
 
 def weights(config: LlamaConfig) -> int:
@@ -225,30 +261,45 @@ def from_pretrained(path: str | os.PathLike[str]) -> LlamaForCausalLM:
         LoadError: files are missing or damaged, names or shapes do not fit, or settings are not implemented.
     """
     table, state = checkpoints.read(path)
-    table = {**table, **_rotary_settings(table)}
+    rotary_table = _rotary_table(table)
+    if rotary_table.get("rope_theta") is not None:
+        table = {**table, "rope_theta": rotary_table["rope_theta"]}
     found = checkpoints.settings(table, FIELDS, ONLY)
-    config = LlamaConfig(**found, tie_word_embeddings=bool(table.get("tie_word_embeddings", False)))
+    tied = bool(table.get("tie_word_embeddings", False))
+    config = LlamaConfig(**found, tie_word_embeddings=tied, rope_scaling=_scaling(rotary_table))
     checkpoints.must_fill(state, weights(config))
     model = LlamaForCausalLM(config)
     state = checkpoints.named(state, model, "model.", _renamed)
-    tokens = "model.embed_tokens.weight"
-    if config.tie_word_embeddings and tokens in state:
-        state.setdefault("lm_head.weight", state[tokens])
+    if tied:
+        checkpoints.tie(state, "model.embed_tokens.weight", "lm_head.weight")
     model.load_state_dict(state)
     return model.eval()
 
 
-def _rotary_settings(table: dict[str, Any]) -> dict[str, Any]:
-    """Newer files hold the settings of the rotary positions in a table of their own.
+def _rotary_table(table: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the rotary positions: newer files hold them in a table of their own, with the base.
 
     Raises:
-        LoadError: positions of another kind.
+        LoadError: it is no table.
     """
-    inner = table.get("rope_parameters")
+    inner = table.get("rope_parameters") or table.get("rope_scaling") or {}
     if not isinstance(inner, dict):
-        return {}
-    checkpoints.settings(inner, {}, {"rope_type": ("default",)})
-    return {"rope_theta": inner["rope_theta"]} if "rope_theta" in inner else {}
+        raise LoadError("rope_scaling in config.json is no table", expected="{...}", got=repr(inner)[:100])
+    return inner
+
+
+def _scaling(table: dict[str, Any]) -> RopeScaling | None:
+    """Raises LoadError for positions of another kind."""
+    kind = table.get("rope_type", table.get("type", "default"))
+    known = {"rope_type": ("default", "llama3"), "partial_rotary_factor": (None, 1)}
+    checkpoints.settings({**table, "rope_type": kind}, {}, known)
+    if kind == "default":
+        return None
+    found = checkpoints.settings(table, SCALING, {})
+    if found.keys() != SCALING.keys():
+        raise LoadError("config.json says too little of rope_type='llama3'", expected=", ".join(SCALING),
+                        got=", ".join(found))  # fmt: skip
+    return RopeScaling(**found)
 
 
 def _renamed(name: str) -> str | None:

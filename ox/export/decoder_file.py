@@ -16,6 +16,7 @@ from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.core.symbolic import Dim
 from ox.errors import ArgumentError, ExportError
+from ox.export.decoder_settings import check_settings
 from ox.export.model_folder import replace_folder, write_json
 from ox.export.save_model import Report, save
 from ox.generation.generate import Generates, last_scores
@@ -52,7 +53,7 @@ class DecoderReport:
 
     def __str__(self) -> str:
         near = f", {self.ties} of them up to two equal scores" if self.ties else ""
-        return f"{self.model}\n  greedy texts: {self.texts} of {self.tokens} tokens in all are the model's{near}"
+        return f"{self.model}\n  greedy texts: all {self.texts} are the model's, {self.tokens} tokens together{near}"
 
 
 class _Step(Module):
@@ -102,7 +103,8 @@ def save_decoder(
 
     Raises:
         ExportError: what `save` raises, or a text of the file that is not the model's.
-        ArgumentError: the model is no decoder with a cache.
+        ArgumentError: the model is no decoder with a cache, or what is to be written beside it does not fit it.
+        LoadError: the tokenizer cannot be read.
     """
     if not isinstance(model, Module) or not isinstance(model, Generates):
         raise ArgumentError(
@@ -116,6 +118,7 @@ def save_decoder(
     model.eval()
     try:
         vocabulary, sizes = _sizes(model)
+        check_settings(vocabulary, tokenizer, generation)
         about = {"context_length": model.context_length, "vocab_size": vocabulary}
         with temporary_folder(f".{folder.name}.", folder.parent) as inside:
             new = inside / folder.name

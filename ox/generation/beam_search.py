@@ -22,8 +22,9 @@ class Beam:
     """A text that was found.
 
     Attributes:
-        score: the sum of the log-probabilities by the number of tokens to the power of the length penalty.
-        ended: whether a token ended it.
+        score: the sum of the log-probabilities, as penalties and bias change them, by the number of tokens to the power
+            of the length penalty.
+        ended: whether a token ended it, and not its length.
     """
 
     tokens: list[int]
@@ -36,6 +37,56 @@ class _Growing:
     tokens: list[int]
     total: float
     place: int  # in the batch of the model
+
+
+class _Prompt:
+    """The search for the texts of one prompt, as Hugging Face's `generate` does it (with its ``early_stopping=False``).
+
+    Args:
+        prompt: its ids.
+        place: in the batch of the model.
+        width: how many continuations are looked at, so that enough are left where many end.
+    """
+
+    def __init__(self, prompt: Array, place: int, beams: int, width: int, ends: Collection[int]) -> None:
+        self._prompt, self._beams, self._width, self._ends = prompt, beams, width, ends
+        self.growing = [_Growing([], 0.0, place)]
+        self.ended: list[Beam] = []
+
+    def grow(self, scores: Array, params: SamplingParams, length_penalty: float, last: bool) -> None:
+        """A further token for each text.
+
+        Args:
+            scores: of the model's batch.
+            last: whether texts end here.
+        """
+        length = len(self.growing[0].tokens) + 1
+        growing = []
+        for rank, (text, token, total) in enumerate(self._candidates(scores, params)):
+            tokens = [*text.tokens, token]
+            stopped = token in self._ends
+            if not (stopped or last):
+                growing.append(_Growing(tokens, total, text.place))
+            elif rank < self._beams:  # an end that is less likely than all beams is no find
+                self.ended.append(Beam(tokens, total / length**length_penalty, stopped))
+        self.ended = sorted(self.ended, key=lambda beam: -beam.score)[: self._beams]
+        self.growing = growing[: self._beams]
+        best = max((text.total for text in self.growing), default=-np.inf) / length**length_penalty
+        if len(self.ended) == self._beams and best <= self.ended[-1].score:
+            self.growing = []
+
+    def _candidates(self, scores: Array, params: SamplingParams) -> list[tuple[_Growing, int, float]]:
+        """The best continuations by one token."""
+        totals = []
+        for text in self.growing:
+            sampler = Sampler(params, self._prompt)
+            for token in text.tokens:
+                sampler.note(token)
+            totals.append(text.total + sampler.adjusted(log_probabilities(scores[text.place])))
+        table = np.stack(totals)
+        order = np.argsort(-table, axis=None, kind="stable")[: self._width]
+        found = zip(*np.unravel_index(order, table.shape), strict=True)
+        return [(self.growing[text], int(token), float(table[text, token])) for text, token in found]
 
 
 def beam_search(
@@ -51,15 +102,16 @@ def beam_search(
 ) -> list[Beam]:
     """The best `count` texts of each prompt, the best first.
 
-    A prompt is finished when it has `beams` texts that ended, none of which a growing one can still surpass.
+    A prompt is finished when it has `beams` texts that ended, and the best growing one, by its score so far, is not
+    better than the worst of them.
 
     Args:
         ids, mask: prompts int64 [batch, length], and where they are no padding.
-        params: penalties and bias, which change the scores.
+        params: penalties and bias, which change the log-probabilities.
         ends: tokens that end a text.
 
     Raises:
-        ArgumentError: `beams` is no whole number from 2 on, or below `count`.
+        ArgumentError: `beams` is no whole number from 2 on, or below `count`; the vocabulary has no `count` texts.
     """
     if not isinstance(beams, int) or beams < 2 or count > beams:
         raise ArgumentError(
@@ -68,61 +120,22 @@ def beam_search(
     cache = model.new_cache(ids.shape[1] + most)
     with no_grad():
         scores = model(make_tensor(ids), cache=cache, attention_mask=mask)[:, -1].cpu().numpy()
-    prompts = [row if mask is None else row[mask[i] != 0] for i, row in enumerate(ids)]
-    growing = {i: [_Growing([], 0.0, i)] for i in range(len(ids))}
-    ended: dict[int, list[Beam]] = {i: [] for i in growing}
+    width = max(2, 1 + len(ends)) * beams
+    prompts = [_Prompt(row if mask is None else row[mask[i] != 0], i, beams, width, ends) for i, row in enumerate(ids)]
     for number in range(1, most + 1):
-        rows: list[int] = []
-        for i, texts in list(growing.items()):
-            kept: list[_Growing] = []
-            for text, token, total in _candidates(texts, scores, prompts[i], params, beams):
-                tokens = [*text.tokens, token]
-                if token in ends:
-                    ended[i].append(Beam(tokens, total / number**length_penalty, True))
-                elif len(kept) < beams:
-                    kept.append(_Growing(tokens, total, text.place))
-            ended[i] = sorted(ended[i], key=lambda beam: -beam.score)[:beams]
-            if number == most or not kept or _settled(ended[i], kept, number, most, beams, length_penalty):
-                rest = [Beam(one.tokens, one.total / number**length_penalty, False) for one in kept]
-                if number < most and len(ended[i]) >= beams:
-                    rest = []
-                ended[i] = sorted([*ended[i], *rest], key=lambda beam: -beam.score)
-                del growing[i]
-                continue
-            growing[i] = kept
-            for one in kept:
-                rows.append(one.place)
-                one.place = len(rows) - 1
-        if not growing:
+        for prompt in prompts:
+            if prompt.growing:
+                prompt.grow(scores, params, length_penalty, last=number == most)
+        texts = [text for prompt in prompts for text in prompt.growing]
+        if not texts:
             break
-        cache.select(rows)
-        last = np.array([[one.tokens[-1]] for texts in growing.values() for one in texts])
+        cache.select([text.place for text in texts])
+        for place, text in enumerate(texts):
+            text.place = place
         with no_grad():
-            scores = model(make_tensor(last), cache=cache)[:, -1].cpu().numpy()
-    return [beam for found in ended.values() for beam in found[:count]]
-
-
-def _candidates(
-    texts: list[_Growing], scores: Array, prompt: Array, params: SamplingParams, beams: int
-) -> list[tuple[_Growing, int, float]]:
-    """The best continuations by one token, twice as many as beams, so that enough are left if half of them end."""
-    totals = []
-    for text in texts:
-        sampler = Sampler(params, prompt)
-        for token in text.tokens:
-            sampler.note(token)
-        totals.append(text.total + log_probabilities(sampler.adjusted(scores[text.place])))
-    table = np.stack(totals)
-    order = np.argsort(-table, axis=None, kind="stable")[: 2 * beams]
-    found = zip(*np.unravel_index(order, table.shape), strict=True)
-    return [(texts[text], int(token), float(table[text, token])) for text, token in found]
-
-
-def _settled(
-    ended: list[Beam], growing: list[_Growing], number: int, most: int, beams: int, length_penalty: float
-) -> bool:
-    """Whether no growing text can surpass the worst of those that ended: its total only falls."""
-    if len(ended) < beams:
-        return False
-    longest = most if length_penalty > 0 else number
-    return bool(max(one.total for one in growing) / longest**length_penalty <= ended[-1].score)
+            last = make_tensor(np.array([[text.tokens[-1]] for text in texts]))
+            scores = model(last, cache=cache)[:, -1].cpu().numpy()
+    fewest = min(len(prompt.ended) for prompt in prompts)
+    if fewest < count:
+        raise ArgumentError("there are fewer texts of so many tokens", expected=f"{count} or more", got=str(fewest))
+    return [beam for prompt in prompts for beam in prompt.ended[:count]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 UNFINISHED = "\ufffd"  # what a decoder writes for bytes that are no whole character
+REST = 3  # the most tokens of a character that lacks one: it has at most four bytes, and a token at least one
+MOST_HELD = 8
 
 
 class Detokenizer:
@@ -23,10 +25,16 @@ class Detokenizer:
     def add(self, token: int) -> str:
         """The text that this token completes; "" while a character is not whole."""
         self._ids.append(token)
-        before, now = self._decoded(self._ids[: self._shown]), self._decoded(self._ids)
-        if now.endswith(UNFINISHED) or len(now) <= len(before):
+        before, now, count = self._decoded(self._ids[: self._shown]), self._decoded(self._ids), len(self._ids)
+        if now.endswith(UNFINISHED) and count - self._shown > MOST_HELD:  # no character comes of the first ones
+            count -= REST
+            now = self._decoded(self._ids[:count])
+        elif now.endswith(UNFINISHED):
             return ""
-        self._ids, self._shown = self._ids[self._shown :], len(self._ids) - self._shown
+        if len(now) <= len(before):  # special tokens, which have no text
+            del self._ids[self._shown : max(self._shown, count - MOST_HELD)]
+            return ""
+        self._ids, self._shown = self._ids[self._shown :], count - self._shown
         return now[len(before) :]
 
     def rest(self) -> str:

@@ -91,13 +91,14 @@ class Sampler:
         to a common factor."""
         params = self.params
         tokens, kept = None, scores
-        if 0 < params.top_k < len(scores):
-            least = np.partition(scores, -params.top_k)[-params.top_k]
+        top_k = params.top_k if params.top_k < len(scores) else 0  # of all tokens, none is left out
+        if top_k:
+            least = np.partition(scores, -top_k)[-top_k]
             tokens = np.flatnonzero(scores >= least)
             kept = scores[tokens]
         # in float32, which is several times faster, and differs from float64 by less than scores of other batches do
         chances = np.exp((kept - kept.max()) / np.float32(max(params.temperature, COLDEST)))
-        if not (params.top_k or params.top_p < 1 or params.min_p > 0):
+        if not (top_k or params.top_p < 1 or params.min_p > 0):
             return np.arange(len(scores)), chances
         whole = float(chances.sum(dtype=np.float64))
         if tokens is None:
@@ -105,10 +106,10 @@ class Sampler:
             unneeded = (1 - params.top_p) * whole / len(chances) * (1 - 1e-3)
             tokens = np.flatnonzero(chances >= max(params.min_p, unneeded))
             kept, chances = scores[tokens], chances[tokens]
-        order = _descending(kept)[: params.top_k or None]
+        order = _descending(kept)[: top_k or None]
         tokens, chances = tokens[order], chances[order]
         if params.top_p < 1:
-            if params.top_k:
+            if top_k:
                 whole = float(chances.sum(dtype=np.float64))  # without further tokens that score as the last one
             before = np.cumsum(chances, dtype=np.float64) - chances
             count = int(np.count_nonzero(before < params.top_p * whole))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from ox.serve import ModelConfig, Server
+from ox_cli.chat import Conversation
 from ox_cli.chat_client import ChatClient
 from ox_cli.main import main
 
@@ -37,8 +40,6 @@ def server(decoder: Path) -> Iterator[Server]:
 
 
 def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    import io
-
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
 
 
@@ -65,6 +66,24 @@ def test_errors(server: Server, arguments: list[str], words: str, monkeypatch: p
     piped(monkeypatch, "hi")
     assert main(["chat", *[server.url if each == "SERVER" else each for each in arguments]]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_input_that_is_no_text(server: Server, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    piped(monkeypatch, b"\xff".decode(errors="surrogateescape"))
+    assert main(["chat", server.url]) != 0
+    assert "the input is no UTF-8" in capsys.readouterr().err
+
+
+def test_escape_sequences_do_not_reach_a_terminal() -> None:
+    class Model:
+        def answer(self, messages: Any) -> list[str]:
+            return ["red \x1b[31m", "é\n", "日"]
+
+    for terminal, shown in ((True, "red [31mé\n日"), (False, "red \x1b[31mé\n日")):
+        talk, stream = Conversation(Model(), None), io.StringIO()  # type: ignore[arg-type]
+        talk._console = Console(file=stream, force_terminal=terminal, soft_wrap=True, color_system=None)
+        talk.answer("hi")
+        assert stream.getvalue() == shown
 
 
 class Terminal:

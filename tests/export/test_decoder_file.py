@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -108,7 +109,7 @@ def test_a_prompt_in_parts(model: Any, folder: Path) -> None:
 
 
 def test_the_report_and_what_is_beside(tmp_path: Path) -> None:
-    (tmp_path / "t.json").write_text("{}")
+    (tmp_path / "t.json").write_text('{"model": {"vocab": {"a": 0}}}')
     net = gpt2().train()
     report = save_decoder(net, tmp_path / "d", tokenizer=tmp_path / "t.json", chat_template="{{ messages }}",
                           generation={"eos_token_id": 3, "temperature": 0.7})  # fmt: skip
@@ -121,15 +122,18 @@ def test_the_report_and_what_is_beside(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "d" / "tokenizer_config.json").read_text()) == {"chat_template": "{{ messages }}"}
     assert (report.texts, report.tokens, report.ties) == (6, 44 + 2 * 40 + 3 * 32, 0)  # to the end of the context
     assert str(report.model.path) == str(tmp_path / "d" / "model.onnx") and report.model.model == "GPT2LMHeadModel"
-    assert "greedy texts: 6" in str(report)
+    assert "greedy texts: all 6 are" in str(report)
 
 
-def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = gpt2()
     save_decoder(net, tmp_path / "d", chat_template="old")
     before = {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()}
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(LoadError, match="cannot be opened"):
         save_decoder(net, tmp_path / "d", tokenizer=tmp_path / "nobody.json")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr("ox.export.decoder_file._write_beside", Mock(side_effect=OSError("no space")))
+        save_decoder(net, tmp_path / "d")
     assert {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()} == before
     save_decoder(net, tmp_path / "d")
     assert [path.name for path in (tmp_path / "d").iterdir()] == ["model.onnx"]
@@ -166,6 +170,33 @@ def test_what_is_no_decoder(tmp_path: Path, net: Any, what: str) -> None:
     with pytest.raises(ArgumentError, match=what):
         save_decoder(net, tmp_path / "d")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("beside", "what"),
+    [
+        ({"tokenizer": "other.json"}, "the tokenizer is that of another model"),
+        ({"tokenizer": "unigram.json"}, "the tokenizer is that of another model"),
+        ({"tokenizer": "broken.json"}, "is no tokenizer.json"),
+        ({"tokenizer": "nothing.json"}, "cannot be opened"),
+        ({"generation": {"eos_token_id": 23}}, "eos_token_id is no token of the model"),
+        ({"generation": {"eos_token_id": [2, "</s>"]}}, "eos_token_id is no token of the model"),
+        ({"generation": {"suppress_tokens": {1, 2}}}, "a value that JSON cannot hold"),
+    ],
+    ids=str,
+)
+def test_what_does_not_belong_to_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: dict[str, Any], what: str
+) -> None:
+    """It is refused before the export, and not when the folder is served."""
+    monkeypatch.chdir(tmp_path)
+    added = {"added_tokens": [{"id": 23, "content": "<x>"}], "model": {"vocab": {"a": 0}}}
+    Path("other.json").write_text(json.dumps(added))
+    Path("unigram.json").write_text(json.dumps({"model": {"vocab": [["a", -1.0]] * 24}}))
+    Path("broken.json").write_text("{}")
+    with pytest.raises((ArgumentError, LoadError), match=what):
+        save_decoder(llama(), "mine", **beside)
+    assert not Path("mine").exists()
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

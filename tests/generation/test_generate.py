@@ -14,6 +14,7 @@ from ox.errors import ArgumentError
 from ox.generation import Generates, Generation, KVCache, SamplingParams
 from ox.generation.sampler import log_probabilities
 from ox_models.gpt2 import GPT2Config, GPT2LMHeadModel
+from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
 Array = np.ndarray[Any, Any]
 VOCABULARY = 11
@@ -159,6 +160,46 @@ def test_beams_that_keep_everything_find_the_best(
     )  # fmt: skip
     np.testing.assert_allclose(result.scores, [score for score, _ in best[:5]], atol=1e-4)
     assert result.tokens == [tokens for _, tokens in best[:5]]
+
+
+# What `generate` of transformers 5.24 gives for the weights below.
+BEAMS: list[tuple[dict[str, Any], list[str], list[float]]] = [
+    (
+        {"num_beams": 3, "num_return_sequences": 2},
+        ["186", "175", "77777777", "77777778", "5", "75"],
+        [-1.3303, -1.3803, -0.9930, -1.0426, -1.4715, -1.8366],
+    ),
+    (
+        {"num_beams": 2, "num_return_sequences": 2, "length_penalty": 2.0},
+        ["17775", "17786", "77777777", "77777778", "75", "25"],
+        [-0.2927, -0.3029, -0.1241, -0.1303, -0.9183, -0.9310],
+    ),
+    ({"num_beams": 4, "length_penalty": -1.0}, ["5", "6", "5"], [-2.1655, -1.6846, -1.4715]),
+    (
+        {"num_beams": 3, "length_penalty": 0.5, "repetition_penalty": 1.5},
+        ["4", "6", "5"],
+        [-2.2339, -1.6846, -2.2073],
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "texts", "scores"), BEAMS, ids=str)
+def test_beams_end_as_those_of_transformers(options: dict[str, Any], texts: list[str], scores: list[float]) -> None:
+    """Three tokens end a text, so that more continuations than beams end at once."""
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32}
+    llama, values = LlamaForCausalLM(LlamaConfig(11, 16, 24, **sizes)).eval(), np.random.default_rng(3)
+    with ox.no_grad():
+        for parameter in llama.parameters():
+            parameter.copy_(ox.from_numpy(0.5 * values.standard_normal(parameter.shape).astype(np.float32)))
+    found = llama.generate(IDS, max_new_tokens=8, eos_token_id=[4, 5, 6], return_dict_in_generate=True, **options)
+    assert ["".join(map(str, tokens)) for tokens in found.tokens] == texts
+    np.testing.assert_allclose(found.scores, scores, atol=1e-3)
+
+
+def test_there_are_no_more_beams_than_texts(model: GPT2LMHeadModel) -> None:
+    with pytest.raises(ArgumentError, match="fewer texts") as caught:
+        model.generate(IDS, max_new_tokens=1, num_beams=15, num_return_sequences=12)
+    assert caught.value.got == "11"
 
 
 def test_penalties_reach_beams(model: GPT2LMHeadModel) -> None:

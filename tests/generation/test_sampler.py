@@ -125,6 +125,7 @@ def test_a_token_is_drawn_by_the_sums_of_chances(count: int) -> None:
 
 
 SHAPES = [{"top_p": 0.9}, {"min_p": 0.05}, {"top_p": 0.5, "min_p": 0.2}, {"top_k": 30, "top_p": 0.8}]
+SHAPES += [{"top_k": 3000, "top_p": 0.6}, {"top_k": 9000, "top_p": 0.9, "min_p": 0.01}]  # all tokens or more
 
 
 @pytest.mark.parametrize("params", SHAPES)

@@ -43,6 +43,22 @@ def test_bytes_that_are_no_character() -> None:
     assert spelled.rest() == "\ufffd" and spelled.rest() == ""
 
 
+def test_bytes_that_never_become_a_character_are_not_decoded_again_and_again() -> None:
+    """A text of 1,000 of them, and a character behind them; each token is decoded a few times."""
+    sizes = []
+
+    class Measured(Bytes):
+        def decode(self, ids: Sequence[int]) -> str:
+            sizes.append(len(ids))
+            return super().decode([byte for byte in ids if byte])  # 0 is special, and has no text
+
+    text = b"a" + 1000 * b"\xe6" + "日🙂b".encode() + 1000 * b"\0" + "é".encode() + 20 * b"\x80"
+    spelled = Detokenizer(Measured())
+    parts = [spelled.add(token) for token in text]
+    assert "".join(parts) + spelled.rest() == text.replace(b"\0", b"").decode(errors="replace")
+    assert max(sizes) < 30
+
+
 @pytest.mark.parametrize(
     ("text", "strings", "expected", "stopped"),
     [

@@ -130,11 +130,48 @@ def test_a_head_that_is_the_table_of_tokens(tmp_path: Path) -> None:
     np.testing.assert_array_equal(logits(loaded), logits(model))
 
 
+def test_another_head_than_the_table_of_tokens(tmp_path: Path) -> None:
+    """It would take the place of the table without a word."""
+    state = plain(tiny(tie_word_embeddings=True)) | {"lm_head.weight": np.ones((19, 16), np.float32)}
+    with pytest.raises(LoadError, match="the file has another lm_head"):
+        llama.from_pretrained(write(tmp_path / "tied", state, tie_word_embeddings=True))
+
+
+LLAMA3 = {
+    "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192
+}  # fmt: skip
+
+RATES = [1.0, 0.1939228, 0.03760603, 0.007292665, 5.248460e-4, 3.428102e-5, 6.647870e-6, 1.289173e-6]
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_positions_of_llama_3(tmp_path: Path, newer: bool) -> None:
+    """Its rates beside those of transformers 5.24 for heads of 16 numbers and a base of 500,000."""
+    scaling = {"rope_type": "llama3", **LLAMA3}
+    config: dict[str, Any] = {"rope_theta": 500000.0, "rope_scaling": scaling, "head_dim": 16}
+    if newer:
+        config = {"rope_parameters": {**scaling, "rope_theta": 500000.0}, "rope_theta": None, "head_dim": 16}
+    loaded = llama.from_pretrained(write(tmp_path / "x", plain(tiny(head_dim=16)), **config))
+    positions = ox.tensor([[1]])
+    cosine, sine = llama.rotary(positions, loaded.model.config)
+    found = np.arctan2(sine.numpy(), cosine.numpy()).reshape(-1)[:8]
+    np.testing.assert_allclose(found, RATES, rtol=1e-4)
+
+
+def test_a_scaling_that_is_none() -> None:
+    with pytest.raises(ArgumentError, match="a scaling of rotary positions is none"):
+        llama.RopeScaling(**{**LLAMA3, "low_freq_factor": 4.0})
+
+
 @pytest.mark.parametrize(
     ("config", "what"),
     [
         ({"model_type": "gpt2"}, "model_type"),
-        ({"rope_scaling": {"type": "linear"}}, "rope_scaling"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_type='linear'"),
+        ({"rope_scaling": "linear"}, "rope_scaling in config.json is no table"),
+        ({"rope_parameters": {"type": "dynamic", "factor": 2.0}}, "rope_type='dynamic'"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "too little of rope_type='llama3'"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type"),
         ({"attention_bias": True}, "attention_bias"),
         ({"sliding_window": 4}, "sliding_window"),

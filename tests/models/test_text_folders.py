@@ -57,12 +57,14 @@ def test_the_recipe_has_ten_million_parameters_and_turns() -> None:
 def test_a_decoder_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     Path("tiny.py").write_text(TINY)
     assert main(["train", "tiny.py", "--limit", "8", "--max-steps", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "next: ox export tiny"
     assert main(["export", "scribe"]) == 0
     said = capsys.readouterr().out
-    assert "greedy texts: 6 of" in said and "next: ox serve scribe" in said
+    assert "greedy texts: all 6 are" in said and "next: ox serve scribe" in said
     assert {path.name for path in Path("scribe").iterdir()} == {
         "model.onnx", "tokenizer.json", "tokenizer_config.json", "generation_config.json"
     }  # fmt: skip
+    assert main(["inspect", "scribe"]) == 0 and "past_key_values.0.key" in capsys.readouterr().out
     assert json.loads(Path("scribe/tokenizer_config.json").read_text())["chat_template"] == kjv_llama.chat_template
     decoder = OnnxDecoder("scribe")
     assert decoder.context_length == 512
@@ -71,6 +73,14 @@ def test_a_decoder_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     ids = np.array([byte_pairs().encode("<|user|>And God said<|end|><|assistant|>").ids])
     wanted, got = (each.generate(ids, max_new_tokens=20).numpy() for each in (model, decoder))
     assert np.array_equal(wanted, got)
+
+    # in lower precision, without the recipe's samples, which have no cache
+    small = ["quantize", "scribe/model.onnx", "--scheme", "int4", "--out", "scribe/small.onnx"]
+    assert main(small) == 0 and "int4 · 15 of 15 layers" in capsys.readouterr().out
+    found = OnnxDecoder("scribe/small.onnx").generate(ids, max_new_tokens=20).numpy()
+    assert found.shape == wanted.shape
+    assert main([*small, "--min-accuracy", "0.5"]) != 0
+    assert "scribe/model.onnx generates texts" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -29,13 +30,20 @@ class Constraints:
     def __init__(self, tokenizer: Tokenizer | None, vocab_size: int, end_tokens: tuple[int, ...]) -> None:
         self._tokenizer, self._vocab_size, self._end_tokens = tokenizer, vocab_size, end_tokens
         self._tokens: Any = None  # llguidance's view of the tokenizer, made for the first request
+        self._compiled: WeakKeyDictionary[Constraint, Any] = WeakKeyDictionary()
 
     def matcher(self, constraint: Constraint) -> Matcher:
-        """For one text.
+        """For one text. The first one of a constraint may take a second; those after it are copies.
 
         Raises:
             ServeError: the model has no tokenizer, the package is missing, or no text can be of this form (400).
         """
+        compiled = self._compiled.get(constraint)
+        if compiled is None:
+            compiled = self._compiled[constraint] = self._compile(constraint)
+        return Matcher(compiled.deep_copy(), self._vocab_size)
+
+    def _compile(self, constraint: Constraint) -> Any:
         if self._tokenizer is None:
             raise ServeError("texts of a form need a tokenizer", hint="tokenizer.json beside the model")
         if not self._end_tokens:
@@ -61,7 +69,7 @@ class Constraints:
         if matcher.is_error():
             got = matcher.get_error().strip().splitlines()[0][:300]
             raise ServeError(f"no text can be of this {_NAMES[constraint.kind]}", got=got)
-        return Matcher(matcher, self._vocab_size)
+        return matcher
 
 
 class Matcher:
@@ -123,6 +131,8 @@ def _grammar(matcher: Any, constraint: Constraint) -> str:
             text = "|".join(re.escape(each) for each in value)
             _check_length(what, text)
             return str(matcher.grammar_from_regex(text))
+    except RecursionError:
+        raise ServeError(f"invalid {what}", got="nested too deep") from None
     except ValueError as error:
         raise ServeError(f"invalid {what}", got=str(error).strip().splitlines()[0][:300]) from error
     expected = {"regex": "a text", "choice": "a list of texts", "json_schema": "an object"}

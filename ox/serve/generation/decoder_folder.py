@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ox.errors import LoadError
+from ox.errors import ArgumentError, LoadError
 from ox.generation.genai_config import FILE as GENAI
 from ox.generation.genai_config import SAMPLING, GenaiConfig, read_genai_config
+from ox.generation.sampling_params import SamplingParams
 from ox.serve.text.model_file import text_folder
 from ox.serve.text.tokenizer import FILE, Tokenizer
 
@@ -19,6 +20,7 @@ CONFIG = "generation_config.json"
 HUGGING_FACE = "config.json"  # of Hugging Face's models
 LENGTHS = ("max_position_embeddings", "n_positions")  # its names for the longest context
 HEADS = ("num_key_value_heads", "num_attention_heads", "n_head")
+SAMPLED = (*SAMPLING, "repetition_penalty")  # defaults of requests
 DECODER = "ox.decoder"  # the metadata of a file: context length and number of tokens
 # search options of onnxruntime-genai that the engine has not, and what they are where they do nothing
 UNKNOWN = {"num_beams": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0, "min_length": 0}
@@ -64,14 +66,14 @@ class DecoderFolder:
         if (folder / GENAI).exists():
             genai = read_genai_config(folder)
             defaults = _with_search(genai, defaults)
-            _check_numbers(folder, defaults)
+            _check_sampling(folder, defaults)
             return cls(
                 model, defaults, tokenizer, genai.context_length, genai.vocab_size,
                 genai.cache_dims, genai.max_length, genai.names, genai.window,
             )  # fmt: skip
         if "eos_token_id" in config:
             defaults = {"eos_token_id": config["eos_token_id"], **defaults}
-        _check_numbers(folder, defaults)
+        _check_sampling(folder, defaults)
         return cls(
             model, defaults, tokenizer, _first(config, LENGTHS), _first(config, ("vocab_size",)), _cache_dims(config)
         )
@@ -120,14 +122,22 @@ def _with_search(genai: GenaiConfig, defaults: dict[str, Any]) -> dict[str, Any]
     return {**found, **defaults}
 
 
-def _check_numbers(folder: Path, defaults: dict[str, Any]) -> None:
-    """Raises LoadError if a setting that requests take over is no number."""
-    for name in (*SAMPLING, "repetition_penalty"):
+def _check_sampling(folder: Path, defaults: dict[str, Any]) -> None:
+    """Raises LoadError if no text can be made with a setting that requests take over."""
+    for name in SAMPLED:
         value = defaults.get(name, 1)
         if type(value) not in (int, float) or not math.isfinite(value):
             raise LoadError(
                 f"{name} of the settings in {folder} is no number", expected=f'"{name}": 0.8', got=repr(value)[:100]
             )
+    try:
+        SamplingParams(**{name: defaults[name] for name in SAMPLED if name in defaults})
+    except ArgumentError as error:
+        raise LoadError(
+            f"the settings in {folder} have a default that no text can be made with",
+            expected=error.what,
+            got=error.got,
+        ) from None
 
 
 def _without_null(content: dict[str, Any]) -> dict[str, Any]:

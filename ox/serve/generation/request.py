@@ -14,9 +14,9 @@ MOST_STOPS = 64  # strings or tokens that end a text
 FinishReason = Literal["stop", "length", "cancelled"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constraint:
-    """What a text must look like.
+    """What a text must look like. Texts of one request share the object, which is compiled once.
 
     Attributes:
         kind: "json_schema", "json_object" (any object), "regex" or "choice".

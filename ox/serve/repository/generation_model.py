@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from dataclasses import fields
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 from ox.errors import DeviceError, LoadError, ServeError
 from ox.graph.contract import SizeRules, TensorInfo
@@ -94,6 +94,7 @@ class GenerationModel(Model):
             raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got=options.device)
         self.inputs, self.outputs, self.samples = INPUTS, OUTPUTS, ()
         self.signature = Signature(INPUTS, OUTPUTS, limits.rows, limits.strings, batched=False)
+        self.signature.add_optional_inputs = self._refuse  # before an input is missed
         self.stages, self.rules, self.padding, self.sequences = Stages(), SizeRules(), None, None
         self.inline = False
         self.answers = (budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread))).answers
@@ -134,6 +135,9 @@ class GenerationModel(Model):
 
     def submit(self, job: Job) -> None:
         """Raises ServeError (400): requests for texts have routes of their own."""
+        self._refuse()
+
+    def _refuse(self, *given: object) -> NoReturn:
         raise ServeError(
             f"'{self.name}' generates texts, and answers no requests of tensors",
             hint=f"/v1/completions, or /v2/models/{self.name}/generate",

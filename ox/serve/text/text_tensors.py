@@ -127,12 +127,14 @@ class TextTensors:
         column[:] = tokens
         return {TOKENS: column}
 
-    def ids(self, ids: Sequence[int], place: int, count: int) -> Array:
-        """Tokens that a client sends in place of a text.
+    def ids(self, ids: Sequence[int], place: int, count: int, truncate: bool = False) -> Array:
+        """Tokens that a client sends in place of a text, the text at `place` of `count`.
 
         Raises:
             ServeError: too many or none, or one that the model does not have.
         """
+        if truncate:
+            ids = ids[: self.tokenizer.max_length]
         self.tokenizer.check(len(ids), place, count)
         wrong = next((each for each in ids if not 0 <= each <= self.tokenizer.largest_id), None)
         if wrong is not None:

@@ -109,6 +109,8 @@ def test_a_tokenizer_of_another_model(folders: dict[str, Path], tmp_path: Path) 
         ("[]", "is no JSON object"),
         (json.dumps({"eos_token_id": VOCABULARY}), "expected 0 to 99, or a list of them; got 100"),
         (json.dumps({"eos_token_id": ["a"]}), "is no token of the model"),
+        (json.dumps({"top_k": "many"}), "expected top_k is a whole number from 0 on; got 'many'"),
+        (json.dumps({"repetition_penalty": 0}), "expected repetition_penalty is a number above 0; got 0"),
         ("[" * 100_000, "cannot be read"),
     ],
 )

@@ -57,6 +57,8 @@ def test_a_long_text_is_cut_when_asked(post: Post) -> None:
     assert status == 400 and "text 0 of 2" in answer["error"]["message"]
     status, answer = ask(post, input=text, truncate=True)
     assert (status, answer["usage"]["total_tokens"]) == (200, 24)
+    cut, short = (ask(post, input=[[5] * count], truncate=True) for count in (25, 24))
+    assert cut == short and cut[0] == 200  # tokens, too
     status, answer = ask(post, input=[[5] * 25])
     assert status == 400 and "at most 24 tokens" in answer["error"]["message"]
 
@@ -90,6 +92,11 @@ def test_wrong_requests(post: Post, name: str) -> None:
     assert answer["error"]["type"] == "invalid_request_error"
     assert answer["error"]["param"] == param
     assert message in answer["error"]["message"]
+
+
+def test_an_encoder_makes_no_texts(post: Post) -> None:
+    status, answer = post("/v1/completions", model="sentences", prompt="a")
+    assert status == 400 and "makes no texts; try /v1/embeddings" in answer["error"]["message"]
 
 
 def test_an_unknown_model(post: Post) -> None:

@@ -31,5 +31,8 @@ def test_wrong_requests(post: Post) -> None:
     assert status == 400 and "0 to 2999" in answer["error"]
     status, answer = post("/tokenize", prompt="a")
     assert status == 400 and "Missing required parameter: 'model'" in answer["error"]
+    for path, name in (("/tokenize", "prompt"), ("/detokenize", "tokens")):
+        status, answer = post(path, model="sentences")
+        assert status == 400 and f"Missing required parameter: '{name}'" in answer["error"]
     assert post("/tokenize", model="sentences", prompt=["a"])[0] == 400
     assert post("/tokenize", model="nothing", prompt="a")[0] == 404

@@ -14,12 +14,13 @@ from ox.serve.protocol.grpc.request_template import parameter_values
 from ox.serve.protocol.grpc.wire import MessageParts
 from ox.serve.protocol.text.generate import GenerateCall, read_generate
 from ox.serve.protocol.text.text_model import TextModel
-from ox.serve.protocol.text.text_service import takes_long
+from ox.serve.protocol.text.text_service import INLINE_BYTES
 from ox.serve.protocol.v2.document import quote
 
 TYPES = {
     "text_input": "BYTES", "stream": "BOOL", "sampling_parameters": "BYTES", "exclude_input_in_output": "BOOL"
 }  # fmt: skip
+FORMS = (b"guided_", b"response_format", b"tool_choice")  # these are compiled, which may take long
 FINAL = "triton_enable_empty_final_response"
 FINAL_RESPONSE = "triton_final_response"
 
@@ -69,7 +70,7 @@ class UnreadText:
     @property
     def takes_long(self) -> bool:
         """Whether it should be read in a thread."""
-        return takes_long(self._body)
+        return len(self._body) > INLINE_BYTES or any(word in self._body for word in FORMS)
 
     def read(self) -> TextRequest:
         """Reads it, tokenises its prompt and compiles the form of its text.

@@ -77,7 +77,7 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
         raise ServeError(f"model '{model.name}' has no chat template", hint=hint)
     # The template writes the special tokens itself.
     prompt = model.encode(model.template.render(messages, tools.offered), special=False)
-    options.check_length(prompt, model)
+    options.check_length(prompt, model, "messages")
     form: ToolFormat | None = "forced" if tools.forced else model.tool_format if tools.offered else None
     return ChatCall(model, prompt, options, form, stream, stream_options)
 
@@ -88,7 +88,7 @@ def _refuse_others(fields: Fields) -> None:
     fields.only("verbosity", ("medium",), "the prompt says how long an answer should be")
     for name in ("audio", "functions", "function_call", "prediction", "reasoning_effort", "web_search_options"):
         hint = "'tools' and 'tool_choice'" if name.startswith("function") else "a request without it"
-        fields.only(name, (), hint)
+        fields.only(name, (), hint=hint)
 
 
 def _max_tokens(fields: Fields) -> int | None:
@@ -147,7 +147,7 @@ class WholeChat(TextAnswer):
             found = [*parser.add(content), *parser.finish()]
             calls = [each.document() for each in found if isinstance(each, ToolCall)]
             if calls:
-                text = "".join(each for each in found if isinstance(each, str)).strip()
+                text = "".join(each for each in found if isinstance(each, str))
                 message |= {"content": text or None, "tool_calls": calls}
                 reason = "tool_calls" if reason == "stop" else reason
         logprobs = None

@@ -58,24 +58,23 @@ def read_completion(fields: Fields, model: TextModel) -> CompletionCall:
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
     """
-    fields.only("best_of", (1,), "'n' texts, of which the client takes the best")
+    fields.only("best_of", (1,), hint="'n' texts, of which the client takes the best")
     fields.only("suffix", ("",), "this model makes only what follows a prompt")
     read_ignored(fields)
     logprobs = read_logprobs(fields, "logprobs")
-    options = read_options(fields, model, fields.whole("max_tokens", 1, MAX_TOKENS, DEFAULT_TOKENS))
-    options = replace(with_format(options, fields), logprobs=logprobs)
+    max_tokens = fields.whole("max_tokens", 1, MAX_TOKENS)
+    options = replace(with_format(read_options(fields, model, max_tokens), fields), logprobs=logprobs)
     echo = fields.flag("echo")
     if echo and logprobs is not None:
         raise ParameterError("echo", "'echo' and 'logprobs' contradict each other here",
                              hint="log-probabilities of the text alone, without 'echo'")  # fmt: skip
     stream, stream_options = read_stream_options(fields)
-    texts, prompts = _prompts(fields, model)
+    texts, prompts = _prompts(fields, model, options)
     fields.finish()
     if len(prompts) * options.choices > MAX_CHOICES:
         raise ParameterError("n", "too many texts in one request", expected=f"at most {MAX_CHOICES}",
                              got=f"{options.choices} for each of {len(prompts)} prompts")  # fmt: skip
-    for prompt in prompts:
-        options.check_length(prompt, model)
+    options = options.with_default(DEFAULT_TOKENS)
     repeated = texts if echo else [""] * len(prompts)
     return CompletionCall(model, prompts, options, tuple(repeated), stream, stream_options)
 
@@ -89,14 +88,13 @@ def read_ignored(fields: Fields) -> None:
     fields.only("service_tier", ("auto", "default"), "there is one")
 
 
-def _prompts(fields: Fields, model: TextModel) -> tuple[list[str], list[Sequence[int]]]:
+def _prompts(fields: Fields, model: TextModel, options: TextOptions) -> tuple[list[str], list[Sequence[int]]]:
     """The prompts as texts and as tokens: a string, tokens, or a list of either."""
+    fields.required("prompt")
     given = fields.take("prompt")
-    if given is None:
-        raise ParameterError("prompt", "Missing required parameter: 'prompt'", code="missing_required_parameter")
     expected = "a string, a list of strings, token ids, or a list of lists of them"
     listed = given if isinstance(given, list) else [given]
-    if not listed or len(listed) > max(MAX_CHOICES, model.engine.context_length):
+    if not listed:
         raise fields.wrong("prompt", expected, given)
     if isinstance(listed[0], int):
         listed = [listed]
@@ -107,8 +105,10 @@ def _prompts(fields: Fields, model: TextModel) -> tuple[list[str], list[Sequence
     for each in listed:
         if isinstance(each, str):
             prompts.append(model.encode(each))
+            options.check_length(prompts[-1], model, "prompt")
             texts.append(each)
         elif isinstance(each, list) and each:
+            options.check_length(each, model, "prompt")
             _check_tokens(each, model.engine.vocab_size, fields)
             prompts.append(each)
             texts.append("" if model.engine.tokenizer is None else model.tokenizer.decode(each))

@@ -30,13 +30,13 @@ def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> N
     """
     fields = read_fields(context, exchange)
     model, text = text_model(context, exchange, fields, KINDS, "embeddings")
-    feed = _feed(fields, text)
     encoding = fields.text("encoding_format", "float")
     if encoding not in ("float", "base64"):
         raise fields.wrong("encoding_format", "float or base64", encoding)
     size = model.outputs[0].dims[-1]
     dimensions = fields.whole("dimensions", 1, size if isinstance(size, int) else 1 << 16)
     truncate = fields.flag("truncate")
+    feed = _feed(fields, text, truncate)
     fields.text("user")
     fields.finish()
 
@@ -54,7 +54,7 @@ def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> N
     submit(context, exchange, model, feed, truncate, answer)
 
 
-def _feed(fields: Fields, text: TextTensors) -> Feed:
+def _feed(fields: Fields, text: TextTensors, truncate: bool) -> Feed:
     """Texts, or tokens in their place."""
     given = fields.take("input")
     several = given if type(given) is list and given and type(given[0]) is not int else [given]
@@ -64,7 +64,7 @@ def _feed(fields: Fields, text: TextTensors) -> Feed:
         return {TEXT: column}
     if not all(type(each) is list and each and set(map(type, each)) == {int} for each in several):
         raise ParameterError("input", "'input' is wrong", expected=EXPECTED)
-    return text.feed_of([text.ids(each, i, len(several)) for i, each in enumerate(several)])
+    return text.feed_of([text.ids(each, i, len(several), truncate) for i, each in enumerate(several)])
 
 
 def _base64(row: Array) -> str:

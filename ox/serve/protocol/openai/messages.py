@@ -20,9 +20,8 @@ def read_messages(fields: Fields) -> list[dict[str, Any]]:
     Raises:
         ParameterError: one has no role, another role, or a content that is no text.
     """
+    fields.required("messages")
     given = fields.take("messages")
-    if given is None:
-        raise ParameterError("messages", "Missing required parameter: 'messages'", code="missing_required_parameter")
     if type(given) is not list or not 0 < len(given) <= MAX_MESSAGES:
         raise fields.wrong("messages", f"a list of 1 to {MAX_MESSAGES} messages", given)
     return [_message(message, f"messages[{place}]") for place, message in enumerate(given)]

@@ -9,6 +9,7 @@ from ox.errors import ServeError
 from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.repository.entry import LOADING
 from ox.serve.transport.http import Exchange
 
 M = TypeVar("M")
@@ -30,7 +31,7 @@ def named_model(context: Context, exchange: Exchange, fields: Fields, find: Call
         find: gives a model by its name, or raises ServeError.
 
     Raises:
-        ParameterError: there is no such name in it, or no such model (404).
+        ParameterError: there is no such name in it, no such model (404), or it is still being loaded (503).
         ServeError: the client's key may not use it (403).
     """
     name = fields.text("model")
@@ -40,6 +41,8 @@ def named_model(context: Context, exchange: Exchange, fields: Fields, find: Call
     try:
         return find(name)
     except ServeError as error:
-        code = "model_not_found" if error.status == 404 else None
-        more = {"expected": error.expected, "got": error.got, "hint": error.hint}
-        raise ParameterError("model", error.what, code=code, status=error.status, **more) from None
+        code, status, hint = "model_not_found" if error.status == 404 else None, error.status, error.hint
+        if error.got == LOADING:  # V2 says 400, as Triton does; clients of this dialect ask again after 503
+            code, status, hint = "model_not_ready", 503, "again in a moment"
+        more = {"expected": error.expected, "got": error.got, "hint": hint}
+        raise ParameterError("model", error.what, code=code, status=status, **more) from None

@@ -25,6 +25,7 @@ def tokenize(context: Context, exchange: Exchange, names: PathParameters) -> Han
     """
     fields = read_fields(context, exchange)
     tokenizer, longest = _tokenizer(context, exchange, fields)
+    fields.required("prompt")
     prompt = fields.text("prompt")
     special = fields.flag("add_special_tokens", True)
     named = fields.flag("return_token_strs")
@@ -46,6 +47,7 @@ def detokenize(context: Context, exchange: Exchange, names: PathParameters) -> H
     """
     fields = read_fields(context, exchange)
     tokenizer, _ = _tokenizer(context, exchange, fields)
+    fields.required("tokens")
     tokens = fields.wholes("tokens", context.limits.json, tokenizer.largest_id + 1)
     fields.finish()
     return _reply(lambda: {"prompt": tokenizer.decode(tokens, special=True)}, len(tokens))

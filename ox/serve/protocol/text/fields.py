@@ -35,13 +35,21 @@ class Fields:
         self._read.add(name)
         return self._left.pop(name, default)
 
+    def required(self, name: str) -> None:
+        """Raises ParameterError if there is no such parameter; does not read it."""
+        if name not in self._left:
+            name = self._prefix + name
+            raise ParameterError(name, f"Missing required parameter: '{name}'", code="missing_required_parameter")
+
     def wrong(self, name: str, expected: str, value: Any) -> ParameterError:
         name = self._prefix + name
         return ParameterError(name, f"'{name}' is wrong", expected=expected, got=quote(value))
 
     def number(self, name: str, low: float, high: float, default: float, above: bool = False) -> float:
-        """A number from `low`, or above it, to `high`."""
-        value = self.take(name, default)
+        """A number from `low`, or above it, to `high`; where there is none, `default`."""
+        value = self.take(name)
+        if value is None:
+            return default
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not good or not low <= value <= high or (above and value == low):
             most = f" to {high:g}" if math.isfinite(high) else ""
@@ -89,24 +97,28 @@ class Fields:
             raise self.wrong(name, f"a list of at most {most} whole numbers from 0 to {below - 1}", value)
         return tuple(value)
 
-    def only(self, name: str, values: Iterable[Any], why: str) -> None:
+    def only(self, name: str, values: Iterable[Any], why: str = "", hint: str | None = None) -> None:
         """A parameter that has no other values here than these.
 
+        Args:
+            why: why another one is refused.
+            hint: what to use instead.
+
         Raises:
-            ParameterError: it has another one; `why` says why that is refused.
+            ParameterError: it has another one.
         """
         value = self.take(name)
         if value is not None and not any(value == each and type(value) is type(each) for each in values):
             raise ParameterError(
-                self._prefix + name, f"'{self._prefix}{name}' is not supported", code="unsupported_parameter",
-                hint=why, got=quote(value),
+                self._prefix + name, f"'{self._prefix}{name}' is not supported" + (why and f": {why}"),
+                code="unsupported_parameter", hint=hint, got=quote(value),
             )  # fmt: skip
 
-    def finish(self) -> None:
-        """Raises ParameterError for the first parameter that nobody has read."""
+    def finish(self, hint: str | None = None) -> None:
+        """Raises ParameterError for the first parameter that nobody has read; the hint is a name like it, or `hint`."""
         for name in self._left:
             shown = quote(self._prefix + name)
             raise ParameterError(
                 (self._prefix + name)[:80], f"Unknown parameter: {shown}", code="unknown_parameter",
-                hint=nearest(name, self._read),
+                hint=nearest(name, self._read) or hint,
             )  # fmt: skip

@@ -48,12 +48,12 @@ def read_generate(document: Mapping[str, Any], model: TextModel) -> GenerateCall
         parameters = {**load_json(encoded.encode()), **parameters}
     stream = fields.flag("stream", parameters.pop("stream", False))
     fields.only("exclude_input_in_output", (True,), "the answer is the new text alone")
-    fields.finish()
+    fields.finish(hint='"parameters": {"max_tokens": 20}, for those of sampling')
     inner = Fields(parameters)
-    options = read_options(inner, model, inner.whole("max_tokens", 1, MAX_TOKENS, DEFAULT_TOKENS))
+    options = read_options(inner, model, inner.whole("max_tokens", 1, MAX_TOKENS))
     inner.finish()
     if options.choices > 1:
         raise ServeError("a request has one text here", expected="n = 1", got=quote(options.choices))
     tokens = model.encode(prompt)
-    options.check_length(tokens, model)
-    return GenerateCall(model, identifier, tokens, options, stream)
+    options.check_length(tokens, model, "text_input")
+    return GenerateCall(model, identifier, tokens, options.with_default(DEFAULT_TOKENS), stream)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import ItemsView, KeysView, ValuesView
 from time import monotonic
 from typing import Any
 
 MAX_SECONDS = 2.0
 MAX_STEPS = 200_000  # passes of loops, and calls of filters, functions and macros
-MAX_VALUE = 8 << 20  # characters or elements of one value
+MAX_VALUE = 8 << 20  # characters of one value, counted as often as they are in it
+MAX_NESTED = 1 << 18  # the same of values inside of it
 MAX_TOTAL = 64 << 20  # of all values together
 MAX_BITS = 1024  # of a whole number
 
 
 class BudgetError(Exception):
     """A template did too much."""
+
+
+CONTAINERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
+
+
+class Changeable:
+    """A value that may grow after it was counted."""
 
 
 class RenderBudget:
@@ -43,6 +52,8 @@ class RenderBudget:
     def spend(self, value: Any) -> Any:
         """Counts a value that was just made, and returns it."""
         self.step(len(value) if isinstance(value, str | list | tuple | dict) else 0)
+        if isinstance(value, CONTAINERS):
+            _check_nested(value)
         return value
 
     def check_multiply(self, left: Any, right: Any) -> None:
@@ -60,3 +71,25 @@ class RenderBudget:
             if bits > MAX_BITS:
                 raise BudgetError("a number is too large")
         self.step()
+
+
+def _check_nested(value: Any) -> None:
+    """A list that has another one twice is twice as long as it when it is written or compared, although it takes no
+    more memory: after forty of them, no text could hold it.
+
+    Raises:
+        BudgetError: it is too large, counted like this.
+    """
+    values, nested, size = [value], 0, 0
+    while values:
+        one = values.pop()
+        if isinstance(one, str):
+            size += len(one)
+        elif isinstance(one, CONTAINERS):
+            nested += len(one)
+            if nested <= MAX_NESTED:
+                values += one.items() if isinstance(one, dict) else one
+        elif isinstance(one, Changeable):
+            raise BudgetError("a namespace inside of another value")
+        if size > MAX_VALUE or nested > MAX_NESTED:
+            raise BudgetError("too much text")

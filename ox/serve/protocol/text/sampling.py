@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ox.errors import ArgumentError
 from ox.generation.sampling_params import SamplingParams
 from ox.serve.generation.request import MOST_LOGPROBS, Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
@@ -48,14 +47,19 @@ class TextOptions:
         if self.constraint is not None:
             model.engine.constraints.matcher(self.constraint)
 
-    def check_length(self, prompt: Sequence[int], model: TextModel) -> None:
-        """Raises ParameterError for a prompt without tokens, or one that leaves no room for the text."""
+    def with_default(self, tokens: int) -> TextOptions:
+        """With at most so many tokens, or what the context has room for, where the request says nothing."""
+        return replace(self, max_tokens=tokens) if self.max_tokens is None else self
+
+    def check_length(self, prompt: Sequence[int], model: TextModel, name: str) -> None:
+        """Raises ParameterError for a prompt without tokens, or one that leaves no room for the text; `name` is the
+        prompt's in the request."""
         if not prompt:
-            raise ParameterError("prompt", "the prompt has no tokens", expected="a character or more")
+            raise ParameterError(name, "the prompt has no tokens", expected="a character or more")
         context, asked = model.engine.context_length, self.max_tokens or 1
         if len(prompt) + asked > context:
             raise ParameterError(
-                "messages" if self.max_tokens is None else "max_tokens",
+                name if self.max_tokens is None else "max_tokens",
                 "the prompt and the text are longer than the model's context", code="context_length_exceeded",
                 expected=f"at most {context} tokens", got=f"{len(prompt)} of the prompt, and {asked} to be made",
                 hint="a shorter prompt, or a smaller max_tokens",
@@ -70,24 +74,21 @@ def read_options(fields: Fields, model: TextModel, max_tokens: int | None) -> Te
     """
     defaults = model.defaults
     choices = fields.whole("n", 1, MAX_CHOICES, 1) or 1
-    top_k = fields.whole("top_k", -1, MAX_TOKENS, int(defaults.get("top_k", 0)))
+    top_k = fields.whole("top_k", -1, MAX_TOKENS, defaults.get("top_k", 0))
     seed = fields.whole("seed", -(1 << 63), MAX_SEED)
-    try:
-        sampling = SamplingParams(
-            temperature=fields.number("temperature", 0, 2, defaults.get("temperature", 1.0)),
-            top_p=fields.number("top_p", 0, 1, defaults.get("top_p", 1.0), above=True),
-            top_k=max(0, top_k or 0),
-            min_p=fields.number("min_p", 0, 1, defaults.get("min_p", 0.0)),
-            repetition_penalty=fields.number(
-                "repetition_penalty", 0, 2, defaults.get("repetition_penalty", 1.0), above=True
-            ),
-            presence_penalty=fields.number("presence_penalty", -2, 2, 0.0),
-            frequency_penalty=fields.number("frequency_penalty", -2, 2, 0.0),
-            logit_bias=_logit_bias(fields, model.engine.vocab_size),
-            seed=None if seed is None else seed % (1 << 63),
-        )
-    except ArgumentError as error:  # a default of the model
-        raise ParameterError("model", error.what, got=error.got, where="generation_config.json") from None
+    sampling = SamplingParams(
+        temperature=fields.number("temperature", 0, 2, defaults.get("temperature", 1.0)),
+        top_p=fields.number("top_p", 0, 1, defaults.get("top_p", 1.0), above=True),
+        top_k=max(0, top_k or 0),
+        min_p=fields.number("min_p", 0, 1, defaults.get("min_p", 0.0)),
+        repetition_penalty=fields.number(
+            "repetition_penalty", 0, 2, defaults.get("repetition_penalty", 1.0), above=True
+        ),
+        presence_penalty=fields.number("presence_penalty", -2, 2, 0.0),
+        frequency_penalty=fields.number("frequency_penalty", -2, 2, 0.0),
+        logit_bias=_logit_bias(fields, model.engine.vocab_size),
+        seed=None if seed is None else seed % (1 << 63),
+    )
     return TextOptions(
         sampling,
         choices,

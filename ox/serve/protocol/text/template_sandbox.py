@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from ox.serve.protocol.text.render_budget import BudgetError, RenderBudget
+from ox.serve.protocol.text.render_budget import BudgetError, Changeable, RenderBudget
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -64,7 +64,8 @@ def compile_template(source: str) -> Template:
 
 
 def _counting(tree: Any, environment: Any) -> Any:
-    """The template with loops and macros that count their passes, and with ``~`` as a call that counts its text."""
+    """The template with loops and macros that count their passes, and with calls that count what ``~``, ``[]``, ``()``
+    and ``{}`` make."""
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
 
@@ -73,12 +74,22 @@ def _counting(tree: Any, environment: Any) -> Any:
         made = nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
         return made.set_lineno(line, override=True).set_environment(environment)
 
-    class Concatenations(NodeTransformer):
+    class Counted(NodeTransformer):
         def visit_Concat(self, node: Any) -> Any:
             self.generic_visit(node)
             return call("concatenate", node.nodes, node.lineno)
 
-    tree = Concatenations().visit(tree)
+        def visit_List(self, node: Any) -> Any:
+            self.generic_visit(node)
+            return call("counted", [node], node.lineno)
+
+        def visit_Tuple(self, node: Any) -> Any:
+            self.generic_visit(node)
+            return call("counted", [node], node.lineno) if node.ctx == "load" else node
+
+        visit_Dict = visit_List
+
+    tree = Counted().visit(tree)
     for owner in list(tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
         text = sum(len(data.data) for data in owner.find_all(nodes.TemplateData))
         count = nodes.ExprStmt(call("count_pass", [nodes.Const(text)], owner.lineno))
@@ -90,6 +101,7 @@ def _environment() -> Any:
     from jinja2 import nodes
     from jinja2.ext import Extension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
 
     class GenerationTag(Extension):
         """``{% generation %}``, which Hugging Face's templates put around the texts of the assistant."""
@@ -101,6 +113,22 @@ def _environment() -> Any:
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return nodes.Scope(body).set_lineno(line)
 
+    class BoundedNamespace(Namespace, Changeable):
+        """A namespace without other ones in it, whose text would have no bound."""
+
+        def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+            super().__init__()
+            for name, value in dict(*args, **kwargs).items():
+                self[name] = value
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            if isinstance(value, Changeable):
+                raise BudgetError("a namespace inside of another value")
+            super().__setitem__(name, value)
+
+        def __repr__(self) -> str:
+            return "<namespace>"
+
     class Environment(ImmutableSandboxedEnvironment):
         """See the module."""
 
@@ -109,6 +137,9 @@ def _environment() -> Any:
         def count_pass(self, size: int) -> str:
             BUDGET.get().step(size)
             return ""
+
+        def counted(self, value: Any) -> Any:
+            return value  # which `call` counts
 
         def concatenate(self, *values: Any) -> str:
             texts = [str(value) for value in values]
@@ -151,7 +182,7 @@ def _environment() -> Any:
         "indent": _indent, "join": _join, "replace": _replace, "safe": str, "tojson": _tojson,
     }  # fmt: skip
     environment.filters |= {name: _metered(function) for name, function in own.items()}
-    known = {name: environment.globals[name] for name in ("dict", "namespace", "range")}
+    known = {name: environment.globals[name] for name in ("dict", "range")} | {"namespace": BoundedNamespace}
     environment.globals = known | {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment
 

@@ -18,12 +18,6 @@ from ox.serve.repository.repository import Repository
 from ox.serve.transport.http import Exchange
 
 INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
-FORMS = (b"guided_", b"response_format", b"tool_choice")  # and so are those with a form, which is compiled
-
-
-def takes_long(body: bytes) -> bool:
-    """Whether a request may take more than a millisecond to read."""
-    return len(body) > INLINE_BYTES or any(word in body for word in FORMS)
 
 
 class Call(Protocol):
@@ -62,7 +56,8 @@ class TextService:
         """
         model = self._repository.find(name, version)
         if model.text is None:
-            raise ServeError(f"model '{model.name}' makes no texts", hint="inference with tensors")
+            hint = "inference with tensors" if model.text_tensors is None else "/v1/embeddings or /v1/rerank"
+            raise ServeError(f"model '{model.name}' makes no texts", hint=hint)
         return model.text
 
     def models(self) -> list[TextModel]:
@@ -84,9 +79,12 @@ class TextService:
         Raises:
             ServeError: what `read` and `start` raise.
         """
-        if takes_long(exchange.body):
+        if len(exchange.body) > INLINE_BYTES:
             return self._begin_later(exchange, model, read, start)
-        start(read())
+        call = read()
+        if call.options.constraint is not None:
+            return self._begin_later(exchange, model, lambda: call, start)
+        start(call)
         return None
 
     async def _begin_later(

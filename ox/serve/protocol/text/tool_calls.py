@@ -7,6 +7,7 @@ Two formats are known by the source of the chat template: that of Hermes and Qwe
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ class ToolCallParser:
         self._form = form
         self._held = ""
         self._inside = False  # what is held may be a call
+        self._called = False  # of Hermes: there was a call
         self._text_begun = False  # of Llama 3: the text is no call
 
     def add(self, text: str) -> list[str | ToolCall]:
@@ -75,13 +77,14 @@ class ToolCallParser:
             if not self._inside:
                 place = self._held.find(BEGIN)
                 if place < 0:
-                    kept = _overlap(self._held, BEGIN)
-                    shown, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
-                    if shown:
-                        found.append(shown)
+                    # spaces before a call are no text, and a call may follow
+                    count = len(self._held[: len(self._held) - _overlap(self._held, BEGIN)].rstrip())
+                    if count:
+                        found.append(self._held[:count])
+                        self._held = self._held[count:]
                     break
-                if self._held[:place].strip():
-                    found.append(self._held[:place])
+                if shown := self._held[:place].rstrip():
+                    found.append(shown)
                 self._held, self._inside = self._held[place:], True
             place = self._held.find(END)
             if place < 0:
@@ -90,7 +93,9 @@ class ToolCallParser:
                     self._held, self._inside = "", False
                 break
             whole, self._held, self._inside = self._held[: place + len(END)], self._held[place + len(END) :], False
-            found.append(_call(whole[len(BEGIN) : -len(END)], "arguments") or whole)
+            call = _call(whole[len(BEGIN) : -len(END)], "arguments")
+            self._called = self._called or call is not None
+            found.append(call or whole)
         return found
 
     def finish(self) -> list[str | ToolCall]:
@@ -99,13 +104,13 @@ class ToolCallParser:
         if self._form == "forced":
             return [_call(held, "arguments") or held] if held else []
         if self._form == "llama3":
-            calls = [_call(part, "parameters") for part in held.split(";")] if held else []
-            if calls and all(calls):
-                return [call for call in calls if call is not None]
+            calls = _llama3_calls(held)
+            if calls:
+                return list(calls)
         elif self._inside:
             call = _call(held.removeprefix(BEGIN), "arguments")
             return [call or held] if held else []
-        return [held] if held.strip() else []
+        return [held] if held.strip() or (held and not self._called) else []
 
     def _add_llama3(self, text: str) -> list[str | ToolCall]:
         if self._text_begun:
@@ -117,6 +122,23 @@ class ToolCallParser:
             shown, self._held = self._held, ""
             return [shown]
         return []
+
+
+def _llama3_calls(text: str) -> list[ToolCall]:
+    """Calls with ";" between them; none if there is anything else."""
+    calls, decoder, rest = list[ToolCall](), json.JSONDecoder(), text.strip()
+    while rest:
+        try:
+            _, end = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):
+            return []
+        call = _call(rest[:end], "parameters")
+        behind = rest[end:].lstrip()
+        if call is None or (behind and not behind.startswith(";")):
+            return []
+        calls.append(call)
+        rest = behind[1:].lstrip()
+    return calls
 
 
 def _call(text: str, arguments: str) -> ToolCall | None:

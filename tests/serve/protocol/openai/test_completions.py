@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ox.serve import Server
+from ox.serve import ModelConfig, Server
+from ox.serve.generation.constraint import Constraints
 
 GREEDY: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_tokens": 12}
 
@@ -86,6 +89,24 @@ def test_logprobs(openai_client: Any) -> None:
     assert [offset for part in parts for offset in part.text_offset] == whole.text_offset
 
 
+def test_without_max_tokens_a_text_ends_with_the_context(openai_client: Any) -> None:
+    """The 16 tokens that nobody asked for are no reason to refuse a prompt."""
+    length = next(iter(openai_client.models.list().data)).max_model_len
+    answer = openai_client.completions.create(
+        model="tiny", prompt=[5] * (length - 3), extra_body={"ignore_eos": True}, temperature=0
+    )
+    assert answer.usage.completion_tokens == 3 and answer.choices[0].finish_reason == "length"
+
+
+def test_the_chosen_token_is_among_the_likeliest(openai_client: Any) -> None:
+    """As OpenAI says: up to one more than were asked for."""
+    drawn = {"model": "tiny", "prompt": "the", "max_tokens": 12, "temperature": 2, "seed": 1, "logprobs": 1}
+    found = openai_client.completions.create(**drawn).choices[0].logprobs
+    for token, value, top in zip(found.tokens, found.token_logprobs, found.top_logprobs, strict=True):
+        assert top[token] == value and len(top) in (1, 2)
+    assert any(len(top) == 2 for top in found.top_logprobs)
+
+
 def test_biases_and_penalties_change_the_text(openai_client: Any, tokens: Any) -> None:
     (letter,) = tokens("a")
     biased = openai_client.completions.create(**GREEDY, prompt="the", logit_bias={str(letter): 100}).choices[0].text
@@ -113,6 +134,46 @@ def test_texts_of_a_form(openai_client: Any, extra: dict[str, Any], check: Any) 
     pytest.importorskip("llguidance", reason="the extra text is not installed")
     answer = openai_client.completions.create(**{**GREEDY, "max_tokens": 60}, prompt="the", extra_body=extra)
     assert check(answer.choices[0].text.strip()), answer.choices[0].text
+
+
+def test_a_form_is_compiled_once_and_outside_of_the_event_loop(
+    openai_client: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many texts have it, and however the request spells the name."""
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    compile_form, on_loop = Constraints._compile, []
+
+    def noted(self: Constraints, constraint: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+            on_loop.append(True)
+        except RuntimeError:
+            on_loop.append(False)
+        return compile_form(self, constraint)
+
+    monkeypatch.setattr(Constraints, "_compile", noted)
+    body = b'{"model": "tiny", "prompt": ["a", "b"], "n": 3, "seed": 1, "guided\\u005fregex": "[0-9]{3}"}'
+    status, _, reply = client.ask("POST", "/v1/completions", body)
+    assert status == 200 and on_loop == [False]
+    texts = [choice["text"] for choice in json.loads(reply)["choices"]]
+    assert len(texts) == 6 and len(set(texts)) > 1
+    assert all(len(text) == 3 and text.isdigit() for text in texts)
+
+
+def test_defaults_of_the_model(tmp_path: Path, connect: Any) -> None:
+    """Those of generation_config.json, which may be null, and beyond what a request may ask for."""
+    from tiny_decoder import write_decoder
+
+    folder = write_decoder(tmp_path, temperature=3.0, top_k=1, min_p=None, top_p=None, repetition_penalty=None)
+    request = {"model": "tiny", "prompt": "the", "max_tokens": 12}
+    with Server([folder], options=ModelConfig(threads=1)) as running, connect(running) as client:
+        replies = [
+            client.ask("POST", "/v1/completions", json.dumps({**request, **more}).encode())
+            for more in ({}, {"temperature": 0}, {"top_k": -1, "seed": 1})
+        ]
+    texts = [json.loads(reply)["choices"][0]["text"] for status, _, reply in replies if status == 200]
+    assert len(texts) == 3, replies
+    assert texts[0] == texts[1] != texts[2]
 
 
 def test_extras_of_vllm(openai_client: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ox.serve import Server
+from ox.serve.repository.entry import LOADING
 
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "a", "max_tokens": 2}
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
@@ -28,6 +29,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "prompt": ["a", [1]] * 100}, "prompt", "at most 128 prompts"),
     ({**COMPLETION, "prompt": {"a": 1}}, "prompt", "a string, a list of strings"),
     ({**COMPLETION, "prompt": ["a"] * 20, "n": 20}, "n", "at most 128"),
+    ({**COMPLETION, "prompt": [1] * 2000}, "max_tokens", "longer than the model's context"),
     ({**COMPLETION, "prompt": "a" * 250, "max_tokens": 100}, "max_tokens", "longer than the model's context"),
     ({**COMPLETION, "prompt": "a" * 100_000}, "prompt", "longer than the model's context"),
     ({**COMPLETION, "max_tokens": 0}, "max_tokens", "a whole number from 1"),
@@ -36,7 +38,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "n": 1.5}, "n", "a whole number"),
     ({**COMPLETION, "logprobs": 1000}, "logprobs", "a whole number from 0 to 20"),
     ({**COMPLETION, "best_of": 3}, "best_of", "'best_of' is not supported"),
-    ({**COMPLETION, "suffix": "z"}, "suffix", "'suffix' is not supported"),
+    ({**COMPLETION, "suffix": "z"}, "suffix", "'suffix' is not supported: this model makes only what follows"),
     ({**COMPLETION, "echo": True, "logprobs": 1}, "echo", "contradict each other"),
     ({**COMPLETION, "temperature": -1}, "temperature", "a number from 0 to 2"),
     ({**COMPLETION, "temperature": "hot"}, "temperature", "a number from 0 to 2"),
@@ -57,7 +59,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "response_format": {"type": "xml"}}, "response_format", "json_schema"),
     ({**COMPLETION, "stop_token_ids": [1 << 40]}, "stop_token_ids", "a list of at most 16 whole numbers"),
     ({**COMPLETION, "user": 5}, "user", "a string"),
-    ({**COMPLETION, "store": True}, "store", "not supported"),
+    ({**COMPLETION, "store": True}, "store", "not supported: this server keeps no texts"),
     ({"model": "tiny"}, "messages", "Missing required parameter: 'messages'"),
     ({**CHAT, "messages": []}, "messages", "a list of 1 to"),
     ({**CHAT, "messages": ["a"]}, "messages[0]", '{"role": "user"'),
@@ -101,7 +103,9 @@ def test_wrong_requests(client: Any, body: dict[str, Any], param: str | None, wo
      (b'{"model": "tiny", "prompt": "' + b"a" * 300_000 + b'"}', 413, "too large"), (b"", 400, "'model'"),
      (b'{"model": "tiny", "temperature": NaN}', 400, "NaN"), (b'{"model": "nope", "prompt": "a"}', 404, "'nope'"),
      (b'{"model": "tiny", "prompt": "\\ud800"}', 400, "not JSON"),
-     (b'{"model": "tiny", "guided_json": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b', "prompt": "a"}', 400, "")],
+     (b'{"model": "tiny", "guided_json": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b', "prompt": "a"}', 400, ""),
+     (b'{"model": "tiny", "guided_json": ' + b'{"a":' * 1010 + b"1" + b"}" * 1010 + b', "prompt": "a"}', 400,
+      "nested too deep")],
 )  # fmt: skip
 def test_wrong_bodies(client: Any, body: bytes, status: int, words: str) -> None:
     got, _, reply = client.ask("POST", "/v1/completions", body)
@@ -126,6 +130,18 @@ def test_errors_of_the_transport_have_the_form_of_the_route(client: Any) -> None
     client.send(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 999999999\r\n\r\n")
     got, _, reply = client.reply()
     assert got == 413 and json.loads(reply)["error"]["code"] == "request_too_large"
+
+
+def test_a_model_that_is_being_loaded(client: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenAI's package asks again after 503, and not after 400."""
+    repository = server.service.repository
+    (slot,) = repository.entries["tiny"].slots.values()
+    monkeypatch.setattr(slot, "state", LOADING)
+    monkeypatch.setattr(repository, "routes", {})
+    status, headers, reply = client.ask("POST", "/v1/completions", json.dumps(COMPLETION).encode())
+    error = json.loads(reply)["error"]
+    assert status == 503 and headers["retry-after"] and error["code"] == "model_not_ready"
+    assert "is not ready; got LOADING" in error["message"] and error["type"] == "server_error"
 
 
 def test_a_model_that_makes_no_texts(mlp: Any, connect: Any) -> None:

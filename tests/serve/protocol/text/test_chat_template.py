@@ -65,6 +65,17 @@ HOSTILE = [
     "{% for x in range(90000) %}" + "x" * 100_000 + "{% endfor %}",
     "{% set t %}{% for x in range(90000) %}{{ 'x' * 9999 }}{% endfor %}{% endset %}{{ t }}",
     "{{ '%1000000000d' % 3 }}", "{{ strftime_now('%1000000000d') }}", "{{ ('a\\n' * 99999) | indent(1000) }}",
+    "{% set ns = namespace(a=['x']) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
+    "{% set ns = namespace(a='x') %}{% for i in range(40) %}{% set ns.a = (ns.a, ns.a) %}{% endfor %}"
+    "{{ ns.a == ns.a }}",
+    "{% set ns = namespace(a=1) %}{% for i in range(40) %}{% set ns.a = {1: ns.a, 2: ns.a} %}{% endfor %}{{ ns.a }}",
+    "{% set ns = namespace(a=1) %}{% for i in range(40) %}{% set ns.a = dict(a=ns.a, b=ns.a) %}{% endfor %}{{ ns.a }}",
+    "{% set ns = namespace(a=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a] * 2 %}{% endfor %}{{ ns.a | tojson }}",
+    "{% set ns = namespace(a={'b': 1}) %}{% for i in range(40) %}{% set ns.a = {1: ns.a, 2: ns.a.values()} %}"
+    "{% endfor %}{{ ns.a }}",
+    "{% set ns = namespace(a=1) %}{% for i in range(40) %}{% set ns.a = namespace(b=ns.a, c=ns.a) %}"
+    "{% endfor %}{{ ns }}",
+    "{% set ns = namespace(a=1) %}{{ [ns, ns] }}", "{% set ns = namespace({'a': namespace()}) %}",
     "{{ ''.__class__.__mro__ }}", "{{ '{0.__class__}'.format(1) }}", "{{ messages.append(1) }}",
     "{{ messages[0].update({}) }}", "{{ ''.format_map({}) }}", "{{ 'a'.center(10 ** 9) }}",
     "{{ raise_exception.__globals__['json'] }}", "{{ (messages | attr('__class__')).x }}",
