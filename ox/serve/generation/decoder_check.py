@@ -120,8 +120,8 @@ class DecoderCheck:
         return logits[:, -1], new
 
     def check(self, run: DecoderRun, together: bool = True) -> None:
-        """Prompts of several lengths, in one run and each in two parts; tokens of all of them, together or not; a token after a
-        text as long as the context, which shows windows and biases by distance.
+        """Prompts of several lengths, in one run and each in two parts; tokens of all of them, together or not; a token
+        after a text as long as the context, which shows windows and biases by distance.
 
         Raises:
             ScoresDiffer: the scores are others.

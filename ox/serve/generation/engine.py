@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.errors import OxError, ServeError
+from ox.errors import OxError
 from ox.serve.batching.fairness import Share
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.batch_sampler import next_events
