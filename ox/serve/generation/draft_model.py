@@ -14,6 +14,7 @@ from ox.serve.generation.text import Text
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import read
 
+MODEL = "model.onnx"
 TOKENS = 3  # of a draft: those behind are seldom right
 PART = 256  # tokens of a prompt that are read in one run
 WORTH = 1  # right tokens of a draft that pay for it
@@ -38,7 +39,7 @@ def load_draft(
     """
     if options.draft is None:
         return None
-    own = DecoderFolder.read(folder.model.parent / options.draft / folder.model.name)
+    own = DecoderFolder.read(folder.model.parent / options.draft / MODEL)
     decoder = Decoder(read(own.model), threads, control, own)
     tokenizers = [each.raw.get_vocab() for each in (folder.tokenizer, own.tokenizer) if each is not None]
     if decoder.vocab_size != vocab_size or (len(tokenizers) == 2 and tokenizers[0] != tokenizers[1]):
