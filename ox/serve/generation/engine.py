@@ -91,10 +91,9 @@ class GenerationEngine:
         self.context_length = decoder.context_length
         if self.context_length == UNLIMITED:
             self.context_length = max(2, budget // token_bytes)
-        most_texts = options.max_texts if decoder.batched else 1
         self._drafter = Drafter(options.draft_tokens, draft, self.context_length)
-        budget -= self._drafter.nbytes
-        self._scheduler = Scheduler(decoder.shapes, self._run, most_texts, self.context_length, budget)
+        most, budget = options.max_texts if decoder.batched else 1, budget - self._drafter.nbytes
+        self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget)
         self._prefill_tokens = options.prefill_tokens
         self._reader = RequestReader(
             tokenizer=self.tokenizer,
@@ -176,16 +175,9 @@ class GenerationEngine:
     def stats(self) -> dict[str, Any]:
         """What the engine does now, and what it has done."""
         with self._news:
-            scheduler = self._scheduler
-            self._stats.counts["preemptions"] = scheduler.preemptions
-            return {
-                "running": len(scheduler.texts),
-                "waiting": len(self._incoming) + len(scheduler.waiting),
-                "blocks": scheduler.used_blocks,
-                "kept_blocks": scheduler.prefixes.blocks,
-                "most_blocks": scheduler.most_blocks,
-                **self._stats.snapshot(),
-            }
+            self._stats.counts["preemptions"] = self._scheduler.preemptions
+            waiting = len(self._incoming) + len(self._scheduler.waiting)
+            return {**self._scheduler.state(), "waiting": waiting, **self._stats.snapshot()}
 
     def stop(self, finish: bool = False) -> None:
         """Takes no more requests. Does not wait: `close` does.
@@ -397,7 +389,7 @@ class GenerationEngine:
         for text, outcome in zip(texts, outcomes, strict=True):
             if isinstance(outcome, OxError):
                 self._end(text, outcome)
-                continue
-            self._outbox.put(text, outcome)
-            if outcome.finish_reason is not None:
-                self._leave(text, outcome.finish_reason)
+            else:
+                self._outbox.put(text, outcome)
+                if outcome.finish_reason is not None:
+                    self._leave(text, outcome.finish_reason)

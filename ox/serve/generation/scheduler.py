@@ -82,6 +82,11 @@ class Scheduler:
         """Blocks of memory: of slots, and those kept for later."""
         return -(-len(self.texts) * self.slots.capacity // BLOCK) + self.prefixes.blocks
 
+    def state(self) -> dict[str, int]:
+        """Texts that run, and blocks of memory: used, of these kept for later, and all."""
+        blocks = {"blocks": self.used_blocks, "kept_blocks": self.prefixes.blocks, "most_blocks": self.most_blocks}
+        return {"running": len(self.texts), **blocks}
+
     # ---- slots
 
     def admit(self) -> list[Text]:
