@@ -114,8 +114,8 @@ async def _run(server: Server, count: int, seconds: float, report: Callable[[str
     cases, texts = TextCases("writer", context), Texts(server)
     problems = await cases.ask_alone(server.port) + await texts.rest()
     memory, open_files = server.memory_mb(), server.open_files()
-    body = {"model": "writer", "prompt": PROMPTS[1], "max_tokens": context // 2, "stream": True, "ignore_eos": True}
-    text = json.dumps(body).encode()
+    asked = {"model": "writer", "prompt": PROMPTS[1], "max_tokens": context // 2, "stream": True, "ignore_eos": True}
+    text = json.dumps(asked).encode()
     request = f"POST {COMPLETIONS} HTTP/1.1\r\nhost: a\r\ncontent-length: {len(text)}\r\n\r\n".encode() + text
     begun = perf_counter()
     streams = await open_all(server.port, count, request)
@@ -124,10 +124,10 @@ async def _run(server: Server, count: int, seconds: float, report: Callable[[str
     asking = asyncio.create_task(neighbour.run())
     waits: list[float] = []
     while perf_counter() < begun + opened + seconds:
-        asked = perf_counter()
+        since = perf_counter()
         problem = await ask_elsewhere(server.port, cases.usual[len(waits) % len(cases.usual)])
         problems += [problem] if problem else []
-        waits.append(perf_counter() - asked)
+        waits.append(perf_counter() - since)
         await asyncio.sleep(0.5)
     most, now = server.memory_mb(), await texts.metrics()
     neighbour.stop = True

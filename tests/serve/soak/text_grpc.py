@@ -52,7 +52,7 @@ class TextGrpcClient:
                     except TimeoutError:
                         outcome = "WAITED FOR EVER"
                     except grpc.RpcError as error:
-                        outcome = f"FAILED {error.code()} {error.details()}"  # type: ignore[attr-defined]
+                        outcome = f"FAILED {error.code()} {error.details()}"
                     self._book.note(deed, outcome)
             await asyncio.sleep(self._chance.random() * 0.2)
 

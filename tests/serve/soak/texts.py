@@ -33,7 +33,8 @@ def write_small_decoder(folder: Path) -> Path:
     sys.path.append(str(ROOT / "tests"))
     from tiny_decoder import write_decoder
 
-    return write_decoder(folder, context_length=1024)
+    path: Path = write_decoder(folder, context_length=1024)
+    return path
 
 
 def put_decoder(folder: Path, decoder: Path | None) -> World:
@@ -95,8 +96,9 @@ class Neighbour:
 
     async def run(self) -> None:
         """Until `stop`."""
-        entry = {"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6, 7, 8]}
-        wanted = (STABLE.T @ entry["data"]).tolist()
+        row = [1, 2, 3, 4, 5, 6, 7, 8]
+        entry = {"name": "x", "shape": [1, 8], "datatype": "FP32", "data": row}
+        wanted = (STABLE.T @ row).tolist()
         while not self.stop:
             begun = perf_counter()
             try:
