@@ -243,7 +243,10 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no file": (lambda table: table["model"]["decoder"].update(filename="other.onnx"), "there is no file"),
     "no context": (lambda table: table["model"].pop("context_length"), "got no 'context_length'"),
     "an endless context": (lambda table: table["model"].update(context_length=float("inf")), "cannot be read"),
-    "a temperature in words": (lambda table: table["search"].update(temperature="hot"), "temperature is a number from 0 on; got 'hot'"),
+    "a temperature in words": (
+        lambda table: table["search"].update(temperature="hot"),
+        "temperature is a number from 0 on; got 'hot'",
+    ),
     "another vocabulary": (lambda table: table["model"].update(eos_token_id=[64]), "is no token of the model"),
 }
 
