@@ -10,7 +10,6 @@ from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_run import MOST_NEW
-from ox.serve.generation.text import Text
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import read
 
@@ -64,8 +63,9 @@ class DraftModel:
         self._run = decoder.run
         self._slots = CacheSlots(decoder.shapes, 1, min(context, decoder.context_length))
         self._run.attach(self._slots)
-        self._text: Text | None = None
-        self._computed: list[int] = []  # tokens whose keys and values are there
+        self._tokens: list[int] = []  # of that text, which grow
+        self._before = 0  # how many there were before the last draft
+        self._draft: list[int] = []
         self._gain = self._pause = 0
 
     @property
@@ -73,11 +73,15 @@ class DraftModel:
         """Of its cache."""
         return self._slots.capacity * self._slots.token_bytes
 
-    def draft(self, text: Text, room: int) -> list[int]:
-        """The tokens that may come next, at most `room`: those with the largest scores."""
-        if text is not self._text:
-            self._text, self._computed, self._gain, self._pause = text, [], 0, 0
-        count, tokens = min(TOKENS, room), text.tokens
+    def draft(self, tokens: list[int], room: int) -> list[int]:
+        """The tokens that may come after those of a text, at most `room`: the ones with the largest scores.
+
+        Args:
+            tokens: of one text always the same list.
+        """
+        if tokens is not self._tokens:
+            self._tokens, self._before, self._draft, self._gain, self._pause = tokens, 0, [], 0, 0
+        count = min(TOKENS, room)
         if self._pause or len(tokens) + count > self._slots.capacity:
             self._pause = max(0, self._pause - 1)
             return []
@@ -93,7 +97,7 @@ class DraftModel:
             known += len(new)
             draft.append(int(scores[-1].argmax()))
             new = draft[-1:]
-        self._computed = [*tokens, *draft[:-1]]
+        self._before, self._draft = len(tokens), draft
         return draft
 
     def count(self, accepted: int) -> None:
@@ -103,8 +107,10 @@ class DraftModel:
             self._gain, self._pause = 0, PAUSE
 
     def _known(self, tokens: list[int]) -> int:
-        """How many tokens need not be read: the last draft may have been wrong."""
-        known = min(len(self._computed), len(tokens) - 1)
-        while known and self._computed[known - 1] != tokens[known - 1]:
-            known -= 1
+        """How many tokens need not be read: all before the last draft, and what of that was right."""
+        known = min(self._before, len(tokens) - 1)
+        for token in self._draft[:-1]:  # the last one was not computed
+            if known == len(tokens) - 1 or tokens[known] != token:
+                break
+            known += 1
         return known

@@ -40,7 +40,7 @@ class Drafter:
         draft = text.lookup.draft(text.tokens, room)
         # what a drawn text goes on with, a smaller model seldom guesses
         self._by_model = not draft and text.request.sampling.greedy
-        return self._model.draft(text, room) if self._by_model and self._model is not None else draft
+        return self._model.draft(text.tokens, room) if self._by_model and self._model is not None else draft
 
     def count(self, text: Text, drafted: int, accepted: int) -> None:
         """So many tokens of the last draft were right."""

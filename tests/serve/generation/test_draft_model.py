@@ -81,7 +81,7 @@ def test_the_text_itself_comes_first(drafted: Path) -> None:
     model = engine._drafter._model
     assert model is not None
     guess = model.draft
-    model.draft = lambda text, room: asked.append(room) or guess(text, room)  # type: ignore[method-assign, func-returns-value]
+    model.draft = lambda tokens, room: asked.append(room) or guess(tokens, room)  # type: ignore[method-assign, func-returns-value]
     Client(engine).ask([5, 6], 200, ignore_eos=True)
     engine.close()
     assert 0 < len(asked) < 100
@@ -92,17 +92,13 @@ def test_drafts_that_do_not_pay_are_given_up_for_a_while(engines: Any) -> None:
     model: DraftModel = engines("../gpt2").engine._drafter._model
     wanted = MARGIN + 1
 
-    class Text:
-        def __init__(self) -> None:
-            self.tokens = [1, 2, 3]
-
-    text: Any = Text()
+    text = [1, 2, 3]
     for _ in range(wanted):
         assert len(model.draft(text, 9)) == TOKENS and len(model.draft(text, 2)) == 2
         model.count(0)
     assert [len(model.draft(text, 9)) for _ in range(PAUSE + 1)] == [0] * PAUSE + [TOKENS]
     model.count(0)
-    other: Any = Text()
+    other = [1, 2, 3]
     for accepted in (2, 1, 0) * 5:
         assert model.draft(other, 9)
         model.count(accepted)
@@ -139,3 +135,13 @@ def test_on_the_server(drafted: Path) -> None:
         client = Client(server.service.repository.find("llama").generation)
         assert len(client.ask([5, 6, 7], 40, ignore_eos=True).tokens) == 40
         assert client.engine.stats()["accepted_tokens"] > 20
+
+
+def test_what_of_a_wrong_draft_is_computed_again(engines: Any) -> None:
+    """Its second token is right again, after another first one."""
+    model: DraftModel = engines("../llama").engine._drafter._model
+    text = [5, 6, 7]
+    first, second, _ = model.draft(text, 3)
+    text += [(first + 1) % 90, second, 8]
+    assert model.draft(text, 3) == engines("../llama").engine._drafter._model.draft([*text], 3)
+    assert model._known([*text, 9]) == len(text)
