@@ -12,6 +12,7 @@ from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_run import MOST_NEW
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import read
+from ox.serve.text.model_file import model_file, text_folder
 
 MODEL = "model.onnx"
 TOKENS = 3  # of a draft: those behind are seldom right
@@ -38,12 +39,13 @@ def load_draft(
     """
     if options.draft is None:
         return None
-    own = DecoderFolder.read(folder.model.parent / options.draft / MODEL)
+    given = text_folder(folder.model) / options.draft
+    own = DecoderFolder.read(model_file(given) or given / MODEL)
     decoder = Decoder(read(own.model), threads, control, own)
     tokenizers = [each.raw.get_vocab() for each in (folder.tokenizer, own.tokenizer) if each is not None]
     if decoder.vocab_size != vocab_size or (len(tokenizers) == 2 and tokenizers[0] != tokenizers[1]):
         raise LoadError(
-            f"{own.model.parent} has other tokens than the model that it drafts for",
+            f"{given} has other tokens than the model that it drafts for",
             expected=f"{vocab_size} tokens, and the same tokenizer.json",
             got=f"{decoder.vocab_size} tokens" + (", another tokenizer" if decoder.vocab_size == vocab_size else ""),
             hint="a small model that was trained with the same tokenizer",

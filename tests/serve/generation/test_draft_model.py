@@ -26,6 +26,11 @@ def drafted(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     root = tmp_path_factory.mktemp("drafted")
     for name in ("llama", "gpt2"):
         shutil.copytree(folders[name], root / name)
+    write_tokenizer(
+        root / "nested" / "tokenizer.json"
+    )  # with the model in a folder beneath, as Hugging Face's hub has it
+    names = shutil.ignore_patterns("tokenizer.json", "generation_config.json")
+    shutil.copytree(folders["gpt2"], root / "nested" / "onnx", ignore=names)
     ox.manual_seed(0)
     short = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=60, n_embd=32, n_layer=1, n_head=4))
     ox.export.save_decoder(short, root / "short")
@@ -48,7 +53,7 @@ def engines(drafted: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         engine.close(finish=False)
 
 
-@pytest.mark.parametrize("draft", ["../llama", "../gpt2", "../short"])
+@pytest.mark.parametrize("draft", ["../llama", "../nested", "../short"])
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=0.3, seed=6)], ids=["greedy", "drawn"])
 def test_texts_are_the_same(engines: Any, draft: str, sampling: SamplingParams) -> None:
     guessing, plain = engines(draft), engines(None)
