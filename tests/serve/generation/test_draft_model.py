@@ -26,11 +26,10 @@ def drafted(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     root = tmp_path_factory.mktemp("drafted")
     for name in ("llama", "gpt2"):
         shutil.copytree(folders[name], root / name)
-    write_tokenizer(
-        root / "nested" / "tokenizer.json"
-    )  # with the model in a folder beneath, as Hugging Face's hub has it
-    names = shutil.ignore_patterns("tokenizer.json", "generation_config.json")
-    shutil.copytree(folders["gpt2"], root / "nested" / "onnx", ignore=names)
+    shutil.copytree(
+        folders["gpt2"], root / "nested" / "onnx"
+    )  # the model in a folder beneath, as on Hugging Face's hub
+    write_tokenizer(root / "nested" / "tokenizer.json")
     ox.manual_seed(0)
     short = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=60, n_embd=32, n_layer=1, n_head=4))
     ox.export.save_decoder(short, root / "short")
