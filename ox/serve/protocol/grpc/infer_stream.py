@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 from weakref import WeakSet
 
@@ -61,17 +62,19 @@ class InferStream:
         self._check_count()
         self.send_ready()  # later requests no longer wait for this one
 
-    def read_text(self, placeholder: StreamRequest, unread: UnreadText, client: Client, received_at: float) -> None:
+    def read_text(
+        self, placeholder: StreamRequest, read: Callable[[], TextRequest], client: Client, received_at: float
+    ) -> None:
         """Has a text made whose request takes long to read: that happens in a thread."""
-        task = asyncio.get_running_loop().create_task(self._read_text(placeholder, unread, client, received_at))
+        task = asyncio.get_running_loop().create_task(self._read_text(placeholder, read, client, received_at))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
     async def _read_text(
-        self, placeholder: StreamRequest, unread: UnreadText, client: Client, received_at: float
+        self, placeholder: StreamRequest, read: Callable[[], TextRequest], client: Client, received_at: float
     ) -> None:
         try:
-            request = await asyncio.get_running_loop().run_in_executor(None, unread.read)
+            request = await asyncio.get_running_loop().run_in_executor(None, read)
             if placeholder in self._requests:  # else the client has left
                 self.start_text(placeholder, request, client, received_at)
         except OxError as error:
@@ -241,9 +244,11 @@ class InferStreams:
             if isinstance(request, UnreadText):
                 client = inference.client(rpc)
                 if request.takes_long:
-                    stream.read_text(turn, request, client, received)
+                    stream.read_text(turn, lambda: request.read().check_form(), client, received)
+                elif (text := request.read()).has_form:
+                    stream.read_text(turn, text.check_form, client, received)
                 else:
-                    stream.start_text(turn, request.read(), client, received)
+                    stream.start_text(turn, text, client, received)
                 return
             turn.job = StreamPending(
                 request, request.writer_state.model, inference.write, turn, received, rpc.metadata, rpc.deadline

@@ -20,7 +20,6 @@ from ox.serve.protocol.v2.document import quote
 TYPES = {
     "text_input": "BYTES", "stream": "BOOL", "sampling_parameters": "BYTES", "exclude_input_in_output": "BOOL"
 }  # fmt: skip
-FORMS = (b"guided_", b"response_format", b"tool_choice")  # these are compiled, which may take long
 FINAL = "triton_enable_empty_final_response"
 FINAL_RESPONSE = "triton_final_response"
 
@@ -31,6 +30,20 @@ class TextRequest:
     def __init__(self, call: GenerateCall, final: bool) -> None:
         self.call, self.final = call, final
         self._response = message("inference.ModelInferResponse")
+
+    @property
+    def has_form(self) -> bool:
+        """Whether `check_form` may take long."""
+        return self.call.options.constraint is not None
+
+    def check_form(self) -> TextRequest:
+        """Compiles the form of its text, if it has one; returns itself.
+
+        Raises:
+            ServeError: no text can be of the form.
+        """
+        self.call.options.check_form(self.call.model)
+        return self
 
     def answer(self, text: str) -> bytes:
         """A serialised ModelInferResponse with a text."""
@@ -70,17 +83,15 @@ class UnreadText:
     @property
     def takes_long(self) -> bool:
         """Whether it should be read in a thread."""
-        return len(self._body) > INLINE_BYTES or any(word in self._body for word in FORMS)
+        return len(self._body) > INLINE_BYTES
 
     def read(self) -> TextRequest:
-        """Reads it, tokenises its prompt and compiles the form of its text.
+        """Reads it and tokenises its prompt.
 
         Raises:
-            ServeError: what `read_text_request` raises, or no text can be of the form.
+            ServeError: what `read_text_request` raises.
         """
-        request = read_text_request(self._head, self._body, self._parts, self.model)
-        request.call.options.check_form(self.model)
-        return request
+        return read_text_request(self._head, self._body, self._parts, self.model)
 
 
 def read_text_request(head: Any, body: bytes, parts: MessageParts, model: TextModel) -> TextRequest:

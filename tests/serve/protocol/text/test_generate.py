@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ox.serve import ModelConfig, Server
+from ox.serve.generation.constraint import Constraints
 from ox.serve.protocol.text.text_model import TextModel
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
@@ -168,21 +169,34 @@ def test_a_client_that_leaves(server: Server) -> None:
 
 
 class Readers:
-    """The threads in which prompts are tokenised; `held` keeps them there."""
+    """The threads in which prompts are tokenised and forms compiled; `held` keeps these there."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.threads: list[threading.Thread] = []
+        self.encoding: list[threading.Thread] = []
+        self.compiling: list[threading.Thread] = []
         self.begun, self.held = threading.Semaphore(0), threading.Event()
         self.held.set()
-        encode = TextModel.encode
+        encode, matcher = TextModel.encode, Constraints.matcher
 
         def watched(model: TextModel, text: str, special: bool = True) -> list[int]:
-            self.threads.append(threading.current_thread())
-            self.begun.release()
-            assert self.held.wait(60)
+            self.encoding.append(threading.current_thread())
             return encode(model, text, special)
 
+        def held(constraints: Constraints, constraint: Any) -> Any:
+            self.compiling.append(threading.current_thread())
+            self.begun.release()
+            assert self.held.wait(60)
+            return matcher(constraints, constraint)
+
         patch.setattr(TextModel, "encode", watched)
+        patch.setattr(Constraints, "matcher", held)
+
+
+def ask_with_form(client: Any, sampling: bytes = b'{"guided_choice": "yes"}') -> None:
+    inputs = [grpc.InferInput("text_input", [1], "BYTES"), grpc.InferInput("sampling_parameters", [1], "BYTES")]
+    for each, data in zip(inputs, (b"the cat", sampling), strict=True):
+        each.set_data_from_numpy(np.array([data], object))
+    client.async_stream_infer("tiny", inputs)
 
 
 def test_what_takes_long_is_read_in_a_thread(
@@ -193,28 +207,24 @@ def test_what_takes_long_is_read_in_a_thread(
     assert streaming.next().as_numpy("text_output")[0].decode() == text
     streaming.ask(b"the cat " * 2000, False)
     assert "longer than the model's context" in streaming.error()
+    loop_thread = readers.encoding[0]
+    assert len(readers.encoding) == 2 and readers.encoding[1] is not loop_thread and not readers.compiling
     readers.held.clear()
-    inputs = [grpc.InferInput("text_input", [1], "BYTES")]
-    inputs[0].set_data_from_numpy(np.array([b"the cat"], object))
-    form = {"guided_choice": "yes"}
-    streaming.client.async_stream_infer("tiny", inputs, parameters=form)
-    assert all(readers.begun.acquire(timeout=60) for _ in range(3))
-    loop_thread = readers.threads[0]
-    assert loop_thread not in readers.threads[1:]
+    ask_with_form(streaming.client, rb'{"guided\u005fchoice": "yes"}')  # however it is written
+    assert readers.begun.acquire(timeout=60)
     assert streaming.client.is_server_live()  # the event loop is free meanwhile
     readers.held.set()
     assert streaming.next().as_numpy("text_output")[0] == b"yes"
+    assert readers.compiling[0] is not loop_thread  # later ones copy what was compiled
 
 
-def test_a_client_that_leaves_while_its_prompt_is_read(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_leaves_while_its_form_is_compiled(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     (model,) = [each for each in server.models if each.name == "tiny"]
     assert model.generation is not None
     before = model.generation.stats()["requests"]
     readers, stream = Readers(monkeypatch), Streaming(server)
     readers.held.clear()
-    inputs = [grpc.InferInput("text_input", [1], "BYTES")]
-    inputs[0].set_data_from_numpy(np.array([b"the cat"], object))
-    stream.client.async_stream_infer("tiny", inputs, parameters={"guided_choice": "yes"})
+    ask_with_form(stream.client)
     assert readers.begun.acquire(timeout=60)
     stream.client.stop_stream(cancel_requests=True)
     stream.client.close()
