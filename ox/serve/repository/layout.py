@@ -305,7 +305,7 @@ def _inside(path: Path, real: Path) -> None:
             f"{path} leads out of the repository",
             expected=f"something inside {real}",
             got=f"a link to {target}",
-            hint="a copy instead of the link: cp -rL FOLDER COPY; of Hugging Face's hub, snapshot_download(local_dir=COPY)",
+            hint="a copy: cp -rL FOLDER COPY, or snapshot_download(local_dir=COPY) of huggingface_hub",
         )
 
 
