@@ -82,11 +82,6 @@ class InferStream:
         except Exception:
             placeholder.send_error(*internal_error())
 
-    def remove_text(self, text: StreamText) -> None:
-        """A text has ended."""
-        self.texts.discard(text)
-        self.send_ready()
-
     def send_error(self, code: int, text: str, message: Body) -> None:
         """An error of a request outside of the order; it ends the call if the client wants that."""
         if self._fail_on_error:

@@ -52,9 +52,10 @@ class StreamText:
         self._client.settle(self._reserved, self.job.counts.prompt + self.job.counts.completion)
 
     def _end(self, send: Callable[[], None]) -> None:
+        self._stream.texts.discard(self)  # an error may end the call, which cancels its texts: this one is over
         self._settle()
         send()
-        self._stream.remove_text(self)
+        self._stream.send_ready()
 
     # ---- TextWriter
 

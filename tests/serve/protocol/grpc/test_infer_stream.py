@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +13,18 @@ import grpc
 import numpy as np
 import pytest
 
+from ox.errors import ServeError
+from ox.generation import SamplingParams
+from ox.serve.access.bucket import Bucket
+from ox.serve.access.client import Client
+from ox.serve.generation.request import TokenEvent, Usage
 from ox.serve.protocol.grpc import infer_stream
 from ox.serve.protocol.grpc.infer_stream import InferStream, StreamRequest
 from ox.serve.protocol.grpc.proto import message
+from ox.serve.protocol.grpc.stream_text import StreamText
+from ox.serve.protocol.grpc.text_tensors import TextRequest
+from ox.serve.protocol.text.generate import GenerateCall
+from ox.serve.protocol.text.sampling import TextOptions
 
 Answer = message("inference.ModelStreamInferResponse")
 
@@ -145,3 +156,48 @@ def test_a_text_that_comes_while_the_client_reads_slowly_is_paused(monkeypatch: 
     rpc.on_flow(False)
     start()
     assert [text.pauses for text in texts] == [[True, False], [True, False], []]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_tokens_of_a_text_are_counted_once(fails: bool) -> None:
+    """Also where its error ends the call, which cancels the texts of the stream."""
+    counts = []
+
+    class Counting(Client):
+        __slots__ = ()
+
+        def settle(self, reserved: float, used: int) -> None:
+            counts.append(used)
+            super().settle(reserved, used)
+
+    bucket = Bucket(1.0, 100.0, time.monotonic())
+    client, submitted = Counting("alice", None, bucket), list[Any]()
+
+    def submit(request: Any, on_event: Any, on_error: Any, loop: Any) -> Any:
+        submitted.append((on_event, on_error))
+        return SimpleNamespace(cancel=lambda: None)
+
+    stages = SimpleNamespace(failed=lambda *_: None, text=lambda *_: None)
+    model: Any = SimpleNamespace(name="m", version="1", engine=SimpleNamespace(submit=submit), stages=stages)
+    sent: list[Any] = []
+    rpc: Any = SimpleNamespace(
+        metadata={b"triton_grpc_error": b"true"}, fail=lambda *_: sent.append("failed"), send=sent.append,
+        finish=lambda: None,
+    )  # fmt: skip
+
+    async def run() -> None:
+        stream = InferStream(rpc, 10)
+        options = TextOptions(SamplingParams(), 1, 40, (), (), False, None)
+        for _ in range(2):
+            request = TextRequest(GenerateCall(model, "1", [1, 2, 3], options, True), False)
+            StreamText(stream, request, client, 0.0)
+        on_event, on_error = submitted[0]
+        on_event(TokenEvent(5, "a"))
+        if fails:
+            on_error(ServeError("the model gives no scores", status=500))
+            assert sent[-1] == "failed" and counts == [4, 3] and not stream.texts  # the other one is cancelled
+        else:
+            on_event(TokenEvent(6, "b", finish_reason="stop", usage=Usage(3, 0, 2)))
+            assert counts == [5] and len(stream.texts) == 1
+
+    asyncio.run(run())
