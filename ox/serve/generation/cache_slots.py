@@ -40,16 +40,24 @@ class CacheSlots:
         self.resize(capacity, ())
 
     def resize(self, capacity: int, lengths: Sequence[int]) -> None:
-        """Other arrays; the first rows keep so many tokens."""
+        """Other arrays; the first rows keep so many tokens.
+
+        Raises:
+            MemoryError: there is too little memory; then no row keeps anything, and the capacity is 0.
+        """
         self.arrays = self.arrays or [np.empty(0)] * len(self.shapes)
-        for place, shape in enumerate(self.shapes.values()):  # one after the other: the old one's memory is free again
-            # the system gives memory where it is first written, so that rows that were never used take none
-            new = np.zeros((self.rows, shape.heads, capacity, shape.size), shape.dtype)
-            for row, length in enumerate(lengths):
-                new[row, :, :length] = self.arrays[place][row, :, :length]
-            self.arrays[place] = new
-        self.capacity = capacity
         self.version += 1
+        try:
+            for place, shape in enumerate(self.shapes.values()):  # one by one: the old one's memory is free again
+                # the system gives memory where it is first written, so that rows that were never used take none
+                new = np.zeros((self.rows, shape.heads, capacity, shape.size), shape.dtype)
+                for row, length in enumerate(lengths):
+                    new[row, :, :length] = self.arrays[place][row, :, :length]
+                self.arrays[place] = new
+        except MemoryError:
+            self.resize(0, ())
+            raise
+        self.capacity = capacity
 
     def move(self, source: int, target: int, length: int) -> None:
         """The row `target` gets the tokens of another."""

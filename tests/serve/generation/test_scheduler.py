@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 from generation_client import CONTEXT, GREEDY, Answer, assert_nothing_is_left, prompts
 
@@ -45,6 +46,30 @@ def test_slots_seldom_grow_with_texts_in_them(client_of: Any) -> None:
         client.engine.submit(request, answer.on_event, answer.on_error)
         assert len(answer.wait().tokens) == 200
     assert sizes[2][0] == max(sizes[2]) == max(sizes[1.9]) == CONTEXT > sizes[1.9][0]
+
+
+def test_too_little_memory_for_larger_slots(client_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts that run get an error. No slot is left with keys of one size and values of another, and those that
+    wait have their turn."""
+    client = client_of(texts=1.9, max_texts=1)
+    wanted = client.ask([5, 6], 200, ignore_eos=True).tokens
+    slots, zeros, sizes = client.engine._scheduler.slots, np.zeros, list[int]()
+    slots.resize(128, ())
+
+    def scarce(shape: Any, *rest: Any, **named: Any) -> Any:
+        if np.ndim(shape) and len(shape) == 4 and shape[2] == CONTEXT:
+            sizes.append(shape[2])
+            if len(sizes) == 2:
+                raise MemoryError("no more")
+        return zeros(shape, *rest, **named)
+
+    monkeypatch.setattr(np, "zeros", scarce)
+    with client.engine._news:
+        failing, after = (client.send([5, 6], 200, ignore_eos=True) for _ in range(2))
+    assert "no more" in str(failing.wait().error)
+    assert after.wait().tokens == wanted
+    assert {array.shape[2] for array in slots.arrays} == {slots.capacity}
+    assert_nothing_is_left(client)
 
 
 def test_a_higher_priority_takes_the_slot(client_of: Any) -> None:
