@@ -15,7 +15,13 @@ MOST_NEW = 16  # tokens of one row in a step
 
 
 class DecoderRun(Protocol):
-    """Both ways to run a decoder."""
+    """Both ways to run a decoder.
+
+    Attributes:
+        singly: whether several new tokens of a text take as many runs.
+    """
+
+    singly: bool
 
     def attach(self, slots: CacheSlots) -> None:
         """Runs on these slots from now on."""
@@ -34,6 +40,8 @@ class DecoderRun(Protocol):
 class SharedCacheRun:
     """Runs a graph with a shared cache (`ox.serve.runtime.decoder_graph`): new keys and values are written into the
     slots by ONNX Runtime itself, and every array is bound once for each number of rows."""
+
+    singly = False
 
     def __init__(self, session: Any, vocab_size: int) -> None:
         self._session, self._vocab_size = session, vocab_size

@@ -90,8 +90,9 @@ class GenerationEngine:
         token_bytes = sum(shape.nbytes for shape in decoder.shapes.values())
         self.context_length = decoder.context_length
         if self.context_length == UNLIMITED:
-            self.context_length = max(2, budget // token_bytes)
-        self._drafter = Drafter(options.draft_tokens, draft, self.context_length)
+            draft_bytes = 0 if draft is None else sum(shape.nbytes for shape in draft.shapes.values())
+            self.context_length = max(2, budget // (token_bytes + draft_bytes))
+        self._drafter = Drafter(0 if self._run.singly else options.draft_tokens, draft, self.context_length)
         most, budget = options.max_texts if decoder.batched else 1, budget - self._drafter.nbytes
         self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget)
         self._prefill_tokens = options.prefill_tokens
@@ -162,11 +163,12 @@ class GenerationEngine:
         with self._news:
             if self._closing:
                 raise unloaded()
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
+                thread.start()  # may fail, where a process has all the threads that it may have
+                self._thread = thread
             waiting = len(self._incoming) + len(self._scheduler.waiting)
             self._queue_limit.enter(request.client, waiting)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="ox-generation", daemon=True)
-                self._thread.start()
             self._incoming.append(text)
             self._woken = True
             self._news.notify()
@@ -275,9 +277,10 @@ class GenerationEngine:
             return turn()
         except Exception as error:  # a defect: whoever waits gets to hear it
             log.exception("the generation engine failed")
-            for text in list(self._scheduler.texts):
+            texts = list(self._scheduler.texts)
+            for text in texts:
                 self._end(text, failed(error))
-            return False
+            return bool(texts)  # those that wait have their turn now
 
     def _turn(self) -> bool:
         """Reads parts of prompts, then gives each text a token; whether there is more to do."""

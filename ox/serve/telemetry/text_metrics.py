@@ -22,7 +22,7 @@ COUNTERS = {
     "prompt_tokens": ("ox_prompt_tokens", "Tokens of prompts"),
     "cached_tokens": ("ox_cached_prompt_tokens", "Tokens of prompts that were known, and not computed"),
     "completion_tokens": ("ox_generated_tokens", "Generated tokens"),
-    "drafted_tokens": ("ox_drafted_tokens", "Tokens that were guessed from the text before them"),
+    "drafted_tokens": ("ox_drafted_tokens", "Tokens that were guessed, from the text before them or by a draft model"),
     "accepted_tokens": ("ox_accepted_tokens", "Guessed tokens that were right"),
     "preemptions": ("ox_preemptions", "Texts that lost their slot for a while"),
     "busy_s": ("ox_generation_seconds", "Time in which tokens were computed"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from generation_client import CONTEXT, END, GREEDY, VOCABULARY, Client, assert_nothing_is_left, prompts, write_tokenizer
 
@@ -131,6 +133,23 @@ def test_settings() -> None:
     for value in ("", 5):
         with pytest.raises(ArgumentError, match="draft of generation is no folder"):
             ModelConfig(generation={"draft": value})
+
+
+def test_a_model_that_does_not_tell_its_context(drafted: Path, tmp_path: Path) -> None:
+    """It gets what the memory has room for, beside the cache of the draft model."""
+    shutil.copytree(drafted, tmp_path / "llama")
+    model = onnx.load(tmp_path / "llama" / "model.onnx")
+    about = next(entry for entry in model.metadata_props if entry.key == "ox.decoder")
+    about.value = json.dumps({"vocab_size": VOCABULARY})
+    onnx.save(model, tmp_path / "llama" / "model.onnx")
+    lengths = {}
+    for draft in (None, str(drafted), str(drafted.parent / "short")):
+        options = GenerationOptions(cache_mib=1, draft=draft)
+        engine = GenerationEngine.open(tmp_path / "llama", options, threads=1)
+        lengths[draft] = engine.context_length
+        assert len(Client(engine).ask([5, 6, 7], 40, ignore_eos=True).tokens) == 40
+        engine.close()
+    assert lengths[None] > lengths[str(drafted)] >= lengths[None] // 2
 
 
 def test_on_the_server(drafted: Path) -> None:

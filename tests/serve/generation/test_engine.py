@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -174,3 +175,19 @@ def _tensor(ids: list[int]) -> Any:
     import ox
 
     return ox.tensor([ids])
+
+
+def test_a_process_that_has_all_the_threads_that_it_may_have(client_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(queue=1)
+    start, failures = threading.Thread.start, iter([True])
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name == "ox-generation" and next(failures, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError):
+        client.send([5, 6])
+    assert len(client.engine._queue_limit) == 0
+    assert len(client.ask([5, 6], 5, ignore_eos=True).tokens) == 5

@@ -93,6 +93,8 @@ def test_a_branch_for_single_tokens(
     answers = [client.send(prompt, 10) for prompt in cases]
     for prompt, answer in zip(cases, answers, strict=True):
         assert answer.wait().tokens == alone("gpt2", prompt, 10)
+    assert client.ask([5, 6], 60).tokens == alone("gpt2", [5, 6], 60)
+    assert client.engine.stats()["drafted_tokens"] == 0  # each guess would take a run of its own
 
 
 def test_two_files_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
