@@ -15,14 +15,15 @@ Part = tuple[Text, Array]
 
 
 def next_parts(texts: Sequence[Text], prefixes: PrefixCache, room: int) -> list[Part]:
-    """Parts of prompts that are not read yet, in the order in which their texts got slots; at most `room` tokens.
+    """Parts of prompts that are not read yet, by priority and then in the order in which their texts got slots; at most
+    `room` tokens.
 
     A text that begins like another one whose prompt is read now waits for it: what is computed for that one is not
     computed again.
     """
     reading = [text for text in texts if not (text.decoding or text.handle.paused)]
     parts: list[Part] = []
-    for text in sorted(reading, key=lambda text: text.admitted):
+    for text in sorted(reading, key=lambda text: (text.level, text.admitted)):
         if room <= 0:
             break
         if text.computed == 0:

@@ -110,6 +110,41 @@ def test_a_text_that_waits_for_its_begin_does_not_wait_for_good(client_of: Any, 
     assert_nothing_is_left(client)
 
 
+def test_an_urgent_prompt_is_read_before_the_rest_of_a_long_one(client_of: Any, alone: Any) -> None:
+    client = client_of(prefill_tokens=16)
+    long = (prompts(1, seed=1)[0] * 30)[:200]
+    order: list[str] = []
+    urgent: list[Answer] = []
+
+    class Named(Answer):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def on_event(self, event: Any) -> None:
+            order.append(self.name)
+            super().on_event(event)
+
+    def submit(name: str, prompt: list[int], priority: int) -> Named:
+        answer = Named(name)
+        request = GenerationRequest(prompt, GREEDY, max_tokens=3, ignore_eos=True, priority=priority)
+        client.engine.submit(request, answer.on_event, answer.on_error)
+        return answer
+
+    read = client.engine._run.read
+
+    def watched(row: int, tokens: Any, start: int) -> Any:
+        if start == 48:  # a part of the long one
+            urgent.append(submit("urgent", [5, 6, 7], 1))
+        return read(row, tokens, start)
+
+    client.engine._run.read = watched
+    usual = submit("usual", long, 5)
+    assert usual.wait().tokens == alone("llama", long, 3)
+    assert urgent[0].wait().tokens == alone("llama", [5, 6, 7], 3)
+    assert order == ["urgent"] * 3 + ["usual"] * 3
+
+
 def test_a_run_that_fails_ends_its_texts_alone(client_of: Any, alone: Any) -> None:
     client = client_of()
     begin = client.engine._run.begin
