@@ -16,7 +16,7 @@ from ox.serve.text.model_file import model_file, text_folder
 
 MODEL = "model.onnx"
 TOKENS = 3  # of a draft: those behind are seldom right
-PART = 256  # tokens of a prompt that are read in one run
+PART = 256  # tokens of a prompt that are read at a time
 WORTH = 1  # right tokens of a draft that pay for it
 MARGIN, PAUSE = 4, 64  # after drafts with so many fewer right tokens than that, none for so many tokens
 
@@ -66,7 +66,7 @@ class DraftModel:
         self._slots = CacheSlots(decoder.shapes, 1, min(context, decoder.context_length))
         self._run.attach(self._slots)
         self._tokens: list[int] = []  # of that text, which grow
-        self._before = 0  # how many there were before the last draft
+        self._before = 0  # how many of them were computed before the last draft
         self._draft: list[int] = []
         self._gain = self._pause = 0
 
@@ -76,7 +76,8 @@ class DraftModel:
         return self._slots.capacity * self._slots.token_bytes
 
     def draft(self, tokens: list[int], room: int) -> list[int]:
-        """The tokens that may come after those of a text, at most `room`: the ones with the largest scores.
+        """The tokens that may come after those of a text, at most `room`: the ones with the largest scores. None while a
+        long prompt is not read yet: a part of it is read each time.
 
         Args:
             tokens: of one text always the same list.
@@ -88,10 +89,13 @@ class DraftModel:
             self._pause = max(0, self._pause - 1)
             return []
         known = self._known(tokens)
-        while len(tokens) - known > MOST_NEW:
+        if len(tokens) - known > MOST_NEW:
             part = tokens[known : min(known + PART, len(tokens) - 1)]
             self._run.read(0, np.array(part, np.int64), known)
             known += len(part)
+            self._before, self._draft = known, []
+            if len(tokens) - known > MOST_NEW:  # the next time: other texts may join meanwhile
+                return []
         draft: list[int] = []
         new = tokens[known:]
         for _ in range(count):
@@ -109,7 +113,7 @@ class DraftModel:
             self._gain, self._pause = 0, PAUSE
 
     def _known(self, tokens: list[int]) -> int:
-        """How many tokens need not be read: all before the last draft, and what of that was right."""
+        """How many tokens need not be read: those computed before the last draft, and what of that was right."""
         known = min(self._before, len(tokens) - 1)
         for token in self._draft[:-1]:  # the last one was not computed
             if known == len(tokens) - 1 or tokens[known] != token:

@@ -168,3 +168,21 @@ def test_what_of_a_wrong_draft_is_computed_again(engines: Any) -> None:
     text += [(first + 1) % 90, second, 8]
     assert model.draft(text, 3) == engines("../llama").engine._drafter._model.draft([*text], 3)
     assert model._known([*text, 9]) == len(text)
+
+
+def test_a_long_prompt_is_read_in_parts(engines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine has a turn after each: others join meanwhile."""
+    text = (prompts(1, seed=1)[0] * 30)[:200]
+    whole = engines("../llama").engine._drafter._model
+    wanted = whole.draft([*text], 3)
+    monkeypatch.setattr("ox.serve.generation.draft_model.PART", 64)
+    model: DraftModel = engines("../llama").engine._drafter._model
+    read, sizes = model._run.read, list[int]()
+    monkeypatch.setattr(model._run, "read", lambda row, part, start: sizes.append(len(part)) or read(row, part, start))
+    drafts = []
+    for place in range(4):
+        drafts.append(model.draft(text, 3))
+        assert len(sizes) <= place + 1
+    assert len(wanted) == 3 and drafts == [[], [], wanted, wanted]
+    text.append((wanted[0] + 1) % 90)
+    assert model._known(text) == 200
