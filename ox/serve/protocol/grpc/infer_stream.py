@@ -64,11 +64,12 @@ class InferStream:
 
     def read_text(
         self, placeholder: StreamRequest, read: Callable[[], TextRequest], client: Client, received_at: float
-    ) -> None:
+    ) -> asyncio.Task[None]:
         """Has a text made whose request takes long to read: that happens in a thread."""
         task = asyncio.get_running_loop().create_task(self._read_text(placeholder, read, client, received_at))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
+        return task
 
     async def _read_text(
         self, placeholder: StreamRequest, read: Callable[[], TextRequest], client: Client, received_at: float
@@ -207,10 +208,12 @@ class InferStreams:
     Args:
         inference: runs the requests.
         max_requests: the limit of concurrent requests per stream.
+        max_bytes: the limit of all texts that wait for a thread to be read in.
     """
 
-    def __init__(self, inference: Inference, max_requests: int) -> None:
-        self._inference, self._max_requests = inference, max_requests
+    def __init__(self, inference: Inference, max_requests: int, max_bytes: int) -> None:
+        self._inference, self._max_requests, self._max_bytes = inference, max_requests, max_bytes
+        self._unread_bytes = 0  # of these texts
         self._streams: WeakSet[InferStream] = WeakSet()
 
     def drain(self) -> None:
@@ -239,7 +242,9 @@ class InferStreams:
             if isinstance(request, UnreadText):
                 client = inference.client(rpc)
                 if request.takes_long:
-                    stream.read_text(turn, lambda: request.read().check_form(), client, received)
+                    self._take(len(body))
+                    task = stream.read_text(turn, lambda: request.read().check_form(), client, received)
+                    task.add_done_callback(lambda _: self._take(-len(body)))
                 elif (text := request.read()).has_form:
                     stream.read_text(turn, text.check_form, client, received)
                 else:
@@ -253,3 +258,12 @@ class InferStreams:
             turn.send_error(*error_status(error))
         except Exception:
             turn.send_error(*internal_error())
+
+    def _take(self, size: int) -> None:
+        """Counts the bytes of a text that waits to be read. Raises ServeError if there are too many."""
+        if self._unread_bytes + size > self._max_bytes:
+            raise ServeError(
+                "the server's buffers are full", status=503, hint="again in a moment",
+                expected=f"at most {self._max_bytes} bytes of texts that wait to be read (--limit buffered)",
+            )  # fmt: skip
+        self._unread_bytes += size

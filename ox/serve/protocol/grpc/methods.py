@@ -142,7 +142,7 @@ class MethodTable:
     def __init__(self, service: Service, limits: RequestLimits, guard: Guard | None = None) -> None:
         inference = Inference(service, limits, guard)
         self._health = Health(service, guard)
-        self._streams = InferStreams(inference, limits.pipeline)
+        self._streams = InferStreams(inference, limits.pipeline, limits.buffered)
         unary = [_UnaryMethod(call, service, limits, guard) for call in SERVICE_METHODS]
         methods = [
             Method(f"{PATH}ModelInfer".encode(), False, inference.infer),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ox.serve import ModelConfig, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.generation.constraint import Constraints
 from ox.serve.protocol.text.text_model import TextModel
 
@@ -216,6 +216,37 @@ def test_what_takes_long_is_read_in_a_thread(
     readers.held.set()
     assert streaming.next().as_numpy("text_output")[0] == b"yes"
     assert readers.compiling[0] is not loop_thread  # later ones copy what was compiled
+
+
+def test_texts_that_wait_to_be_read_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long one is kept until a thread has read it, also where its client has left."""
+    from tiny_decoder import write_decoder
+
+    long, held, begun, encode = b"the cat " * 5000, threading.Event(), threading.Semaphore(0), TextModel.encode
+
+    def slow(*given: Any) -> list[int]:
+        begun.release()
+        assert held.wait(60)
+        return encode(*given)
+
+    monkeypatch.setattr(TextModel, "encode", slow)
+    limits = RequestLimits(body=60_000, buffered=100_000)
+    with Server([write_decoder(tmp_path)], options=ModelConfig(threads=1), limits=limits) as server:
+        leaving, staying = Streaming(server), Streaming(server)
+        for each in (leaving, staying):
+            each.ask(long, False)
+            assert begun.acquire(timeout=60)
+        leaving.client.stop_stream(cancel_requests=True)
+        staying.ask(long, False)
+        held.set()
+        errors = [staying.error(), staying.error()]
+        assert "longer than the model's context" in errors[0]
+        assert "buffers are full; expected at most 100000 bytes of texts" in errors[1]
+        for _ in range(4):
+            staying.ask(long, False)
+            assert "longer than the model's context" in staying.error()
+        for each in (leaving, staying):
+            each.client.close()
 
 
 def test_a_client_that_leaves_while_its_form_is_compiled(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
