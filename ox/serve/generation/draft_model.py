@@ -76,8 +76,8 @@ class DraftModel:
         return self._slots.capacity * self._slots.token_bytes
 
     def draft(self, tokens: list[int], room: int) -> list[int]:
-        """The tokens that may come after those of a text, at most `room`: the ones with the largest scores. None while a
-        long prompt is not read yet: a part of it is read each time.
+        """The tokens that may come after those of a text, at most `room`: the ones with the largest scores. There are
+        none while a long prompt is not read yet: a part of it is read each time.
 
         Args:
             tokens: of one text always the same list.

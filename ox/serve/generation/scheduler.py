@@ -67,7 +67,7 @@ class Scheduler:
                 expected=f"{context * token_bytes / MIB:,.1f} MiB, for one text of {context:,} tokens of "
                 f"{token_bytes:,} bytes each",
                 got=f"{budget / MIB:,.1f} MiB",
-                hint="generation = { cache_mib = ... } in ox.toml",
+                hint="generation = { cache_mib = ... } in ox.toml; the cache of a draft model is a part of it",
             )
         self.slots = CacheSlots(shapes, most_texts, self._capacity(1))
         self.prefixes = PrefixCache(self.slots, budget)

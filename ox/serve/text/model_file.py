@@ -53,11 +53,18 @@ def model_file(folder: Path) -> Path | None:
 
 
 def text_folder(file: Path) -> Path:
-    """The folder with the tokenizer and the settings of a model: its own, or the one above of a folder "onnx"."""
+    """The folder with the tokenizer and the settings of a model: its own, or the one above of a folder "onnx" or of one
+    whose file the settings above name.
+
+    Raises:
+        LoadError: genai_config.json above is damaged.
+    """
     folder, above = file.parent, file.parent.parent
-    if folder.name != SUBFOLDER or any((folder / name).is_file() for name in BESIDE):
+    if any((folder / name).is_file() for name in BESIDE):
         return folder
-    return above if any((above / name).is_file() for name in BESIDE) else folder
+    if folder.name == SUBFOLDER and any((above / name).is_file() for name in BESIDE):
+        return above
+    return above if (above / GENAI).is_file() and read_genai_config(above).file == file else folder
 
 
 def _files(folder: Path) -> list[Path]:

@@ -18,10 +18,12 @@ from onnx import helper, numpy_helper
 
 from ox.errors import LoadError
 from ox.serve import Server
+from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_run import SharedCacheRun
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.request import GenerationRequest, TokenEvent
+from ox.serve.text.model_file import text_folder
 
 FOLDERS = Path(__file__).parent / "genai_folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text())
@@ -133,6 +135,20 @@ def test_what_the_server_does_not_have(llama: Path, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "ox.serve"):
         DecoderFolder.read(llama / "model.onnx")
     assert "does not have num_beams = 4, no_repeat_ngram_size = 3 of genai_config.json" in caplog.text
+
+
+def test_a_file_in_a_folder_beneath(llama: Path) -> None:
+    """Settings and tokenizer are those beside genai_config.json."""
+    (llama / "cpu").mkdir()
+    for name in ("model.onnx", "model.onnx.data"):
+        (llama / name).rename(llama / "cpu" / name)
+    change_settings(llama, lambda table: table["model"]["decoder"].update(filename="cpu/model.onnx"))
+    engine = GenerationEngine.open(llama, GenerationOptions(cache_mib=16), threads=1)
+    assert engine.tokenizer is not None and engine.context_length == 64 and engine.end_tokens == (63, 61)
+    check(send(Client(engine), TEXTS["llama"][:1]), TEXTS["llama"][:1])
+    engine.close()
+    (llama / "other").mkdir()
+    assert text_folder(llama / "other" / "model.onnx") == llama / "other"  # which the settings do not name
 
 
 def test_other_names(llama: Path) -> None:
