@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -228,7 +229,7 @@ class GenerationEngine:
                     self._scheduler.waiting.enter(text)
                 self._stats.counts["requests"] += len(incoming)
                 abort, closing = self._abort, self._closing
-            self._end_unwanted(abort)
+            self._guarded(partial(self._end_unwanted, abort))
             busy = self._guarded(self._turn)
             self._outbox.flush()
             if closing and not (self._scheduler.texts or self._scheduler.waiting):
@@ -272,9 +273,9 @@ class GenerationEngine:
             self._stats.ended(why)
             self._queue_limit.leave(text.request.client)
 
-    def _guarded(self, turn: Callable[[], bool]) -> bool:
+    def _guarded(self, work: Callable[[], bool | None]) -> bool:
         try:
-            return turn()
+            return bool(work())
         except Exception as error:  # a defect: whoever waits gets to hear it
             log.exception("the generation engine failed")
             texts = list(self._scheduler.texts)

@@ -72,6 +72,34 @@ def test_too_little_memory_for_larger_slots(client_of: Any, monkeypatch: pytest.
     assert_nothing_is_left(client)
 
 
+def test_too_little_memory_for_a_text_that_is_cancelled(client_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks cannot be kept; the engine goes on."""
+    client = client_of()
+    save, failures = client.engine._scheduler.prefixes.save, iter([True])
+
+    def scarce(tokens: list[int], row: int) -> None:
+        if len(tokens) > 20 and next(failures, False):
+            raise MemoryError("no more")
+        save(tokens, row)
+
+    monkeypatch.setattr(client.engine._scheduler.prefixes, "save", scarce)
+
+    class Leaving(Answer):
+        def on_event(self, event: TokenEvent) -> None:
+            super().on_event(event)
+            if len(self.events) == 30:
+                self.handle.cancel()
+
+    answer = Leaving()
+    with client.engine._news:  # the handle is there before the first event
+        request = GenerationRequest([5, 6], GREEDY, max_tokens=200, ignore_eos=True)
+        answer.handle = client.engine.submit(request, answer.on_event, answer.on_error)
+    answer.wait()
+    assert len(client.ask([5, 6], 30, ignore_eos=True).tokens) == 30
+    assert next(failures, "was raised") == "was raised"
+    assert_nothing_is_left(client)
+
+
 def test_a_higher_priority_takes_the_slot(client_of: Any) -> None:
     client = client_of(max_texts=1)
     whole = client.ask([5, 6], 60, ignore_eos=True).tokens
