@@ -74,9 +74,12 @@ class InferStream:
     async def _read_text(
         self, placeholder: StreamRequest, read: Callable[[], TextRequest], client: Client, received_at: float
     ) -> None:
+        def run() -> TextRequest | None:  # threads that are awaited by others do nothing for those who have left
+            return None if self._finished else read()
+
         try:
-            request = await asyncio.get_running_loop().run_in_executor(None, read)
-            if placeholder in self._requests:  # else the client has left
+            request = await asyncio.get_running_loop().run_in_executor(None, run)
+            if request is not None and placeholder in self._requests:  # else the client has left
                 self.start_text(placeholder, request, client, received_at)
         except OxError as error:
             placeholder.send_error(*error_status(error))

@@ -107,7 +107,10 @@ class TextService:
             nonlocal left
             left = True
 
+        def run() -> R | None:  # threads that are awaited by others do nothing for those who have left
+            return None if left else prepare()
+
         exchange.on_cancel = leave
-        result = await asyncio.get_running_loop().run_in_executor(None, prepare)
+        result = await asyncio.get_running_loop().run_in_executor(None, run)
         exchange.on_cancel = None
         return None if left else result

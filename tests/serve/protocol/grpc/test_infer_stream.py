@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from ox.serve.protocol.grpc.stream_text import StreamText
 from ox.serve.protocol.grpc.text_tensors import TextRequest
 from ox.serve.protocol.text.generate import GenerateCall
 from ox.serve.protocol.text.sampling import TextOptions
+from ox.serve.protocol.text.text_service import TextService
 
 Answer = message("inference.ModelStreamInferResponse")
 
@@ -201,3 +203,30 @@ def test_the_tokens_of_a_text_are_counted_once(fails: bool) -> None:
             assert counts == [5] and len(stream.texts) == 1
 
     asyncio.run(run())
+
+
+def test_what_a_client_that_has_left_asked_is_not_read() -> None:
+    """Over gRPC and over HTTP: it waits for a thread, and others wait behind it."""
+
+    async def run() -> None:
+        loop, held = asyncio.get_running_loop(), threading.Event()
+        with ThreadPoolExecutor(1) as threads:
+            loop.set_default_executor(threads)
+            first = loop.run_in_executor(None, held.wait, 60)
+            rpc: Any = SimpleNamespace(metadata={}, pause=lambda: None)
+            stream = InferStream(rpc, 10)
+            stream.add(placeholder := StreamRequest(stream))
+            nothing: Any = None
+            over_grpc = stream.read_text(placeholder, lambda: read.append("gRPC") or nothing, nothing, 0.0)
+            exchange: Any = SimpleNamespace(on_cancel=None)
+            service: Any = TextService(nothing, nothing)
+            over_http = loop.create_task(service.in_thread(exchange, lambda: read.append("HTTP")))
+            await asyncio.sleep(0)
+            rpc.on_cancel()
+            exchange.on_cancel()
+            held.set()
+            await asyncio.gather(first, over_grpc, over_http)
+
+    read: list[str] = []
+    asyncio.run(run())
+    assert read == []
