@@ -15,6 +15,7 @@ import pytest
 
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.generation.constraint import Constraints
+from ox.serve.protocol.grpc.infer_stream import InferStreams
 from ox.serve.protocol.text.text_model import TextModel
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
@@ -229,7 +230,15 @@ def test_texts_that_wait_to_be_read_have_a_limit(tmp_path: Path, monkeypatch: py
         assert held.wait(60)
         return encode(*given)
 
+    asked, take = threading.Semaphore(0), InferStreams._take
+
+    def counted(streams: InferStreams, size: int) -> None:
+        if size > 0:
+            asked.release()
+        take(streams, size)
+
     monkeypatch.setattr(TextModel, "encode", slow)
+    monkeypatch.setattr(InferStreams, "_take", counted)
     limits = RequestLimits(body=60_000, buffered=100_000)
     with Server([write_decoder(tmp_path)], options=ModelConfig(threads=1), limits=limits) as server:
         leaving, staying = Streaming(server), Streaming(server)
@@ -238,6 +247,7 @@ def test_texts_that_wait_to_be_read_have_a_limit(tmp_path: Path, monkeypatch: py
             assert begun.acquire(timeout=60)
         leaving.client.stop_stream(cancel_requests=True)
         staying.ask(long, False)
+        assert all(asked.acquire(timeout=60) for _ in range(3))
         held.set()
         errors = [staying.error(), staying.error()]
         assert "longer than the model's context" in errors[0]
