@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.generation.constraint import Constraints
@@ -230,9 +231,10 @@ def test_texts_that_wait_to_be_read_have_a_limit(tmp_path: Path, monkeypatch: py
         assert held.wait(60)
         return encode(*given)
 
-    asked, take = threading.Semaphore(0), InferStreams._take
+    asked, take, known = threading.Semaphore(0), InferStreams._take, set[InferStreams]()
 
     def counted(streams: InferStreams, size: int) -> None:
+        known.add(streams)
         if size > 0:
             asked.release()
         take(streams, size)
@@ -252,7 +254,9 @@ def test_texts_that_wait_to_be_read_have_a_limit(tmp_path: Path, monkeypatch: py
         errors = [staying.error(), staying.error()]
         assert "longer than the model's context" in errors[0]
         assert "buffers are full; expected at most 100000 bytes of texts" in errors[1]
+        (streams,) = known
         for _ in range(4):
+            wait_until(lambda: streams._unread_bytes == 0)
             staying.ask(long, False)
             assert "longer than the model's context" in staying.error()
         for each in (leaving, staying):
