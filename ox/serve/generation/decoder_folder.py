@@ -12,7 +12,7 @@ from ox.errors import ArgumentError, LoadError
 from ox.generation.genai_config import FILE as GENAI
 from ox.generation.genai_config import SAMPLING, GenaiConfig, read_genai_config
 from ox.generation.sampling_params import SamplingParams
-from ox.serve.text.model_file import text_folder
+from ox.serve.text.model_file import FILES, model_file, text_folder
 from ox.serve.text.tokenizer import FILE, Tokenizer
 
 CONFIG = "generation_config.json"
@@ -25,6 +25,15 @@ DECODER = "ox.decoder"  # the metadata of a file: context length and number of t
 UNKNOWN = {"num_beams": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0, "min_length": 0}
 
 log = logging.getLogger("ox.serve")
+
+
+def decoder_file(path: Path) -> Path:
+    """The model of a decoder's folder; a path that is no folder as it is.
+
+    Raises:
+        LoadError: several files could be it, or are it together.
+    """
+    return (model_file(path) or path / FILES[0]) if path.is_dir() else path
 
 
 @dataclass(frozen=True)

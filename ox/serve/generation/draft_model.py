@@ -8,13 +8,12 @@ from ox.errors import LoadError
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder
-from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.decoder_folder import DecoderFolder, decoder_file
 from ox.serve.generation.decoder_run import MOST_NEW
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import read
-from ox.serve.text.model_file import model_file, text_folder
+from ox.serve.text.model_file import text_folder
 
-MODEL = "model.onnx"
 TOKENS = 3  # of a draft: those behind are seldom right
 PART = 256  # tokens of a prompt that are read at a time
 WORTH = 1  # right tokens of a draft that pay for it
@@ -40,7 +39,7 @@ def load_draft(
     if options.draft is None:
         return None
     given = text_folder(folder.model) / options.draft
-    own = DecoderFolder.read(model_file(given) or given / MODEL)
+    own = DecoderFolder.read(decoder_file(given))
     decoder = Decoder(read(own.model), threads, control, own)
     tokenizers = [each.raw.get_vocab() for each in (folder.tokenizer, own.tokenizer) if each is not None]
     if decoder.vocab_size != vocab_size or (len(tokenizers) == 2 and tokenizers[0] != tokenizers[1]):

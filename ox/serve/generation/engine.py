@@ -20,7 +20,7 @@ from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.batch_sampler import next_events
 from ox.serve.generation.constraint import Constraints
 from ox.serve.generation.decoder import UNLIMITED, Decoder
-from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.decoder_folder import DecoderFolder, decoder_file
 from ox.serve.generation.draft_model import load_draft
 from ox.serve.generation.drafter import Drafter
 from ox.serve.generation.generation_errors import failed, late, not_started, unloaded
@@ -35,9 +35,6 @@ from ox.serve.generation.scheduler import Scheduler, cache_budget
 from ox.serve.generation.text import OnError, OnEvent, Text
 from ox.serve.runtime.runtime_error import run_failure
 from ox.serve.runtime.source import read
-from ox.serve.text.model_file import model_file
-
-MODEL = "model.onnx"
 
 log = logging.getLogger("ox.serve")
 
@@ -131,9 +128,7 @@ class GenerationEngine:
             LoadError, DeviceError: the decoder cannot be loaded.
         """
         options = options or GenerationOptions()
-        file = Path(path)
-        if file.is_dir():
-            file = model_file(file) or file / MODEL
+        file = decoder_file(Path(path))
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads, folder=folder)
         draft = load_draft(options, folder, decoder.vocab_size, threads)

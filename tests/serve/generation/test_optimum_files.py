@@ -67,16 +67,21 @@ def with_branches(path: Path, singly: bool = False) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_two_branches(folders: dict[str, Path], tmp_path: Path, alone: Any, client_of: Any, name: str) -> None:
-    save(tmp_path, with_branches(folders[name] / "model.onnx"))
-    client = client_of(tmp_path, prefill_tokens=16)
-    assert isinstance(client.engine._run, SharedCacheRun)
+def assert_same_texts(client: Any, alone: Any, name: str) -> None:
+    """Texts that run together are those of the file alone."""
     cases = prompts(6)
     answers = [client.send(prompt, ignore_eos=True) for prompt in cases]
     for prompt, answer in zip(cases, answers, strict=True):
         text = alone(name, prompt, 20)
         assert answer.wait().tokens[: len(text)] == text
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_two_branches(folders: dict[str, Path], tmp_path: Path, alone: Any, client_of: Any, name: str) -> None:
+    save(tmp_path, with_branches(folders[name] / "model.onnx"))
+    client = client_of(tmp_path, prefill_tokens=16)
+    assert isinstance(client.engine._run, SharedCacheRun)
+    assert_same_texts(client, alone, name)
 
 
 def test_a_branch_for_single_tokens(
@@ -187,11 +192,7 @@ def test_positions_that_are_counted_in_the_cache(
     save(tmp_path, model)
     client = client_of(tmp_path, prefill_tokens=16)
     assert isinstance(client.engine._run, SharedCacheRun)
-    cases = prompts(6)
-    answers = [client.send(prompt, ignore_eos=True) for prompt in cases]
-    for prompt, answer in zip(cases, answers, strict=True):
-        text = alone(name, prompt, 20)
-        assert answer.wait().tokens[: len(text)] == text
+    assert_same_texts(client, alone, name)
 
 
 def test_sizes_that_only_the_settings_tell(folders: dict[str, Path], tmp_path: Path) -> None:
