@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ox.autograd.grad_mode import no_grad
 from ox.core import operator
@@ -164,6 +165,17 @@ def normal(
 ) -> Tensor:
     """Standard normal numbers (Box and Muller); sizes may be `ox.Dim`. `device` as in `uniform`."""
     return _sample("ox.RandomNormal", shape, dtype, generator, device=device)
+
+
+def bits(count: int, generator: Generator | None = None) -> NDArray[np.uint32]:
+    """uint32 [count] of random bits, on the host; a constant under a recording."""
+    generator = generator or default_generator
+    recording = MODE.get().recording
+    if recording is not None:
+        recording.on_random(generator)
+    with switch_mode(recording=None, grad=False):
+        drawn, generator.counter = OPS["ox.Philox"](generator.key, generator.counter, size_tensor((count,)))
+    return drawn.array
 
 
 def _to_device(drawn: Tensor, device: Any, requires_grad: bool) -> Tensor:

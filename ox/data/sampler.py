@@ -81,7 +81,9 @@ class _SeededSampler(Sampler, ABC):
 
 def random_seed(generator: random.Generator | None) -> int:
     """A random seed of 63 bits, drawn as in PyTorch's loader."""
-    return int(random.randint(0, 1 << 63, (), generator=generator).item())
+    if random.is_torch_compatible():
+        return int(random.randint(0, 1 << 63, (), generator=generator).item())
+    return random.bits(2, generator).view(np.uint64).item() >> 1
 
 
 class _ShuffleSampler(_SeededSampler):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox import random as ox_random
+from ox.data.sampler import random_seed
+
+if TYPE_CHECKING:
+    from ox.train.ranks import Ranks
 
 
 def seed(number: int) -> None:
@@ -17,6 +21,14 @@ def seed(number: int) -> None:
     ox_random.manual_seed(number)
     random.seed(number)
     np.random.seed(number % 2**32)
+
+
+def draw_seed(ranks: Ranks) -> tuple[int, bool]:
+    """The seed of a run whose script set none, drawn from ox's default generator of rank 0; and whether the generator
+    of this rank gave the same number, so that it would repeat the draws of rank 0."""
+    own = random_seed(None)
+    first = ranks.broadcast(own)
+    return first, own == first
 
 
 def get_state() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -64,6 +64,8 @@ class Trainer:
             one.
         augment, step, validate, sample, metrics, best, labels: as in a recipe file.
         options: fields of `TrainConfig`: epochs, batch_size, lr, seed, device, accumulate, clip, ema, patience, ...
+            A `seed` also seeds the global generators of ox, NumPy and Python. Without one they continue as they are,
+            and the seed of the run is drawn from ox's default generator.
 
     Raises:
         ArgumentError: an argument is missing or wrong.
@@ -101,14 +103,22 @@ class Trainer:
     def __init__(self, *given: Any, **named: Any) -> None:
         recipe: Recipe
         options: TrainConfig
-        recipe, options = given if given and isinstance(given[0], Recipe) else recipe_from_objects(*given, **named)
+        self.ranks = current_ranks()
+        self._seed_is_drawn, seeds_ranks = False, True
+        if given and isinstance(given[0], Recipe):
+            recipe, options = given
+        else:
+            if named.get("seed") is None:
+                self._seed_is_drawn = True
+                named["seed"], seeds_ranks = rng_state.draw_seed(self.ranks)
+            recipe, options = recipe_from_objects(*given, **named)
         self.recipe, self.options = recipe, options
         if options.threads is not None:
             set_num_threads(options.threads)
         self.metrics = metrics_of(recipe.optional("metrics"))
         self.criterion = Criterion(recipe.optional("best"), self.metrics)
-        self.ranks = current_ranks()
-        rng_state.seed(options.seed)
+        if not self._seed_is_drawn:
+            rng_state.seed(options.seed)
         self.device = choose_device(options.device, self.ranks.size)
         data = recipe.data() if recipe.base is not None else None
         self.model = recipe.model(data).to(self.device)
@@ -132,7 +142,7 @@ class Trainer:
         self._step = Step(self)
         # called on all ranks after each checkpoint: it takes the run folder of rank 0 elsewhere (`ox.ray.fit`)
         self.on_checkpoint: Callable[[], None] | None = None
-        if not self.ranks.is_first:
+        if seeds_ranks and not self.ranks.is_first:
             rng_state.seed(self.ranks.rank_seed(options.seed))  # different dropout masks on each rank
         self.progress = Progress()
         self.facts = facts(self)
@@ -151,17 +161,23 @@ class Trainer:
         self.scheduler = setup.scheduler(self.recipe, self.optimizer, self.options.lr, self.steps)
         return Update(self.model, self.optimizer, self.scheduler, self.options, self.device)
 
-    def continue_run_of(self, begun: int) -> None:
+    def continue_run_of(self, begun: int, seed: int) -> None:
         """Before the first step: the run to resume began on this number of ranks. Each step keeps its samples, so the
-        ranks get other batches, and the scheduler the steps of that run.
+        ranks get other batches, and the scheduler the steps of that run. A seed that was not set is that of the run.
 
         Raises:
             TrainError: the ranks cannot share the samples of a step evenly.
         """
-        if begun == self.begun:
+        same_seed, as_many = seed == self.options.seed or not self._seed_is_drawn, begun == self.begun
+        if as_many and same_seed:
             return
         self.begun = begun
-        if self._sampler is not None:
+        if not same_seed:
+            self.options = replace(self.options, seed=seed)
+            vars(self.recipe.page)["seed"] = seed
+            self.data = self.recipe.data().first(self.options.limit)
+            self._sampler = setup.sampler(self.recipe, self.options, self.data.train, self.ranks)
+        if self._sampler is not None and not as_many:
             self._sampler.continue_run_of(begun, self.options)
         self.train_batches = self._make_batches()
         self.steps = setup.steps(self.train_batches, self.options)

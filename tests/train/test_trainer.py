@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -579,3 +580,66 @@ def model():"""
     one, other = (flat(checkpoint.load(run.last)["model"]) for run in runs)
     assert one == other
     assert "sample" in runs[1].result
+
+
+# -- seeds ------------------------------------------------------------------------------------------------------------
+
+
+def draws() -> list[float]:
+    return [ox.rand(1).item(), float(np.random.rand()), random.random()]
+
+
+def seed_all(seed: int) -> None:
+    ox.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def validated(trainer: train.Trainer) -> list[int]:
+    return [int(row) for row in trainer.data.validation.indices]
+
+
+def test_only_a_seed_that_was_set_seeds_the_global_generators() -> None:
+    after, model = {}, net()
+    for seed in (1, 2):
+        seed_all(seed)
+        plain = draws()
+        seed_all(seed)
+        trainer = train.Trainer(model, nn.CrossEntropyLoss(), None, points(100), epochs=1)
+        after[seed] = draws()
+        assert after[seed][1:] == plain[1:]  # nothing is drawn from NumPy and Python
+        seed_all(seed)
+        again = train.Trainer(model, nn.CrossEntropyLoss(), None, points(100), epochs=1)
+        assert again.options == trainer.options
+        assert validated(again) == validated(trainer)
+    assert all(one != other for one, other in zip(after[1], after[2], strict=True))
+    seed_all(1)
+    train.Trainer(model, nn.CrossEntropyLoss(), None, points(100), epochs=1, seed=5)
+    one = draws()
+    seed_all(2)
+    train.Trainer(model, nn.CrossEntropyLoss(), None, points(100), epochs=1, seed=5)
+    assert draws() == one
+
+
+def test_a_run_without_a_seed_resumes_with_the_one_that_it_drew(tmp_path: Path) -> None:
+    def trainer(script_seed: int, **options: int) -> train.Trainer:
+        model = net(0.3)
+        seed_all(script_seed)
+        return train.Trainer(
+            model, nn.CrossEntropyLoss(), ox.optim.Adam(model.parameters(), lr=0.02), points(200), epochs=3,
+            batch_size=16, checkpoint_every=1e-9, **options,
+        )  # fmt: skip
+
+    whole = trainer(1)
+    whole.fit(tmp_path / "whole")
+    with pytest.raises(KeyError):
+        trainer(1).fit(tmp_path / "run", show=Stop(17))
+    seeded = trainer(2, seed=3)
+    with pytest.raises(TrainError, match="other options"):
+        seeded.fit(tmp_path / "run", resume=True)
+    resumed = trainer(2)
+    assert validated(resumed) != validated(whole)
+    resumed.fit(tmp_path / "run", resume=True)
+    assert validated(resumed) == validated(whole)
+    assert resumed.options.seed == whole.options.seed == find(tmp_path / "run").options.seed
+    assert same(weights(resumed.model), weights(whole.model))

@@ -65,11 +65,11 @@ def recipe_from_objects(
     if has_optimizer and hasattr(as_list(optimizer)[0], "param_groups"):
         options.setdefault("lr", float(as_list(optimizer)[0].param_groups[0]["lr"]))
     settings = TrainConfig.from_defaults(DEFAULT_OPTIONS, **options)
-    parts = _parts(train_data, validation_data, held_back, settings.seed)
     page = ModuleType(type(model).__name__)
     vars(page).update(
         model=lambda: model,
-        data=lambda: parts,
+        seed=settings.seed,
+        data=lambda: _parts(train_data, validation_data, held_back, page.seed),
         loss=loss,
         defaults={},
         optimizer=(lambda model, lr: optimizer) if has_optimizer else optimizer,

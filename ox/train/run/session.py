@@ -138,8 +138,8 @@ def fit_in(
         with _locked(run, trainer.ranks):
             return _start(trainer, run, show, loggers)
     run = runs.find(folder)
+    trainer.continue_run_of(_processes(run), run.options.seed)
     _check_options(run.options, trainer.options, f"the run in {folder} has other options")
-    trainer.continue_run_of(_processes(run))
     with _locked(run, trainer.ranks):
         if run.result is not None and not _has_more_steps(run, run.result, trainer.options):
             best = checkpoint.load(run.best)
@@ -164,7 +164,7 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
 def _prepare(run: Run, options: TrainConfig) -> tuple[Trainer, Run, ResumePoint | None]:
     check_recipe_file(run)
     trainer = Trainer(run.recipe(), options)
-    trainer.continue_run_of(_processes(run))
+    trainer.continue_run_of(_processes(run), run.options.seed)
     return trainer, run, _load_newest(trainer, run)
 
 
