@@ -85,6 +85,7 @@ def function(
     fused: bool = False,
     amp: Amp | None = None,
     batching: Batching | None = None,
+    nondifferentiable: str = "",
     **types: tuple[DType, ...],
 ) -> Callable[[Callable[..., Any]], Function]:
     """Define a function-operator from its body.
@@ -93,13 +94,14 @@ def function(
         outputs: the names of its outputs, separated by spaces.
         fused: for speed only: eager calls on large float32 arrays run the body as one session
             (`ox.graph.fused_session`), and a recording sees the body's operators.
-        amp, batching: as for `ox.core.operator.operator`; `batching` of a fused one is never used.
+        amp, batching, nondifferentiable: as for `ox.core.operator.operator`; `batching` of a fused one is never used.
         types: the element types of each type variable.
     """
 
     def define(body: Callable[..., Any]) -> Function:
         made = OPS[f"{Function.domain}.{body.__name__}"] = Function(body, outputs, types, fused)
         made.amp, made.batching = amp, batching
+        made.exclude_from_gradient(nondifferentiable)
         return made
 
     return define

@@ -72,6 +72,8 @@ class Operator:
     amp: Amp | None = None
     batching: Batching | None = None
     weights: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    nondifferentiable: tuple[str, ...] = ()
     random = False
     data_dependent_shape = False
     expanded: Callable[..., Any] | None = None  # its definition in older operators, for files of opsets that lack it
@@ -92,6 +94,7 @@ class Operator:
         self._plans: dict[Any, devices.Accelerated | None] = {}
         self._save_plans: dict[Any, SavePlan] = {}
         self._conditional = False
+        self._tracked_mask = -1  # the inputs that can have a gradient
         self._differentiable = any(is_floating(d) for t in self.schema.output_types for d in self.schema.allowed(t))
         self._outputs_for_backward = 1
         parameters = list(inspect.signature(kernel).parameters.values())[1:]
@@ -127,6 +130,13 @@ class Operator:
             return function
 
         return declare
+
+    def exclude_from_gradient(self, names: str) -> None:
+        """Declare inputs, separated by spaces, that never get a gradient."""
+        self.nondifferentiable = tuple(names.split())
+        positions = {parameter.name: i for i, parameter in enumerate(self.schema.inputs)}
+        for name in self.nondifferentiable:
+            self._tracked_mask &= ~(1 << positions[name])
 
     def expansion(self, body: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the operator as a composition of older ones, with every output. A file of an opset that lacks the
@@ -176,8 +186,8 @@ class Operator:
                 bit += bit
         except (AttributeError, ValueError):  # an array, not a tensor
             return self(*[x if x is None else as_input(x) for x in inputs], outputs=outputs, **attributes)
-        if tracked and not (mode.grad and self._differentiable):
-            tracked = 0
+        if tracked:
+            tracked = tracked & self._tracked_mask if mode.grad and self._differentiable else 0
         if self.composite:
             outputs = outputs or len(self.schema.outputs)
             if self._runs_body(mode, tracked):
@@ -287,6 +297,8 @@ def operator(
     amp: Amp | None = None,
     batching: Batching | None = None,
     weights: str = "",
+    settings: str = "",
+    nondifferentiable: str = "",
     random: bool = False,
     data_dependent_shape: bool = False,
     **types: tuple[DType, ...],
@@ -303,6 +315,9 @@ def operator(
         amp: in which element type it runs under autocast; see `ox.amp.policy`.
         batching: how `vmap` calls it once for all examples; see `ox.func.batching_rules`.
         weights: the inputs that are weights of a layer when a file holds them as constants.
+        settings: the inputs that are no weights when a file holds them as constants, although they have a gradient.
+        nondifferentiable: the inputs that never get a gradient, such as those read for their type or shape alone: ONNX
+            calls them non-differentiable, or PyTorch treats them as constants. The output does not depend on them.
         random: each call draws new random numbers, so that calls with equal inputs cannot be merged.
         data_dependent_shape: its output's sizes depend on values, so they may change though those of its inputs do not.
         types: the element types of each type variable (those ox computes with; the schema may list more).
@@ -318,8 +333,10 @@ def operator(
                     return loud(*args, **kwargs)
 
         op = kind(kernel, outputs, types, view)
-        op.amp, op.batching, op.weights = amp, batching, tuple(weights.split())
+        op.amp, op.batching = amp, batching
+        op.weights, op.settings = tuple(weights.split()), tuple(settings.split())
         op.random, op.data_dependent_shape = random, data_dependent_shape
+        op.exclude_from_gradient(nondifferentiable)
         OPS[op.name] = op
         return op
 

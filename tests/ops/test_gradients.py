@@ -62,6 +62,53 @@ def disagreements(name: str, order: int) -> list[str]:
     return bad
 
 
+# an error says that no gradient passes; PyTorch has none for these either
+WITHOUT_GRADIENT = {
+    "BitCast": {"input"},
+    "DynamicQuantizeLinear": {"x"},  # its scale depends on x: no gradient at all would be a wrong one
+    "OptionalGetElement": {"input"},
+    "Unique": {"X"},
+    "Upsample": {"X", "scales"},  # files that hold it are read as Resize
+    "ox.SoftCrossEntropy": {"weight"},
+    "ox.WeightedCrossEntropy": {"weight"},
+    "ox.NextAfter": {"Y"},
+}
+
+
+@pytest.mark.parametrize("name", operators())
+def test_every_floating_input_has_a_rule_or_is_a_constant(name: str) -> None:
+    """And with all of them followed, backward gives a gradient to those that have a rule and None to the constants."""
+    op = OPS["ScatterElements" if name == "Scatter" else name]
+    schema, last = op.schema, len(op.schema.inputs) - 1
+    floating = any(is_floating(dtype) for kind in schema.output_types for dtype in schema.allowed(kind))
+    if not floating or (op.composite and not op.rules):  # a gradient then follows the operators of its body
+        return
+    served = {position for rule in op.rules for position in rule.positions}
+    served |= {last} if any(rule.variadic for rule in op.rules) else set()
+    open_inputs = {
+        given.name
+        for i, given in enumerate(schema.inputs)
+        if any(is_floating(dtype) for dtype in schema.allowed(given.type))
+        and i not in served
+        and given.name not in op.nondifferentiable
+    }
+    assert open_inputs == WITHOUT_GRADIENT.get(name, set())
+    if open_inputs:
+        return
+    for sample in samples(name)[:4]:
+        inputs: list[Any] = [None if x is None else make_tensor(x) for x in sample.inputs]
+        followed = [x for x in inputs if x is not None and x.dtype in (float32, float64)]
+        for x in followed:
+            x.requires_grad_()
+        result = op(*inputs, outputs=sample.outputs, **sample.attributes)
+        outputs = [y for y in (result if isinstance(result, tuple) else (result,)) if y.requires_grad]
+        if not outputs:
+            continue
+        grads = grad(outputs, followed, [y.detach() for y in outputs], allow_unused=True)
+        constants = {id(x) for i, x in enumerate(inputs) if schema.input_at(i).name in op.nondifferentiable}
+        assert all(g is None for x, g in zip(followed, grads, strict=True) if id(x) in constants)
+
+
 HEAVY = {"Attention", "GRU", "GridSample", "LSTM"}  # five seconds and more each
 
 

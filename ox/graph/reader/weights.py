@@ -60,7 +60,10 @@ def _reached(graph: Graph) -> set[Value]:
         places = {place for rule in op.rules for place in rule.positions}
         rest = min((rule.positions[0] for rule in op.rules if rule.variadic), default=len(node.inputs))
         own = len(node.inputs) - node.captured
-        reached.update(v for i, v in enumerate(node.inputs[:own]) if v is not None and (i in places or i >= rest))
+        for i, v in enumerate(node.inputs[:own]):
+            setting = v in graph.constants and op.schema.input_at(i).name in op.settings
+            if v is not None and not setting and (i in places or i >= rest):
+                reached.add(v)
         for _, inside in node.subgraphs():
             found = _reached(inside)
             outside = zip(inside.captures, node.inputs[own:], strict=True)

@@ -11,7 +11,7 @@ from ox.core.tensor import TensorBase
 from ox.core.types import T1, XP, T
 from ox.core.upcast import downcast, in_float32
 from ox.dtypes import FLOATS, HALF_TYPES, NUMERIC, SIGNED, DType, float32, float64, int32, int64, onnx_type
-from ox.ops.elementwise.comparison import Equal, Where, nothing
+from ox.ops.elementwise.comparison import And, Equal, Less, Or, Where, nothing
 
 __all__ = [
     "Abs", "Add", "Clip", "Div", "Exp", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "Sign",
@@ -271,7 +271,7 @@ def _(g: TensorBase, data_0_shape: list[tuple[int, ...]]) -> list[TensorBase]:
     return [sum_to(share, shape) for shape in data_0_shape]
 
 
-@operator("output", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("output", T=NUMERIC, amp="widest", batching="pointwise", settings="min max")
 def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
     """The input held between two scalars; where min > max, max everywhere. ONNX Clip.
 
@@ -286,6 +286,22 @@ def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
 @Clip.gradient("input")
 def _(g: TensorBase, input: TensorBase, min: TensorBase | None, max: TensorBase | None) -> TensorBase:
     return Where(Equal(input, Clip(input, min, max)), g, constant(0, g))
+
+
+@Clip.gradient("min")
+def _(
+    g: TensorBase, input: TensorBase, min: TensorBase, max: TensorBase | None, min_shape: tuple[int, ...]
+) -> TensorBase:
+    below = Less(input, min)
+    return sum_to(Where(below if max is None else And(below, Less(min, max)), g, constant(0, g)), min_shape)
+
+
+@Clip.gradient("max")
+def _(
+    g: TensorBase, input: TensorBase, min: TensorBase | None, max: TensorBase, max_shape: tuple[int, ...]
+) -> TensorBase:
+    above = Less(max, input)
+    return sum_to(Where(above if min is None else Or(above, Less(max, min)), g, constant(0, g)), max_shape)
 
 
 @operator("C", T=NUMERIC, ignore_fp_warnings=True, amp="widest", batching="pointwise")

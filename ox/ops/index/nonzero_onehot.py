@@ -1,12 +1,13 @@
 """Choosing by truth and by number: NonZero Compress OneHot."""
 
 from ox.core.broadcast import expand_to, reshape_to
-from ox.core.constants import axes_tensor, zeros
+from ox.core.constants import axes_tensor, ones, zeros
 from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase
 from ox.core.types import T1, T3, XP, HostT2, Int64, T
 from ox.dtypes import ALL, INTEGERS, bool_, float16, float32, float64, int64
 from ox.errors import ShapeError
+from ox.ops.elementwise.arithmetic import Mul, Sub
 from ox.ops.index.gather import ScatterElements, product_of
 
 __all__ = ["Compress", "NonZero", "OneHot"]
@@ -47,7 +48,16 @@ def _(g: TensorBase, condition: TensorBase, input_shape: tuple[int, ...], axis: 
     return ScatterElements(zeros(input_shape, g), expand_to(column, g.shape), g, axis=axis)  # no place comes twice
 
 
-@operator("output", T1=COUNTS, T2=COUNTS, T3=ALL, amp="widest", batching="each")
+@operator(
+    "output",
+    T1=COUNTS,
+    T2=COUNTS,
+    T3=ALL,
+    amp="widest",
+    batching="each",
+    settings="values",
+    nondifferentiable="indices depth",
+)
 def OneHot(xp: XP, indices: T1, depth: HostT2, values: T3, *, axis: int = -1) -> T3:
     """A new axis of `depth` places that holds values[1] at the place that `indices` names, if it names one in
     [-depth, depth), and values[0] elsewhere. ONNX OneHot."""
@@ -59,3 +69,11 @@ def OneHot(xp: XP, indices: T1, depth: HostT2, values: T3, *, axis: int = -1) ->
     along = axis % places.ndim
     every = xp.arange(size).reshape([-1 if i == along else 1 for i in range(places.ndim)])
     return xp.where(places == every, values[1], values[0]).astype(values.dtype, copy=False)
+
+
+@OneHot.gradient("values")
+def _(g: TensorBase, indices: TensorBase, depth: TensorBase, axis: int) -> TensorBase:
+    on = OneHot(indices, depth, OPS["Concat"](zeros([1], g), ones([1], g), axis=0), axis=axis)
+    to_on = OPS["ReduceSum"](Mul(g, on), keepdims=0)
+    to_off = Sub(OPS["ReduceSum"](g, keepdims=0), to_on)
+    return OPS["Concat"](*(OPS["Unsqueeze"](each, axes_tensor([0])) for each in (to_off, to_on)), axis=0)

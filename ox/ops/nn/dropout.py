@@ -14,7 +14,16 @@ from ox.ops.random.rng import uniform
 __all__ = ["Dropout"]
 
 
-@operator("output mask", T=FLOATS, T1=FLOATS, T2=(bool_,), amp="widest", batching="each", random=True)
+@operator(
+    "output mask",
+    T=FLOATS,
+    T1=FLOATS,
+    T2=(bool_,),
+    amp="widest",
+    batching="each",
+    random=True,
+    nondifferentiable="ratio",
+)
 def Dropout(
     xp: XP, data: T, ratio: T1 = None, training_mode: T2 = None, *, seed: int | None = None, outputs: int = 1
 ) -> tuple[T, T2]:

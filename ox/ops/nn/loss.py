@@ -21,7 +21,15 @@ __all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
 REDUCTIONS = ("mean", "sum", "none")
 
 
-@operator("loss", T=FLOATS, Tind=(int32, int64), ignore_fp_warnings=True, amp="float32", batching="each")
+@operator(
+    "loss",
+    T=FLOATS,
+    Tind=(int32, int64),
+    ignore_fp_warnings=True,
+    amp="float32",
+    batching="each",
+    nondifferentiable="weight",
+)
 def NegativeLogLikelihoodLoss(
     xp: XP, input: T, target: Tind, weight: T = None, *, ignore_index: int | None = None, reduction: str = "mean"
 ) -> T:
@@ -34,7 +42,15 @@ def NegativeLogLikelihoodLoss(
     return _scored(xp, widely(input), target, weight, ignore_index, reduction).astype(input.dtype, copy=False)
 
 
-@operator("output log_prob", T=FLOATS, Tind=(int32, int64), ignore_fp_warnings=True, amp="float32", batching="each")
+@operator(
+    "output log_prob",
+    T=FLOATS,
+    Tind=(int32, int64),
+    ignore_fp_warnings=True,
+    amp="float32",
+    batching="each",
+    nondifferentiable="weights",
+)
 def SoftmaxCrossEntropyLoss(
     xp: XP,
     scores: T,

@@ -4,18 +4,21 @@ from typing import Any
 
 import numpy as np
 
-from ox.core.operator import operator
+from ox.core.broadcast import reshape_to
+from ox.core.constants import axes_tensor
+from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase
 from ox.core.types import XP, Int64, T
 from ox.dtypes import bfloat16, float16, float32
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.elementwise.arithmetic import Neg
+from ox.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
+from ox.ops.index.gather import add_along, product_of
 from ox.ops.nn.normalization import widely
 
 __all__ = ["RotaryEmbedding"]
 
 
-@operator("Y", T=(float32, float16, bfloat16), amp="widest", batching="each")
+@operator("Y", T=(float32, float16, bfloat16), amp="widest", batching="each", settings="cos_cache sin_cache")
 def RotaryEmbedding(
     xp: XP,
     X: T,
@@ -82,3 +85,42 @@ def _(
         num_heads=num_heads,
         rotary_embedding_dim=rotary_embedding_dim,
     )
+
+
+@RotaryEmbedding.gradient("cos_cache", "sin_cache")
+def _(
+    g: TensorBase,
+    X: TensorBase,
+    position_ids: TensorBase | None,
+    cos_cache_shape: tuple[int, ...],
+    interleaved: int,
+    num_heads: int | None,
+    rotary_embedding_dim: int,
+) -> tuple[TensorBase, TensorBase]:
+    (a, b), (to_first, to_second) = (
+        _halves(each, cos_cache_shape[-1], interleaved, num_heads, rotary_embedding_dim) for each in (X, g)
+    )
+    heads = axes_tensor([1])
+    grads = []
+    for each in (
+        Add(Mul(to_first, a), Mul(to_second, b)),
+        Sub(Mul(to_second, a), Mul(to_first, b)),
+    ):
+        summed = OPS["ReduceSum"](each, heads, keepdims=0)
+        if position_ids is not None:
+            count = product_of(position_ids.shape)
+            rows = reshape_to(summed, [count, cos_cache_shape[-1]])
+            summed = add_along(rows, reshape_to(position_ids, [count]), 0, cos_cache_shape[0])
+        grads.append(summed)
+    return grads[0], grads[1]
+
+
+def _halves(x: TensorBase, half: int, interleaved: int, num_heads: int | None, turned: int) -> tuple[Any, Any]:
+    """The first and the second feature of each pair, [N, heads, T, half] each."""
+    if x.ndim == 3:
+        shape = x.shape
+        x = OPS["Transpose"](reshape_to(x, [shape[0], shape[1], num_heads or 1, -1]), perm=[0, 2, 1, 3])
+    turned = turned or 2 * half
+    ranges = ((0, turned, 2), (1, turned, 2)) if interleaved else ((0, half, 1), (half, turned, 1))
+    first, second = (OPS["Slice"](x, *(axes_tensor([n]) for n in (start, end, 3, step))) for start, end, step in ranges)
+    return first, second

@@ -19,7 +19,7 @@ from ox.ops.reduce.reduction import ReduceSum
 __all__ = ["BlockwiseAttention", "ScaledAttention"]
 
 
-@function("Y weights", fused=True, T=FLOATS, T2=(bool_,), amp="lower")
+@function("Y weights", fused=True, T=FLOATS, T2=(bool_,), amp="lower", nondifferentiable="kept")
 def ScaledAttention(
     Q: T, K: T, V: T, bias: T = None, allowed: T2 = None, kept: T = None, *, scale: float = 1.0
 ) -> tuple[T, T]:
@@ -106,7 +106,7 @@ def _(
     return *_to_factors(to_scores, Q, K, scale), to_v, to_bias
 
 
-@function("Y logs", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="lower")
+@function("Y logs", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="lower", nondifferentiable="kept")
 def BlockwiseAttention(
     Q: T,
     K: T,

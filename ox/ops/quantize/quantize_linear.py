@@ -110,7 +110,15 @@ def _spread(xp: XP, given: Array, x: Array, axis: int, block_size: int) -> Array
     return given.reshape(shape)
 
 
-@operator("y", T1=(*SMALL, int32), T2=HALF_OR_SINGLE, T3=HALF_OR_SINGLE, amp="keep", batching="each")
+@operator(
+    "y",
+    T1=(*SMALL, int32),
+    T2=HALF_OR_SINGLE,
+    T3=HALF_OR_SINGLE,
+    amp="keep",
+    batching="each",
+    nondifferentiable="x_scale",
+)
 def DequantizeLinear(
     xp: XP,
     x: T1,

@@ -62,7 +62,7 @@ def RandomUniform(
     return xp.asarray(low + (high - low) * uniform(list(shape), seed)).astype(_kind("RandomUniform", dtype))
 
 
-@operator("output", T1=ALL, T2=FLOATS, amp="widest", batching="each", random=True)
+@operator("output", T1=ALL, T2=FLOATS, amp="widest", batching="each", random=True, nondifferentiable="input")
 def RandomNormalLike(
     xp: XP, input: T1, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
 ) -> T2:
@@ -72,7 +72,7 @@ def RandomNormalLike(
     return xp.asarray(mean + scale * normal(input.shape, seed)).astype(kind)
 
 
-@operator("output", T1=ALL, T2=FLOATS, amp="widest", batching="each", random=True)
+@operator("output", T1=ALL, T2=FLOATS, amp="widest", batching="each", random=True, nondifferentiable="input")
 def RandomUniformLike(
     xp: XP, input: T1, *, dtype: int | None = None, high: float = 1.0, low: float = 0.0, seed: float | None = None
 ) -> T2:
@@ -82,7 +82,7 @@ def RandomUniformLike(
     return xp.asarray(low + (high - low) * uniform(input.shape, seed)).astype(kind)
 
 
-@operator("output", T1=FLOATS, T2=ALL, amp="widest", batching="each", random=True)
+@operator("output", T1=FLOATS, T2=ALL, amp="widest", batching="each", random=True, nondifferentiable="input")
 def Bernoulli(xp: XP, input: T1, *, dtype: int | None = None, seed: float | None = None) -> T2:
     """1 with the probability of the input, else 0; in its type unless `dtype` is given.
     ONNX Bernoulli."""

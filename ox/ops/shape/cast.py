@@ -64,7 +64,16 @@ def _(g: TensorBase, input_dtype: np.dtype[Any]) -> TensorBase:
     return g if g.dtype == input_dtype else Cast(g, to=onnx_type(input_dtype))
 
 
-@operator("output", view=True, ignore_fp_warnings=True, T1=STORED, T2=STORED, amp="keep", batching="each")
+@operator(
+    "output",
+    view=True,
+    ignore_fp_warnings=True,
+    T1=STORED,
+    T2=STORED,
+    amp="keep",
+    batching="each",
+    nondifferentiable="target_type",
+)
 def CastLike(xp: XP, input: T1, target_type: T2, *, saturate: int = 1, round_mode: str = "up") -> T2:
     """The element type of another tensor; as Cast. ONNX CastLike."""
     dtype = target_type.dtype
@@ -141,7 +150,12 @@ def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
     return np.full(sizes, fill, fill.dtype) if fill != 0 else np.zeros(sizes, fill.dtype)
 
 
-@operator("output", T=(float32, float64, int16, int32, int64, float16, bfloat16), batching="shared")
+@operator(
+    "output",
+    T=(float32, float64, int16, int32, int64, float16, bfloat16),
+    batching="shared",
+    nondifferentiable="start limit delta",
+)
 def Range(xp: XP, start: HostT, limit: HostT, delta: HostT, *, stash_type: int = 1) -> T:
     """start, start + delta, ... before limit; half floats are computed in float32. ONNX Range."""
     dtype = start.dtype

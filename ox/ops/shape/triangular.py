@@ -26,7 +26,7 @@ def _(g: TensorBase, k: TensorBase | None, upper: int) -> TensorBase:
     return Trilu(g, k, upper=upper)
 
 
-@operator("output", T1=ALL, T2=ALL, amp="widest", batching="shared")
+@operator("output", T1=ALL, T2=ALL, amp="widest", batching="shared", nondifferentiable="input")
 def EyeLike(xp: XP, input: T1, *, dtype: int | None = None, k: int = 0) -> T2:
     """Ones on the k-th diagonal of a matrix of zeros with the sizes of `input`, by default of its type. ONNX
     EyeLike."""

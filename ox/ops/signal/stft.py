@@ -146,7 +146,14 @@ def BlackmanWindow(xp: XP, size: HostT1, *, output_datatype: int = 1, periodic: 
     return _window(size, periodic, output_datatype, (0.42, 0.5, 0.08))
 
 
-@operator("output", T1=INTEGER_TYPES, T2=FLOATS, T3=NUMERIC, batching="each")
+@operator(
+    "output",
+    T1=INTEGER_TYPES,
+    T2=FLOATS,
+    T3=NUMERIC,
+    batching="each",
+    nondifferentiable="lower_edge_hertz upper_edge_hertz",
+)
 def MelWeightMatrix(
     xp: XP,
     num_mel_bins: HostT1,
