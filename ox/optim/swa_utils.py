@@ -14,7 +14,7 @@ from ox.errors import ArgumentError
 from ox.functions import ones_like, zeros_like
 from ox.nn.base.module import Module
 from ox.nn.parameter import Buffer
-from ox.optim.lr_scheduler.base import LRScheduler, per_group
+from ox.optim.lr_scheduler.base import LRScheduler, check_entries, per_group
 from ox.optim.optimizer import Optimizer
 from ox.tensors.tensor import Tensor
 
@@ -178,6 +178,7 @@ class SWALR(LRScheduler):
         step = max(1, self._steps) if self.anneal_epochs == 0 else self._steps
         before, now = self._part(step - 1), self._part(step)
         rates = []
+        check_entries("SWALR", self.optimizer.param_groups, ["swa_lr"])
         for group in self.optimizer.param_groups:
             lr, goal = group["lr"], group["swa_lr"]
             start = goal if before == 1 else (lr - before * goal) / (1 - before)  # what the rate was before all this

@@ -9,6 +9,7 @@ import pytest
 
 import ox
 from ox import optim
+from ox.errors import ArgumentError, LoadError
 from ox.optim import lr_scheduler as plans
 
 
@@ -118,3 +119,57 @@ def test_a_momentum_that_is_cycled_in_from_none() -> None:
     optimizer.step()
     plan.step()
     assert "momentum_buffer" in optimizer.state[p]
+
+
+LISTS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("CosineAnnealingWarmRestarts", {"T_0": 3}, ["base_lrs"]),
+    ("LambdaLR", {"lr_lambda": lambda n: 0.5}, ["base_lrs", "lr_lambdas"]),
+    ("MultiplicativeLR", {"lr_lambda": lambda n: 0.5}, ["lr_lambdas"]),
+    ("CyclicLR", {"base_lr": 0.1, "max_lr": 1.0, "cycle_momentum": False}, ["base_lrs", "max_lrs"]),
+    ("ReduceLROnPlateau", {"min_lr": [0.0], "patience": 0}, ["min_lrs"]),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "lists"), LISTS, ids=[name for name, _, _ in LISTS])
+def test_what_has_a_list_of_the_groups_names_it_when_a_group_is_added(
+    name: str, options: dict[str, Any], lists: list[str]
+) -> None:
+    optimizer = sgd()
+    plan = getattr(plans, name)(optimizer, **options)
+    arguments = [1.0] * (name == "ReduceLROnPlateau")
+    plan.step(*arguments)
+    optimizer.add_param_group({"params": [ox.nn.Parameter(ox.ones(1))], "lr": 8.0})
+    for each in lists:
+        with pytest.raises(ArgumentError, match=each) as error:
+            plan.step(*arguments)
+        assert f"scheduler.{each}.append" in str(error.value)
+        getattr(plan, each).append((lambda n: 0.5) if each == "lr_lambdas" else 0.0 if each == "min_lrs" else 8.0)
+    plan.step(*arguments)
+    assert 0 < optimizer.param_groups[1]["lr"] <= 8
+    again = getattr(plans, name)(optimizer, **{k: v[0] if isinstance(v, list) else v for k, v in options.items()})
+    again.load_state_dict(plan.state_dict())
+    again.step(*arguments)
+
+
+def test_settings_that_a_later_group_lacks_are_named() -> None:
+    optimizer = sgd()
+    step = plans.StepLR(optimizer, 2)
+    one = plans.OneCycleLR(optimizer, 1.0, total_steps=9, cycle_momentum=False)
+    two = optim.swa_utils.SWALR(optimizer, 0.1)
+    optimizer.add_param_group({"params": [ox.nn.Parameter(ox.ones(1))]})
+    with pytest.raises(ArgumentError, match="parameter group 1") as error:
+        one.step()
+    assert "max_lr" in str(error.value)
+    with pytest.raises(ArgumentError, match="parameter group 1"):
+        two.step()
+    with pytest.raises(ArgumentError, match="initial_lr"):
+        plans.SequentialLR(optimizer, [step], [])
+
+
+def test_functions_of_more_groups_than_there_are_do_not_load() -> None:
+    two = optim.SGD([{"params": [ox.nn.Parameter(ox.ones(1))]}, {"params": [ox.nn.Parameter(ox.ones(1))]}], lr=1.0)
+    state = plans.LambdaLR(two, lambda n: 1.0).state_dict()
+    plan = plans.LambdaLR(sgd(), lambda n: 1.0)
+    with pytest.raises(LoadError, match="does not fit LambdaLR"):
+        plan.load_state_dict(state)
+    assert len(plan.base_lrs) == 1

@@ -59,6 +59,8 @@ TOGETHER: list[list[Any]] = [
 
 
 def ids(plan: Any) -> str:
+    if isinstance(plan, str):
+        return plan
     if isinstance(plan, list):
         return "+".join(name for name, _ in plan)
     return plan[0] + "".join(f"-{k}={v}" for k, v in plan[1].items() if "<" not in str(v))  # functions have addresses
@@ -201,6 +203,49 @@ def test_parts_of_an_epoch() -> None:
         one.step(epoch)
         other.step(epoch)
         agree(mine, yours)
+
+
+GROUP_ENTRIES = {"initial_lr": 0.4, "max_lr": 0.8, "min_lr": 0.01, "base_momentum": 0.7, "max_momentum": 0.9}
+
+
+def outcomes(side: Any, optimizer: Any, parameter: Any, plans: list[Any], how: str, entries: dict[str, Any]) -> Any:
+    """The rates after each of 12 steps; a group is added after the second. The last entry is None after an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        schedulers = make(side, optimizer, plans)
+        if how == "ChainedScheduler":
+            schedulers = [side.ChainedScheduler(schedulers)]
+        elif how == "SequentialLR":
+            schedulers = [side.SequentialLR(optimizer, schedulers, [4, 11][: len(plans) - 1])]
+        rates: list[Any] = []
+        for i in range(12):
+            if i == 2:
+                optimizer.add_param_group({"params": [parameter], "lr": 9.0, **entries})
+            try:
+                for scheduler in schedulers:
+                    scheduler.step(*[1.0] * (type(scheduler).__name__ == "ReduceLROnPlateau"))
+            except (ValueError, KeyError, RuntimeError):
+                return [*rates, None]
+            rates.append([group["lr"] for group in optimizer.param_groups])
+    return rates
+
+
+ALONE = [[plan] for plan in PLANS] + [[("ReduceLROnPlateau", {"patience": 1})]]
+LATER_GROUPS = [(plans, "each") for plans in ALONE + TOGETHER] + [
+    (plans, how) for plans in TOGETHER for how in ("ChainedScheduler", "SequentialLR")
+]
+
+
+@pytest.mark.parametrize("entries", [{}, GROUP_ENTRIES], ids=["bare", "with entries"])
+@pytest.mark.parametrize(("plans", "how"), LATER_GROUPS, ids=ids)
+def test_a_group_that_is_added_after_the_scheduler(plans: list[Any], how: str, entries: dict[str, Any]) -> None:
+    """What goes on in PyTorch goes on with the same rates; where PyTorch ends with an error, so does ox."""
+    mine, yours = optimizers("SGD")
+    a = outcomes(ours, mine, ox.nn.Parameter(ox.ones(2)), plans, how, entries)
+    b = outcomes(theirs, yours, torch.nn.Parameter(torch.ones(2)), plans, how, entries)
+    assert len(a) == len(b) and (a[-1] is None) == (b[-1] is None)
+    for one, other in zip(a, b, strict=True):
+        assert one is None or np.allclose(one, other, rtol=1e-9, atol=1e-15)
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [

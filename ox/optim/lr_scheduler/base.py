@@ -78,9 +78,36 @@ class LRScheduler:
             del self._get_lr_called_within_step
 
     def _set(self, rates: Sequence[float]) -> None:
-        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+        groups = self.optimizer.param_groups
+        if len(rates) != len(groups):
+            raise self._missing_group_values("base_lrs", len(rates))
+        for group, lr in zip(groups, rates, strict=True):
             group["lr"] = lr
         self._last_lr = self._rates()
+
+    def _bases(self) -> list[float | None]:
+        """The first rate of each group; None for a group that `Optimizer.add_param_group` added later."""
+        later = len(self.optimizer.param_groups) - len(self.base_lrs)
+        if later < 0:
+            raise self._missing_group_values("base_lrs", len(self.base_lrs))
+        return [*self.base_lrs, *[None] * later]
+
+    def _values(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """The elements of several lists of this scheduler, group by group. Raises ArgumentError for a list of another
+        length than the groups."""
+        lists = [getattr(self, name) for name in names]
+        for name, values in zip(names, lists, strict=True):
+            if len(values) != len(self.optimizer.param_groups):
+                raise self._missing_group_values(name, len(values))
+        return zip(*lists, strict=True)
+
+    def _missing_group_values(self, name: str, count: int) -> ArgumentError:
+        return ArgumentError(
+            f"{type(self).__name__} needs one value of {name} for each parameter group",
+            expected=f"{len(self.optimizer.param_groups)}, as the optimizer has groups",
+            got=str(count),
+            hint=f"scheduler.{name}.append(...) after optimizer.add_param_group(...), or a new scheduler",
+        )
 
     def _rates(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
@@ -160,6 +187,18 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     if len(value) != count:
         raise ArgumentError(f"{name} has another length than the groups", expected=str(count), got=str(len(value)))
     return list(value)
+
+
+def check_entries(by: str, groups: Sequence[Group], names: Sequence[str]) -> None:
+    """Raises ArgumentError for a group, added after the scheduler was made, that lacks an entry of these names."""
+    for i, group in enumerate(groups):
+        if not group.keys() >= set(names):
+            raise ArgumentError(
+                f"{by} has no settings for parameter group {i}, which was added later",
+                expected=", ".join(names),
+                got=", ".join(name for name in names if name in group) or "none of them",
+                hint="these entries in the group that optimizer.add_param_group(...) takes, or a new scheduler",
+            )
 
 
 def set_momentum(group: Group, value: float, by: str) -> None:

@@ -68,6 +68,12 @@ class SequentialLR(_Combined):
             )
         self._milestones = list(milestones)
         self.last_epoch = last_epoch + 1
+        for i, group in enumerate(optimizer.param_groups):
+            if "initial_lr" not in group:
+                raise ArgumentError(
+                    f"parameter group {i} has no 'initial_lr': it was added after the schedulers were made",
+                    hint="optimizer.add_param_group(...) before the schedulers, or 'initial_lr' in the group",
+                )
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         _undo(self)  # each has taken the first step when it was made

@@ -35,10 +35,12 @@ class CosineAnnealingLR(LRScheduler):
         epoch = self.last_epoch
         turned = (epoch - 1 - self.T_max) % (2 * self.T_max) == 0  # the last rate was eta_min: no ratio goes on from it
         rates = []
-        for lr, base in zip(self._rates(), self.base_lrs, strict=True):
-            if lr == self._plan(base, epoch - 1):
+        for lr, base in zip(self._rates(), self._bases(), strict=True):
+            if base is not None and lr == self._plan(base, epoch - 1):
                 rates.append(self._plan(base, epoch))
             elif turned:
+                if base is None:
+                    raise self._missing_group_values("base_lrs", len(self.base_lrs))
                 rates.append(lr + (base - self.eta_min) * (1 - cos(pi / self.T_max)) / 2)
             else:
                 rates.append(self.eta_min + (lr - self.eta_min) * self._part(epoch) / self._part(epoch - 1))

@@ -74,8 +74,9 @@ class CyclicLR(LRScheduler):
         x = 1 + self.last_epoch / self.total_size - cycle
         part = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
         part *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        rates = self._values("base_lrs", "max_lrs")
         if self.cycle_momentum:
-            ends = zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
-            for group, low, high in ends:
+            ends = self._values("base_momentums", "max_momentums")
+            for group, (low, high) in zip(self.optimizer.param_groups, ends, strict=True):
                 set_momentum(group, high - (high - low) * part, "CyclicLR")
-        return [low + (high - low) * part for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
+        return [low + (high - low) * part for low, high in rates]

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, LoadError
 from ox.optim.lr_scheduler.base import LRScheduler, per_group
 from ox.optim.optimizer import Optimizer
 
@@ -33,8 +33,8 @@ class FactorLR(LRScheduler, ABC):
             return self._rates()
         before = self._factor(self.last_epoch - 1)
         return [
-            base * now if lr == base * before else lr * (now / before if before else 1.0)
-            for lr, base in zip(self._rates(), self.base_lrs, strict=True)
+            base * now if base is not None and lr == base * before else lr * (now / before if before else 1.0)
+            for lr, base in zip(self._rates(), self._bases(), strict=True)
         ]
 
 
@@ -141,8 +141,16 @@ class _Functions(LRScheduler):
         return {**super().state_dict(), "lr_lambdas": kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        saved = state_dict["lr_lambdas"]
+        if len(saved) > len(self.lr_lambdas):
+            raise LoadError(
+                f"the state does not fit {type(self).__name__}",
+                expected=f"at most {len(self.lr_lambdas)} functions",
+                got=str(len(saved)),
+                hint="one function for each group of the optimizer that the state was saved from",
+            )
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
-        for function, kept in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
+        for function, kept in zip(self.lr_lambdas, saved, strict=False):
             if kept is not None:
                 function.__dict__.update(kept)
 
@@ -151,7 +159,7 @@ class LambdaLR(_Functions):
     """lr·function(epoch). `torch.optim.lr_scheduler.LambdaLR`."""
 
     def get_lr(self) -> list[float]:
-        return [lr * f(self.last_epoch) for lr, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+        return [lr * f(self.last_epoch) for lr, f in self._values("base_lrs", "lr_lambdas")]
 
 
 class MultiplicativeLR(_Functions):
@@ -160,4 +168,5 @@ class MultiplicativeLR(_Functions):
     def get_lr(self) -> list[float]:
         if self._starting:
             return self._rates()
-        return [lr * f(self.last_epoch) for lr, f in zip(self._rates(), self.lr_lambdas, strict=True)]
+        functions = [f for (f,) in self._values("lr_lambdas")]
+        return [lr * f(self.last_epoch) for lr, f in zip(self._rates(), functions, strict=True)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ox.errors import ArgumentError
-from ox.optim.lr_scheduler.base import LRScheduler, checked, per_group, set_momentum
+from ox.optim.lr_scheduler.base import LRScheduler, check_entries, checked, per_group, set_momentum
 from ox.optim.optimizer import Optimizer
 
 
@@ -95,6 +95,8 @@ class OneCycleLR(LRScheduler):
         phase, part = self._phase()
         first, second = self._corners[phase]
         rates = []
+        names = ["initial_lr", "max_lr", "min_lr", *["base_momentum", "max_momentum"] * self.cycle_momentum]
+        check_entries("OneCycleLR", self.optimizer.param_groups, names)
         for group in self.optimizer.param_groups:
             rates.append(self._between(group[first], group[second], part))
             if self.cycle_momentum:
