@@ -4,7 +4,8 @@
     ├── ShapeError          (ValueError)     shapes that do not fit
     ├── DTypeError          (TypeError)      element types that do not fit
     ├── ArgumentError       (ValueError)     an argument out of range or of the wrong kind
-    │   └── CallError       (TypeError)      an argument that the function does not have, or a missing one
+    │   ├── CallError       (TypeError)      an argument that the function does not have, or a missing one
+    │   └── RegistrationError (KeyError)     a name under which a module cannot register anything
     ├── BoundsError         (IndexError)     an index outside a dimension
     ├── GradientError       (RuntimeError)   autograd: freed graphs, in-place changes, missing gradients
     ├── LinAlgError         (RuntimeError)   a matrix that is singular or not positive-definite
@@ -106,6 +107,10 @@ class ArgumentError(OxError, ValueError):
 
 class CallError(ArgumentError, TypeError):
     """A call that does not fit the function: an argument that it does not have, one given twice, or a missing one."""
+
+
+class RegistrationError(ArgumentError, KeyError):
+    """A module cannot register a parameter, buffer or module under a name: an attribute has it, or it has a dot."""
 
 
 class BoundsError(OxError, IndexError):

@@ -9,7 +9,7 @@ from ox.core.argument_errors import add_missing_name_note, not_tensor_error
 from ox.core.changes import CHANGES
 from ox.core.explain import place
 from ox.core.mode import MODE, MODULES
-from ox.errors import ArgumentError, OxError
+from ox.errors import ArgumentError, CallError, OxError, RegistrationError
 from ox.nn.base.conversion import Moving
 from ox.nn.base.factory_kwargs import with_factory_kwargs
 from ox.nn.base.hooks import GLOBAL_HOOKS, NO_HOOKS
@@ -84,46 +84,38 @@ class Module(Moving, Stateful):
     # -- attributes --------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Registers a Parameter, Module or Buffer in place of what has the name. As in PyTorch, the name of a parameter
+        or module stays with its kind until `del`: of another value it takes None only."""
         CHANGES.count += 1
         fields = self.__dict__
-        kind = (
-            "_parameters"
-            if isinstance(value, Parameter)
-            else "_modules"
-            if isinstance(value, Module)
-            else "_buffers"
-            if isinstance(value, Buffer)
-            else None
-        )
-        if kind is not None:
-            if kind not in fields:
-                raise ArgumentError(
-                    f"cannot assign '{name}' before Module.__init__ has run",
-                    hint="super().__init__() as the first line of __init__",
-                )
-            self._forget(name, but=fields[kind])
+        registered = next((k for k in _KINDS if name in fields.get(k, ())), None)
+        kind = next((k for k, base in _KINDS.items() if isinstance(value, base)), None)
+        if kind is not None and kind not in fields:
+            raise ArgumentError(
+                f"cannot assign '{name}' before Module.__init__ has run",
+                hint="super().__init__() as the first line of __init__",
+            )
+        if kind == "_parameters" or (kind == "_modules" and registered != "_parameters"):
             fields.pop(name, None)
-            if kind == "_parameters" and type(self).register_parameter is not Module.register_parameter:
+            self._forget(name, but=fields[kind])
+            if kind == "_parameters":
                 self.register_parameter(name, value)
-                return
-            if kind == "_buffers" and not value.persistent:
-                fields["_non_persistent_buffers_set"].add(name)
-            fields[kind][name] = value
-            return
-        for kind in ("_parameters", "_modules", "_buffers"):
-            held = fields.get(kind)
-            if held is not None and name in held:
-                if value is not None and not (kind == "_buffers" and isinstance(value, Tensor | SparseTensor)):
-                    raise ArgumentError(
-                        f"cannot assign {type(value).__name__} to '{name}', which is registered",
-                        expected={"_parameters": "a Parameter or None", "_modules": "a Module or None"}.get(
-                            kind, "a Tensor or None"
-                        ),
-                        got=type(value).__name__,
-                    )
-                held[name] = value
-                return
-        object.__setattr__(self, name, value)
+            else:
+                fields[kind][name] = value
+        elif kind == "_buffers" and registered in (None, "_buffers"):
+            self.register_buffer(name, value, value.persistent)
+        elif registered is None:
+            object.__setattr__(self, name, value)
+        elif value is None or (registered == "_buffers" and isinstance(value, Tensor | SparseTensor)):
+            fields[registered][name] = value
+        else:
+            expected = {"_parameters": "a Parameter", "_modules": "a Module", "_buffers": "a Tensor"}[registered]
+            raise CallError(
+                f"cannot assign {type(value).__name__} to '{name}', which is registered",
+                expected=f"{expected} or None",
+                got=type(value).__name__,
+                hint=f"del module.{name} first, to make it something else",
+            )
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__
@@ -156,30 +148,49 @@ class Module(Moving, Stateful):
         self._non_persistent_buffers_set.discard(name)
         return bool(held)
 
-    def _free_name(self, name: str) -> None:
+    def _check_name(self, name: str, kind: str) -> None:
+        """Raises RegistrationError for a name that is not free."""
+        if not isinstance(name, str):
+            raise CallError("the name of a parameter, buffer or module is a string", got=type(name).__name__)
         if not name or "." in name:
-            raise ArgumentError(f"'{name}' cannot name a parameter, buffer or module", expected="a name without dots")
-        if hasattr(self, name) and name not in {**self._parameters, **self._buffers, **self._modules}:
-            raise ArgumentError(f"{type(self).__name__} already has an attribute '{name}'", hint="another name")
+            raise RegistrationError(
+                f"'{name}' cannot name a parameter, buffer or module", expected="a name without dots"
+            )
+        if name not in self.__dict__[kind] and hasattr(self, name):
+            raise RegistrationError(
+                f"attribute '{name}' already exists in {type(self).__name__}",
+                hint=f"another name, or del module.{name} first",
+            )
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter under a name; None reserves it."""
-        self._free_name(name)
-        self._forget(name, but=self._parameters)
+        """Add a parameter under a name; None reserves it.
+
+        Raises:
+            RegistrationError: (a KeyError) another attribute has the name, or it contains a dot.
+            CallError: (a TypeError) `param` is something else.
+        """
+        self._check_name(name, "_parameters")
+        _check_type(name, param, Parameter)
+        CHANGES.count += 1
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is state but not trained; `persistent` puts it into `state_dict`."""
-        self._free_name(name)
-        self._forget(name, but=self._buffers)
+        """Add a tensor that is state but not trained; `persistent` puts it into `state_dict`. Raises as
+        `register_parameter` does."""
+        self._check_name(name, "_buffers")
+        _check_type(name, tensor, Tensor, SparseTensor)
+        CHANGES.count += 1
         self._buffers[name] = tensor
-        if not persistent:
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a submodule under a name."""
-        self._free_name(name)
-        self._forget(name, but=self._modules)
+        """Add a submodule under a name. Raises as `register_parameter` does."""
+        _check_type(name, module, Module)
+        self._check_name(name, "_modules")
+        CHANGES.count += 1
         self._modules[name] = module
 
     register_module = add_module
@@ -201,3 +212,17 @@ class Module(Moving, Stateful):
             return f"{self._get_name()}({extra})"
         lines = [*(extra.split("\n") if extra else []), *children]
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def _check_type(name: str, value: Any, *types: type) -> None:
+    """Raises CallError for what is neither None nor of one of these types."""
+    if value is not None and not isinstance(value, types):
+        raise CallError(
+            f"cannot register {type(value).__name__} as '{name}'",
+            expected=f"{types[0].__name__} or None",
+            got=type(value).__name__,
+        )
+
+
+# where a module registers a value of each type; a name is looked up in this order
+_KINDS: dict[str, type] = {"_parameters": Parameter, "_modules": Module, "_buffers": Buffer}

@@ -8,6 +8,7 @@ from typing import Any, overload
 from ox.core.changes import CHANGES
 from ox.errors import ArgumentError, DTypeError
 from ox.nn.base.module import Module
+from ox.tensors.tensor import Tensor
 
 __all__ = ["ModuleDict", "ModuleList", "Sequential"]
 
@@ -18,6 +19,24 @@ def _module(value: Any, holder: Module) -> Any:
         return value
     expected = "a Module" if isinstance(holder, Sequential) else "a Module or None"
     raise ArgumentError(f"{type(holder).__name__} accepts only modules", expected=expected, got=type(value).__name__)
+
+
+def pairs(holder: Module, entries: Any) -> Iterator[tuple[str, Any]]:
+    """The keys and values of a mapping, a ModuleDict or ParameterDict, or pairs. Raises DTypeError for anything else,
+    ArgumentError for an element that is not a pair."""
+    name = type(holder).__name__
+    if isinstance(entries, Mapping) or (isinstance(entries, Module) and hasattr(entries, "items")):
+        yield from entries.items()
+        return
+    if isinstance(entries, Tensor) or not isinstance(entries, Iterable):
+        raise DTypeError(f"{name} is updated with a dict or pairs", got=type(entries).__name__)
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, Iterable):
+            raise DTypeError(f"element {i} of what updates {name} is not a pair", got=type(entry).__name__)
+        values = tuple(entry)
+        if len(values) != 2:
+            raise ArgumentError(f"element {i} of what updates {name} is not a pair", got=f"{len(values)} values")
+        yield values
 
 
 class _Numbered(Module):
@@ -167,10 +186,12 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
-        self.update(modules or ())
+        if modules is not None:
+            self.update(modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
+        """Set every entry of a mapping or of pairs, in their order."""
+        for name, module in pairs(self, modules):
             self[name] = module
 
     def __getitem__(self, name: str) -> Any:

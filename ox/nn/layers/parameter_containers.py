@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ox.core.changes import CHANGES
 from ox.errors import ArgumentError, DTypeError
 from ox.nn.base.module import Module
+from ox.nn.layers.containers import pairs
 from ox.nn.parameter import Parameter
 from ox.tensors.tensor import Tensor
 
@@ -15,7 +17,7 @@ __all__ = ["ParameterDict", "ParameterList"]
 
 
 class _ParameterContainer(Module):
-    """What the two share: tensors become parameters of the module, anything else is just kept."""
+    """What the two share: tensors become parameters and modules submodules; anything else is only stored."""
 
     _values: dict[str, Any]
 
@@ -25,20 +27,28 @@ class _ParameterContainer(Module):
 
     def _set(self, name: str, value: Any) -> None:
         CHANGES.count += 1
-        if isinstance(value, Tensor):
-            self._values.pop(name, None)
-            self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value)
-        else:
-            self._parameters.pop(name, None)
-            self._values[name] = value
+        if isinstance(value, Tensor) and not isinstance(value, Parameter):
+            value = Parameter(value)
+        holder: dict[str, Any] = (
+            self._parameters
+            if isinstance(value, Parameter) or (value is None and name in self._parameters)
+            else self._modules
+            if isinstance(value, Module)
+            else self._values
+        )
+        for other in (self._parameters, self._modules, self._values):
+            if other is not holder:
+                other.pop(name, None)
+        holder[name] = value
 
     def _get(self, name: str) -> Any:
-        return self._parameters[name] if name in self._parameters else self._values[name]
+        holders: tuple[dict[str, Any], ...] = (self._parameters, self._modules, self._values)
+        return next(holder for holder in holders if name in holder)[name]
 
     def _drop(self, name: str) -> None:
         CHANGES.count += 1
-        self._parameters.pop(name, None)
-        self._values.pop(name, None)
+        for holder in (self._parameters, self._modules, self._values):
+            holder.pop(name, None)
 
     def _line(self, name: str) -> str:
         value = self._get(name)
@@ -101,7 +111,11 @@ class ParameterList(_ParameterContainer):
 
 
 class ParameterDict(_ParameterContainer):
-    """A dict, in the order of insertion, whose tensors are parameters of this module. `torch.nn.ParameterDict`."""
+    """A dict whose tensors are parameters of this module. `torch.nn.ParameterDict`.
+
+    The order is that of insertion; what comes from a mapping other than an OrderedDict or ParameterDict is inserted in
+    the order of its sorted keys, as in PyTorch: an optimizer's state goes by the position of a parameter.
+    """
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()
@@ -168,16 +182,17 @@ class ParameterDict(_ParameterContainer):
 
     def copy(self) -> ParameterDict:
         """Another dict of the same parameters."""
-        return type(self)(self.items())
+        return type(self)(self)
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         return type(self)((key, default) for key in keys)
 
     def update(self, parameters: Mapping[str, Any] | ParameterDict | Iterable[tuple[str, Any]]) -> None:
-        if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
-            raise DTypeError("ParameterDict is updated with a dict, or pairs", got=type(parameters).__name__)
-        pairs = parameters.items() if isinstance(parameters, Mapping | ParameterDict) else parameters
-        for key, value in pairs:
+        """Set every entry of a mapping, in the order of its sorted keys, or of an OrderedDict, a ParameterDict or
+        pairs, in their order. Raises DTypeError for anything else, ArgumentError for what is not a pair."""
+        in_order = not isinstance(parameters, Mapping) or isinstance(parameters, OrderedDict)
+        entries = list(pairs(self, parameters))
+        for key, value in entries if in_order else sorted(entries, key=lambda entry: entry[0]):
             self[key] = value
 
     def __or__(self, other: Any) -> ParameterDict:
