@@ -162,9 +162,9 @@ if not TYPE_CHECKING:
 
 _ROOMS = (
     "_dynamo", "_utils", "accelerator", "amp", "ao", "backends", "compiler", "cpu", "cuda", "data", "devices",
-    "distributed", "distributions", "einops", "export", "fft", "func", "fx", "graph", "hub", "jit", "linalg",
-    "multiprocessing", "nn", "onnx", "mps", "optim", "overrides", "profiler", "serialization", "serve", "signal",
-    "sparse", "special", "testing", "train", "types", "utils", "version", "vision", "xpu",
+    "distributed", "distributions", "einops", "export", "fft", "func", "futures", "fx", "graph", "hub", "jit",
+    "linalg", "multiprocessing", "nn", "onnx", "mps", "optim", "overrides", "profiler", "serialization", "serve",
+    "signal", "sparse", "special", "testing", "train", "types", "utils", "version", "vision", "xpu",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (

@@ -26,11 +26,12 @@ MODULES = re.findall(
     ox.backends.mkldnn ox.backends.mps ox.backends.openmp ox.backends.opt_einsum ox.compiler ox.cpu ox.cpu.amp
     ox.cuda ox.cuda.amp ox.cuda.memory ox.cuda.nvtx ox.cuda.random ox.data ox.distributed
     ox.distributed.algorithms ox.distributed.algorithms.ddp_comm_hooks
+    ox.distributed.algorithms.ddp_comm_hooks.debugging_hooks
     ox.distributed.algorithms.ddp_comm_hooks.default_hooks ox.distributed.elastic ox.distributed.launcher
     ox.distributed.optim ox.distributions ox.distributions.bernoulli ox.distributions.categorical
     ox.distributions.constraints ox.distributions.distribution ox.distributions.gamma
     ox.distributions.independent ox.distributions.normal ox.distributions.transforms ox.export ox.fft ox.func
-    ox.fx ox.hub ox.jit ox.linalg ox.mps ox.multiprocessing ox.nn ox.nn.attention ox.nn.common_types
+    ox.futures ox.fx ox.hub ox.jit ox.linalg ox.mps ox.multiprocessing ox.nn ox.nn.attention ox.nn.common_types
     ox.nn.functional ox.nn.init ox.nn.modules ox.nn.modules.module ox.nn.modules.utils ox.nn.parallel
     ox.nn.parallel.data_parallel ox.nn.parallel.distributed ox.nn.parameter ox.nn.utils ox.nn.utils.clip_grad
     ox.nn.utils.convert_parameters ox.nn.utils.fusion ox.nn.utils.parametrizations ox.nn.utils.parametrize

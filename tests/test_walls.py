@@ -58,6 +58,7 @@ FLOORS = {
     "ox.fft": 9,
     "ox.cuda": 9,
     "ox.overrides": 9,
+    "ox.futures": 1,
     "ox.testing": 9,
     "ox.special": 9,
     "ox.cpu": 9,

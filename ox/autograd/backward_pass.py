@@ -83,7 +83,8 @@ def _fill(
             raise ArgumentError("`inputs` of backward is empty", hint="inputs=None for all leaves")
         edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
         if arrivals is not None:
-            arrivals.on_start({x.node for x in chosen if isinstance(x.node, Leaf) and x.node.after})
+            leaves = {x.node for x in chosen if isinstance(x.node, Leaf) and x.node.after}
+            arrivals.on_start(leaves, _order([t.node for t in tensors if t.node is not None], edges, None))
         found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
         named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
     with switch_mode(grad=create_graph):

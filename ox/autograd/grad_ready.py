@@ -19,8 +19,8 @@ from ox.core.tensor import TensorBase
 class BackwardObserver(Protocol):
     """Is notified of every backward that fills `.grad`, such as the reducer of DistributedDataParallel."""
 
-    def on_start(self, leaves: Collection[Leaf], create_graph: bool) -> None:
-        """Before the walk: the leaves with hooks of accumulation that it can reach."""
+    def on_start(self, leaves: Collection[Leaf], nodes: Collection[Any], create_graph: bool) -> None:
+        """Before the walk: the leaves with hooks of accumulation and the nodes that it can reach."""
 
     def on_end(self, failed: bool) -> None:
         """When every gradient is there, or when the backward raised."""
@@ -47,14 +47,15 @@ class ReadyGradients:
     def __init__(self, user_memory: set[int], create_graph: bool) -> None:
         self.user_memory, self.create_graph = user_memory, create_graph
         self.followers = list(_observers.values())
+        self.started: list[Any] = []  # the followers whose on_start was called
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Call every follower at the end, even if one of them raises."""
+        """Call every follower that was called at the start, even if one of them raises."""
         raised: BaseException | None = None
-        for follower in self.followers:
+        for follower in self.started:
             try:
                 follower.on_end(kind is not None)
             except BaseException as error:
@@ -73,7 +74,7 @@ class ReadyGradients:
                 for source in node.inputs:
                     if source.sequence < 0 and source.after:
                         last[source] = node
-        self.on_start(last)
+        self.on_start(last, order)
         if not last:
             return order
         behind: dict[Any, list[Any]] = {}
@@ -81,9 +82,10 @@ class ReadyGradients:
             behind.setdefault(node, []).append(leaf)
         return [each for node in order for each in (node, *behind.get(node, ()))]
 
-    def on_start(self, leaves: Collection[Leaf]) -> None:
+    def on_start(self, leaves: Collection[Leaf], nodes: Collection[Any]) -> None:
         for follower in self.followers:
-            follower.on_start(leaves, self.create_graph)
+            self.started.append(follower)
+            follower.on_start(leaves, nodes, self.create_graph)
 
     def deliver(self, leaf: Leaf, g: TensorBase, pending: Iterable[TensorBase]) -> None:
         tensor = leaf.tensor()

@@ -74,7 +74,6 @@ REPLACEMENTS = {
     "ox.fx.symbolic_trace": _TRACED,
     "ox.func.make_functional": "removed from PyTorch; use ox.func.functional_call",
     "ox.gru": "ox.nn.GRU",
-    "ox.futures": "concurrent.futures",
     "ox.get_file_path": "pathlib",
     "ox.library": "an operator is written in Python; see ox.core.operator",
     "ox.lstm": "ox.nn.LSTM",

@@ -26,6 +26,7 @@ from ox.distributed.collectives import (
     reduce_scatter_tensor,
     scatter,
 )
+from ox.distributed.grad_bucket import GradBucket
 from ox.distributed.init import (
     is_available,
     is_gloo_available,
@@ -56,6 +57,7 @@ from ox.distributed.world import (
 from ox.distributed.world import GroupMember as group
 
 __all__ = [
+    "GradBucket",
     "GroupMember",
     "P2POp",
     "ProcessGroup",

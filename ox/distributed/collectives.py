@@ -35,7 +35,7 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, a
     _check_op(tensor, op, "all_reduce")
     array, back = output_array(chosen, tensor, "all_reduce")
     text = f"all_reduce {describe(array)} {op.value}"
-    return chosen.start(text, lambda: chosen.backend.all_reduce(array, op), back, async_op)
+    return chosen.start(text, lambda: chosen.backend.all_reduce(array, op), back, async_op, outputs=[tensor])
 
 
 def reduce(
@@ -47,7 +47,7 @@ def reduce(
     array, back = output_array(chosen, tensor, "reduce")
     root = get_group_rank(chosen, dst)
     text = f"reduce {describe(array)} {op.value} to rank {dst}"
-    return chosen.start(text, lambda: chosen.backend.reduce(array, root, op), back, async_op)
+    return chosen.start(text, lambda: chosen.backend.reduce(array, root, op), back, async_op, outputs=[tensor])
 
 
 def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Work | None:
@@ -56,7 +56,7 @@ def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = 
     array, back = output_array(chosen, tensor, "broadcast")
     root = get_group_rank(chosen, src)
     text = f"broadcast {describe(array)} from rank {src}"
-    return chosen.start(text, lambda: chosen.backend.broadcast(array, root), back, async_op)
+    return chosen.start(text, lambda: chosen.backend.broadcast(array, root), back, async_op, outputs=[tensor])
 
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
@@ -74,7 +74,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
             target[...] = row
 
     text = f"all_gather {describe(array)}"
-    return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op)
+    return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op, outputs=tensor_list)
 
 
 def all_gather_into_tensor(
@@ -89,7 +89,7 @@ def all_gather_into_tensor(
     out, back = output_array(chosen, output_tensor, "all_gather_into_tensor")
     _check_sizes(out, array, chosen, "all_gather_into_tensor")
     text = f"all_gather_into_tensor {describe(array)}"
-    return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op)
+    return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op, outputs=[output_tensor])
 
 
 def gather(
@@ -111,7 +111,9 @@ def gather(
             target[...] = row
 
     text = f"gather {describe(array)} to rank {dst}"
-    return chosen.start(text, lambda: chosen.backend.gather(out, array, root), back, async_op)
+    return chosen.start(
+        text, lambda: chosen.backend.gather(out, array, root), back, async_op, outputs=gather_list or ()
+    )
 
 
 def scatter(
@@ -126,7 +128,7 @@ def scatter(
     if chosen.rank() == root:
         source = _stack_inputs(chosen, scatter_list or (), array, "scatter")
     text = f"scatter {describe(array)} from rank {src}"
-    return chosen.start(text, lambda: chosen.backend.scatter(array, source, root), back, async_op)
+    return chosen.start(text, lambda: chosen.backend.scatter(array, source, root), back, async_op, outputs=[tensor])
 
 
 def reduce_scatter(
@@ -139,7 +141,9 @@ def reduce_scatter(
     array, back = output_array(chosen, output, "reduce_scatter")
     source = _stack_inputs(chosen, input_list, array, "reduce_scatter")
     text = f"reduce_scatter {describe(array)} {op.value}"
-    return chosen.start(text, lambda: chosen.backend.reduce_scatter(array, source, op), back, async_op)
+    return chosen.start(
+        text, lambda: chosen.backend.reduce_scatter(array, source, op), back, async_op, outputs=[output]
+    )
 
 
 def reduce_scatter_tensor(
@@ -155,7 +159,9 @@ def reduce_scatter_tensor(
     source = input_array(chosen, input, "reduce_scatter_tensor")
     _check_sizes(source, array, chosen, "reduce_scatter_tensor")
     text = f"reduce_scatter_tensor {describe(array)} {op.value}"
-    return chosen.start(text, lambda: chosen.backend.reduce_scatter(array, source, op), back, async_op)
+    return chosen.start(
+        text, lambda: chosen.backend.reduce_scatter(array, source, op), back, async_op, outputs=[output]
+    )
 
 
 def all_to_all_single(output: Tensor, input: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
@@ -175,7 +181,7 @@ def all_to_all_single(output: Tensor, input: Tensor, group: Any = None, async_op
         raise ShapeError("all_to_all_single sends equal parts", got=f"input {describe(source)}, "
                          f"output {describe(array)} on {chosen.size()} ranks")  # fmt: skip
     text = f"all_to_all_single {describe(array)}"
-    return chosen.start(text, lambda: chosen.backend.all_to_all(array, source), back, async_op)
+    return chosen.start(text, lambda: chosen.backend.all_to_all(array, source), back, async_op, outputs=[output])
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:

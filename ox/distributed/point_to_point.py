@@ -33,7 +33,7 @@ def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 
     array, back = output_array(chosen, tensor, "recv")
     source = None if src is None else _other(chosen, src, "recv")
     text = f"recv {describe(array)} from {'any rank' if src is None else f'rank {src}'}"
-    return chosen.message(text, lambda: chosen.backend.receive(array, source, tag), back, source)
+    return chosen.message(text, lambda: chosen.backend.receive(array, source, tag), back, source, [tensor])
 
 
 def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:

@@ -64,16 +64,18 @@ class ProcessGroup:
         finish: Callable[[], None] | None = None,
         async_op: bool = False,
         on_host: bool = False,
+        outputs: Sequence[Any] = (),
     ) -> Work | None:
         """Starts a collective and waits for it, unless `async_op`. `text` describes it and must be equal on all
-        ranks. With `on_host`, this process waits, not only the current stream of a GPU."""
+        ranks. With `on_host`, this process waits, not only the current stream of a GPU. `outputs` are the tensors that
+        it writes."""
         place = users_place()
         _refuse_compiled(text)
         self.check_open(text, place)
         self._count += 1
         try:
             check = Check(self, text, place) if self.monitor is not None else None
-            work = self._begin(text, begin, place, self._count, check, finish, None)
+            work = self._begin(text, begin, place, self._count, check, finish, None, outputs)
         except DistributedError:
             raise
         except Exception as error:
@@ -87,11 +89,11 @@ class ProcessGroup:
 
     def _begin(
         self, text: str, begin: Callable[[], Any], place: Place, number: int, check: Check | None,
-        finish: Callable[[], None] | None, peer: int | None,
+        finish: Callable[[], None] | None, peer: int | None, outputs: Sequence[Any],
     ) -> Work:  # fmt: skip
         if not self.on_stream:
-            return Work(self, text, begin(), place, number, check, finish, peer)
-        work = StreamWork(self, text, None, place, number, check, None, peer)
+            return Work(self, text, begin(), place, number, check, finish, peer, outputs)
+        work = StreamWork(self, text, None, place, number, check, None, peer, outputs)
         PROGRESS_THREAD.add(work)
         work.begin(begin, finish)
         return work
@@ -102,13 +104,20 @@ class ProcessGroup:
             device_checks.raise_told()
         return self.backend_error(text, place, error)
 
-    def message(self, text: str, begin: Callable[[], Any], finish: Callable[[], None] | None, peer: int | None) -> Work:
+    def message(
+        self,
+        text: str,
+        begin: Callable[[], Any],
+        finish: Callable[[], None] | None,
+        peer: int | None,
+        outputs: Sequence[Any] = (),
+    ) -> Work:
         """Starts a message between two ranks; `begin` calls the backend."""
         _refuse_compiled(text)
         place = users_place()
         self.check_open(text, place)
         try:
-            return self._begin(text, begin, place, 0, None, finish, peer)
+            return self._begin(text, begin, place, 0, None, finish, peer, outputs)
         except Exception as error:
             raise self._begin_error(text, place, error) from error
 

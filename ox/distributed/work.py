@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from time import perf_counter, sleep, thread_time
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox.distributed import heartbeat
 from ox.errors import ArgumentError, DistributedError
+from ox.futures import Future
 
 if TYPE_CHECKING:
     from ox.distributed.process_group import ProcessGroup
@@ -36,9 +37,10 @@ class Work:
     def __init__(
         self, group: ProcessGroup, text: str, request: Any, place: tuple[str, int] | None, number: int = 0,
         check: Any = None, finish: Callable[[], None] | None = None, peer: int | None = None,
+        outputs: Sequence[Any] = (),
     ) -> None:  # fmt: skip
         self._group, self._text, self._request, self._place, self._number = group, text, request, place, number
-        self._check, self._finish, self._peer = check, finish, peer
+        self._check, self._finish, self._peer, self._outputs = check, finish, peer, list(outputs)
         self._lock = threading.Lock()
         self._began = perf_counter()
         self._notified = False
@@ -88,6 +90,15 @@ class Work:
     def exception(self) -> Exception | None:
         """What wait() would raise, as far as is known."""
         return self._error
+
+    def result(self) -> list[Any]:
+        """The tensors that the operation writes, once it is complete. `torch.distributed.Work.result`."""
+        self.wait()
+        return self._outputs
+
+    def get_future(self) -> Future[list[Any]]:
+        """A future of the tensors that the operation writes. `torch.distributed.Work.get_future`."""
+        return _FutureOfWork(self)
 
     def source_rank(self) -> int:
         """The rank whose message an `irecv` took."""
@@ -147,6 +158,31 @@ class Work:
         with self._lock:
             if not self._done:
                 self._done, self._error = True, error
+
+
+class _FutureOfWork(Future[list[Any]]):
+    """What `Work.get_future` returns."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def done(self) -> bool:
+        if not self._done and self._work.is_completed():
+            self._take_over()
+        return self._done
+
+    def wait(self) -> list[Any]:
+        if not self._done:
+            try:
+                self._work.wait()
+            finally:
+                self._take_over()
+        return self.value()
+
+    def _take_over(self) -> None:
+        error = self._work.exception()
+        self._set(None if error is not None else self._work._outputs, error)
 
 
 class ProgressThread:

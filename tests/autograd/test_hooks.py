@@ -145,7 +145,7 @@ def test_followers_learn_of_every_backward() -> None:
         def __init__(self) -> None:
             self.seen: list[object] = []
 
-        def on_start(self, leaves, create_graph: bool) -> None:  # type: ignore[no-untyped-def]
+        def on_start(self, leaves, nodes, create_graph: bool) -> None:  # type: ignore[no-untyped-def]
             self.seen.append(len(leaves))
 
         def on_end(self, failed: bool) -> None:
@@ -178,7 +178,7 @@ def test_every_follower_learns_of_the_end_in_order() -> None:
         def __init__(self, number: int) -> None:
             self.number = number
 
-        def on_start(self, leaves: object, create_graph: bool) -> None:
+        def on_start(self, leaves: object, nodes: object, create_graph: bool) -> None:
             pass
 
         def on_end(self, failed: bool) -> None:
@@ -245,7 +245,7 @@ def test_gradients_are_handed_over_only_where_someone_waits(monkeypatch: pytest.
     assert not made
 
     class Observer:
-        def on_start(self, leaves: object, create_graph: bool) -> None:
+        def on_start(self, leaves: object, nodes: object, create_graph: bool) -> None:
             pass
 
         def on_end(self, failed: bool) -> None:

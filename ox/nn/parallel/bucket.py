@@ -17,8 +17,8 @@ FIRST = 1 << 20  # bytes of the first bucket, as in PyTorch: small, so that the 
 class Bucket:
     """Some parameters' gradients in flat memory that lives as long as the model: no step allocates.
 
-    `indices` are the parameters' numbers in the order of the memory. After them comes one more element, in which ranks
-    tell each other that they lack a gradient.
+    `indices` are the parameters' numbers in the order of the memory. `flat` has the gradients, and `memory` one element
+    more, the `flag`, in which ranks tell each other that they lack a gradient.
     """
 
     def __init__(self, number: int, parameters: Sequence[Tensor], indices: list[int]) -> None:
@@ -26,8 +26,8 @@ class Bucket:
         members = [parameters[i] for i in indices]
         like = members[0].array
         sizes = [int(p.array.size) for p in members]
-        self.flat = make_tensor(np.zeros_like(like, shape=(sum(sizes) + 1,)))  # where `like` lives
-        self.flag = self.flat.array[-1:]
+        self.memory = make_tensor(np.zeros_like(like, shape=(sum(sizes) + 1,)))  # where `like` lives
+        self.flat, self.flag = make_tensor(self.memory.array[:-1]), self.memory.array[-1:]
         ends = np.cumsum(sizes).tolist()
         self.gradients = [
             make_tensor(self.flat.array[end - size : end].reshape(p.static_shape))
@@ -39,7 +39,7 @@ class Bucket:
 
     @property
     def nbytes(self) -> int:
-        return int(self.flat.array.nbytes)
+        return int(self.memory.array.nbytes)
 
     def slots(self) -> Iterator[tuple[int, Tensor]]:
         """Each parameter's number, and its gradient's place."""
@@ -47,11 +47,11 @@ class Bucket:
 
 
 class Flags:
-    """What ranks told each other in the last elements of buckets. On a GPU they are copied while the host goes on."""
+    """The flags of all ranks, in arrays of one element. On a GPU they are copied while the host goes on."""
 
-    def __init__(self, buckets: Sequence[Bucket]) -> None:
-        self.on_device = not isinstance(buckets[0].flag, np.ndarray)
-        self._copies = [HostResult(b.flag) if self.on_device else b.flag.copy() for b in buckets]
+    def __init__(self, flags: Sequence[Any]) -> None:
+        self.on_device = not isinstance(flags[0], np.ndarray)
+        self._copies = [HostResult(flag) if self.on_device else flag.copy() for flag in flags]
 
     def any(self) -> bool:
         """Whether some rank lacks a gradient. Waits for the copies."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from ox import distributed as dist
 from ox.core.mode import MODE, cannot_record, switch_mode
@@ -97,6 +99,7 @@ class DistributedDataParallel(Module):
         cap = max(1, int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20)))
         finding = find_unused_parameters or static_graph
         self._cap = bucket_cap_mb
+        self.__dict__["_buffer_versions"] = {}  # name to identity and version, after the last broadcast
         self.__dict__["reducer"] = Reducer(trained, self.process_group, cap, finding, gradient_as_bucket_view)
 
     def _refuse(self, named: list[Any], device_ids: Any, cap: float | None) -> None:
@@ -140,12 +143,16 @@ class DistributedDataParallel(Module):
         mode = MODE.get()
         if mode.recording is not None and mode.recording.guarded:
             cannot_record(RecordError("DistributedDataParallel works with other processes during the backward"))
-            self._before(mode.grad)
-        elif mode.recording is None:
-            self._before(mode.grad)
-        return self.module(*inputs, **kwargs)
+        elif mode.recording is not None or self.reducer.in_backward:
+            return self.module(*inputs, **kwargs)  # a file, or a checkpoint that computes again
+        synchronizes = mode.grad and self.require_backward_grad_sync
+        self._before(synchronizes)
+        outputs = self.module(*inputs, **kwargs)
+        if mode.grad:
+            self.reducer.after_forward(synchronizes, outputs)
+        return outputs
 
-    def _before(self, grad: bool) -> None:
+    def _before(self, synchronizes: bool) -> None:
         reducer: Reducer = self.reducer
         if reducer.broken is not None:
             raise GradientError(
@@ -155,26 +162,37 @@ class DistributedDataParallel(Module):
             )
         reducer.check()
         reducer.check_others(self.module)
-        syncs = grad and self.require_backward_grad_sync
-        buffers = (
-            [b for _, b in self.module._dense_buffers()]
-            if self.broadcast_buffers and self.require_forward_param_sync
-            else []
-        )
+        self.require_forward_param_sync |= reducer.synchronized
+        reducer.synchronized = False
+        exchanges = self.broadcast_buffers and self.require_forward_param_sync
+        buffers = list(self.module._dense_buffers()) if exchanges else []
         source = 0
         if self._join is not None:
-            source = self._join.before_forward(syncs, bool(buffers))
-        if grad:
-            reducer.enabled = syncs
+            source = self._join.before_forward(synchronizes, bool(buffers))
         if buffers:
-            with switch_mode(grad=False):
-                broadcast_coalesced(buffers, source, self.process_group, "DistributedDataParallel")
-        self.require_forward_param_sync = syncs
+            self._broadcast_buffers(buffers, source)
+        # after a broadcast until the next forward or backward that synchronizes, a rank's buffers are its own
+        self.require_forward_param_sync = synchronizes or (self.require_forward_param_sync and not exchanges)
+
+    def _broadcast_buffers(self, buffers: Sequence[tuple[str, Any]], source: int) -> None:
+        """Give every rank the buffers of rank `source`. A buffer that has the same bits is not written, so that a graph
+        may hold it. On a GPU the host waits for such a comparison: there, buffers that this rank has written since the
+        last broadcast are written without one."""
+        before = self._buffer_versions
+        unwritten = {id(b) for name, b in buffers if before.get(name) == (id(b), b.version)}
+        with switch_mode(grad=False):
+            broadcast_coalesced(
+                [b for _, b in buffers], source, self.process_group, "DistributedDataParallel",
+                skip_equal=lambda b: isinstance(b.array, np.ndarray) or id(b) in unwritten,
+            )  # fmt: skip
+        self.__dict__["_buffer_versions"] = {name: (id(b), b.version) for name, b in buffers}
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Forwards inside, and their backwards, add up gradients on this rank only; the first backward of a forward
-        after it averages the sum. `torch.nn.parallel.DistributedDataParallel.no_sync`."""
+        after it averages the sum. `torch.nn.parallel.DistributedDataParallel.no_sync`.
+
+        A backward of several forwards averages if one of them was outside."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -210,8 +228,8 @@ class DistributedDataParallel(Module):
             self.reducer.divisor = self.reducer.world
 
     def register_comm_hook(self, state: Any, hook: CommHook) -> None:
-        """Let ``hook(state, bucket)`` average a bucket: it returns a future, whose ``wait()`` gives the flat average,
-        as those of `ox.distributed.algorithms.ddp_comm_hooks` do.
+        """Let ``hook(state, bucket)`` average a bucket: it returns an `ox.futures.Future` of the flat average, such as
+        ``work.get_future().then(...)``. Those of `ox.distributed.algorithms.ddp_comm_hooks` do.
         `torch.nn.parallel.DistributedDataParallel.register_comm_hook`.
 
         Raises:

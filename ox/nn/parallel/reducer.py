@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -11,44 +12,16 @@ import numpy as np
 from ox import distributed as dist
 from ox.autograd.grad_ready import add_observer
 from ox.call_site import users_line
+from ox.core.node import Node
 from ox.core.operator import make_tensor
+from ox.distributed.grad_bucket import GradBucket
 from ox.dtypes import uint8
-from ox.errors import ArgumentError, GradientError
+from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.nn.parallel.bucket import FIRST, Bucket, Flags, assign_buckets
 from ox.profiler import collection
 from ox.tensors.tensor import Tensor
 
-CommHook = Callable[[Any, "GradBucket"], Any]
-
-
-class GradBucket:
-    """What a communication hook gets. `torch.distributed.GradBucket`."""
-
-    def __init__(self, bucket: Bucket, parameters: Sequence[Tensor], last: bool, process_group: Any) -> None:
-        self._bucket, self._parameters, self._last = bucket, parameters, last
-        self.process_group = process_group
-
-    def index(self) -> int:
-        """The bucket's number, in the order in which buckets go out."""
-        return self._bucket.number
-
-    def buffer(self) -> Tensor:
-        """Its gradients, flat, not yet divided by the number of ranks; one more element is behind them."""
-        return self._bucket.flat
-
-    def gradients(self) -> list[Tensor]:
-        """Views of the buffer, one a parameter."""
-        return list(self._bucket.gradients)
-
-    def parameters(self) -> list[Tensor]:
-        return [self._parameters[i] for i in self._bucket.indices]
-
-    def is_last(self) -> bool:
-        return self._last
-
-    def set_buffer(self, tensor: Tensor) -> None:
-        """Replace what the buffer holds."""
-        self._bucket.flat.array[...] = tensor.array
+CommHook = Callable[[Any, GradBucket], Any]
 
 
 class Reducer:
@@ -71,7 +44,12 @@ class Reducer:
         self.group, self.cap, self.find_unused, self.as_view = group, cap, find_unused, as_view
         self.world, self.rank = dist.get_world_size(group), dist.get_rank(group)
         self.divisor = self.world  # what a sum of gradients is divided by
-        self.enabled = False  # whether backward reduces, as the last forward decided
+        self.enabled = False  # whether backwards synchronize
+        self.pending = False  # whether no such backward has followed a forward that synchronizes
+        self.synchronized = False  # whether a backward did since the last forward
+        self._synced: weakref.WeakSet[Any] = weakref.WeakSet()  # nodes of the outputs of such forwards
+        self._backwards = 0  # how many backwards are running, one inside the other
+        self._used = [False] * len(self.parameters)  # which got a gradient since the last synchronization
         self.broken: str | None = None
         self.hook: tuple[Any, CommHook] | None = None
         self._depth = 0
@@ -117,13 +95,34 @@ class Reducer:
                     hint="change the module first, or wrap it again on every rank",
                 )
 
+    # -- a forward -----------------------------------------------------------------------------------------------
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward is running; a forward inside it computes again what a checkpoint dropped."""
+        return self._backwards > 0
+
+    def after_forward(self, synchronizes: bool, outputs: Any) -> None:
+        """After a forward with gradients. One inside `no_sync` switches the exchange off, unless a forward before it
+        still waits for its backward."""
+        if synchronizes:
+            self.enabled = self.pending = True
+            self._synced.update(_nodes_of(outputs))
+        elif not self.pending:
+            self.enabled = False
+
+    def _synchronizes(self, nodes: Collection[Any]) -> bool:
+        """Whether a backward through these nodes has a forward outside `no_sync`."""
+        return self.enabled or not set(self._synced).isdisjoint(nodes)
+
     # -- a backward ----------------------------------------------------------------------------------------------
 
-    def on_start(self, leaves: Collection[Any], create_graph: bool) -> None:
+    def on_start(self, leaves: Collection[Any], nodes: Collection[Any], create_graph: bool) -> None:
+        self._backwards += 1
         reached = {self._number[leaf] for leaf in leaves if leaf in self._number}
         if self._depth:
             self._depth += 1  # a backward inside one of ours: what it brings is waited for at the end
-        elif self.enabled and reached:
+        elif reached and self._synchronizes(nodes):
             if create_graph:
                 raise GradientError(
                     "backward(create_graph=True) under DistributedDataParallel: an exchange of ranks has no history",
@@ -134,8 +133,10 @@ class Reducer:
     def begin(self, reached: Collection[int]) -> None:
         """Open the buckets. Parameters that are not `reached` count as ready."""
         self._raise_earlier()
+        self.pending = False
         self._depth, self._next = 1, 0
         self._missing: list[int] = []
+        self._lacking = False  # whether this rank lacks a gradient
         self._has_gradient = [False] * len(self.parameters)
         if self._order is not None:
             self._order = []
@@ -150,10 +151,12 @@ class Reducer:
         if not self.find_unused:
             self._missing.append(i)
         if not self._shadowing:
+            self._lacking = True
             self._place[i][0].flag[...] = 1
         self._mark_ready(i)
 
     def gradient_ready(self, i: int) -> None:
+        self._used[i] = True
         if not self._depth:
             return
         if self._has_gradient[i]:
@@ -193,15 +196,27 @@ class Reducer:
             f"DistributedDataParallel.all_reduce bucket {bucket.number}", backward=True
         )
         if self.hook is None:
-            bucket.work = dist.all_reduce(bucket.flat, group=self.group, async_op=True)
+            bucket.work = dist.all_reduce(bucket.memory, group=self.group, async_op=True)
         else:
             state, hook = self.hook
-            bucket.work = hook(state, GradBucket(bucket, self.parameters, bucket is self.buckets[-1], self.group))
+            bucket.work = hook(state, self._grad_bucket(bucket))
+            if not hasattr(bucket.work, "wait"):
+                raise ArgumentError(
+                    "a communication hook returns a future",
+                    expected="work.get_future(), its then(), or an ox.futures.Future with set_result(tensor)",
+                    got=type(bucket.work).__name__,
+                )
+
+    def _grad_bucket(self, bucket: Bucket) -> GradBucket:
+        parameters = [self.parameters[i] for i in bucket.indices]
+        return GradBucket(
+            bucket.number, bucket.flat, bucket.gradients, parameters, bucket is self.buckets[-1], self.group
+        )
 
     def poll(self) -> None:
         """Advance pending collectives: MPI only transfers data while it is polled."""
         for bucket in self.buckets[: self._next]:
-            if bucket.end_span is not None and bucket.work.is_completed():
+            if bucket.end_span is not None and _is_completed(bucket.work):
                 self._end_span(bucket)
 
     def _end_span(self, bucket: Bucket) -> None:
@@ -210,6 +225,7 @@ class Reducer:
             bucket.end_span = None
 
     def on_end(self, failed: bool) -> None:
+        self._backwards -= 1
         if not self._depth:
             return
         self._depth -= 1
@@ -230,33 +246,46 @@ class Reducer:
             if self.hook is not None:
                 self._copy_hook_result(bucket, result)
             bucket.work = None
-        flags = Flags(self.buckets)
+        flags = Flags([bucket.flag for bucket in self.buckets] if self.hook is None else [self._flag_of_all_ranks()])
         # what is decided by the flags at once waits for them; an error comes with the next backward, on all ranks
         late = flags.on_device and not self.find_unused and self._order is None
         lacking = False if late else flags.any()
         # all ranks see the same flags; if none is set, each rank has all gradients and no further collective is needed
-        used = self._used_on_any_rank() if self.find_unused and (lacking or self.hook is not None) else None
+        used = self._used_on_any_rank() if self.find_unused and lacking else None
+        self._used, self.synchronized = [False] * len(self.parameters), True
         for bucket in self.buckets:
             for i, average in bucket.slots():
                 if used is None or used[i]:
                     self._deliver(self.parameters[i], average)
         if late:
             self._earlier = flags, self._missing
-        elif not self.find_unused and (lacking or self._missing):
-            raise self._unused_error(self._missing, lacking)
-        # of a backward in which some rank lacked a gradient there is no order; without a hook all ranks know that
-        if self._order and (not self.find_unused or used is None):
+        elif not self.find_unused and lacking:
+            raise self._unused_error(self._missing)
+        # of a backward in which some rank lacked a gradient there is no order
+        if self._order and used is None:
             self._rebuild_in_arrival_order()
 
     def _copy_hook_result(self, bucket: Bucket, result: Any) -> None:
         """What a hook's future gave, unless it worked in the buffer."""
         result = result[0] if isinstance(result, (list, tuple)) and result else result
-        if isinstance(result, Tensor) and result.array is not bucket.flat.array:
-            bucket.flat.array[...] = result.array.reshape(-1)
+        if not isinstance(result, Tensor) or result.array is bucket.flat.array:
+            return
+        if result.array.size != bucket.flat.array.size:
+            raise ShapeError(
+                f"the result of a communication hook has another size than bucket {bucket.number}",
+                expected=f"{bucket.flat.array.size} elements", got=f"{result.array.size}",
+            )  # fmt: skip
+        bucket.flat.array[...] = result.array.reshape(-1)
+
+    def _flag_of_all_ranks(self) -> Any:
+        """Whether any rank lacks a gradient, next to the buffers that a hook exchanges."""
+        flag = self.to_device_of_gradients(np.array([self._lacking], uint8))
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.group)
+        return flag.array
 
     def _used_on_any_rank(self) -> Any:
-        """Which parameters have a gradient on any rank; the others keep none."""
-        used = self.to_device_of_gradients(np.array([p.grad is not None for p in self.parameters], uint8))
+        """Which parameters got a gradient on any rank since the last synchronization; the others keep theirs."""
+        used = self.to_device_of_gradients(np.array(self._used, uint8))
         dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
         return used.cpu().array
 
@@ -275,15 +304,13 @@ class Reducer:
         if self._earlier is None:
             return
         (flags, missing), self._earlier = self._earlier, None
-        if (lacking := flags.any()) or missing:
-            raise self._unused_error(missing, lacking)
+        if flags.any():
+            raise self._unused_error(missing)
 
-    def _unused_error(self, own: list[int], known: bool) -> GradientError:
-        """The same error on every rank, with the missing gradients of each. If a communication hook of the user has
-        dropped the flag, only the ranks with missing gradients detect it."""
-        gathered: list[Any] = [own if rank == self.rank else [] for rank in range(self.world)]
-        if known:
-            dist.all_gather_object(gathered, own, group=self.group)
+    def _unused_error(self, own: list[int]) -> GradientError:
+        """The same error on every rank, with the missing gradients of each."""
+        gathered: list[Any] = [None] * self.world
+        dist.all_gather_object(gathered, own, group=self.group)
         lists = [
             f"rank {r}: " + _shorten_list([self.names[i] for i in missing])
             for r, missing in enumerate(gathered)
@@ -342,6 +369,26 @@ class _Hook:
         reducer = self.reducer()
         if reducer is not None:
             reducer.gradient_ready(self.i)
+
+
+def _nodes_of(outputs: Any) -> Iterator[Any]:
+    """The nodes that computed the tensors in nested outputs."""
+    if isinstance(outputs, Tensor):
+        if isinstance(outputs.node, Node):
+            yield outputs.node
+    elif isinstance(outputs, Mapping):
+        for value in outputs.values():
+            yield from _nodes_of(value)
+    elif isinstance(outputs, list | tuple):
+        for value in outputs:
+            yield from _nodes_of(value)
+    elif is_dataclass(outputs) and not isinstance(outputs, type):
+        yield from _nodes_of([getattr(outputs, field.name) for field in fields(outputs)])
+
+
+def _is_completed(work: Any) -> bool:
+    """Of a Work or a future."""
+    return bool(work.is_completed() if hasattr(work, "is_completed") else work.done())
 
 
 def _remove(handles: list[Any]) -> None:
