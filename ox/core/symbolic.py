@@ -113,7 +113,8 @@ class Dim(int):
         return int.__pow__(self, other, modulus)
 
     def __abs__(self) -> Any:
-        return Dim(abs(int(self)), lambda: OPS["Abs"](self.tensor))
+        square = combined("*", self.expression, self.expression)
+        return Dim(abs(int(self)), lambda: OPS["Abs"](self.tensor), expression=combined("**", square, 0.5))
 
     def __neg__(self) -> Any:
         return 0 - self
@@ -348,7 +349,7 @@ def note_lost_size(size: Any, above: int = 2) -> None:
     plain number now."""
     recording: Any = MODE.get().recording
     if recording is not None and is_users_file(sys._getframe(above).f_code.co_filename):
-        recording.on_size_test(None, size.expression if isinstance(size, Dim) else None)
+        recording.on_size_test(None, expression_of(size) if isinstance(size, COMPUTED) else None)
 
 
 _BITS = [f"__{side}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for side in ("", "r")]

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ox.errors import ExportError, OxError, RecordError
 from ox.export.declared_dims import Sizes
 from ox.export.dynamic_shapes import BATCH
 from ox.export.example_inputs import Example, recording_sizes, within
+from ox.export.probed_sizes import Outcome, probe
 from ox.export.size_tests import agreed, in_named_sizes, named, rules_of, unstated
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node
@@ -113,6 +115,9 @@ def record_at_sizes(subject: Subject) -> Recorded:
     _check_batch(tests, rules, example)
     for far in far_sizes(example, rules):
         _compare_far(subject, a, first, first | far)
+    if not example.others:  # else the user has said which sizes there are
+        rules = probe(partial(_outcome, subject, a), example, first, rules, unstated(tests), len(a.nodes))
+        _check_batch(tests, rules, example)
     return Recorded(a, rules, _lines(tests), draws)
 
 
@@ -166,6 +171,25 @@ def _compare_far(subject: Subject, a: Graph, first: Sizes, far: Sizes) -> None:
     leak = _leak(a, c)
     if leak is not None and not _gives_the_same(subject, a, far):
         raise _explain(subject, a, leak, first, far, c)
+
+
+def _outcome(subject: Subject, a: Graph, sizes: Sizes) -> Outcome:
+    """What one more recording says of the first; a size that neither model nor graph takes is no matter."""
+    try:
+        c = subject.record(sizes)
+    except Exception:  # too small or too large for the model
+        return Outcome.FAILS if _runs_at(subject, a, sizes) else Outcome.SAME
+    return Outcome.SAME if _leak(a, c) is None or _gives_the_same(subject, a, sizes) else Outcome.OTHER
+
+
+def _runs_at(subject: Subject, graph: Graph, sizes: Sizes) -> bool:
+    tensors = list(subject.example.tensors(subject.example.cut(sizes)).values())
+    try:
+        with no_grad():
+            replay(graph, tensors)
+    except Exception:  # of an operator of the graph
+        return False
+    return True
 
 
 def _gives_the_same(subject: Subject, graph: Graph, sizes: Sizes) -> bool:

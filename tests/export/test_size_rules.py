@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,95 @@ def test_a_number_that_a_size_became_is_reported(tmp_path: Path, name: str) -> N
     report = save(lambda x: x * 2 if NUMBERS[name](x) else x + 1, tmp_path, input_names=["x"])
     assert len(report.unstated) == 1 and "test_size_rules.py" in report.unstated[0]
     assert any(line.startswith("right only where") for line in report.limits)
+
+
+# branches that no comparison of a size tells: of a number that a size became, or that Python's own functions read
+UNTOLD: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda x: int(x.shape[1]) > 8, "seq in 9..256"),
+    "float": (lambda x: float(x.shape[1]) > 8, "seq in 9..256"),
+    "numpy": (lambda x: bool(np.sqrt(x.shape[1]) > 3), "seq in 10..256"),
+    "a set": (lambda x: x.shape[1] not in {5, 7}, "seq in 8..256"),
+    "a string": (lambda x: len(str(x.shape[1])) > 1, "seq in 10..256"),
+    "a format": (lambda x: len(f"{x.shape[1]:d}") > 1, "seq in 10..256"),
+    "a name imported from math": (lambda x: isqrt(x.shape[1]) > 3, "seq in 16..256"),
+    "a list": (lambda x: len([0] * x.shape[1]) > 8, "seq in 9..256"),
+    "a range": (lambda x: sum(range(x.shape[1])) > 36, "seq in 10..256"),
+    "a plain shape": (lambda x: x.static_shape[1] > 8, "seq in 9..256"),
+    "an error that is caught": (lambda x: not_of_ten(x), "seq in 11..256"),
+    "an error of the model's own": (lambda x: checked(x.static_shape[1]), "seq in 6.."),
+}
+
+
+def not_of_ten(x: Any) -> bool:
+    try:
+        return (x + ox.ones(10, 1)).ndim == 0
+    except ox.OxError:
+        return True
+
+
+def checked(size: int) -> bool:
+    if size < 6:
+        raise ValueError("too short")
+    return True
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_a_branch_that_no_comparison_tells_is_probed(tmp_path: Path, name: str) -> None:
+    """What the file answers is what the model does, or it is refused, in Python and by the server."""
+    condition, rules = UNTOLD[name]
+
+    def function(x: Any) -> Any:
+        return x * 2 if condition(x) else x + 1
+
+    report = save(function, tmp_path, np.resize(ROWS, (8, 64, 4)), input_names=["x"], golden=None)
+    assert str(report.contract.rules) == rules
+    loaded = ox.export.load(tmp_path / "m.onnx")
+    served = Model(tmp_path / "m.onnx", ModelConfig(device="cpu"), RequestLimits()).signature
+    answered = 0
+    for size in (*range(1, 20), 63, 65, 99, 100, 128, 256, 257):
+        x = np.resize(ROWS, (3, size, 4))
+        if report.contract.rules.broken({"batch": 3, "seq": size}) is None:
+            served.rows_and_key({"x": x})
+            np.testing.assert_array_equal(loaded(x).numpy(), function(ox.from_numpy(x)).numpy())
+            answered += 1
+        else:
+            with pytest.raises(ShapeError, match="not for inputs of these sizes"):
+                loaded(x)
+            with pytest.raises(ServeError, match="not for inputs of these sizes"):
+                served.rows_and_key({"x": x})
+    assert 3 <= answered < 26
+
+
+def test_sizes_that_became_numbers_are_probed_together(tmp_path: Path) -> None:
+    """Each alone is right far out, and both together are not."""
+
+    def function(x: Any) -> Any:
+        return x.sum(int(np.argmax(x.shape[:2])))
+
+    report = save(function, tmp_path, np.resize(ROWS, (8, 64, 4)), input_names=["x"], golden=None)
+    rules = report.contract.rules
+    taken = [(b, n) for b in range(1, 120, 7) for n in range(1, 300, 7) if not rules.broken({"batch": b, "seq": n})]
+    assert taken and all(n > b for b, n in taken)
+
+
+def test_a_batch_that_became_a_number(tmp_path: Path) -> None:
+    report = save(lambda x: x * 2 if int(x.shape[0]) > 40 else x + 1, tmp_path, input_names=["x"])
+    assert report.contract.rules.ranges["batch"].max == 40
+    report = save(lambda x: x * (int(x.shape[0]) > 0), tmp_path, input_names=["x"])
+    assert "batch" not in report.contract.rules.ranges and len(report.unstated) == 1
+
+
+def test_a_declared_size_is_probed_up_to_its_limit(tmp_path: Path) -> None:
+    dims = {"x": ["batch", ox.Dim("seq", max=400), 4]}
+    report = save(lambda x: x * (int(x.shape[1]) > 0), tmp_path, input_names=["x"], dims=dims)
+    assert str(report.contract.rules) == "seq in 1..400"
+    report = save(lambda x: x * 2 if int(x.shape[1]) > 300 else x, tmp_path, input_names=["x"], dims=dims)
+    assert str(report.contract.rules) == "seq in 1..300"
+
+
+def test_the_distance_of_a_size_is_a_comparison(tmp_path: Path) -> None:
+    report = save(lambda x: x * 2 if abs(x.shape[1] - 30) < 5 else x, tmp_path, np.resize(ROWS, (8, 28, 4)), OPEN)
+    assert str(report.contract.rules) == "seq in 26..34" and not report.unstated
 
 
 def test_a_number_that_is_the_same_at_all_sizes_is_not(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ class Methods(
     @property
     def nbytes(self: Any) -> Any:
         """Bytes of all elements."""
-        return self.array.nbytes
+        return self.numel() * self.dtype.itemsize
 
     def get_device(self: Any) -> Any:
         """The number of its GPU; -1 on the CPU."""
