@@ -21,6 +21,9 @@ TABLE: dict[np.dtype[Any], tuple[float, float]] = {
     np.dtype(ml_dtypes.bfloat16): (4e-2, 4e-2),
 }
 
+# How many times as far as rounding in the same graph moved an element it may be off, besides: where a graph amplifies
+AMPLIFICATION = 4.0
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -50,6 +53,22 @@ def allowed(expected: np.ndarray[Any, Any], through: Through = None) -> float:
     finite = np.abs(expected.astype(np.float64))
     finite = finite[np.isfinite(finite)]
     return absolute + relative * (float(finite.max()) if finite.size else 0.0)
+
+
+def compare_amplified(
+    got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], through: Through = None
+) -> Difference:
+    """The difference of the element that is furthest off, measured by what it may be off: as in `compare`, and
+    `AMPLIFICATION` times as far as rounding `moved` it. Infinities and NaN are as in `compare`."""
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    rest = compare(np.where(finite, 0, got).astype(got.dtype), np.where(finite, 0, expected).astype(got.dtype))
+    if not rest.ok or not finite.any():
+        return rest
+    delta = np.abs(a[finite] - b[finite])
+    limits = allowed(expected, through) + AMPLIFICATION * moved[finite]
+    worst = int(np.argmax(delta / limits))
+    return Difference(float(delta[worst]), float(limits[worst]))
 
 
 def compare(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], through: Through = None) -> Difference:
