@@ -23,6 +23,7 @@ from ox.core.mt19937 import Words, discrete, tensors
 from ox.core.mt19937.switch import is_torch_compatible, torch_compatible
 from ox.core.operator import OPS
 from ox.core.promotion import cast
+from ox.core.random_stream import stream_version
 from ox.core.symbolic import size_tensor
 from ox.devices import cuda_elements, cuda_kernels
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
@@ -56,6 +57,7 @@ __all__ = [
     "seed",
     "set_rng_state",
     "set_state",
+    "stream_version",
     "torch_compatible",
     "uniform",
 ]
@@ -107,8 +109,10 @@ def _sample(
     generator: Generator | None,
     like: Any = None,
     device: Any = None,
+    kind: str | None = None,
 ) -> Tensor:
     """Numbers on a device, None for the host. In a recording, and PyTorch's, they are made on the host."""
+    kind = kind or _KINDS[op]
     sizes = sizes_of((shape,))
     if any(size < 0 for size in sizes):
         raise ShapeError("a tensor has no negative sizes", got=str(sizes))
@@ -126,10 +130,10 @@ def _sample(
         recording.on_random(generator)
     with no_grad():
         if is_made_on_gpu(device) and MODE.get().executor is None and cuda_kernels.are_on():
-            key, counter = generator._skip(prod(sizes))
+            key, counter = generator._skip(prod(sizes), kind)
             drawn = operator.make_tensor(cuda_elements.random(op, key.array, counter.array, sizes, str(device)))
         else:
-            drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(sizes))
+            drawn, generator.counter = OPS[op](generator.key_of(kind), generator.counter, size_tensor(sizes))
         bits = _BITS.get(dtype) if op == "ox.RandomUniform" else None
         if bits is not None:
             # cut to what the type holds, for rounding would make ones
@@ -139,42 +143,54 @@ def _sample(
 
 
 _BITS = {float16: 11, bfloat16: 8}
+_KINDS = {"ox.RandomUniform": "uniform", "ox.RandomNormal": "normal"}
 
 
-def _for_kernels(shape: Sequence[int]) -> Any:
+def _for_kernels(shape: Sequence[int], kind: str) -> Any:
     with switch_mode(recording=None, grad=False):
-        return uniform(shape, float32).array
+        return uniform(shape, float32, kind=kind).array
 
 
 random_operators.source = _for_kernels
 
 
 def uniform(
-    shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None, device: Any = None
+    shape: Sequence[int],
+    dtype: DType | None = None,
+    generator: Generator | None = None,
+    device: Any = None,
+    *,
+    kind: str = "uniform",
 ) -> Tensor:
     """Numbers in [0, 1), 24 random bits each, or as many as the type holds; sizes may be `ox.Dim`.
 
     Args:
         device: where they are made, if that is possible: not in a recording, and not PyTorch's.
+        kind: what they are drawn for, one of `ox.core.random_stream.KINDS`: each has numbers of its own.
     """
-    return _sample("ox.RandomUniform", shape, dtype, generator, device=device)
+    return _sample("ox.RandomUniform", shape, dtype, generator, device=device, kind=kind)
 
 
 def normal(
-    shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None, device: Any = None
+    shape: Sequence[int],
+    dtype: DType | None = None,
+    generator: Generator | None = None,
+    device: Any = None,
+    *,
+    kind: str = "normal",
 ) -> Tensor:
-    """Standard normal numbers (Box and Muller); sizes may be `ox.Dim`. `device` as in `uniform`."""
-    return _sample("ox.RandomNormal", shape, dtype, generator, device=device)
+    """Standard normal numbers (Box and Muller); sizes may be `ox.Dim`. `device` and `kind` as in `uniform`."""
+    return _sample("ox.RandomNormal", shape, dtype, generator, device=device, kind=kind)
 
 
-def bits(count: int, generator: Generator | None = None) -> NDArray[np.uint32]:
+def bits(count: int, generator: Generator | None = None, *, kind: str = "bits") -> NDArray[np.uint32]:
     """uint32 [count] of random bits, on the host; a constant under a recording."""
     generator = generator or default_generator
     recording = MODE.get().recording
     if recording is not None:
         recording.on_random(generator)
     with switch_mode(recording=None, grad=False):
-        drawn, generator.counter = OPS["ox.Philox"](generator.key, generator.counter, size_tensor((count,)))
+        drawn, generator.counter = OPS["ox.Philox"](generator.key_of(kind), generator.counter, size_tensor((count,)))
     return drawn.array
 
 
@@ -259,12 +275,12 @@ def randint(
         )
     if not 0 < count <= 1 << 32:
         raise ArgumentError("randint needs a range of 1 to 2^32 integers", got=f"[{low}, {high})")
-    drawn = uniform(sizes, float32, generator, device)
+    drawn = uniform(sizes, float32, generator, device, kind="integers")
     if count <= 1 << 12:
         whole = cast(OPS["Mul"](drawn, scalar(count, float32)), int64)
     else:
         # 24 bits do not fill a wide range evenly: 48 bits, and what a division leaves
-        more, unit = uniform(sizes, float32, generator, device), scalar(float(1 << 24), float32)
+        more, unit = uniform(sizes, float32, generator, device, kind="integers"), scalar(float(1 << 24), float32)
         high_bits, low_bits = (cast(OPS["Mul"](part, unit), int64) for part in (drawn, more))
         bits = OPS["Add"](OPS["Mul"](high_bits, scalar(1 << 24, int64)), low_bits)
         whole = OPS["Mod"](bits, scalar(count, int64))
@@ -316,6 +332,16 @@ def randperm(
     """
     if n < 0:
         raise ArgumentError("randperm needs a count of 0 or more", got=str(n))
+    order = permutation(n, generator).astype(int64 if dtype is None else dtype)
+    return _to_device(operator.make_tensor(order), device, requires_grad)
+
+
+def permutation(n: int, generator: Generator | None = None, *, kind: str = "permutation") -> NDArray[np.int64]:
+    """0 to n - 1 in random order, on the host. `kind` as in `uniform`.
+
+    Raises:
+        RecordError: in a call that `ox.compile` records.
+    """
     recording = MODE.get().recording
     if recording is not None and recording.guarded:
         cannot_record(
@@ -329,13 +355,10 @@ def randperm(
         with switch_mode(recording=None):
             words = words_of(generator)
         assert words is not None
-        made = operator.make_tensor(discrete.permutation(words, n).astype(int64 if dtype is None else dtype))
-        return _to_device(made, device, requires_grad)
+        return discrete.permutation(words, n)
     with switch_mode(recording=None):
-        drawn = uniform((n,), float32, generator), uniform((n,), float32, generator)
-    # the second draw breaks ties of the first
-    order = np.lexsort((drawn[1].array, drawn[0].array)).astype(int64 if dtype is None else dtype)
-    return _to_device(operator.make_tensor(order), device, requires_grad)
+        drawn = [uniform((n,), float32, generator, kind=kind) for _ in range(2)]
+    return np.lexsort((drawn[1].array, drawn[0].array))  # the second draw breaks ties of the first
 
 
 def as_numpy(x: Any) -> Any:
@@ -358,6 +381,6 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
         probabilities: Any = as_numpy(input) if p is None else p
         made = tensors.bernoulli(words, np.empty(input.static_shape), probabilities, input.array.dtype)
         return _to_device(operator.make_tensor(made), input.device, False)
-    drawn = _to_device(uniform(input.shape, float32, generator), input.device, False)
+    drawn = _to_device(uniform(input.shape, float32, generator, kind="bernoulli"), input.device, False)
     with no_grad():
         return cast(OPS["Less"](drawn, chance), input.array.dtype)

@@ -196,6 +196,6 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: random.Gener
             expected=str(total),
             got=f"{list(lengths)}, together {sum(counts)}",
         )
-    order = random.randperm(total, generator=generator).tolist()
+    order = random.permutation(total, generator, kind="split").tolist()
     ends = np.cumsum([int(count) for count in counts])
     return [Subset(dataset, order[end - int(count) : end]) for end, count in zip(ends, counts, strict=True)]

@@ -61,7 +61,7 @@ class DistributedSampler(Sampler):
         """The indices of this process in the epoch, int64 [num_samples]."""
         count = len(self.dataset)
         generator = random.Generator(self.seed + self.epoch)
-        order = random.randperm(count, generator=generator).array if self.shuffle else np.arange(count)
+        order = random.permutation(count, generator, kind="distributed_shuffle") if self.shuffle else np.arange(count)
         if count and not self.drop_last:
             order = np.resize(order, self.total_size)  # repeats from the beginning as often as needed
         return order[self.rank : self.total_size : self.num_replicas]

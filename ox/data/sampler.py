@@ -83,7 +83,7 @@ def random_seed(generator: random.Generator | None) -> int:
     """A random seed of 63 bits, drawn as in PyTorch's loader."""
     if random.is_torch_compatible():
         return int(random.randint(0, 1 << 63, (), generator=generator).item())
-    return random.bits(2, generator).view(np.uint64).item() >> 1
+    return random.bits(2, generator, kind="worker_seed").view(np.uint64).item() >> 1
 
 
 class _ShuffleSampler(_SeededSampler):
@@ -103,11 +103,11 @@ class _ShuffleSampler(_SeededSampler):
         generator = self._epoch_generator()
         count, total = len(self), len(self.data_source)
         if self.replacement:
-            drawn = random.uniform((2, count), generator=generator).array.astype(np.float64)
+            drawn = random.uniform((2, count), generator=generator, kind="sampling").array.astype(np.float64)
             return np.minimum(((drawn[0] + drawn[1] / (1 << 24)) * total).astype(np.int64), total - 1)  # type: ignore[no-any-return]
         orders: list[Any] = []
         while sum(map(len, orders)) < count:
-            orders.append(random.randperm(total, generator=generator).array)
+            orders.append(random.permutation(total, generator, kind="shuffle"))
         return np.concatenate(orders)[:count] if orders else np.zeros(0, np.int64)
 
     def _lazy_order(self) -> Iterator[int]:
@@ -120,8 +120,8 @@ class _ShuffleSampler(_SeededSampler):
                 yield from random.randint(0, total, size, generator=generator).tolist()
         elif total:
             for _ in range(count // total):
-                yield from random.randperm(total, generator=generator).tolist()
-            yield from random.randperm(total, generator=generator).tolist()[: count % total]
+                yield from random.permutation(total, generator).tolist()
+            yield from random.permutation(total, generator).tolist()[: count % total]
         if resumed and self.generator is not None:
             self.generator._restore(generator._snapshot())
 
@@ -197,7 +197,8 @@ class WeightedRandomSampler(_SeededSampler):
             return multinomial(self.weights, self.num_samples, self.replacement, generator=generator).array  # type: ignore[no-any-return]
         weights = np.asarray(self.weights, np.float64)
         count = self.num_samples if self.replacement else len(weights)
-        drawn = random.uniform((2, count), generator=self._epoch_generator()).array.astype(np.float64)
+        generator = self._epoch_generator()
+        drawn = random.uniform((2, count), generator=generator, kind="weighted_sampling").array.astype(np.float64)
         fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits: 24 are too few for large datasets
         if self.replacement:
             edges = np.cumsum(weights)

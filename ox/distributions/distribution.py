@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any, ClassVar
 
 from ox import functions as F
 from ox.autograd.grad_mode import no_grad
+from ox.core import random_stream
 from ox.core.size import Size
 from ox.core.tensor import is_tensor
 from ox.distributions import constraints
@@ -36,6 +38,21 @@ def require(name: str, parameter: Tensor, valid: Tensor, what: str) -> None:
         )  # fmt: skip
 
 
+def _with_own_numbers(draw: Any) -> Any:
+    """A method that draws, with random numbers of the class's own: else a sample would follow those of another
+    distribution from the same seed."""
+
+    @functools.wraps(draw)
+    def drawn(self: Distribution, *given: Any, **named: Any) -> Any:
+        kind = next((each.__name__ for each in type(self).__mro__ if each.__name__ in random_stream.KINDS), None)
+        if kind is None:
+            return draw(self, *given, **named)
+        with random_stream.drawing(kind):
+            return draw(self, *given, **named)
+
+    return drawn
+
+
 class UnknownError(ArgumentError, NotImplementedError):
     """What a distribution does not know of itself; a NotImplementedError too, as in PyTorch."""
 
@@ -53,6 +70,11 @@ class Distribution:
         event_shape: the shape of one event.
         validate_args: whether parameters are looked at; None: yes, but for `set_default_validate_args`.
     """
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name in {"sample", "rsample"} & vars(cls).keys():
+            setattr(cls, name, _with_own_numbers(getattr(cls, name)))
 
     has_rsample = False
     has_enumerate_support = False

@@ -28,7 +28,7 @@ def standard_gamma(concentration: Tensor) -> Any:
     """A sample of Gamma(concentration, 1), drawn by NumPy, with the gradient of its quantile: dz/da = -(dP/da) / p(z)
     (implicit reparameterization, Figurnov et al., 2018)."""
     shapes = concentration.detach().cpu().array.astype(np.float64)
-    drawn = np.asarray(on_host("a gamma sample", concentration, None).standard_gamma(shapes))
+    drawn = np.asarray(on_host("a gamma sample", concentration, None, "gamma").standard_gamma(shapes))
     least = finfo(concentration.dtype).tiny
     drawn = np.maximum(drawn, float(least))
     z = beside(operator.as_input(drawn.astype(concentration.array.dtype)), concentration)

@@ -25,6 +25,7 @@ class Seeded:
             *arguments, seed = arguments  # type: ignore[assignment]
         state = default_generator.get_state()
         try:
+            default_generator.manual_seed(0)  # of the version that a seed has here
             default_generator.key = OPS["Cast"](seed, to=onnx_type(uint64))
             default_generator.counter = make_tensor(np.asarray(0, np.uint64))
             return self.model(*arguments, **named)

@@ -69,7 +69,9 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     with switch_mode(grad=False):
         return _write(
             tensor,
-            random.uniform(tensor.static_shape, generator=generator, device=tensor.device) * (b - a) + a,
+            random.uniform(tensor.static_shape, generator=generator, device=tensor.device, kind="initial_uniform")
+            * (b - a)
+            + a,
             "uniform_",
         )
 
@@ -84,7 +86,8 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     with switch_mode(grad=False):
         return _write(
             tensor,
-            random.normal(tensor.static_shape, generator=generator, device=tensor.device) * std + mean,
+            random.normal(tensor.static_shape, generator=generator, device=tensor.device, kind="initial_normal") * std
+            + mean,
             "normal_",
         )
 
@@ -98,7 +101,11 @@ def trunc_normal_(
             return truncated_normal.normal_(tensor, mean, std, a, b, generator)
     low, high = (0.5 * (1 + math.erf((edge - mean) / std / math.sqrt(2))) for edge in (a, b))
     with switch_mode(grad=False):
-        drawn = random.uniform(tensor.static_shape, generator=generator).cpu().array.astype(np.float64)
+        drawn = (
+            random.uniform(tensor.static_shape, generator=generator, kind="initial_truncated_normal")
+            .cpu()
+            .array.astype(np.float64)
+        )
     values = erfinv((low + (high - low) * drawn) * 2 - 1) * (std * math.sqrt(2)) + mean
     return _write(tensor, as_input(np.clip(values, a, b).astype(np.float32)).to(tensor.device), "trunc_normal_")
 
@@ -196,8 +203,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     with switch_mode(grad=False):
         if random.is_torch_compatible():
             return _sparse_by_columns(tensor, sparsity, std, generator)
-        values = random.normal((rows, columns), generator=generator).cpu().array * std
-        order = random.uniform((rows, columns), generator=generator).cpu().array.argsort(0)
+        values = random.normal((rows, columns), generator=generator, kind="initial_sparse").cpu().array * std
+        order = random.uniform((rows, columns), generator=generator, kind="initial_sparse").cpu().array.argsort(0)
     values[order[: math.ceil(sparsity * rows)], np.arange(columns)] = 0
     return _write(tensor, as_input(values).to(tensor.device), "sparse_")
 
@@ -217,7 +224,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     rows = tensor.static_shape[0]
     with switch_mode(grad=False):
         kind = tensor.array.dtype if random.is_torch_compatible() else None
-        drawn = random.normal((rows, tensor.array.size // rows), kind, generator).cpu().array
+        drawn = random.normal((rows, tensor.array.size // rows), kind, generator, kind="initial_normal").cpu().array
     q, r = np.linalg.qr(drawn.T if drawn.shape[0] < drawn.shape[1] else drawn)
     q = q * np.sign(np.diag(r))
     q = (q.T if drawn.shape[0] < drawn.shape[1] else q).reshape(tensor.static_shape) * gain

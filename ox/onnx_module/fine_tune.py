@@ -191,7 +191,7 @@ def new_head(net: Loaded, head: Head, classes: int) -> None:
     from ox import random
 
     def draw(value: Value, *shape: int) -> None:
-        array = (random.uniform(shape).array * 2 - 1) / np.sqrt(head.width)
+        array = (random.uniform(shape, kind="initial_uniform").array * 2 - 1) / np.sqrt(head.width)
         _replace_parameter(net, value, array.astype(net.state[value.name].dtype))
 
     draw(head.weight, *((classes, head.width) if head.transposed else (head.width, classes)))

@@ -109,12 +109,12 @@ def multinomial(
         input = cast(input.detach(), float64)
         if not replacement:
             # the largest of log p - log(-log u) is drawn with probability p (Gumbel), the next ones as if without it
-            drawn = beside(uniform(input.shape, float32, generator), input)
+            drawn = beside(uniform(input.shape, float32, generator, kind="multinomial_distinct"), input)
             u = ops.Add(cast(drawn, float64), scalar(HALF_STEP, float64))
             keys = ops.Sub(ops.Log(input), ops.Log(ops.Neg(ops.Log(u))))
             return ops.TopK(keys, axes_tensor([num_samples]), outputs=2)[1]
         lead = list(input.shape[:-1])
-        drawn = beside(uniform([*lead, num_samples], float32, generator), input)
+        drawn = beside(uniform([*lead, num_samples], float32, generator, kind="multinomial"), input)
         running = ops.CumSum(input, scalar(-1, int64))
         last = ops.Slice(running, axes_tensor([-1]), axes_tensor([2**62]), axes_tensor([-1]))
         rows = [ops.Div(running, last), cast(drawn, float64)]
@@ -136,7 +136,7 @@ def _weights(array: Any, count: int, replacement: bool) -> None:
         )
 
 
-def on_host(name: str, x: Any, generator: Generator | None) -> np.random.Generator:
+def on_host(name: str, x: Any, generator: Generator | None, kind: str) -> np.random.Generator:
     """NumPy's generator in a state made of ours, which moves on."""
     if MODE.get().recording is not None:
         cannot_record(
@@ -148,7 +148,7 @@ def on_host(name: str, x: Any, generator: Generator | None) -> np.random.Generat
     generator = default_generator if generator is None else generator
     if (words := words_of(generator)) is not None:
         return np.random.Generator(np.random.MT19937(words.narrow(4)))
-    key, counter = int(generator.key.array), int(generator.counter.array)
+    key, counter = int(generator.key_of(kind).array), int(generator.counter.array)
     generator.counter = operator.make_tensor(np.asarray((counter + x.array.size + 1) % (1 << 64), np.uint64))
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
@@ -163,7 +163,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     if words is not None:
         drawn: Any = tensors.poisson(words, input.detach().cpu().array)
     else:
-        drawn = on_host("poisson", input, generator).poisson(rates)
+        drawn = on_host("poisson", input, generator, "poisson").poisson(rates)
     return beside(operator.as_input(np.asarray(drawn).astype(input.array.dtype)), input)
 
 
@@ -173,5 +173,5 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     chances, trials = prob.detach().cpu().array.astype(np.float64), count.detach().cpu().array.astype(np.int64)
     if not ((chances >= 0) & (chances <= 1)).all() or (trials < 0).any():
         raise ArgumentError("binomial takes counts of 0 or more and probabilities from 0 to 1")
-    drawn = on_host("binomial", prob, generator).binomial(trials, chances)
+    drawn = on_host("binomial", prob, generator, "binomial").binomial(trials, chances)
     return beside(operator.as_input(np.asarray(drawn).astype(prob.array.dtype)), prob)

@@ -36,6 +36,7 @@ from ox.train.weights import load_model
 if TYPE_CHECKING:
     from ox.train.display import Silent
     from ox.train.loggers import Logger
+    from ox.train.run.run import Run
 
 EVALUATION_BATCH = 256
 
@@ -64,8 +65,7 @@ class Trainer:
             one.
         augment, step, validate, sample, metrics, best, labels: as in a recipe file.
         options: fields of `TrainConfig`: epochs, batch_size, lr, seed, device, accumulate, clip, ema, patience, ...
-            A `seed` also seeds the global generators of ox, NumPy and Python. Without one they continue as they are,
-            and the seed of the run is drawn from ox's default generator.
+            A `seed` also seeds the generators of ox, NumPy and Python; without one, the run draws its seed from ox's.
 
     Raises:
         ArgumentError: an argument is missing or wrong.
@@ -104,14 +104,11 @@ class Trainer:
         recipe: Recipe
         options: TrainConfig
         self.ranks = current_ranks()
-        self._seed_is_drawn, seeds_ranks = False, True
-        if given and isinstance(given[0], Recipe):
-            recipe, options = given
-        else:
-            if named.get("seed") is None:
-                self._seed_is_drawn = True
-                named["seed"], seeds_ranks = rng_state.draw_seed(self.ranks)
-            recipe, options = recipe_from_objects(*given, **named)
+        has_recipe, seeds_ranks = bool(given) and isinstance(given[0], Recipe), True
+        self._seed_is_drawn = not has_recipe and named.get("seed") is None
+        if self._seed_is_drawn:
+            named["seed"], seeds_ranks = rng_state.draw_seed(self.ranks)
+        recipe, options = given if has_recipe else recipe_from_objects(*given, **named)
         self.recipe, self.options = recipe, options
         if options.threads is not None:
             set_num_threads(options.threads)
@@ -161,19 +158,22 @@ class Trainer:
         self.scheduler = setup.scheduler(self.recipe, self.optimizer, self.options.lr, self.steps)
         return Update(self.model, self.optimizer, self.scheduler, self.options, self.device)
 
-    def continue_run_of(self, begun: int, seed: int) -> None:
+    def continue_run_of(self, begun: int, run: Run) -> None:
         """Before the first step: the run to resume began on this number of ranks. Each step keeps its samples, so the
-        ranks get other batches, and the scheduler the steps of that run. A seed that was not set is that of the run.
+        ranks get other batches, and the scheduler the steps of that run. The version of the random numbers is that of
+        the run, and a seed that was not set, too.
 
         Raises:
             TrainError: the ranks cannot share the samples of a step evenly.
         """
-        same_seed, as_many = seed == self.options.seed or not self._seed_is_drawn, begun == self.begun
-        if as_many and same_seed:
+        seed = run.options.seed if self._seed_is_drawn else self.options.seed
+        same = (seed, run.random_stream) == (self.options.seed, self.recipe.random_stream)
+        if begun == self.begun and same:
             return
-        self.begun = begun
-        if not same_seed:
+        as_many, self.begun = begun == self.begun, begun
+        if not same:
             self.options = replace(self.options, seed=seed)
+            self.recipe = replace(self.recipe, random_stream=run.random_stream)
             vars(self.recipe.page)["seed"] = seed
             self.data = self.recipe.data().first(self.options.limit)
             self._sampler = setup.sampler(self.recipe, self.options, self.data.train, self.ranks)

@@ -101,7 +101,7 @@ class WorkerIterator(_EpochIterator):
             numbers = [worker.number for worker in self._active]
             if progress.next_worker in numbers:
                 self._active.rotate(-numbers.index(progress.next_worker))
-        pool.begin(progress.seed, progress.streams)
+        pool.begin(progress.seed, progress.version, progress.streams)
         self._epoch = pool.epoch
         self._outstanding = {worker.number: 0 for worker in pool.workers}  # requests of this epoch without a response
         self._tasks: Iterator[tuple[int, Any]] | None = None

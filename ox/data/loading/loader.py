@@ -151,19 +151,19 @@ class DataLoader:
                 if hasattr(self.sampler, "epoch_state"):
                     self.sampler.epoch_state = None  # until the first sample is requested
             else:
-                now = progress.new_epoch(self._epochs, generator.get_state(), rank)
+                now = progress.new_epoch(self._epochs, generator, rank)
         if hasattr(self.sampler, "state_dict"):
             now.sampler = self.sampler.state_dict()
         self._epochs, self._progress, self._stream_iterator = now.epoch + 1, now, None
         made: InProcessIterator | WorkerIterator | PinnedIterator
         if self.num_workers and self.pins:
             ahead = now.copy()
-            batches = WorkerIterator(self, ahead, self._workers(now.seed))
+            batches = WorkerIterator(self, ahead, self._workers(now))
             now.streams, now.next_worker = ahead.copy().streams, ahead.next_worker
             made = PinnedIterator(batches, ahead, now, self.prefetch_device)
             self._pinned = weakref.ref(made)
         elif self.num_workers:
-            made = WorkerIterator(self, now, self._workers(now.seed))
+            made = WorkerIterator(self, now, self._workers(now))
         else:
             made = InProcessIterator(self, now)
             self._stream_iterator = made if self.streams else None
@@ -171,16 +171,16 @@ class DataLoader:
             now.order = getattr(self.sampler, "epoch_state", None)
         return made
 
-    def _workers(self, seed: int) -> Pool:
+    def _workers(self, now: progress.Progress) -> Pool:
         if self._pool is not None and self._pool.open:
             return self._pool
         assert self.prefetch_factor is not None
         job = Job(
             self.dataset, self.collate_fn, self.batch_sampler is not None, self.streams, self.batch_size,
             self.drop_last, self.worker_init_fn, keep=self.prefetch_factor + 2,
-            torch_compatible=random.is_torch_compatible(),
+            torch_compatible=random.is_torch_compatible(), stream_version=now.version,
         )  # fmt: skip
-        pool = Pool(job, self.num_workers, seed, self.multiprocessing_context, self.timeout)
+        pool = Pool(job, self.num_workers, now.seed, self.multiprocessing_context, self.timeout)
         if self.persistent_workers:
             self._pool = pool
         return pool

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ox.core.random_stream import NEWEST, checked
 from ox.data.loading.worker_seeds import mix
+from ox.data.sampler import random_seed
 from ox.errors import LoadError
+from ox.random import Generator
 
 
 @dataclass
@@ -15,6 +18,7 @@ class Progress:
 
     epoch: int  # number of earlier epochs
     seed: int  # the base of the seeds of the workers
+    version: int = NEWEST  # of the random numbers of the workers
     order: dict[str, Any] | None = None  # the generator state from which the order was drawn
     sampler: Any = None  # the state_dict of the sampler at the start
     done: int = 0  # batches returned: those numbered below this
@@ -46,6 +50,7 @@ class Progress:
             "epoch_state": self.order,
             "epoch": self.epoch,
             "seed": self.seed,
+            "version": self.version,
         }
         if self.sampler is not None:
             state["sampler"] = self.sampler
@@ -56,10 +61,14 @@ class Progress:
         return state
 
 
-def new_epoch(epoch: int, generator: dict[str, int], rank: int) -> Progress:
-    """A new epoch. It draws no numbers from the generator, so the order of samples does not depend on the number of
-    workers. Workers of different ranks get different seeds."""
-    return Progress(epoch, mix(generator["seed"], generator["counter"], epoch, rank))
+def new_epoch(epoch: int, generator: Generator, rank: int) -> Progress:
+    """A new epoch. The base of the workers' seeds is drawn from the generator, with any number of workers, so the order
+    of samples does not depend on it. Workers of different ranks get different seeds."""
+    if generator.version == 1:  # drew none
+        state = generator.get_state()
+        return Progress(epoch, mix(state["seed"], state["counter"], epoch, rank), version=1)
+    seed = random_seed(generator)
+    return Progress(epoch, mix(seed, rank) if rank else seed)
 
 
 def from_state(state: dict[str, Any], length: int | None, workers: int, stream: bool) -> Progress:
@@ -92,6 +101,7 @@ def from_state(state: dict[str, Any], length: int | None, workers: int, stream: 
     return Progress(
         epoch=int(state.get("epoch") or 0),
         seed=int(state.get("seed") or 0),
+        version=checked(state.get("version", 1)),
         order=state.get("epoch_state"),
         sampler=state.get("sampler"),
         done=position,

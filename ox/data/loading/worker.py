@@ -22,11 +22,12 @@ import numpy as np
 
 from ox.call_site import is_ox, line_at, users_line
 from ox.core.mode import MODE, Mode
+from ox.core.random_stream import NEWEST
 from ox.data.loading import collate, fetch, serialize, worker_seeds
 from ox.data.loading.channel import Channel, ChannelClosed
 from ox.data.loading.shared_memory import Arena, Segment
 from ox.devices.executors import EXECUTORS
-from ox.random import torch_compatible
+from ox.random import stream_version, torch_compatible
 
 _FOLDER = Path(__file__).parent
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -63,6 +64,7 @@ class Job:
     worker_init_fn: Callable[[int], Any] | None
     keep: int  # the most free segments to keep
     torch_compatible: bool = False  # `ox.random.torch_compatible`; a spawned process does not inherit it
+    stream_version: int = NEWEST  # `ox.random.stream_version` of its random numbers
 
 
 def main(line: socket.socket, number: int, count: int, seed: int, job: Job) -> None:
@@ -70,6 +72,7 @@ def main(line: socket.socket, number: int, count: int, seed: int, job: Job) -> N
     try:
         _isolate_from_parent(line)
         torch_compatible(job.torch_compatible)
+        stream_version(job.stream_version)
         _Worker(Channel(line), number, count, seed, job).run()
     except ChannelClosed:
         pass
@@ -152,7 +155,8 @@ class _Worker:
                 self._make_batch(message["batch"], serialize.unpack(message["indices"], serialize.reader(blob)))
 
     def _run_init_fn(self) -> None:
-        worker_seeds.seed_all(worker_seeds.mix(self.seed + self.number))
+        number = self.seed + self.number
+        worker_seeds.seed_all(worker_seeds.mix(number) if self.job.stream_version == 1 else number)
         before = worker_seeds.states()
         try:
             if self.job.worker_init_fn is not None:
@@ -165,6 +169,7 @@ class _Worker:
     def _start_epoch(self, message: dict[str, Any], blob: bytearray) -> None:
         global _info
         self.epoch, self.seed = message["epoch"], message["seed"]
+        stream_version(message["version"])
         assert _info is not None
         _info = WorkerInfo(self.number, _info.num_workers, self.seed + self.number, self.job.dataset)
         if self.job.stream and self.init_error is None:

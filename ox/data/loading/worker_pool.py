@@ -125,14 +125,15 @@ class Pool:
         """Ends the workers."""
         self._close()
 
-    def begin(self, seed: int, streams: list[dict[str, Any]] | None) -> None:
+    def begin(self, seed: int, version: int, streams: list[dict[str, Any]] | None) -> None:
         """Starts an epoch; earlier requests become void. `streams`: the position of each worker's stream."""
         self.epoch += 1
         for worker in self.workers:
             start = streams[worker.number] if streams else {"given": 0, "state": None}
             blob = serialize.Blob()
             state = serialize.pack(start["state"], blob.put, "the stream's state")
-            self._send(worker, {"epoch": self.epoch, "seed": seed, "given": start["given"], "state": state}, blob)
+            numbers = {"epoch": self.epoch, "seed": seed, "version": version, "given": start["given"]}
+            self._send(worker, {**numbers, "state": state}, blob)
 
     def request(self, worker: Worker, batch: int, indices: Any) -> None:
         """Requests a batch."""

@@ -18,6 +18,8 @@ def mix(*numbers: int) -> int:
 
 
 def _seed_numpy(seed: int) -> None:
+    if random.stream_version.current > 1:
+        seed = mix(seed)  # Python's generator is of the same kind, and would give the same numbers for the same seed
     np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
 
 

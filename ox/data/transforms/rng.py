@@ -18,15 +18,14 @@ FEW = 64  # numbers; for more, NumPy's calls cost less than Python's arithmetic
 
 
 def draw(count: int, generator: random.Generator | None) -> list[float]:
-    """`count` numbers in [0, 1), the same ones that `ox.random.uniform` would give, and the stream goes on as there."""
+    """`count` numbers in [0, 1), the same ones that `draw_many` would give, and the stream goes on as there."""
     if not count:
         return []
     generator = _source(generator)
     if count > FEW or random.is_torch_compatible():
         return draw_many((count,), generator).tolist()
     blocks = -(-count // 4)
-    state = generator.get_state()
-    key, start = state["seed"] % (1 << 64), state["counter"]
+    key, start = int(generator.key_of("transform").array), int(generator.counter.array)
     words = [_philox(key, (start + i) % (1 << 64)) for i in range(blocks)]
     generator.counter = make_tensor(np.asarray((start + blocks) % (1 << 64), np.uint64))
     return [(words[i % blocks][i // blocks] >> 8) * TO_UNIT for i in range(count)]
@@ -35,7 +34,7 @@ def draw(count: int, generator: random.Generator | None) -> list[float]:
 def draw_many(shape: tuple[int, ...], generator: random.Generator | None) -> NDArray[Any]:
     """The same in an array, float64."""
     with switch_mode(recording=None, grad=False):
-        return random.uniform(shape, float32, _source(generator)).array.astype(np.float64)
+        return random.uniform(shape, float32, _source(generator), kind="transform").array.astype(np.float64)
 
 
 def _source(generator: random.Generator | None) -> random.Generator:

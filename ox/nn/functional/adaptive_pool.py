@@ -205,7 +205,9 @@ def _fractional(
             expected="output_size + kernel_size - 1 of at most the input's size",
         )
     if samples is None:
-        samples = random.uniform([*x.shape[:2], rank], x.array.dtype if random.is_torch_compatible() else float32)
+        samples = random.uniform(
+            [*x.shape[:2], rank], x.array.dtype if random.is_torch_compatible() else float32, kind="fractional_max_pool"
+        )
     lines = []
     order = range(rank) if rank == 3 else range(rank - 1, -1, -1)  # PyTorch's 2-D windows draw the width first
     for i, n, w, k in zip(order, sizes, wanted, kernel, strict=True):

@@ -215,7 +215,7 @@ def _dropout_factors(shape: list[Any], p: float, dtype: DType, device: Any = Non
         words = words_of(None)
         assert words is not None
         return as_input(tensors.dropout_factors(words, np.empty(shape, dtype), p) if p < 1 else np.zeros(shape, dtype))
-    drawn = random.uniform(shape, device=device)
+    drawn = random.uniform(shape, device=device, kind="attention_dropout")
     kept = ops.Cast(ops.GreaterOrEqual(drawn, scalar_like(p, drawn)), to=onnx_type(dtype))
     return ops.Mul(kept, scalar_like(1 / (1 - p) if p < 1 else 0.0, kept))
 

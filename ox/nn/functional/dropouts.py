@@ -26,13 +26,13 @@ ON_DEVICE = (float32, *HALF_TYPES)
 SATURATED = -1.7580993408473766  # what SELU tends to: the value of what alpha dropout drops
 
 
-def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any) -> Tensor:
+def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any, kind: str) -> Tensor:
     """1 with probability 1 - p, else 0, in the type of the input."""
     if random.is_torch_compatible():
         words, like = _words(input, shape, generator)
         return as_input(tensors.bernoulli(words, like, 1 - p, like.dtype)).to(input.device)
     keep = ops.GreaterOrEqual(
-        drawn := random.uniform(shape, generator=generator, device=input.device), scalar_like(p, drawn)
+        drawn := random.uniform(shape, generator=generator, device=input.device, kind=kind), scalar_like(p, drawn)
     )
     return on_device_of(ops.Cast(keep, to=onnx_type(input.array.dtype)), input)
 
@@ -52,15 +52,17 @@ def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inpl
     if not training or p == 0:
         return input
     factor = scalar_like(0.0, input)
+    own = tuple(shape) == input.shape  # a number for each element
+    kind = "dropout" if own else "feature_dropout"
     if p < 1:
         if random.is_torch_compatible():
             words, like = _words(input, shape, generator)
             factor = as_input(tensors.dropout_factors(words, like, p)).to(input.device)
-        elif tuple(shape) == input.shape and (runs_compiled(input) or runs_on_device(input, ON_DEVICE)):
-            key, counter = (default_generator if generator is None else generator)._skip(math.prod(shape))
+        elif own and (runs_compiled(input) or runs_on_device(input, ON_DEVICE)):
+            key, counter = (default_generator if generator is None else generator)._skip(math.prod(shape), kind)
             return result_or_inplace(input, PhiloxDropout(input, key, counter, p=p), inplace, "dropout_")
         else:
-            factor = ops.Mul(_mask(input, shape, p, generator), scalar_like(1 / (1 - p), input))
+            factor = ops.Mul(_mask(input, shape, p, generator, kind), scalar_like(1 / (1 - p), input))
     return result_or_inplace(input, ops.Mul(input, factor), inplace, "dropout_")
 
 
@@ -129,7 +131,7 @@ def _alpha(input: Tensor, shape: Sequence[int], p: float, training: bool, inplac
     if p == 1:
         return result_or_inplace(input, ops.Mul(input, scalar_like(0.0, input)), inplace, "alpha_dropout_")
     a = 1 / math.sqrt((SATURATED**2 * p + 1) * (1 - p))
-    mask = _mask(input, shape, p, generator)
+    mask = _mask(input, shape, p, generator, "alpha_dropout")
     if random.is_torch_compatible():
         # in PyTorch's steps
         shift = ops.Mul(ops.Sub(mask, scalar_like(1.0, input)), scalar_like(-SATURATED * a, input))

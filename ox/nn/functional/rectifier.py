@@ -125,7 +125,8 @@ def rrelu(
         slope = _torch_slopes(input, lower, upper, generator)
         return result_or_inplace(input, ops.Mul(input, slope), inplace, "rrelu_")
     drawn = on_device_of(
-        cast(random.uniform(input.shape, generator=generator, device=input.device), input.array.dtype), input
+        cast(random.uniform(input.shape, generator=generator, device=input.device, kind="rrelu"), input.array.dtype),
+        input,
     )
     slope = ops.Add(ops.Mul(drawn, scalar_like(upper - lower, input)), scalar_like(lower, input))
     result = ops.Where(ops.Greater(input, scalar_like(0, input)), input, ops.Mul(input, slope))

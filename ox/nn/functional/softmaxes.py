@@ -57,7 +57,7 @@ def gumbel_softmax(
         drawn = empty(logits.shape, dtype=logits.array.dtype).exponential_(generator=generator).to(logits.device)
         noise = ops.Neg(ops.Log(drawn))
     else:
-        drawn = random.uniform(logits.shape, float32, generator, logits.device)
+        drawn = random.uniform(logits.shape, float32, generator, logits.device, kind="gumbel_softmax")
         drawn = ops.Max(drawn, scalar_like(2.0**-25, drawn))  # a logarithm follows
         noise = on_device_of(cast(ops.Neg(ops.Log(ops.Neg(ops.Log(drawn)))), logits.array.dtype), logits)
     soft = ops.Softmax(ops.Div(ops.Add(logits, noise), scalar_like(tau, logits)), axis=dim)

@@ -71,7 +71,7 @@ class InvertibleOrthogonal(Orthogonal):
             # any further columns will do, as the first ones are what is taken
             shape = (*array.shape[:-1], rows - columns)
             if random.is_torch_compatible():
-                more = random.normal(shape, Q.array.dtype).array.astype(np.float64)
+                more = random.normal(shape, Q.array.dtype, kind="initial_normal").array.astype(np.float64)
             else:
                 more = np.random.default_rng(0).standard_normal(shape)
             array = with_positive_diagonal(np.concatenate([array, more], -1))

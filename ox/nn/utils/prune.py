@@ -179,7 +179,7 @@ class RandomUnstructured(_Amount):
                 return make_tensor(cuda_state.copy(default_mask.array))
             drawn = -random.rand_like(t).cpu().array.reshape(-1)  # PyTorch takes away the largest
         else:
-            drawn = random.uniform((t.array.size,)).cpu().array
+            drawn = random.uniform((t.array.size,), kind="pruning").cpu().array
         return make_tensor(self._without(default_mask.array.reshape(-1), drawn).array.reshape(t.static_shape))
 
 
@@ -219,7 +219,7 @@ class RandomStructured(_Structured):
     """Any slices of one dimension."""
 
     def _importance(self, slices: Any) -> Any:
-        return random.uniform((len(slices),)).cpu().array
+        return random.uniform((len(slices),), kind="pruning").cpu().array
 
 
 class LnStructured(_Structured):

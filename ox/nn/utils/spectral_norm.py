@@ -31,7 +31,7 @@ def started(weight: Tensor, size: int, eps: float) -> Buffer:
     """A random direction, in the weight's type and on its device."""
     with switch_mode(grad=False):
         kind = weight.array.dtype if random.is_torch_compatible() else None
-        drawn = random.normal((size,), kind).to(weight.array.dtype).to(weight.device)
+        drawn = random.normal((size,), kind, kind="initial_normal").to(weight.array.dtype).to(weight.device)
         return Buffer(unit(drawn, eps))
 
 

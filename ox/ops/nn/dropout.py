@@ -35,7 +35,7 @@ def Dropout(
     if training_mode is None or not bool(training_mode) or part == 0:
         kept = data.copy()
         return kept if outputs == 1 else (kept, xp.ones(data.shape, bool))
-    mask = xp.asarray(uniform(data.shape, seed) >= part)
+    mask = xp.asarray(uniform(data.shape, seed, "onnx_dropout") >= part)
     scale = data.dtype.type(1 / (1 - part) if part < 1 else 0)
     made = xp.where(mask, data * scale, data.dtype.type(0))
     return made if outputs == 1 else (made, mask)

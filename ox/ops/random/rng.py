@@ -17,15 +17,15 @@ from ox.errors import DTypeError, ShapeError
 
 __all__ = ["Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"]
 
-# Uniform numbers in [0, 1) from the default generator, which `ox.random`, on a higher floor, registers here
-source: Callable[[Sequence[int]], Any] = np.empty
+# Uniform numbers in [0, 1) of a kind, from the default generator, which `ox.random`, on a higher floor, registers here
+source: Callable[[Sequence[int], str], Any] = np.empty
 
 
-def uniform(shape: Sequence[int], seed: float | None) -> Array:
-    """Numbers in [0, 1), float64."""
+def uniform(shape: Sequence[int], seed: float | None, kind: str) -> Array:
+    """Numbers in [0, 1), float64; for the kind of draw see `ox.core.random_stream`."""
     if seed is not None:
         return np.random.RandomState(int(seed)).uniform(0, 1, shape)
-    return source(shape).astype(np.float64)
+    return source(shape, kind).astype(np.float64)
 
 
 def normal(shape: Sequence[int], seed: float | None) -> Array:
@@ -33,7 +33,7 @@ def normal(shape: Sequence[int], seed: float | None) -> Array:
     if seed is not None:
         return np.random.RandomState(int(seed)).standard_normal(shape)
     count = int(np.prod(shape, dtype=np.int64))
-    radius, angle = source([2, ceil(count / 2)]).astype(np.float64)
+    radius, angle = source([2, ceil(count / 2)], "onnx_normal").astype(np.float64)
     length = np.sqrt(-2 * np.log(1 - radius))
     pairs = np.concatenate([length * np.cos(2 * np.pi * angle), length * np.sin(2 * np.pi * angle)])
     return pairs[:count].reshape(shape)
@@ -59,7 +59,9 @@ def RandomUniform(
     xp: XP, *, shape: Sequence[int], dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None
 ) -> T:
     """Numbers between low and high, of a fixed shape. ONNX RandomUniform (`OPS["RandomUniform"]`)."""
-    return xp.asarray(low + (high - low) * uniform(list(shape), seed)).astype(_kind("RandomUniform", dtype))
+    return xp.asarray(low + (high - low) * uniform(list(shape), seed, "onnx_uniform")).astype(
+        _kind("RandomUniform", dtype)
+    )
 
 
 @operator("output", T1=ALL, T2=FLOATS, amp="widest", batching="each", random=True, nondifferentiable="input")
@@ -79,14 +81,14 @@ def RandomUniformLike(
     """Numbers between low and high of the input's shape, and of its type unless `dtype` is given.
     ONNX RandomUniformLike."""
     kind = _kind("RandomUniformLike", dtype, input.dtype)
-    return xp.asarray(low + (high - low) * uniform(input.shape, seed)).astype(kind)
+    return xp.asarray(low + (high - low) * uniform(input.shape, seed, "onnx_uniform")).astype(kind)
 
 
 @operator("output", T1=FLOATS, T2=ALL, amp="widest", batching="each", random=True, nondifferentiable="input")
 def Bernoulli(xp: XP, input: T1, *, dtype: int | None = None, seed: float | None = None) -> T2:
     """1 with the probability of the input, else 0; in its type unless `dtype` is given.
     ONNX Bernoulli."""
-    drawn = xp.asarray(uniform(input.shape, seed))
+    drawn = xp.asarray(uniform(input.shape, seed, "onnx_bernoulli"))
     return (drawn < input.astype(np.float64)).astype(input.dtype if dtype is None else FROM_ONNX[dtype])
 
 
@@ -99,6 +101,6 @@ def Multinomial(xp: XP, input: T1, *, dtype: int = 6, sample_size: int = 1, seed
     logits = input.astype(np.float64)
     shares = xp.exp(logits - logits.max(axis=1, keepdims=True))
     edges = xp.cumsum(shares, axis=1)
-    drawn = xp.asarray(uniform((input.shape[0], sample_size), seed)) * edges[:, -1:]
+    drawn = xp.asarray(uniform((input.shape[0], sample_size), seed, "onnx_multinomial")) * edges[:, -1:]
     chosen = (drawn[:, :, np.newaxis] >= edges[:, np.newaxis, :]).sum(axis=2)
     return xp.minimum(chosen, input.shape[1] - 1).astype(FROM_ONNX[dtype])

@@ -30,23 +30,23 @@ def _fill(x: Any, values: Any, name: str) -> Tensor:
     return x.assign(values, name)
 
 
-def _unit(x: Any, generator: Generator | None) -> Tensor:
+def _unit(x: Any, generator: Generator | None, kind: str) -> Tensor:
     """Uniform in (0, 1), in float64."""
     from ox.tensors.random_sampling import HALF_STEP
 
-    return ops.Add(cast(_uniform(x, generator), float64), scalar(HALF_STEP, float64))
+    return ops.Add(cast(_uniform(x, generator, kind), float64), scalar(HALF_STEP, float64))
 
 
-def _uniform(x: Any, generator: Generator | None) -> Tensor:
+def _uniform(x: Any, generator: Generator | None, kind: str = "uniform") -> Tensor:
     from ox import random
 
-    return random.uniform(x.shape, float32, generator, x.device)
+    return random.uniform(x.shape, float32, generator, x.device, kind=kind)
 
 
-def _standard(x: Any, generator: Generator | None) -> Tensor:
+def _standard(x: Any, generator: Generator | None, kind: str = "normal") -> Tensor:
     from ox import random
 
-    return random.normal(x.shape, float32, generator, x.device)
+    return random.normal(x.shape, float32, generator, x.device, kind=kind)
 
 
 def _torch(x: Any, generator: Generator | None, draw: str, *numbers: Any) -> Tensor | None:
@@ -100,7 +100,7 @@ class RandomMethods:
             raise ArgumentError("log_normal_ needs a deviation above 0", got=str(std))
         drawn = _torch(self, generator, "log_normal", mean, std)
         if drawn is None:
-            drawn = ops.Exp(cast(_standard(self, generator), float64) * std + mean)
+            drawn = ops.Exp(cast(_standard(self, generator, "log_normal"), float64) * std + mean)
         return _fill(self, drawn, "log_normal_")
 
     def exponential_(self: Any, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
@@ -110,7 +110,7 @@ class RandomMethods:
             raise ArgumentError("exponential_ needs a rate above 0", got=str(lambd))
         drawn = _torch(self, generator, "exponential", lambd)
         if drawn is None:
-            drawn = ops.Neg(ops.Log(_unit(self, generator))) / lambd
+            drawn = ops.Neg(ops.Log(_unit(self, generator, "exponential"))) / lambd
         return _fill(self, drawn, "exponential_")
 
     def cauchy_(self: Any, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
@@ -120,7 +120,7 @@ class RandomMethods:
             raise ArgumentError("cauchy_ needs a width above 0", got=str(sigma))
         drawn = _torch(self, generator, "cauchy", median, sigma)
         if drawn is None:
-            angle = (_unit(self, generator) - 0.5) * np.pi
+            angle = (_unit(self, generator, "cauchy") - 0.5) * np.pi
             drawn = ops.Div(ops.Sin(angle), ops.Cos(angle)) * sigma + median
         return _fill(self, drawn, "cauchy_")
 
@@ -130,7 +130,7 @@ class RandomMethods:
             raise ArgumentError("geometric_ needs a probability between 0 and 1", got=str(p))
         drawn = _torch(self, generator, "geometric", p)
         if drawn is None:
-            trials = ops.Log(_unit(self, generator)) / float(np.log1p(-p))
+            trials = ops.Log(_unit(self, generator, "geometric")) / float(np.log1p(-p))
             drawn = ops.Neg(ops.Floor(ops.Neg(trials)))
         return _fill(self, drawn, "geometric_")
 
@@ -142,7 +142,7 @@ class RandomMethods:
         chance = p.detach().cpu().array if is_tensor(p) else p
         drawn = _torch(self, generator, "bernoulli", chance, self.array.dtype)
         if drawn is None:
-            drawn = _uniform(self, generator).to(self.device) < p
+            drawn = _uniform(self, generator, "bernoulli").to(self.device) < p
         return _fill(self, drawn, "bernoulli_")
 
     def random_(

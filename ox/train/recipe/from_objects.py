@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.random_stream import drawing
 from ox.core.tensor import is_tensor
 from ox.data import TensorDataset, random_split
 from ox.errors import ArgumentError
@@ -102,7 +103,8 @@ def _parts(train: Any, validation: Any, held_back: Any, seed: int) -> tuple[Any,
         if not 0 < validation < 1:
             raise ArgumentError("validation_data is a dataset or a share between 0 and 1", got=str(validation))
         share, count = validation, len(train)
-        train, validation = random_split(train, [1 - share, share], Generator(seed))
+        with drawing("validation_split"):  # another than a split of the script with the same seed
+            train, validation = random_split(train, [1 - share, share], Generator(seed))
         if not len(train) or not len(validation):
             raise ArgumentError(
                 f"{count} sample{'s' * (count != 1)} of train_data cannot be divided to validate on {share:g} of them",

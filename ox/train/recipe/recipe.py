@@ -42,7 +42,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,6 +51,7 @@ import numpy as np
 
 from ox.data import DataLoader
 from ox.errors import OxError, RecipeError
+from ox.random import stream_version
 from ox.train.recipe.datasets import Data, first, is_stream, length
 from ox.train.recipe.from_onnx import BaseModel, arrays_recipe, input_names_and_scores
 from ox.train.recipe.names import check_functions, check_names, suggest_renames, unused_names, updates
@@ -73,6 +74,7 @@ class Recipe:
     text: str
     page: ModuleType
     base: BaseModel | None = None  # an ONNX file instead of the recipe's model()
+    random_stream: int = field(default_factory=lambda: stream_version.current)  # the version of the random numbers
 
     @property
     def sha256(self) -> str:
@@ -163,7 +165,8 @@ class Recipe:
             if self.optional("step") is None:
                 self.base.check(base, parts)
             return base
-        model = self.function("model")()
+        with stream_version(self.random_stream):
+            model = self.function("model")()
         if not isinstance(model, Module):
             raise RecipeError(
                 f"model() in {self.path.name} did not return a module",
@@ -179,7 +182,8 @@ class Recipe:
         Raises:
             RecipeError: data() returned something other than two or three datasets, or an empty one.
         """
-        parts = self.function("data")()
+        with stream_version(self.random_stream):
+            parts = self.function("data")()
         usable = isinstance(parts, tuple | list) and len(parts) in (2, 3) and parts[0] is not None
         if not usable or not all(map(_is_dataset, parts)):
             got = [type(part).__name__ for part in parts] if isinstance(parts, tuple | list) else type(parts).__name__

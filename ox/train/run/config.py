@@ -28,7 +28,12 @@ def describe(recipe: Recipe, options: TrainConfig, run: str, processes: int | No
         processes: that will train it; default: those of this process group.
     """
     return {
-        "run": {"name": run, "made": datetime.now(UTC).isoformat(timespec="seconds"), "command": _command()},
+        "run": {
+            "name": run,
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": _command(),
+            "random_stream": recipe.random_stream,
+        },
         "recipe": {"name": recipe.name, "source": str(recipe.path.resolve()), "sha256": recipe.sha256},
         **({"from": recipe.base.to_table()} if recipe.base is not None else {}),
         "options": options.to_table(),

@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from ox import temporary_files
+from ox.core.random_stream import checked
 from ox.errors import LoadError, RecipeError, TrainError
+from ox.random import stream_version
 from ox.serialization.files import write_whole
 from ox.train.recipe.from_onnx import FILE, BaseModel
 from ox.train.recipe.recipe import Recipe, read
@@ -64,6 +66,11 @@ class Run:
     @property
     def curves(self) -> Path:
         return self.folder / "curves.png"
+
+    @property
+    def random_stream(self) -> int:
+        """The version of its random numbers (`ox.random.stream_version`); runs that do not name it have version 1."""
+        return checked(self.config.get("run", {}).get("random_stream", 1))
 
     @property
     def options(self) -> TrainConfig:
@@ -138,7 +145,8 @@ class Run:
         # modules that the recipe file imports are searched in its original folder
         base = BaseModel.from_table(self.config["from"], self.folder) if "from" in self.config else None
         needed = ("model", "data") if base is None else ("data",)
-        recipe = read(self.folder / "recipe.py", noted["name"], [Path(noted["source"]).parent], needed)
+        with stream_version(self.random_stream):
+            recipe = read(self.folder / "recipe.py", noted["name"], [Path(noted["source"]).parent], needed)
         return replace(recipe, base=base)
 
 

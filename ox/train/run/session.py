@@ -12,6 +12,7 @@ from typing import Any
 from ox.devices import machine
 from ox.distributed.init import save_run
 from ox.errors import ArgumentError, LoadError, TrainError
+from ox.random import stream_version
 from ox.train.display import Silent
 from ox.train.loggers import Logger
 from ox.train.ranks import Ranks, current_ranks
@@ -86,7 +87,8 @@ def resume(folder: str | os.PathLike[str], *, show: Silent | None = None, **chan
         LoadError: no run, no undamaged checkpoint, or one of another architecture.
         TrainError: its recipe, its config or its data were changed, or another process trains it.
     """
-    with _locked(runs.find(folder), current_ranks()):
+    run = runs.find(folder)
+    with _locked(run, current_ranks()), stream_version(run.random_stream):
         run = runs.find(folder)
         options = _with_changes(run.options, changes)
         if run.result is not None and not _has_more_steps(run, run.result, options):
@@ -138,9 +140,9 @@ def fit_in(
         with _locked(run, trainer.ranks):
             return _start(trainer, run, show, loggers)
     run = runs.find(folder)
-    trainer.continue_run_of(_processes(run), run.options.seed)
-    _check_options(run.options, trainer.options, f"the run in {folder} has other options")
-    with _locked(run, trainer.ranks):
+    with _locked(run, trainer.ranks), stream_version(run.random_stream):
+        trainer.continue_run_of(_processes(run), run)
+        _check_options(run.options, trainer.options, f"the run in {folder} has other options")
         if run.result is not None and not _has_more_steps(run, run.result, trainer.options):
             best = checkpoint.load(run.best)
             _check_facts(run, best, trainer)
@@ -157,14 +159,15 @@ def _create_at(folder: str | os.PathLike[str], trainer: Trainer) -> Run:
 def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
     """A run's trainer at its last checkpoint; changes nothing on disk, raises what `resume` does."""
     run = runs.find(folder)
-    trainer, run, _ = _prepare(run, run.options)
+    with stream_version(run.random_stream):
+        trainer, run, _ = _prepare(run, run.options)
     return trainer, run
 
 
 def _prepare(run: Run, options: TrainConfig) -> tuple[Trainer, Run, ResumePoint | None]:
     check_recipe_file(run)
     trainer = Trainer(run.recipe(), options)
-    trainer.continue_run_of(_processes(run), run.options.seed)
+    trainer.continue_run_of(_processes(run), run)
     return trainer, run, _load_newest(trainer, run)
 
 
