@@ -220,6 +220,8 @@ def _lines(report: QuantizeReport, scheme: Scheme, method: Method, results: list
         before, after = _scores(results[0]), _scores(results[-1])
         lines += [f"{name:<11}  {before[name]} → {after[name]}" for name in after if name in before]
         lines[-len(after)] += f"   ({results[0].count:,} validation samples)"
+    if report.error is not None:
+        lines.append(f"error        {report.error:.2g} of the outputs")
     lines.append(f"size         {size(report.size[0])} → {size(report.size[1])}   {report.size_ratio:.2f}×")
     if report.seconds is not None and report.latency_ratio is not None:
         before_us, after_us = (f"{1e6 * s:,.0f} µs" for s in report.seconds)

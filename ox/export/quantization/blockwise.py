@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ox.errors import ArgumentError
-from ox.export.quantization.source_model import weights_of
+from ox.export.quantization.source_model import tool_errors, weights_of
 from ox.graph.ir import Array
 
 SMALLEST_BLOCK = 16  # of ONNX Runtime's kernel
@@ -32,7 +32,8 @@ def to_int4(model: onnx.ModelProto, in_float: Collection[str], block_size: int) 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = ONNXModel(copy)
-    graph.replace_gemm_with_matmul()
+    with tool_errors():
+        graph.replace_gemm_with_matmul()
     weights, left = weights_of(graph.model), []
     uses: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.model.graph.node:

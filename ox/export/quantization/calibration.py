@@ -16,6 +16,7 @@ from ox.devices import cpu
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError
 from ox.export.quantization.integers import CALIBRATED
+from ox.export.quantization.source_model import tool_errors
 from ox.graph.ir import Array
 
 BATCH = 16  # rows of one run
@@ -48,13 +49,14 @@ def find_ranges(model: onnx.ModelProto, feeds: Iterable[Feed], method: Calibrati
     with TemporaryDirectory(prefix="ox-quantize-") as folder:
         plain, augmented = (Path(folder) / name for name in ("plain.onnx", "augmented.onnx"))
         onnx.save(model, plain)
-        calibrator = create_calibrator(
-            plain,
-            list(CALIBRATED),
-            augmented_model_path=str(augmented),
-            calibrate_method=method,
-            extra_options=BINS.get(method, {}),
-        )
+        with tool_errors():
+            calibrator = create_calibrator(
+                plain,
+                list(CALIBRATED),
+                augmented_model_path=str(augmented),
+                calibrate_method=method,
+                extra_options=BINS.get(method, {}),
+            )
         try:
             calibrator.collect_data(Reader(feeds))
             ranges = calibrator.compute_data()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from ox.dtypes import is_floating
 from ox.errors import ExportError
 from ox.export.quantization.sessions import run
 from ox.graph.contract import GOLDEN, PRECISION, TOLERANCE, Contract, Sample
@@ -56,6 +57,23 @@ def renew(
     return contract
 
 
+def relative_error(pairs: Iterable[tuple[Outputs, Outputs]]) -> float | None:
+    """The largest difference of an output over all runs, as a share of its norm; None without floating outputs. What is
+    not finite in the second of a pair is left out."""
+    squares: dict[str, tuple[float, float]] = {}
+    for now, then in pairs:
+        for name, y in then.items():
+            if not is_floating(y.dtype) or name not in now:
+                continue
+            wide = y.astype(np.float64)
+            there = np.isfinite(wide)
+            error = now[name].astype(np.float64)[there] - wide[there]
+            before = squares.get(name, (0.0, 0.0))
+            squares[name] = (before[0] + float(np.square(error).sum()), before[1] + float(np.square(wide[there]).sum()))
+    shares = [(error / whole) ** 0.5 if whole else float(error > 0) for error, whole in squares.values()]
+    return max(shares, default=None)
+
+
 def _tolerance_alone(contract: Contract) -> dict[str, str]:
     return {key: text for key, text in contract.to_metadata().items() if key == TOLERANCE}
 
@@ -67,13 +85,13 @@ def _distance(pairs: Sequence[tuple[Outputs, Outputs]]) -> float | None:
         for name, y in now.items():
             if y.dtype.kind != "f" or name not in then:
                 continue
-            if not np.isfinite(y).all():
+            there = np.isfinite(then[name])
+            if not np.isfinite(y[there]).all():
                 raise ExportError(
                     f"output '{name}' of the quantized model is not finite",
-                    got=f"{int((~np.isfinite(y)).sum())} of {y.size} values",
+                    got=f"{int((~np.isfinite(y[there])).sum())} of {y.size} values",
                     hint="values beyond the range of the type: bfloat16 or another scheme",
                 )
-            there = np.isfinite(then[name])
             far = float(np.abs(y.astype(np.float64) - then[name])[there].max(initial=0.0))
             largest = far if largest is None else max(largest, far)
     return largest

@@ -10,7 +10,7 @@ import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_dynamic, quantize_static
 
 from ox.errors import ArgumentError
-from ox.export.quantization.source_model import quietly
+from ox.export.quantization.source_model import quietly, tool_errors
 
 # What has integer kernels and keeps its accuracy: products with weights, tables, what moves values, sums. Softmax,
 # normalizations and products of two activations stay in float.
@@ -25,7 +25,7 @@ DYNAMIC = ("MatMul", "Gemm", "LSTM", "Gather")
 
 def to_dynamic_int8(model: onnx.ModelProto, in_float: Collection[str]) -> onnx.ModelProto:
     """int8 weights; each activation is quantized when it is known, by the range of the whole batch."""
-    with TemporaryDirectory(prefix="ox-quantize-") as folder, quietly():
+    with TemporaryDirectory(prefix="ox-quantize-") as folder, tool_errors(), quietly():
         path = Path(folder) / "dynamic.onnx"
         quantize_dynamic(
             _copy(model),
@@ -52,7 +52,7 @@ def to_static_int8(
     Raises:
         ArgumentError: a range is not finite.
     """
-    with TemporaryDirectory(prefix="ox-quantize-") as folder, quietly():
+    with TemporaryDirectory(prefix="ox-quantize-") as folder, tool_errors(), quietly():
         path = Path(folder) / "static.onnx"
         try:
             quantize_static(

@@ -24,6 +24,7 @@ class QuantizeReport:
     rows: int  # of the input that was timed
     accuracy: tuple[float, float] | None
     contract: Contract
+    error: float | None = None  # of the outputs, as a share of their norm; None without inputs to compare
 
     @property
     def size_ratio(self) -> float:
@@ -42,6 +43,8 @@ class QuantizeReport:
         lines += [f"  left       {reason}" for reason in self.left]
         if self.accuracy is not None:
             lines.append("  accuracy   {:.4g} → {:.4g}".format(*self.accuracy))
+        if self.error is not None:
+            lines.append(f"  error      {self.error:.2g} of the outputs")
         lines.append("  size       {:,} → {:,} bytes".format(*self.size) + f" ({self.size_ratio:.2f}×)")
         if self.seconds is not None:
             before, after = (1e6 * s for s in self.seconds)

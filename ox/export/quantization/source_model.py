@@ -10,12 +10,13 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import onnx
-from onnx import inliner
+from onnx import helper, inliner, numpy_helper
 
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, ExportError, OxError
 from ox.export.files import MAX_INLINE_BYTES
-from ox.graph.reader.model_file import nodes_of, opset_of
+from ox.graph.reader.model_file import graphs_of, nodes_of, opset_of, subgraphs
 from ox.graph.reader.source import read_model
 
 QUANTIZED = frozenset(
@@ -86,39 +87,137 @@ def is_narrow(model: onnx.ModelProto) -> bool:
 
 
 def _lift_constants(model: onnx.ModelProto) -> None:
-    """Makes initializers of the float32 numbers of a model's code: the tools look for weights there alone."""
-    float32 = onnx.TensorProto.FLOAT
-    stored = {t.name for t in model.graph.initializer}
-    kept = []
-    for node in model.graph.node:
-        value = next((a.t for a in node.attribute if node.op_type == "Constant" and a.t.data_type == float32), None)
-        if value is None or node.output[0] in stored:
-            kept.append(node)
-            continue
-        tensor = model.graph.initializer.add()
-        tensor.CopyFrom(value)
-        tensor.name = node.output[0]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    """Makes initializers of the float32 numbers of a model's code, those of branches and loops too: the tools look for
+    weights there alone."""
+    used = Counter(name for node in nodes_of(model) for name in node.output)
+    used.update(t.name for graph in graphs_of(model.graph) for t in graph.initializer)
+    used.update(info.name for graph in graphs_of(model.graph) for info in graph.input)
+    _lift(model.graph, model.graph, used, {})
+
+
+def _lift(graph: onnx.GraphProto, top: onnx.GraphProto, used: Counter[str], renamed: dict[str, str]) -> None:
+    stored, ends = {t.name for t in top.initializer}, {info.name for info in graph.output}
+    renamed, nodes, own = dict(renamed), [], []
+    for tensor in graph.initializer if graph is not top else ():
+        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in ends:
+            _lift_tensor(tensor, tensor.name, top, used, renamed)
+        else:
+            own.append(tensor)
+    for node in graph.node:
+        value = _constant_of(node)
+        # a branch gives what it makes itself
+        if value is None or (node.output[0] in stored if graph is top else node.output[0] in ends):
+            nodes.append(node)
+        elif graph is top:
+            top.initializer.add().CopyFrom(value)
+            top.initializer[-1].name = node.output[0]
+        else:
+            _lift_tensor(value, node.output[0], top, used, renamed)
+    for node in nodes:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        for inside in subgraphs(node):
+            _lift(inside, top, used, renamed)
+    if graph is not top:
+        del graph.initializer[:]
+        graph.initializer.extend(own)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _lift_tensor(
+    tensor: onnx.TensorProto, name: str, top: onnx.GraphProto, used: Counter[str], renamed: dict[str, str]
+) -> None:
+    free, k = name, 1
+    while used[free] > (free == name):  # another branch may have the same name
+        free, k = f"{name}_{k}", k + 1
+    used[free] += free != name
+    top.initializer.add().CopyFrom(tensor)
+    top.initializer[-1].name = renamed[name] = free
+
+
+def _constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    if node.op_type != "Constant":
+        return None
+    for a in node.attribute:
+        if a.t.data_type == onnx.TensorProto.FLOAT:
+            stored: onnx.TensorProto = a.t
+            return stored
+        if a.name in ("value_float", "value_floats"):
+            return numpy_helper.from_array(np.array(helper.get_attribute_value(a), np.float32))
+    return None
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Batch norms folded, constants computed and shapes inferred: ONNX Runtime's preprocessing for integers."""
+    """Batch norms folded, constants computed and shapes inferred: ONNX Runtime's preprocessing for integers.
+
+    Raises:
+        ExportError: ONNX Runtime's tools stop.
+    """
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    with TemporaryDirectory(prefix="ox-quantize-") as folder, quietly():
-        path = Path(folder) / "prepared.onnx"
-        quant_pre_process(model, path, skip_symbolic_shape=True)
-        prepared = onnx.load(path)
+    with TemporaryDirectory(prefix="ox-quantize-") as folder, tool_errors(), quietly():
+        before, after = (Path(folder) / name for name in ("file.onnx", "prepared.onnx"))
+        onnx.save(model, before)  # of a model in memory the tool hides the sizes that initializers hold
+        quant_pre_process(str(before), after, skip_symbolic_shape=True)
+        prepared = onnx.load(after)
+    _separate_biases(prepared)
+    for node in nodes_of(prepared):  # ONNX Runtime writes empty lists, which its tool cannot read
+        if node.op_type == "Scan":
+            given = [a for a in node.attribute if a.type != onnx.AttributeProto.INTS or a.ints]
+            del node.attribute[:]
+            node.attribute.extend(given)
     _name_nodes(prepared)
     return prepared
 
 
+def _separate_biases(model: onnx.ModelProto) -> None:
+    """The bias of a ConvTranspose with groups in an Add behind it: ONNX Runtime's tool gives it a scale for each
+    channel of one group."""
+    weights, nodes = weights_of(model), []
+    for node in model.graph.node:
+        nodes.append(node)
+        groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+        if node.op_type != "ConvTranspose" or groups == 1 or len(node.input) < 3 or node.input[2] not in weights:
+            continue
+        bias = numpy_helper.to_array(weights[node.input[2]])
+        if node.input[1] not in weights:
+            continue
+        rank = len(weights[node.input[1]].dims)
+        column = numpy_helper.from_array(bias.reshape(-1, *[1] * (rank - 2)), f"{node.output[0]}.bias")
+        model.graph.initializer.append(column)
+        result, node.output[0] = node.output[0], f"{node.output[0]}.product"
+        del node.input[2]
+        nodes.append(helper.make_node("Add", [node.output[0], column.name], [result], f"{node.name}.bias"))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    read = {name for node in nodes_of(model) for name in node.input}
+    read.update(info.name for info in model.graph.output)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+
+
+@contextmanager
+def tool_errors() -> Iterator[None]:
+    """What ONNX Runtime's tools raise, as an ExportError."""
+    try:
+        yield
+    except (OxError, OSError):
+        raise
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise ExportError(
+            "ONNX Runtime's quantization tool stops at this model",
+            got=f"{type(error).__name__}: {lines[0] if lines else ''}",
+            hint="another scheme: float16 and bfloat16 do without the tool",
+        ) from error
+
+
 def _name_nodes(model: onnx.ModelProto) -> None:
-    """Unique names, by which the tools leave nodes in float."""
-    used = {node.name for node in model.graph.node}
+    """Unique names at any depth, by which the tools leave nodes in float."""
+    used = {node.name for node in nodes_of(model)}
     seen: set[str] = set()
-    for number, node in enumerate(model.graph.node):
+    for number, node in enumerate(nodes_of(model)):
         if not node.name or node.name in seen:
             name = f"{node.op_type}_{number}"
             while name in used:
@@ -140,7 +239,7 @@ def weights_of(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
 def quietly() -> Iterator[None]:
     """Without what the tools print and log."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     try:
         with redirect_stdout(io.StringIO()):
             yield

@@ -86,6 +86,14 @@ def _nodes(nodes: Iterable[onnx.NodeProto], depth: int) -> Iterator[onnx.NodePro
             yield from _nodes(graph.node, depth + 1)
 
 
+def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and those inside, at any depth."""
+    yield graph
+    for node in graph.node:
+        for inside in subgraphs(node):
+            yield from graphs_of(inside)
+
+
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
         if attribute.HasField("g"):

@@ -358,3 +358,46 @@ def test_a_scheme_that_the_runtime_lacks() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no file"):
         ox.export.quantize(tmp_path / "none.onnx", tmp_path / "a.onnx", "float16")
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8", "int4"])
+def test_sizes_in_an_initializer(scheme: str, tmp_path: Path) -> None:
+    """As exporters write the sizes of a Reshape, in raw bytes."""
+    numbers = np.random.default_rng(0)
+    stored = {"w": numbers.standard_normal((64, 64)).astype(np.float32), "sizes": np.array([0, 8, 8])}
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["h"]),
+        onnx.helper.make_node("Reshape", ["h", "sizes"], ["y"]),
+    ]
+    ends = [
+        [onnx.helper.make_tensor_value_info(name, 1, dims)] for name, dims in (("x", ["n", 64]), ("y", ["n", 8, 8]))
+    ]
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = onnx.helper.make_graph(nodes, "g", *ends, tensors)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "a.onnx")
+    rows = numbers.standard_normal((64, 64)).astype(np.float32)
+    report = ox.export.quantize(tmp_path / "a.onnx", tmp_path / "b.onnx", scheme, calibration=rows)
+    assert len(report.quantized) == 1 and report.error is not None and np.isfinite(report.error)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_grouped_transposed_convolution(bias: bool, tmp_path: Path) -> None:
+    """ONNX Runtime's tool gives its bias the scales of one group alone."""
+    x = np.random.default_rng(0).standard_normal((16, 4, 9, 9)).astype(np.float32)
+    model = nn.Sequential(nn.ConvTranspose2d(4, 8, 3, 2, groups=2, bias=bias), nn.ReLU(), nn.Conv2d(8, 3, 3))
+    ox.export.save(model, tmp_path / "a.onnx", x)
+    report = ox.export.quantize(tmp_path / "a.onnx", tmp_path / "b.onnx", "int8", calibration=x)
+    assert len(report.quantized) == 2 and report.error is not None and report.error < 0.1
+
+
+def test_a_tool_that_stops_is_an_error_of_ox(
+    network: Path, images: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: Any, **options: Any) -> None:
+        raise KeyError("a name")
+
+    monkeypatch.setattr("ox.export.quantization.integers.quantize_static", stop)
+    with pytest.raises(ExportError, match=r"quantization tool stops[^~]*KeyError: 'a name'[^~]*float16"):
+        ox.export.quantize(network, tmp_path / "b.onnx", "int8", calibration=images)
+    assert not list(tmp_path.iterdir())
