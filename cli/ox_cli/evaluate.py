@@ -60,6 +60,7 @@ def _evaluate_run(source: Source, recipe: Recipe, part: Any, metrics: list[Metri
     from ox.train.batch import target_of
     from ox.train.evaluation import evaluate as measure
     from ox.train.loss import validation_loss
+    from ox.train.loss_weight import batch_weights
 
     def step(model: Any, batch: Any) -> tuple[Any, Any]:
         loss, outputs = validation_loss(recipe, model, batch)
@@ -67,7 +68,7 @@ def _evaluate_run(source: Source, recipe: Recipe, part: Any, metrics: list[Metri
             numbers.update(outputs, target_of(batch))
         return loss, outputs
 
-    return measure(source.trained, step, _batches(recipe, part), metrics)
+    return measure(source.trained, step, _batches(recipe, part), metrics, batch_weights(recipe)[1])
 
 
 def evaluate_file(source: Source, recipe: Recipe, part: Any, metrics: list[Metric], numbers: Any) -> Result:
@@ -75,11 +76,12 @@ def evaluate_file(source: Source, recipe: Recipe, part: Any, metrics: list[Metri
     from ox import from_numpy, no_grad
     from ox.errors import ArgumentError
     from ox.train.evaluation import Result, value_of
+    from ox.train.loss_weight import batch_weights
     from ox.train.samples import inputs_of
 
     custom_step = recipe.optional("validate") or recipe.optional("step")
     loss = recipe.function("loss") if custom_step is None and len(source.session.get_outputs()) == 1 else None
-    result = Result()
+    result, weight = Result(), batch_weights(recipe)[1]
     for batch in _batches(recipe, part):
         inputs, targets = inputs_of(batch, source.order)
         if targets is None:
@@ -87,7 +89,7 @@ def evaluate_file(source: Source, recipe: Recipe, part: Any, metrics: list[Metri
         outputs, truth = from_numpy(source.run(inputs)), from_numpy(targets)
         with no_grad():
             value = float("nan") if loss is None else float(loss(outputs, truth))
-        result.add(value, outputs, (*inputs, truth))
+        result.add(value, outputs, (*inputs, truth), weight((*inputs, truth)))
         for metric in metrics:
             metric.update(outputs, truth)
         if numbers is not None:

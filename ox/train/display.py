@@ -117,7 +117,7 @@ class Terminal(Silent):
             return
         progress, steps = trainer.progress, trainer.train_batches.steps
         done = 0.0 if steps is None else (progress.step - progress.epoch * steps) / steps
-        loss = progress.running.loss_sum / max(progress.running.count, 1)
+        loss = progress.running.loss_sum / (progress.running.weight or 1)
         self.live.update(self._line(trainer, progress.epoch + 1, done, f"  loss {loss:.3f}  {rate:,.0f} samples/s"))
 
     def _line(self, trainer: Trainer, epoch: int, done: float, rest: str) -> Any:

@@ -24,6 +24,9 @@ class Result:
     `metrics` has the values of the recipe's metrics by name: numbers or lists. A number that is not finite is None.
 
     `answers` is the number of predictions: one per sample, or one per pixel or word. Older checkpoints lack it.
+
+    `weight` is what `loss_sum` is divided by: the number of samples, or what the loss says (`ox.train.loss_weight`).
+    None, as in older checkpoints: the number of samples.
     """
 
     count: int = 0
@@ -31,10 +34,15 @@ class Result:
     correct: int | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     answers: int = 0
+    weight: float = None  # type: ignore[assignment]  # set below
+
+    def __post_init__(self) -> None:
+        if self.weight is None:
+            self.weight = float(self.count)
 
     @property
     def loss(self) -> float:
-        return self.loss_sum / self.count if self.count else float("nan")
+        return self.loss_sum / self.weight if self.weight else float("nan")
 
     @property
     def accuracy(self) -> float | None:
@@ -42,11 +50,13 @@ class Result:
             return self.metrics["accuracy"]  # type: ignore[no-any-return]
         return None if self.correct is None else self.correct / (self.answers or self.count)
 
-    def add(self, loss: float, outputs: Any, batch: Any) -> None:
-        """Adds one batch."""
-        count, targets = batch_size(batch), target_of(batch)
-        self.count += count
-        self.loss_sum += loss * count
+    def add(self, loss: float, outputs: Any, batch: Any, weight: float) -> None:
+        """Adds one batch. `weight` of the loss: 0 leaves it out, for it is NaN where no label counts."""
+        targets = target_of(batch)
+        self.count += batch_size(batch)
+        if weight:
+            self.weight += weight
+            self.loss_sum += loss * weight
         both = is_tensor(outputs) and is_tensor(targets)
         right = right_answers(cpu(outputs.array), cpu(targets.array)) if both else None
         if right is not None:
@@ -56,6 +66,7 @@ class Result:
         """Adds the sums of another result."""
         self.count += other.count
         self.loss_sum += other.loss_sum
+        self.weight += other.weight
         if other.correct is not None:
             self.correct = (self.correct or 0) + other.correct
         self.answers += other.answers
@@ -79,12 +90,19 @@ def right_answers(outputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) 
     return int((outputs.argmax(axis=1) == targets).sum())
 
 
-def evaluate(model: Any, step: Step, batches: Any, metrics: Sequence[Metric] = ()) -> Result:
+def evaluate(
+    model: Any,
+    step: Step,
+    batches: Any,
+    metrics: Sequence[Metric] = (),
+    weight: Callable[[Any], float] = batch_size,
+) -> Result:
     """Run `model` over batches in eval mode, without gradients; its mode is restored afterwards.
 
     Args:
         step: (model, batch) to (loss, outputs or None).
         metrics: metrics to compute; they are reset first.
+        weight: of a batch's loss; see `ox.train.loss_weight`.
 
     Raises:
         RecipeError: there are metrics, but `step` returns no outputs or the batch has no target.
@@ -99,7 +117,7 @@ def evaluate(model: Any, step: Step, batches: Any, metrics: Sequence[Metric] = (
         with no_grad():
             for batch in batches:
                 loss, outputs = step(model, batch)
-                result.add(float(loss), outputs, batch)
+                result.add(float(loss), outputs, batch, weight(batch))
                 for metric in metrics:
                     metric.update(*_outputs_and_targets(outputs, batch))
     finally:

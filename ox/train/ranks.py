@@ -53,8 +53,8 @@ class Ranks:
     def average_before_step(self, model: Any, optimizers: Sequence[Any]) -> None:
         """Registers a hook that averages the gradients over ranks before each step of these optimizers."""
 
-    def mean(self, value: float) -> float:
-        """The mean of a number over ranks."""
+    def sum(self, value: float) -> float:
+        """The sum of a number over ranks."""
         return value
 
     def rank_seed(self, number: int) -> int:
@@ -170,12 +170,12 @@ class DistributedRanks(Ranks):
         for optimizer in optimizers:
             optimizer.register_step_pre_hook(average)
 
-    def mean(self, value: float) -> float:
+    def sum(self, value: float) -> float:
         from ox.tensors.tensor import make_tensor
 
         total = make_tensor(np.array([value], np.float64))
         dist.all_reduce(total, dist.ReduceOp.SUM, group=self._host)
-        return float(total.array[0]) / self.size
+        return float(total.array[0])
 
     def sampler(self, dataset: Any, seed: int) -> Any:
         from ox.data.distributed import DistributedSampler

@@ -34,33 +34,38 @@ class Step:
                 "ox.compile: %s calls backward and the optimizer itself, and stays eager", what
             )
 
-    def __call__(self, batches: list[Batch], running: Result) -> float:
-        """Runs one step and adds its batches to `running`. Returns the mean loss over all samples."""
+    def __call__(self, batches: list[Batch], weights: list[float], running: Result) -> float:
+        """Runs one step and adds its batches to `running`. Returns their mean loss, by weight."""
         if self.trainer.recipe.updates:
-            return self._user_step(batches, running)
+            return self._user_step(batches, weights, running)
+        whole = self.trainer.ranks.sum(sum(weights))
+        if not whole:  # no label counts on any rank: the loss is NaN, which is an error below
+            weights = [float(batch_size(batch)) for batch in batches]
+            whole = self.trainer.ranks.sum(sum(weights))
         if self.trainer.update.closure:
-            return self._closure_step(batches, running)
-        loss = self._gradients(batches, running)
+            return self._closure_step(batches, weights, whole, running)
+        loss = self._gradients(batches, weights, whole, running)
         self.trainer.update()
         return loss
 
-    def _closure_step(self, batches: list[Batch], running: Result) -> float:
+    def _closure_step(self, batches: list[Batch], weights: list[float], whole: float, running: Result) -> float:
         """A step of an optimizer that calls a closure for loss and gradients, such as LBFGS."""
         losses: list[float] = []
 
         def closure() -> float:
             # only the first is the loss of the current weights; a line search tries other weights
-            losses.append(self._gradients(batches, Result() if losses else running, checked=not losses))
+            result = Result() if losses else running
+            losses.append(self._gradients(batches, weights, whole, result, checked=not losses))
             self.trainer.update.clip()
-            return self.trainer.ranks.mean(losses[-1])
+            return self.trainer.ranks.sum(losses[-1] * (sum(weights) / whole))
 
         self.trainer.update(closure)
         return losses[0]
 
-    def _user_step(self, batches: list[Batch], running: Result) -> float:
+    def _user_step(self, batches: list[Batch], weights: list[float], running: Result) -> float:
         """A `step(model, batch, optimizers)` of the recipe, which calls backward and the optimizers."""
         before = self.trainer.progress.step
-        for batch in batches:
+        for batch, weight in zip(batches, weights, strict=True):
             try:
                 loss, outputs = self._cast_loss(self.trainer.network, batch)
             except (TrainError, DistributedError):
@@ -76,32 +81,38 @@ class Step:
                     extra={"cause": "the recipe's own step(), which has already updated the weights"},
                     hint="a smaller --lr, or ox.nn.utils.clip_grad_norm_ in the step",
                 )
-            running.add(value, outputs, batch)
+            running.add(value, outputs, batch, weight)
         self.trainer.update.after_step()
         return running.loss
 
-    def _gradients(self, batches: list[Batch], running: Result, checked: bool = True) -> float:
-        """Forward and backward of each batch. Returns the mean loss over all samples.
+    def _gradients(
+        self, batches: list[Batch], weights: list[float], whole: float, running: Result, checked: bool = True
+    ) -> float:
+        """Forward and backward of each batch. Returns their mean loss, by weight.
 
         Args:
+            whole: the sum of the weights of all ranks. The mean of the ranks' gradients is that of one batch.
             checked: raise an error if the loss is not finite.
         """
-        counts, loss_sum = [batch_size(batch) for batch in batches], 0.0
-        total = sum(counts)
-        for i, batch in enumerate(batches):
+        own, loss_sum = sum(weights), 0.0
+        for i, (batch, weight) in enumerate(zip(batches, weights, strict=True)):
             with self.trainer.ranks.no_sync(self.trainer.network, last=i == len(batches) - 1):
                 try:
-                    loss, value, outputs = self._forward(batch, len(batches) - i, checked)
+                    loss, value, outputs = self._forward(batch, len(batches) - i, checked and weight > 0)
                 except (TrainError, DistributedError):
                     raise
                 except Exception as error:
                     raise self._with_bad_samples(error, batch, len(batches) - i) from error
                 if i == 0:
                     self.trainer.update.zero_grad()
-                share = counts[i] / total
-                self.trainer.update.backward(loss if counts[i] == total else loss * share)
-            running.add(value, outputs, batch)
-            loss_sum += value * share
+                if not weight:  # the loss is NaN; its gradients are zero
+                    loss = sum((p * 0).sum() for p in self.trainer.model.parameters() if p.requires_grad)
+                elif (share := weight * self.trainer.ranks.size / whole) != 1:
+                    loss = loss * share
+                self.trainer.update.backward(loss)
+            running.add(value, outputs, batch, weight)
+            if weight:
+                loss_sum += value * (weight / own)
         self.trainer.ranks.average_gradients(self.trainer.model)
         return loss_sum
 

@@ -1,7 +1,4 @@
-"""The trainer: model, optimizer, data and random states of a run, one step at a time.
-
-It does what a training loop written by hand does, in the same order.
-"""
+"""The trainer: what a training loop written by hand does, in the same order, one step at a time."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from ox.train import global_batch, rng_state
 from ox.train.batches import Batch, TrainBatches
 from ox.train.evaluation import Result
 from ox.train.loss import training_loss, validation_loss
+from ox.train.loss_weight import batch_weights
 from ox.train.metrics import metrics_of
 from ox.train.ranks import current_ranks
 from ox.train.recipe import setup
@@ -123,6 +121,7 @@ class Trainer:
         self.data = (data or recipe.data()).first(options.limit)
         self.ranks.check_equal(self._must_be_equal())
         self.collate = recipe.function("collate")
+        self._batch_weight, self._validation_weight = batch_weights(recipe)
         setup.check(recipe, options, self.data)
         setup.shape_lazy(recipe, self.model, self.data, self.device)
         self._sampler = setup.sampler(recipe, options, self.data.train, self.ranks)
@@ -132,8 +131,7 @@ class Trainer:
         self.optimizer = setup.optimizer(recipe, self.model, options.lr)
         self._groups = [[dict(group) for group in one.param_groups] for one in as_list(self.optimizer)]
         self.update = self._make_update()
-        # the model that a step calls
-        self.network = self.ranks.wrap_model(self.model, recipe.optional("step") is not None)
+        self.network = self.ranks.wrap_model(self.model, recipe.optional("step") is not None)  # what a step calls
         if recipe.updates:
             self.ranks.average_before_step(self.model, self.update.optimizers)
         self._step = Step(self)
@@ -150,9 +148,7 @@ class Trainer:
         batched = sampler is not None and sampler.batched
         share = global_batch.share(options, self.begun, ranks.size, batched, recipe.updates)
         augment, begun = setup.augment(recipe), self.begun
-        return TrainBatches(
-            self.data.train, options, augment, self.device, ranks, share, begun, self.collate, sampler
-        )  # fmt: skip
+        return TrainBatches(self.data.train, options, augment, self.device, ranks, share, begun, self.collate, sampler)
 
     def _make_update(self) -> Update:
         self.scheduler = setup.scheduler(self.recipe, self.optimizer, self.options.lr, self.steps)
@@ -268,16 +264,17 @@ class Trainer:
         return validation_loss(self.recipe, model, batch)
 
     def step(self, *batches: Batch) -> float:
-        """One step: forward and backward of each batch, then one update. Returns the loss, the mean over all samples.
+        """One step: forward and backward of each batch, then one update. Returns the loss of this process's batches.
 
-        The gradients of several batches are those of one batch of all their samples (gradient accumulation).
+        Gradients are those of one batch of all samples of all ranks, if the loss is a mean (`ox.train.loss_weight`).
 
         Raises:
             TrainError: the loss is NaN or infinite; nothing was updated.
         """
         with np.errstate(all="ignore"):  # the step checks for NaN and infinity itself
             running = Result()
-            loss = self._step([self.train_batches.to_device(batch) for batch in batches], running)
+            weights = [self._batch_weight(batch) for batch in batches]
+            loss = self._step([self.train_batches.to_device(batch) for batch in batches], weights, running)
         self.progress.step += 1
         self.progress.running.join(running)
         return loss
@@ -303,6 +300,7 @@ class Trainer:
             to_device=self.train_batches.to_device,
             metrics=self.metrics,
             collate=self.collate,
+            weight=self._validation_weight,
             rank=self.ranks.rank,
             size=self.ranks.size,
         )

@@ -12,7 +12,8 @@ from ox.data import DataLoader
 from ox.data.dataset import root_indices
 from ox.errors import OxError
 from ox.train import rng_state
-from ox.train.batch import batch_size, model_arguments
+from ox.train.batch import batch_size as batch_size_of
+from ox.train.batch import model_arguments
 from ox.train.diagnose.bad_sample import locate_bad_samples
 from ox.train.diagnose.nonfinite import diagnose
 from ox.train.evaluation import Result, Step, evaluate
@@ -33,6 +34,7 @@ def validate(
     to_device: Callable[[Any], Any],
     metrics: Sequence[Metric] = (),
     collate: Callable[[list[Any]], Any] | None = None,
+    weight: Callable[[Any], float] = batch_size_of,
     rank: int = 0,
     size: int = 1,
 ) -> Result:
@@ -42,6 +44,7 @@ def validate(
         name: of the dataset, for errors: "validation after step 20".
         to_device: moves a batch to the model's device.
         collate: combines samples into a batch; None: `ox.data.default_collate`.
+        weight: of a batch's loss; see `ox.train.loss_weight`.
         rank, size: evaluate every `size`-th sample, starting at `rank`.
 
     Raises:
@@ -51,11 +54,12 @@ def validate(
     loader = DataLoader(part, batch_size=batch_size, collate_fn=collate)
     with np.errstate(all="ignore"):
         try:
-            result = evaluate(model, step, map(to_device, loader), metrics)
+            result = evaluate(model, step, map(to_device, loader), metrics, weight)
         except Exception as error:
-            raise _locate_error(error, model, step, map(to_device, loader), name, part) from error
-        if result.count and not np.isfinite(result.loss):
-            raise _locate_error(None, model, step, map(to_device, loader), name, part)
+            raise _locate_error(error, model, step, map(to_device, loader), name, part, weight) from error
+        # without any label that counts the loss is NaN, but other ranks may have some
+        if result.count and not np.isfinite(result.loss) and (result.weight or size == 1):
+            raise _locate_error(None, model, step, map(to_device, loader), name, part, weight)
     return result
 
 
@@ -91,24 +95,37 @@ def _call_error(trainer: Trainer, part: Any) -> Exception | None:
 
 
 def _locate_error(
-    error: Exception | None, model: Any, step: Step, batches: Iterable[Any], name: str, part: Any
+    error: Exception | None,
+    model: Any,
+    step: Step,
+    batches: Iterable[Any],
+    name: str,
+    part: Any,
+    weight: Callable[[Any], float],
 ) -> Exception:
-    """The error to raise: of the first batch that fails or whose loss is not finite."""
+    """The error to raise: of the first batch that fails or whose loss is not finite, of those that count."""
     training, done = model.training, 0
+    uncounted: tuple[Any, float, Any] | None = None
     model.eval()
     try:
         with no_grad():
             for i, batch in enumerate(batches):
-                count = batch_size(batch)
+                count = batch_size_of(batch)
                 indices = [] if is_stream(part) else root_indices(part, range(done, min(done + count, len(part))))
                 try:
                     value = float(step(model, batch)[0])
                 except Exception as own:
                     return locate_bad_samples(own, step, model, batch, f"batch {i + 1} of the {name}", indices)
                 if not np.isfinite(value):  # before an error of a metric
-                    return diagnose(model, step, batch, value, name, indices)
+                    if weight(batch):
+                        return diagnose(model, step, batch, value, name, indices)
+                    uncounted = uncounted or (batch, value, indices)
                 done += count
+            if error is None:
+                assert uncounted is not None, "a loss that is not finite has a batch"
+                batch, value, indices = uncounted
+                return diagnose(model, step, batch, value, name, indices)
     finally:
         model.train(training)
-    assert error is not None, "a loss that is not finite has a batch"
+    assert error is not None
     return error

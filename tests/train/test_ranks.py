@@ -337,7 +337,7 @@ def test_a_page_with_a_step_of_its_own(tmp_path: Path) -> None:
 
 def test_alone_is_nobody_else() -> None:
     ranks, result = Ranks(), Result(count=3, loss_sum=1.5)
-    assert ranks.is_first and ranks.rank_seed(7) == 7 and ranks.sampler([1], 0) is None and ranks.mean(2.5) == 2.5
+    assert ranks.is_first and ranks.rank_seed(7) == 7 and ranks.sampler([1], 0) is None and ranks.sum(2.5) == 2.5
     assert (
         ranks.all_reduce_result(result) is result
         and ranks.agree([15], True) == (15, True)

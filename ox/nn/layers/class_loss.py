@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ox.dtypes import DType
+import numpy as np
+
+from ox.devices import cpu
+from ox.dtypes import DType, is_floating
 from ox.errors import ArgumentError, ShapeError
 from ox.nn import functional as F
 from ox.nn.layers.linear import Linear
@@ -21,7 +24,28 @@ def _part(label_smoothing: float) -> float:
     return label_smoothing
 
 
-class CrossEntropyLoss(WeightedLoss):
+class _ClassLoss(WeightedLoss):
+    """A loss that divides by the labels that it counts."""
+
+    ignore_index: Any
+
+    def batch_weight(self, target: Tensor) -> float | None:
+        """What the mean over `target` divides by: the number of classes that are not ignored, or the sum of their
+        weights; of probabilities, the number of distributions. None without a mean.
+
+        The mean over several batches is the mean of their losses with these weights. `ox.train.Trainer` uses it."""
+        if self.reduction != "mean" or not isinstance(target, Tensor):
+            return None
+        labels = cpu(target.array)
+        if is_floating(labels.dtype):
+            return float(labels.size // max(1, labels.shape[:2][-1])) if labels.ndim else None
+        counted = labels if self.ignore_index is None else labels[labels != self.ignore_index]
+        if self.weight is None:
+            return float(counted.size)
+        return float(cpu(self.weight.array).astype(np.float64).take(counted, mode="clip").sum())
+
+
+class CrossEntropyLoss(_ClassLoss):
     """Logits [N, C, ...] against classes [N, ...] (integers) or probabilities (floats of the logits' shape).
     `torch.nn.CrossEntropyLoss`.
 
@@ -54,7 +78,7 @@ class CrossEntropyLoss(WeightedLoss):
         )
 
 
-class NLLLoss(WeightedLoss):
+class NLLLoss(_ClassLoss):
     """Log-probabilities [N, C, ...] against classes [N, ...]. `torch.nn.NLLLoss`; arguments of `CrossEntropyLoss`."""
 
     def __init__(
@@ -76,7 +100,7 @@ class NLLLoss2d(NLLLoss):
     """NLLLoss under an older name. `torch.nn.NLLLoss2d`."""
 
 
-class LinearCrossEntropyLoss(WeightedLoss):
+class LinearCrossEntropyLoss(_ClassLoss):
     """A Linear layer and cross entropy in one: input [N, in_features] against classes [N, *out_features].
     `torch.nn.LinearCrossEntropyLoss`.
 
