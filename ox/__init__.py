@@ -6,8 +6,12 @@
 
 from __future__ import annotations
 
+import os as _os
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
+
+# ONNX Runtime's wheels for Linux send usage data from 1.29 on, unless this is set before it is imported (SECURITY.md).
+_os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from numpy import dtype, newaxis
 

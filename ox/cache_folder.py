@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import tempfile
 from pathlib import Path
@@ -16,7 +17,7 @@ def cache_folder(kind: str) -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(home) and _writable(Path(home)):
         return Path(home) / "ox" / kind
-    return Path(tempfile.gettempdir()) / f"ox-{kind}-{os.getuid()}"
+    return Path(tempfile.gettempdir()) / f"ox-{kind}-{os.getuid() if hasattr(os, 'getuid') else getpass.getuser()}"
 
 
 def _writable(folder: Path) -> bool:

@@ -6,8 +6,6 @@ nothing has to be known of process numbers, which are used again, nor of other c
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
 import secrets
@@ -19,7 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ox.file_lock import lock_file
+
 ABANDONED = 3600.0  # seconds without a change after which, on a disk without locks, nobody writes a file any more
+CLOSE_ON_EXEC, NO_FOLLOW = getattr(os, "O_CLOEXEC", 0), getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 LOCK = ".lock"  # the file that holds a temporary folder
 PATTERN = ".*.tmp"  # the names of all files of `file_beside`, for fnmatch
 MARK = r"\.[0-9a-f]{8}\.tmp"
@@ -32,12 +33,10 @@ _folders: dict[Path, int] = {}
 def lock(handle: int) -> bool | None:
     """Lock an open file until it is closed: whether it is ours; None on a disk that has no locks. A fork of this
     process does not hold it on."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
-    _locked.add(handle)
-    return True
+    locked = lock_file(handle)
+    if locked:
+        _locked.add(handle)
+    return locked
 
 
 def close(handle: int) -> None:
@@ -55,7 +54,8 @@ def _in_a_fork() -> None:
     _folders.clear()
 
 
-os.register_at_fork(after_in_child=_in_a_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_fork)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def file_beside(path: Path) -> Iterator[Path]:
 def _new_file(path: Path) -> tuple[Path, int]:
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | CLOSE_ON_EXEC, 0o666)
         # between these two lines another process may have taken it for abandoned
         if lock(handle) is not False and temporary.exists():
             return temporary, handle
@@ -112,7 +112,7 @@ def new_folder(prefix: str, parent: Path | None = None) -> Path:
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
         try:
-            handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | CLOSE_ON_EXEC, 0o600)
         except OSError:
             path.rmdir()
             raise
@@ -150,7 +150,7 @@ def _remove_if_abandoned(path: Path) -> None:
     held = path / LOCK if stat.S_ISDIR(about.st_mode) else path
     handle, free = None, None
     with suppress(FileNotFoundError):  # a folder that is being made, or whose maker was killed at once
-        handle = os.open(held, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(held, os.O_RDWR | NO_FOLLOW | CLOSE_ON_EXEC)
     try:
         if handle is not None:
             free = lock(handle)

@@ -23,6 +23,8 @@ from ox.random import default_generator
 os.environ.pop("PYTHONUNBUFFERED", None)
 # Without bytecode files, each of the hundreds of processes that tests start compiles all of ox, for seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# OpenVINO, which some tests import themselves, sends an event at its import unless this package cannot be imported.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 
 # How long an example takes says how busy the machine is.

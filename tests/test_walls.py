@@ -76,7 +76,7 @@ FLOORS = {
     "ox.remote": 1,
     "ox.ground": 0,
 }
-GROUND = {"errors", "cache_folder", "dtypes", "tolerance", "call_site", "temporary_files", "_version"}
+GROUND = {"errors", "cache_folder", "dtypes", "tolerance", "call_site", "file_lock", "temporary_files", "_version"}
 # Imports that go up, each inside a function, by module, and why.
 UPWARD = {
     ("ox.nn.base.module_tree", "ox.compiler.compiled"): "`Module.compile` compiles a module in place",

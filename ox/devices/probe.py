@@ -19,6 +19,7 @@ from ox.devices.captured_output import captured_output
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+PROVIDER_HOST = "Provider_GetHost"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,11 @@ def _run_one_node(runtime: ModuleType, provider: str) -> Probe:
 
 
 def missing_library(runtime: ModuleType, provider: str) -> str | None:
-    """The loader's error for the provider's shared library, such as a missing libcudnn."""
+    """What the provider's shared library lacks on this machine, such as libcudnn.so.9; None if nothing.
+
+    The library cannot be opened by itself even where all is there: it takes the symbol PROVIDER_HOST from ONNX Runtime,
+    which gives it while it makes a session. The loader opens the libraries that are needed before it looks for symbols.
+    """
     stem = provider.removesuffix("ExecutionProvider").lower()
     path = Path(str(runtime.__file__)).parent / "capi" / f"libonnxruntime_providers_{stem}.so"
     if not path.exists():
@@ -99,7 +104,7 @@ def missing_library(runtime: ModuleType, provider: str) -> str | None:
     try:
         ctypes.CDLL(str(path))
     except OSError as error:
-        return _missing_in(str(error)) or str(error)
+        return None if PROVIDER_HOST in str(error) else _missing_in(str(error)) or str(error)
     return None
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -352,8 +351,10 @@ def main(listener: int, size: int) -> None:
     """Serves at a listening socket that rank 0 has opened."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)  # terminals and launchers send them to the ranks
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(OSError, ValueError):
+    with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     os.chdir("/")  # the folder of the program may be removed
 

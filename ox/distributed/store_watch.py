@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
@@ -27,6 +26,8 @@ answered = threading.Event()  # the store has read that this rank leaves
 def ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
     """A context in which the system ends this process when the store has news: `MPI_Init` holds Python's lock and
     would wait for a rank that has ended for ever."""
+    import fcntl  # not on Windows, where there is no such signal
+
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(connection, fcntl.F_GETFL)
     fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)  # news become SIGIO

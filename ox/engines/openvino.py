@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -21,6 +22,7 @@ from ox.errors import ArgumentError, BoundsError, DeviceError
 from ox.graph.writer.functions import inlined
 from ox.graph.writer.scan_captures import carry_captures
 
+TELEMETRY = "openvino_telemetry"  # the package by which OpenVINO sends usage data
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
 
@@ -61,13 +63,22 @@ class OpenVino:
 
 
 def openvino() -> ModuleType:
-    """The module `openvino`. Raises DeviceError where it is not installed."""
+    """The module `openvino`, which sends no telemetry. Raises DeviceError where it is not installed.
+
+    Its import sends an event to Google Analytics if the package `openvino_telemetry` can be imported (SECURITY.md).
+    """
+    hidden = TELEMETRY not in sys.modules
+    if hidden:
+        sys.modules[TELEMETRY] = None  # type: ignore[assignment]  # its import fails
     try:
         import openvino as module
     except ImportError as error:
         raise DeviceError(
             "OpenVINO is not installed", got=str(error), hint='pip install "ox-onnx[openvino]"'
         ) from error
+    finally:
+        if hidden:
+            del sys.modules[TELEMETRY]
     return module  # type: ignore[no-any-return]
 
 

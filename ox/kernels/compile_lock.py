@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ox.file_lock import lock_file
+
 BEGUN = ".lock-"  # begins the names of lock files
 PAUSE = 0.05  # seconds between two looks
 
@@ -22,7 +24,7 @@ def one_at_a_time(folder: Path, key: str, seconds: float) -> Iterator[None]:
     path = folder / f"{BEGUN}{key}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        file = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except OSError:
         yield  # who compiles says what is wrong with the folder
         return
@@ -36,17 +38,11 @@ def one_at_a_time(folder: Path, key: str, seconds: float) -> Iterator[None]:
 
 
 def _wait(file: int, end: float) -> None:
-    import fcntl
-
     told = not sys.stderr.isatty()
     while time.monotonic() < end:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock_file(file) is not False:  # None: a file system without locks
             return
-        except BlockingIOError:
-            if not told:
-                print("waiting for another process that compiles the kernels of ox", file=sys.stderr)
-                told = True
-            time.sleep(PAUSE)
-        except OSError:  # a file system without locks
-            return
+        if not told:
+            print("waiting for another process that compiles the kernels of ox", file=sys.stderr)
+            told = True
+        time.sleep(PAUSE)

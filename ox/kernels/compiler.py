@@ -34,8 +34,12 @@ GENERATED_FLAGS = (*FLAGS, "-fwrapv", f"-I{SOURCE}")
 GENERATED_INCLUDES = ("generated.h", "words.h", "float_math.h", "blocks.h")
 GENERATED = 256  # libraries of generated sources that are kept
 MOST_SAID, LONGEST_LINE = 1 << 20, 300  # bytes of a compiler's messages, and characters of the line that is shown
-SECONDS = 120  # a compiler that takes longer hangs: it needs ten
-ZIG_SECONDS = 300  # zig makes its C++ library first, which takes a minute of CPU time
+# CPU time: on a busy machine a compiler takes many times as long, and its library is still wanted.
+SECONDS = 120  # a compiler needs ten
+ZIG_SECONDS = 300  # zig makes its C++ library first, which takes a minute
+BUSY = 10  # how many times its CPU time a compiler takes on a very busy machine
+IDLE_SECONDS = 120  # a compiler hangs that has used no CPU time for so long
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of the times in /proc/PID/stat, a second
 BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
 
@@ -118,7 +122,7 @@ def find_compiler() -> list[str]:
 
 
 def seconds_of(command: list[str]) -> float:
-    """How long a compiler may take."""
+    """The CPU time that a compiler may take."""
     return ZIG_SECONDS if "ziglang" in command else SECONDS
 
 
@@ -143,7 +147,7 @@ def library(cache: Path | None = None) -> Path:
         print("compiling the kernels of ox for this processor (once, some seconds)", file=sys.stderr)
     from ox.kernels.compile_lock import one_at_a_time  # a wheel is built without what ox imports
 
-    with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, seconds_of(command)):
+    with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, BUSY * seconds_of(command)):
         found = _cached(folder, key)  # another process made it meanwhile
         return found or _compile([*command, *FLAGS], SOURCE / "kernels.cpp", folder, key)
 
@@ -169,7 +173,7 @@ def generated_library(text: str, cache: Path | None = None) -> Path:
         return found
     from ox.kernels.compile_lock import one_at_a_time  # a wheel is built without what ox imports
 
-    with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, seconds_of(command)):
+    with _cleaning_up_at_sigterm(), one_at_a_time(folder, key, BUSY * seconds_of(command)):
         found = _cached(folder, key)  # another process made it meanwhile
         if found is not None:
             return found
@@ -280,7 +284,7 @@ def _tidy(folder: Path, key: str) -> None:
             if path.stem != f"{key}-{_contents(path)}":
                 path.unlink()
         for left in folder.glob(f"{BEGUN}*"):
-            if left.stat().st_mtime < time.time() - 2 * ZIG_SECONDS:
+            if left.stat().st_mtime < time.time() - BUSY * ZIG_SECONDS:
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -296,7 +300,8 @@ def run(command: list[str], temporary: str) -> None:
     """Runs a compiler, which keeps its own files in `temporary`, in a session of its own: it ends with its children.
 
     Raises:
-        CompilerError: it does not run, takes more than `seconds_of` it, or fails; with the first line that says why.
+        CompilerError: it does not run, takes more CPU time than `seconds_of` it or none for long, or fails; with the
+            first line that says why.
     """
     # zig keeps what it compiles for C++ in caches, which nobody would find again
     folders = dict.fromkeys(("TMPDIR", "ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR"), temporary)
@@ -314,20 +319,15 @@ def run(command: list[str], temporary: str) -> None:
         _sigterm.go_on()
         raise CompilerError(f"the compiler {command[0]} does not run: {error.strerror or error}") from None
     said: list[bytes] = []
-    seconds = seconds_of(command)
     listener = threading.Thread(target=_listen, args=(compiler.stderr, said), daemon=True)
     with compiler:
         try:
             _sigterm.go_on()
             listener.start()
-            compiler.wait(timeout=seconds)
-        except BaseException as error:
+            _wait(compiler, command)
+        except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(compiler.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise CompilerError(
-                    f"the compiler {command[0]} took more than {seconds:g} seconds, and was ended: {command[-1]}"
-                ) from None
             raise
         listener.join(1)  # what it started may hold the pipe open
     if compiler.returncode != 0:
@@ -335,6 +335,35 @@ def run(command: list[str], temporary: str) -> None:
         first = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "").strip()
         told = "".join(c if c.isprintable() else "?" for c in first[:LONGEST_LINE])
         raise CompilerError(f"{command[0]} failed: {told or f'exit code {compiler.returncode}'}")
+
+
+def _wait(compiler: subprocess.Popen[bytes], command: list[str]) -> None:
+    """Waits for a compiler. Raises CompilerError when it has had all its CPU time, or hangs."""
+    limit, used, last_use = seconds_of(command), 0.0, time.monotonic()
+    idle_limit = IDLE_SECONDS if Path("/proc/self/stat").exists() else BUSY * limit  # macOS has no /proc
+    while True:
+        try:
+            compiler.wait(timeout=1)
+            return
+        except subprocess.TimeoutExpired:
+            now, before = time.monotonic(), used
+            used = _cpu_seconds(compiler.pid)
+            last_use = now if used > before else last_use
+        if used > limit or now - last_use > idle_limit:
+            spent = f"{limit:g} seconds of CPU time" if used > limit else f"{idle_limit:g} seconds without any"
+            raise CompilerError(f"the compiler {command[0]} took more than {spent}, and was ended: {command[-1]}")
+
+
+def _cpu_seconds(session: int) -> float:
+    """The CPU time of the processes of a session and of their ended children; 0 without /proc."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            # from the state on, after the name in parentheses: fields 3 to 17 of proc(5)
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return ticks / TICKS
 
 
 def _listen(stream: Any, said: list[bytes]) -> None:

@@ -8,6 +8,7 @@
 See docs/ray.md. Without Ray, the import raises a DeviceError that names the extra to install.
 """
 
+import os as _os
 from importlib.util import find_spec as _find_spec
 
 from ox.core.lazy import lazy_modules
@@ -15,6 +16,9 @@ from ox.errors import DeviceError as _DeviceError
 
 if getattr(_find_spec("ray"), "origin", None) is None:  # a folder of this name is no Ray
     raise _DeviceError("Ray is not installed", hint='pip install "ox-onnx[ray]"')
+
+# A cluster that this process starts would send usage reports to Ray's makers (SECURITY.md).
+_os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 _ELSEWHERE = {
     "OxConfig": "ox.ray.backend",

@@ -239,6 +239,7 @@ class Server:
 
     def __enter__(self) -> Server:
         started: Future[None] = Future()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, args=(started,), name="ox-server", daemon=True)
         self._thread.start()
         started.result()
@@ -252,7 +253,6 @@ class Server:
             self._thread.join()
 
     def _run(self, started: Future[None]) -> None:
-        self._loop = new_loop()
         self._stopping = asyncio.Event()
 
         async def body() -> None:

@@ -28,7 +28,8 @@ def _close_in_child() -> None:
         each.close()
 
 
-os.register_at_fork(after_in_child=_close_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
 class ChannelClosed(Exception):

@@ -81,6 +81,8 @@ class Pool:
         _pools.add(self)
         if multiprocessing.current_process().daemon:
             raise ArgumentError("a worker cannot have workers of its own", hint="num_workers=0 in the inner loader")
+        if not hasattr(signal, "pthread_sigmask"):
+            raise ArgumentError("worker processes of a loader need Linux or macOS", hint="num_workers=0")
         try:
             for number in range(count):
                 self.workers.append(self._start(number, count, seed, job, context))

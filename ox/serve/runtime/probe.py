@@ -104,20 +104,22 @@ def main() -> None:
 
 
 def _resident() -> int:
-    """The most memory that this process has had, in bytes."""
-    import resource
-
+    """The most memory that this process has had, in bytes; 0 where the system does not say it (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
 
 
 def _limit(room: int) -> None:
     """Lets this process take `room` bytes more; a system without such a limit has what it took counted afterwards."""
-    import resource
-
     try:
+        import resource
+
         status = Path("/proc/self/status").read_text()
-    except OSError:
+    except (ImportError, OSError):
         return
     taken = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
     resource.setrlimit(resource.RLIMIT_DATA, (taken + room, taken + room))

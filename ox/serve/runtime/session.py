@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 from ox.devices import cuda as cuda_devices
 from ox.devices.arena import USE_ARENA
 from ox.devices.cuda_installation import RUNTIME, Problem, driver_problem, first_problem
-from ox.devices.machine import nvidia_driver
+from ox.devices.machine import Driver, nvidia_driver
 from ox.devices.probe import CPU, CUDA, missing_library, preload
 from ox.devices.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError
@@ -31,6 +32,8 @@ from ox.serve.runtime.memory import RunMemory
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
 from ox.serve.runtime.runtime_error import is_of_device, reason
 from ox.serve.runtime.source import Source
+
+log = logging.getLogger("ox.serve")
 
 Run = Callable[[Feed], list[Array]]
 
@@ -83,14 +86,19 @@ class Engine:
         try:
             sessions = self._make_sessions(instances)
         except CudaFailure as failure:
+            error = _no_cuda(str(failure), first_problem(RUNTIME))
             if placement.kind == "cuda":
-                raise _no_cuda(str(failure), first_problem(RUNTIME)) from failure
+                raise error from failure
+            _warn_of_cpu(error)
             self.providers, self._streams = [CPU], []
             sessions = self._make_sessions(instances)
         self.load_s = perf_counter() - begun
         self.provider: str = sessions[0].get_providers()[0]
-        if placement.kind == "cuda" and self.provider != CUDA:
-            raise _no_cuda(self.provider, first_problem(RUNTIME))
+        if self.provider != self.providers[0]:
+            error = _no_cuda(self.provider, first_problem(RUNTIME))
+            if placement.kind == "cuda":
+                raise error
+            _warn_of_cpu(error)
         if self.provider != CUDA and self._cuda != CudaOptions():
             what = f"{source.path} has options of cuda, and runs on the CPU"
             raise DeviceError(
@@ -243,28 +251,41 @@ def _no_cuda(got: str, problem: Problem | None = None) -> DeviceError:
     return DeviceError("the CUDA execution provider did not load", got=got, hint=hint)
 
 
+def _warn_of_cpu(error: DeviceError) -> None:
+    """With `auto`: there is a GPU and a provider for it, and the model runs on the CPU."""
+    log.warning("the model runs on the CPU, although this machine has a GPU: %s", error.one_line())
+
+
 def _providers(runtime: ModuleType, device: str) -> list[str]:
     """What sessions are made with. Where CUDA cannot work, it is not tried: ONNX Runtime prints its errors."""
-    available = runtime.get_available_providers()
     placement = Placement.parse(device)
-    if placement.kind == "cuda" and CUDA not in available:
-        raise _no_cuda(f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)")
-    if placement.kind == "cpu" or CUDA not in available:
+    if placement.kind == "cpu":
         return [CPU]
-    preload(runtime)
     driver = nvidia_driver()
-    problem, library = driver_problem(driver), missing_library(runtime, CUDA)
-    if problem is None and library is None and driver is not None:
-        try:
-            check_numbers(placement, driver)
-        except DeviceError:
-            if placement.kind == "cuda":
-                raise
-            return [CPU]
-        return [CUDA, CPU]
-    if placement.kind == "auto":
+    try:
+        _check_cuda(runtime, placement, driver)
+    except DeviceError as error:
+        if placement.kind == "cuda":
+            raise
+        if driver is not None and driver.devices and CUDA in runtime.get_available_providers():
+            _warn_of_cpu(error)
         return [CPU]
-    raise _no_cuda(f"{CPU} ({library})" if problem is None else CPU, problem)
+    return [CUDA, CPU]
+
+
+def _check_cuda(runtime: ModuleType, placement: Placement, driver: Driver | None) -> None:
+    """Raises DeviceError if the CUDA provider cannot work: it is not in this ONNX Runtime, there is no GPU or not the
+    one that is asked for, or a library is missing."""
+    if CUDA not in runtime.get_available_providers():
+        raise _no_cuda(f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)")
+    preload(runtime)
+    problem = driver_problem(driver)
+    if driver is None or problem is not None:
+        raise _no_cuda(CPU, problem)
+    library = missing_library(runtime, CUDA)
+    if library is not None:
+        raise _no_cuda(f"{CPU} ({library})")
+    check_numbers(placement, driver)
 
 
 def _session(

@@ -13,7 +13,6 @@ runs/digits-0007/
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -30,6 +29,7 @@ from typing import Any
 from ox import temporary_files
 from ox.core.random_stream import checked
 from ox.errors import LoadError, RecipeError, TrainError
+from ox.file_lock import lock_file
 from ox.random import stream_version
 from ox.serialization.files import write_whole
 from ox.train.recipe.from_onnx import FILE, BaseModel
@@ -93,16 +93,12 @@ class Run:
         """
         note = self.folder / ".training"
         with open(self.folder / "config.toml", "rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if lock_file(file.fileno()) is False:
                 raise TrainError(
                     f"another process is training {self.folder}",
                     got=_read_text(note),
                     hint="wait for it, or stop it with Ctrl-C there",
-                ) from error
-            except OSError:  # a network file system without locks
-                pass
+                )
             with suppress(OSError):  # information for other processes; a full disk is reported elsewhere
                 note.write_text(f"process {os.getpid()} on {platform.node()}, since {now()}")
             try:

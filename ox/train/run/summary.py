@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError, LoadError
+from ox.file_lock import lock_file
 from ox.train.loggers import jsonl
 from ox.train.run import checkpoint
 from ox.train.run.run import Run
@@ -82,13 +82,7 @@ def summarize(run: Run) -> Summary:
 def _is_locked(run: Run) -> bool:
     """Whether a process is training this run."""
     with open(run.folder / "config.toml", "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks
-            return False
-    return False
+        return lock_file(file.fileno(), shared=True) is False
 
 
 def _best(run: Run, history: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from ox.devices.cuda_installation import Problem
+from ox.devices.machine import Driver
 from ox.errors import ArgumentError, DeviceError, LoadError, OxError
 from ox.graph.contract import Contract, Sample, TensorInfo
 from ox.serve import ModelConfig, RequestLimits, Server
@@ -181,12 +183,15 @@ def test_a_session_that_falls_back_to_the_cpu_is_not_cuda(mlp: Path, monkeypatch
     monkeypatch.setattr(session, "driver_problem", lambda _: None)
     with pytest.raises(DeviceError) as caught:
         load(mlp, device="cuda")
-    assert str(caught.value.got).startswith("CPUExecutionProvider (")
+    assert str(caught.value.got).startswith("CPUExecutionProvider")
     assert load(mlp, device="auto").engine.device == "cpu"
 
 
 def test_what_keeps_cuda_from_working_is_named_and_cuda_is_not_tried(
-    mlp: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    mlp: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(
         onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -198,12 +203,32 @@ def test_what_keeps_cuda_from_working_is_named_and_cuda_is_not_tried(
     assert caught.value.got == f"CPUExecutionProvider ({problem.what})"
     assert caught.value.hint == "a newer driver; or --device auto to accept the CPU"
     assert load(mlp, device="auto").engine.device == "cpu"
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(session, "nvidia_driver", lambda: Driver((13, 0), ("H200",)))
     monkeypatch.setattr(session, "driver_problem", lambda _: None)
     monkeypatch.setattr(session, "missing_library", lambda *_: "libcublasLt.so.13 is not installed")
     with pytest.raises(DeviceError, match="libcublasLt"):
         load(mlp, device="cuda")
-    assert load(mlp, device="auto").engine.device == "cpu"
-    assert capfd.readouterr() == ("", "")
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        assert load(mlp, device="auto").engine.device == "cpu"
+    assert "libcublasLt" in caplog.text
+
+
+def test_a_session_that_chooses_the_cpu(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = onnxruntime.InferenceSession
+
+    def make(*args: Any, providers: list[Any], **_: Any) -> Any:
+        return real(*args, providers=providers[-1:])  # as ONNX Runtime does, without an error
+
+    monkeypatch.setattr(session, "_providers", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", make)
+    with pytest.raises(DeviceError, match="did not load"):
+        load(mlp, device="cuda")
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        assert load(mlp, device="auto").engine.device == "cpu"
+    assert "although this machine has a GPU" in caplog.text
 
 
 def test_a_cuda_that_fails(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

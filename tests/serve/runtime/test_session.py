@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from ox.devices.machine import nvidia_driver
 from ox.devices.probe import CUDA
 from ox.devices.runtime import onnxruntime
 from ox.errors import LoadError, ServeError
@@ -142,11 +143,14 @@ def test_a_server_with_and_without_buffers(
 
 
 def on_a_gpu(path: Path, **options: Any) -> Model:
-    """The model on a real GPU; skips the test where ONNX Runtime has none."""
+    """The model on a real GPU; skips the test where there is no provider or no device. Where both are there, a session
+    on the CPU is a failure."""
     if CUDA not in onnxruntime().get_available_providers():
         pytest.skip("this ONNX Runtime has no CUDA provider")
-    if Model(path, ModelConfig(device="auto"), RequestLimits()).engine.device != "cuda":
-        pytest.skip("no CUDA device, so no CUDA provider")
+    driver = nvidia_driver()
+    if driver is None or not driver.devices:
+        pytest.skip("no NVIDIA driver with a device")
+    assert Model(path, ModelConfig(device="auto"), RequestLimits()).engine.device == "cuda"
     return Model(path, ModelConfig(device="cuda", **options), RequestLimits())
 
 

@@ -1,0 +1,98 @@
+"""What ONNX Runtime's CUDA provider lacks, read by the loader from a shared library of the same form."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ox.devices import probe
+from ox.devices.machine import Driver
+from ox.devices.probe import CPU, CUDA, missing_library
+from ox.errors import DeviceError
+from ox.kernels.compiler import CompilerError, find_compiler
+from ox.serve.runtime import session
+
+# As in onnxruntime-gpu's wheel: a symbol that only ONNX Runtime has, in no library that is listed as needed
+PROVIDER = 'extern "C" void *Provider_GetHost(); int needed(); void *host = Provider_GetHost(); int n = needed();'
+
+
+Runtime = Callable[..., Any]
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    """Makes a module with a CUDA provider that needs another library, which stands beside it or not."""
+    try:
+        compiler = find_compiler()
+    except CompilerError as error:
+        pytest.skip(str(error))
+
+    def build(path: Path, text: str, *more: str) -> None:
+        source = path.with_suffix(".cpp")
+        source.write_text(text)
+        subprocess.run([*compiler, "-shared", "-fPIC", "-o", str(path), str(source), *more], check=True)
+
+    def make(needed: str, complete: bool = True) -> SimpleNamespace:
+        capi = tmp_path / needed / "capi"
+        capi.mkdir(parents=True)
+        build(capi / needed, "int needed() { return 9; }", f"-Wl,-soname,{needed}")
+        build(capi / "libonnxruntime_providers_cuda.so", PROVIDER, str(capi / needed), "-Wl,-rpath,$ORIGIN")
+        if not complete:
+            (capi / needed).unlink()
+        return SimpleNamespace(
+            __file__=str(capi.parent / "__init__.py"),
+            __version__="1.31.1",
+            get_available_providers=lambda: [CUDA, CPU],
+        )
+
+    return make
+
+
+def test_a_provider_lacks_nothing_but_its_host(runtime: Runtime) -> None:
+    assert missing_library(runtime("libcomplete.so.9"), CUDA) is None
+
+
+def test_a_library_that_the_provider_needs(runtime: Runtime) -> None:
+    assert missing_library(runtime("libneeded.so.9", complete=False), CUDA) == "libneeded.so.9 is not installed"
+
+
+def test_a_provider_that_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "capi").mkdir()
+    (tmp_path / "capi" / "libonnxruntime_providers_cuda.so").write_bytes(b"\x7fELF")
+    damaged: Any = SimpleNamespace(__file__=str(tmp_path / "__init__.py"))
+    assert "libonnxruntime_providers_cuda.so" in str(missing_library(damaged, CUDA))
+
+
+def test_sessions_are_made_with_a_provider_that_is_complete(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "nvidia_driver", lambda: Driver((13, 0), ("H200",)))
+    complete = runtime("libhere.so.9")
+    for device in ("cuda", "auto", "cuda:0"):
+        assert session._providers(complete, device) == [CUDA, CPU]
+    assert session._providers(complete, "cpu") == [CPU] and not caplog.records
+    incomplete = runtime("libabsent.so.9", complete=False)
+    with pytest.raises(DeviceError, match="did not load") as caught:
+        session._providers(incomplete, "cuda")
+    assert "libabsent.so.9 is not installed" in str(caught.value.got)
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        assert session._providers(incomplete, "auto") == [CPU]
+    assert "although this machine has a GPU" in caplog.text and "libabsent.so.9" in caplog.text
+
+
+@pytest.mark.gpu
+def test_the_provider_of_this_machine() -> None:
+    from ox.devices.machine import nvidia_driver
+    from ox.devices.runtime import onnxruntime
+
+    runtime, driver = onnxruntime(), nvidia_driver()
+    if CUDA not in runtime.get_available_providers() or driver is None or not driver.devices:
+        pytest.skip("no ONNX Runtime with the CUDA provider beside an NVIDIA device")
+    probe.preload(runtime)
+    assert missing_library(runtime, CUDA) is None and probe.probe(CUDA).loads
