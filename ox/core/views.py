@@ -24,7 +24,7 @@ from ox.core.operator import OPS
 from ox.core.symbolic import Dim, size_tensor
 from ox.core.tensor import TensorBase, TensorType
 from ox.devices import cuda_state
-from ox.errors import RecordError
+from ox.errors import GradientError, RecordError
 
 # ox.autograd.hooks, on a higher floor, registers here what moves a retained gradient from the old node to the new one
 move_retained: list[Callable[[Any, Any], None]] = []
@@ -131,6 +131,25 @@ class Overwritten(CustomNode):
         return [zeros(g.shape, g)]
 
 
+class Stale(CustomNode):
+    """What a custom Function or a hooked module passed through, after its memory was written in another way: the
+    gradient of the new value does not go through the function, and that of the old one is not wanted."""
+
+    op = SimpleNamespace(name="Stale", single_output=False)
+
+    def __init__(self, view: Any) -> None:
+        self.made_by, self.written = view.node, view.last_write()
+        self.connect([view])
+
+    def rule(self, g: TensorBase) -> list[TensorBase]:
+        name = self.made_by.name() if self.made_by is not None else "a custom Function"
+        raise GradientError(
+            f"a gradient reaches an output of {name} that shows the memory of its input, which was written in place",
+            where=self.written,
+            hint="the out-of-place form of the write, or a .clone() that the function returns",
+        )
+
+
 def _flat_places(part: Part | np.ndarray[Any, Any], like: TensorType) -> TensorType:
     places = part.places() if isinstance(part, Part) else part
     return on_device_of(operator.as_input(places.reshape(-1)), like)
@@ -152,7 +171,10 @@ def update_history(target: TensorBase, value: Any, places: np.ndarray[Any, Any] 
     else:
         _rebind(root, _new_history(CopySlices(root, part, value)))
     for view in living_views(root):
-        if not isinstance(view.node, Leaf) and view._origin != "no_grad":
+        if view._origin == "function" and view is not target:
+            if view.node is not None and not isinstance(view.node, Leaf):
+                _rebind(view, _new_history(Stale(view)))
+        elif not isinstance(view.node, Leaf) and view._origin != "no_grad":
             own = part_of(view.array, root.array)
             if own is None:
                 view._base = view._origin = None
@@ -163,7 +185,8 @@ def update_history(target: TensorBase, value: Any, places: np.ndarray[Any, Any] 
 def pass_through(x: TensorType, node: CustomNode, port: int) -> TensorType:
     """`x` as the output of an identity node: the same memory, to which a differentiable in-place write is refused."""
     other = x.with_history(node, port)
-    other._base, other._origin = x if x._base is None else x._base, "function"
+    other.alias_of(x)
+    other._origin = "function"
     return other
 
 
@@ -230,7 +253,9 @@ def update_recording(root: TensorBase, fresh: TensorBase, recording: Any, follow
     for tensor, made in [(root, fresh), *views]:
         if made is not None:
             recording.alias(tensor, made)
-            if followed and not isinstance(tensor.node, Leaf) and tensor._origin != "no_grad":
+            if followed and tensor._origin == "function" and tensor is not root:
+                _rebind(tensor, _new_history(Stale(tensor)))
+            elif followed and not isinstance(tensor.node, Leaf) and tensor._origin != "no_grad":
                 _rebind(
                     tensor, made if made.node is not None or tensor.node is None else _new_history(Overwritten(tensor))
                 )

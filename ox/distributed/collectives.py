@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ox.core import views
+from ox.core.mode import MODE
+from ox.core.node import CustomNode, Leaf
 from ox.devices import cuda_state
 from ox.distributed.process_group import ProcessGroup
 from ox.distributed.reduce_op import ReduceOp
 from ox.distributed.work import Work
 from ox.distributed.world import get_group_rank, resolve
 from ox.dtypes import is_floating
-from ox.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ox.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from ox.tensors.tensor import Tensor
 
 BITS = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
@@ -33,7 +38,7 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, a
     """
     chosen = resolve(group)
     _check_op(tensor, op, "all_reduce")
-    array, back = output_array(chosen, tensor, "all_reduce")
+    array, back = output_array(chosen, tensor, "all_reduce", op)
     text = f"all_reduce {describe(array)} {op.value}"
     return chosen.start(text, lambda: chosen.backend.all_reduce(array, op), back, async_op, outputs=[tensor])
 
@@ -44,7 +49,7 @@ def reduce(
     """Let `tensor` of rank `dst` become the reduction over all ranks. `torch.distributed.reduce`."""
     chosen = resolve(group)
     _check_op(tensor, op, "reduce")
-    array, back = output_array(chosen, tensor, "reduce")
+    array, back = output_array(chosen, tensor, "reduce", op)
     root = get_group_rank(chosen, dst)
     text = f"reduce {describe(array)} {op.value} to rank {dst}"
     return chosen.start(text, lambda: chosen.backend.reduce(array, root, op), back, async_op, outputs=[tensor])
@@ -212,11 +217,48 @@ def input_array(group: ProcessGroup, tensor: Any, name: str) -> Any:
     return array if array.flags.c_contiguous else cuda_state.copy(array)
 
 
-def output_array(group: ProcessGroup, tensor: Any, name: str) -> tuple[Any, Callable[[], None] | None]:
-    """A contiguous array to write, and a function that copies it into the tensor if the tensor is not contiguous."""
-    _array_of(group, tensor, name)
+class Exchanged(CustomNode):
+    """A tensor with a history after a collective wrote it: no gradient comes back from the other ranks.
+
+    After a sum, the gradient of this rank's part is the one that arrives, as in PyTorch, with a warning. After all else
+    it would be wrong for sure.
+    """
+
+    op = SimpleNamespace(name="Exchanged", single_output=False)
+
+    def __init__(self, tensor: Tensor, name: str, is_sum: bool) -> None:
+        self.text, self.is_sum, self.where = name, is_sum, tensor.last_write()
+        self.connect([tensor])
+
+    def rule(self, g: Any) -> list[Any]:
+        what = f"a gradient reaches a tensor that {self.text} wrote in place"
+        hint = "an autograd.Function whose backward exchanges the gradient, or x.detach() where none is wanted"
+        if not self.is_sum:
+            raise GradientError(what, where=self.where, got="no gradient from the other ranks", hint=hint)
+        warnings.warn(f"{what} ({self.where}): that of the other ranks is left out; {hint}", stacklevel=2)
+        return [g]
+
+
+def _begin_write(tensor: Tensor, name: str, op: ReduceOp | None = None) -> None:
+    """Before a collective writes a tensor: what shares its memory has another version, and a history that says so."""
     tensor.ensure_writable(name)
     tensor.count_write(name)
+    if MODE.get().grad and tensor.node is not None and not isinstance(tensor.node, Leaf):
+        node = Exchanged(tensor, name, op == ReduceOp.SUM)
+        shape = tensor.static_shape
+        views.update_history(tensor, SimpleNamespace(node=node, port=0, shape=shape, _stored_shape=shape))
+
+
+def output_array(
+    group: ProcessGroup, tensor: Any, name: str, op: ReduceOp | None = None
+) -> tuple[Any, Callable[[], None] | None]:
+    """A contiguous array to write, and a function that copies it into the tensor if the tensor is not contiguous.
+
+    Args:
+        op: how the tensor is reduced with those of the other ranks; None if it is overwritten.
+    """
+    _array_of(group, tensor, name)
+    _begin_write(tensor, name, op)
     array = tensor.array
     if array.flags.c_contiguous:
         return array, None
@@ -232,8 +274,7 @@ def _output_arrays(group: ProcessGroup, tensors: Sequence[Any], array: Any, name
     """The arrays of a list of one output tensor per rank."""
     _check_list(group, tensors, array, name)
     for tensor in tensors:
-        tensor.ensure_writable(name)
-        tensor.count_write(name)
+        _begin_write(tensor, name)
     return [tensor.array for tensor in tensors]
 
 

@@ -223,6 +223,62 @@ def test_inputs_that_are_handed_on_and_inputs_that_are_written() -> None:
         function(None, lambda ctx, x: (ctx.mark_dirty(x), x * 1)[1]).apply(x * 1)
 
 
+VIEWS = {
+    "the input itself": lambda ctx, x: x,
+    "a slice": lambda ctx, x: x[:2],
+    "another shape": lambda ctx, x: x.view(2, 2),
+    "several": lambda ctx, x: (x[:2], x[2:]),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("write", [lambda x: x.mul_(-1), lambda x: x[1:3].mul_(-1), lambda x: x.view(4).neg_()])
+def test_views_of_inputs_that_are_written_later(name: str, write: Any) -> None:
+    passing = function(lambda ctx, *g: ox.cat([part.reshape(-1) for part in g]) * 10, VIEWS[name])
+    x = ox.ones(4, requires_grad=True)
+    for row in (False, True):  # the output, and a view of it
+        z = x * 1
+        y = passing.apply(z)
+        y = y[0] if isinstance(y, tuple) else y
+        y = y[:1] if row else y
+        write(z)
+        with pytest.raises(GradientError, match="written in place") as caught:
+            y.sum().backward()
+        assert "OddBackward" in str(caught.value) or "SliceBackward" in str(caught.value)
+        assert "test_function.py" in str(caught.value)
+    z = x * 1
+    y = passing.apply(z)
+    write(z)
+    z.sum().backward()  # a gradient that does not go through the function
+    assert x.grad.numpy().min() == -1
+
+
+def test_what_a_hooked_module_passed_through_is_written_later() -> None:
+    module = ox.nn.Identity()
+    module.register_full_backward_hook(lambda module, given, got: (given[0] * 10,))
+    x = ox.ones(2, requires_grad=True)
+    z = x * 1
+    y = module(z)
+    z.mul_(-1)
+    with pytest.raises(GradientError, match="written in place"):
+        y.sum().backward()
+
+
+def test_a_written_input_in_a_compiled_call() -> None:
+    passing = function(lambda ctx, g: g * 10, lambda ctx, x: x[:2])
+
+    def step(x: Any) -> Any:
+        z = x * 1
+        y = passing.apply(z)
+        z.mul_(-1)
+        y.sum().backward()
+        return x.grad
+
+    for call in (step, ox.compile(step)):
+        with pytest.raises(GradientError, match="written in place"):
+            call(ox.ones(4, requires_grad=True))
+
+
 def test_once_differentiable() -> None:
     class Sin(Function):
         @staticmethod

@@ -56,6 +56,36 @@ CHECKS = {
         dist.all_reduce(x, op)
         assert x.dtype == ox.bool and x.tolist() == value, (op, x)
     """,
+    "no gradient comes back from the other ranks": """
+    Op = dist.ReduceOp
+    x = ox.ones(3, requires_grad=True)
+    y = x * 2
+    dist.all_reduce(y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        y.sum().backward()
+    assert ["all_reduce" in str(each.message) for each in caught] == [True] and x.grad.tolist() == [2, 2, 2]
+    for name, write in {
+        "all_reduce": lambda y: dist.all_reduce(y, Op.MAX), "reduce": lambda y: dist.reduce(y, 0, Op.AVG),
+        "broadcast": lambda y: dist.broadcast(y, 0), "all_gather": lambda y: dist.all_gather([y, *others], x.detach()),
+        "all_gather_into_tensor": lambda y: dist.all_gather_into_tensor(y, x.detach()[:1]),
+        "all_reduce of a view": lambda y: dist.all_reduce(y[:2], Op.MAX),
+    }.items():
+        others = [ox.zeros(3) for _ in range(world - 1)]
+        y = x[:1].repeat(world) * 2 if "into" in name else x * 2
+        write(y)
+        try:
+            y.sum().backward()
+            raise AssertionError(name)
+        except ox.errors.GradientError as error:
+            assert name.split()[0] in str(error), error
+    for write in (dist.all_reduce, lambda y: dist.broadcast(y, 0)):
+        with ox.no_grad():
+            write(x)  # a parameter
+        y = x * 2
+        write(y.detach())
+        y.sum().backward()
+    """,
     "memory of any layout is written where it is": """
     whole = ox.zeros(4, 6)
     part = whole[:, ::2].t()                      # neither contiguous nor in C's order
