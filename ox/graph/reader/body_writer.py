@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from ox.errors import LoadError
 
-OPSET = 21
+OPSET = 23
 
 
 class BodyWriter:
@@ -20,8 +20,10 @@ class BodyWriter:
     Raises LoadError, by `refuse`, for what a body does not cover.
     """
 
-    def __init__(self, node: onnx.NodeProto) -> None:
-        self.node = node
+    def __init__(
+        self, node: onnx.NodeProto, type_of: Callable[[str], onnx.TypeProto | None] = lambda name: None
+    ) -> None:
+        self.node, self._type_of = node, type_of
         self.nodes: list[onnx.NodeProto] = []
         self._attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         self._count = 0
@@ -30,6 +32,13 @@ class BodyWriter:
     def input(self, place: int) -> str:
         """The name of an input; empty where the call leaves it out."""
         return self.inputs[place] if place < len(self.inputs) and self.node.input[place] else ""
+
+    def rank(self, place: int, otherwise: int) -> int:
+        """How many dimensions an input has; `otherwise` where the file does not tell."""
+        known = self._type_of(self.node.input[place]) if self.input(place) else None
+        if known is None or not known.tensor_type.HasField("shape"):
+            return otherwise
+        return len(known.tensor_type.shape.dim)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Numbers, text or an array; ``<name>_as_tensor`` stands for lists of doubles."""
@@ -48,6 +57,13 @@ class BodyWriter:
         made = f"{op}_{self._count}"
         self.nodes.append(helper.make_node(op, list(inputs), [made], **attributes))
         return made
+
+    def several(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """One more node; the names of its first outputs."""
+        names = [f"{self.add(op, *inputs, **attributes)}_{i}" for i in range(count)]
+        del self.nodes[-1].output[:]
+        self.nodes[-1].output.extend(names)
+        return names
 
     def split(self, source: str, names: Sequence[str]) -> list[str]:
         """Equal parts along the last dimension, by these names."""

@@ -1,23 +1,31 @@
-"""The body of an operator of another domain than `ai.onnx`, in operators of `ai.onnx`."""
+"""The body of an operator that `ai.onnx` does not have, in operators of `ai.onnx`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx
 
-from ox.graph.reader import classical_bodies, runtime_bodies
+from ox.graph.reader import classical_bodies, quantized_bodies, runtime_bodies
 from ox.graph.reader.body_writer import BodyWriter
 
-BODIES = {"ai.onnx.ml": classical_bodies.BODIES, "com.microsoft": runtime_bodies.BODIES}
+BODIES = {
+    "": runtime_bodies.STANDARD,
+    "ai.onnx.ml": classical_bodies.BODIES,
+    "com.microsoft": runtime_bodies.BODIES | quantized_bodies.BODIES,
+}
 
 
-def foreign_body(node: onnx.NodeProto) -> onnx.FunctionProto | None:
-    """The body of one call; None where ox has none.
+def foreign_body(
+    node: onnx.NodeProto, type_of: Callable[[str], onnx.TypeProto | None] = lambda name: None
+) -> onnx.FunctionProto | None:
+    """The body of one call; None where ox has none. `type_of` gives the type of a value of the file, as far as known.
 
     Raises:
         LoadError: a form of the operator that the body does not cover.
     """
-    make = BODIES.get(node.domain, {}).get(node.op_type)
+    make = BODIES.get("" if node.domain == "ai.onnx" else node.domain, {}).get(node.op_type)
     if make is None:
         return None
-    writer = BodyWriter(node)
+    writer = BodyWriter(node, type_of)
     return writer.function(make(writer))

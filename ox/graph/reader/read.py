@@ -148,7 +148,9 @@ class Reader:
         op = OPS.get(node.key)
         if op is None:
             own = _own_attributes(n, attributes)
-            body = foreign_body(own) if domain else standard_body(own, version, lambda x: self._type_of(x, scope))
+            body = foreign_body(own, lambda x: self._type_of(x, scope))
+            if body is None and not domain:
+                body = standard_body(own, version, lambda x: self._type_of(x, scope))
             if body is None:
                 raise _unknown(node.key, domain, place)
             self._inline(body, opset_of(body, version), n, scope)

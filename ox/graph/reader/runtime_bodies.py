@@ -8,6 +8,13 @@ import numpy as np
 
 from ox.graph.reader.attention_bodies import attention, embeddings
 from ox.graph.reader.body_writer import BodyWriter
+from ox.graph.reader.decoder_bodies import (
+    grouped_query,
+    multi_head,
+    rotary,
+    simplified_normalization,
+    skip_simplified_normalization,
+)
 
 
 def _with_bias(w: BodyWriter) -> str:
@@ -84,14 +91,66 @@ def _product_of_bits(w: BodyWriter) -> list[str]:
     return [w.add("Add", product, w.input(5)) if w.input(5) else product]
 
 
+def _activated(w: BodyWriter, x: str, name: str, numbers: tuple[float, ...]) -> str:
+    """An activation with its numbers, in the order of the attributes: alpha and beta, or the limits of Clip."""
+    if name == "Clip":
+        low, high = (w.add("CastLike", w.constant(n), x) for n in (*numbers, *_LIMITS[len(numbers) :]))
+        return w.add("Clip", x, low, high)
+    names = ACTIVATIONS.get(name)
+    if names is None:
+        raise w.refuse(f"with the activation {name}", expected=", ".join((*ACTIVATIONS, "Clip")))
+    return w.add(name, x, **dict(zip(names, numbers, strict=False)))
+
+
+ACTIVATIONS: dict[str, tuple[str, ...]] = {  # and the attributes that they have
+    "Relu": (),
+    "Tanh": (),
+    "Sigmoid": (),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Elu": ("alpha",),
+    "Softplus": (),
+    "ThresholdedRelu": ("alpha",),
+}
+_LIMITS = (-3.4028234663852886e38, 3.4028234663852886e38)
+
+
+def _fused_conv(w: BodyWriter) -> list[str]:
+    """Conv, a tensor that is added, and an activation."""
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    attributes = {name: value for name in names if (value := w.attribute(name)) is not None}
+    y = w.add("Conv", *(name for name in (w.input(0), w.input(1), w.input(2)) if name), **attributes)
+    y = w.add("Add", y, w.input(3)) if w.input(3) else y
+    name = w.attribute("activation", "")
+    return [_activated(w, y, name, tuple(w.attribute("activation_params", ()))) if name else y]
+
+
+def _fused_gemm(w: BodyWriter) -> list[str]:
+    attributes = {name: w.attribute(name, 0) for name in ("transA", "transB")}
+    attributes |= {name: w.attribute(name, 1.0) for name in ("alpha", "beta")}
+    y = w.add("Gemm", *(name for name in (w.input(0), w.input(1), w.input(2)) if name), **attributes)
+    numbers = (w.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma"))
+    name = w.attribute("activation", "")
+    return [_activated(w, y, name, tuple(n for n in numbers if n is not None)) if name else y]
+
+
+# what ONNX Runtime's optimizer writes into the domain of ONNX itself
+STANDARD: dict[str, Callable[[BodyWriter], list[str]]] = {"SimplifiedLayerNormalization": simplified_normalization}
 BODIES: dict[str, Callable[[BodyWriter], list[str]]] = {
     "Attention": attention,
     "BiasGelu": _gelu,
     "EmbedLayerNormalization": embeddings,
     "FastGelu": _fast_gelu,
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_product,
     "Gelu": _gelu,
+    "GroupQueryAttention": grouped_query,
     "MatMulNBits": _product_of_bits,
+    "MultiHeadAttention": multi_head,
     "QuickGelu": _quick_gelu,
+    "RotaryEmbedding": rotary,
+    "SimplifiedLayerNormalization": simplified_normalization,
     "SkipLayerNormalization": _skip_normalization,
+    "SkipSimplifiedLayerNormalization": skip_simplified_normalization,
 }
