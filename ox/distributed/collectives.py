@@ -17,7 +17,7 @@ from ox.devices import cuda_state
 from ox.distributed.process_group import ProcessGroup
 from ox.distributed.reduce_op import ReduceOp
 from ox.distributed.work import Work
-from ox.distributed.world import get_group_rank, resolve
+from ox.distributed.world import counts_failed_calls, get_group_rank, resolve
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from ox.tensors.tensor import Tensor
@@ -25,6 +25,7 @@ from ox.tensors.tensor import Tensor
 BITS = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 
+@counts_failed_calls
 def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Let `tensor`, of one shape and type on all ranks, become the reduction over them, on all of them.
 
@@ -43,6 +44,7 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, a
     return chosen.start(text, lambda: chosen.backend.all_reduce(array, op), back, async_op, outputs=[tensor])
 
 
+@counts_failed_calls
 def reduce(
     tensor: Tensor, dst: int = 0, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -55,6 +57,7 @@ def reduce(
     return chosen.start(text, lambda: chosen.backend.reduce(array, root, op), back, async_op, outputs=[tensor])
 
 
+@counts_failed_calls
 def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Work | None:
     """Let `tensor` of all ranks become that of rank `src`. `torch.distributed.broadcast`."""
     chosen = resolve(group)
@@ -64,6 +67,7 @@ def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = 
     return chosen.start(text, lambda: chosen.backend.broadcast(array, root), back, async_op, outputs=[tensor])
 
 
+@counts_failed_calls
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
     """Let the tensors of `tensor_list`, one a rank, become the ranks' `tensor`s, which have one shape.
 
@@ -82,6 +86,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
     return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op, outputs=tensor_list)
 
 
+@counts_failed_calls
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -97,6 +102,7 @@ def all_gather_into_tensor(
     return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op, outputs=[output_tensor])
 
 
+@counts_failed_calls
 def gather(
     tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0, group: Any = None,
     async_op: bool = False,
@@ -121,6 +127,7 @@ def gather(
     )
 
 
+@counts_failed_calls
 def scatter(
     tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0, group: Any = None,
     async_op: bool = False,
@@ -136,6 +143,7 @@ def scatter(
     return chosen.start(text, lambda: chosen.backend.scatter(array, source, root), back, async_op, outputs=[tensor])
 
 
+@counts_failed_calls
 def reduce_scatter(
     output: Tensor, input_list: Sequence[Tensor], op: ReduceOp = ReduceOp.SUM, group: Any = None,
     async_op: bool = False,
@@ -151,6 +159,7 @@ def reduce_scatter(
     )
 
 
+@counts_failed_calls
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -169,6 +178,7 @@ def reduce_scatter_tensor(
     )
 
 
+@counts_failed_calls
 def all_to_all_single(output: Tensor, input: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
     """Send the parts of `input` along its first dimension, one to each rank; `output` becomes those received.
 

@@ -30,6 +30,8 @@ class ProcessGroup:
         name: for errors.
     """
 
+    started = 0  # collectives of all groups of this process
+
     def __init__(self, backend: Any, ranks: Sequence[int], timeout: float, name: str) -> None:
         self.backend, self.ranks, self.timeout, self.name = backend, tuple(ranks), timeout, name
         self._control = backend.control() if hasattr(backend, "control") else None
@@ -40,6 +42,7 @@ class ProcessGroup:
         self.failure: str | None = None  # the first failed operation; the group is closed after it
         self.told = False  # whether `ox.devices.device_checks` knows of the failure
         self._count = 0
+        self.failed_calls = 0  # collectives that raised before they began
 
     def rank(self) -> int:
         """This process's rank in the group."""
@@ -73,6 +76,7 @@ class ProcessGroup:
         _refuse_compiled(text)
         self.check_open(text, place)
         self._count += 1
+        ProcessGroup.started += 1
         try:
             check = Check(self, text, place) if self.monitor is not None else None
             work = self._begin(text, begin, place, self._count, check, finish, None, outputs)
@@ -209,7 +213,8 @@ class Check:
 
     def __init__(self, group: ProcessGroup, text: str, place: Place) -> None:
         self._group, self._text, self._place = group, text, place
-        record = text.encode()[:RECORD].ljust(RECORD)
+        failed = f"[after {group.failed_calls} failed calls] " if group.failed_calls else ""
+        record = (failed + text).encode()[:RECORD].ljust(RECORD)
         self._mine = np.frombuffer(record, np.uint8)
         self._all = np.empty((group.size(), RECORD), np.uint8)
         self._request = group._control.all_gather(self._all, self._mine)  # type: ignore[union-attr]
@@ -229,7 +234,7 @@ class Check:
             f"{group.names(others)} and rank {group.ranks[group.rank()]} are in different operations",
             where=_with_line(f"rank {group.ranks[group.rank()]} of {group.name}", self._place),
             extra={f"rank {group.ranks[rank]}": text for rank, text in enumerate(texts)},
-            hint=SAME_ORDER + ", with equal shapes and types",
+            hint=SAME_ORDER + ", with equal shapes and types, also after an error that one of them caught",
         )
 
 

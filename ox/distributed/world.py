@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ox.distributed import init
 from ox.distributed.process_group import ProcessGroup
 from ox.distributed.work import PROGRESS_THREAD, seconds
-from ox.errors import ArgumentError, DistributedError
+from ox.errors import ArgumentError, DistributedError, OxError, RecordError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 DEFAULT_TIMEOUT = timedelta(minutes=30)  # PyTorch's
 GRACE = 1.0  # seconds before MPI ends all ranks, so that the others can print their own error
 
@@ -93,6 +98,7 @@ def destroy_process_group(group: Any = None) -> None:
             work.wait()
     for each in chosen:
         if not each.is_broken:
+            each.failed_calls = 0  # no call of this group follows
             each.start("destroy_process_group", each.backend.barrier, on_host=True)
             each.close()
         _groups.remove(each)
@@ -147,6 +153,32 @@ def resolve(group: Any) -> ProcessGroup:
     if chosen not in _groups:
         raise ArgumentError("no process group of this process", got=repr(group))
     return chosen
+
+
+def counts_failed_calls(collective: Callable[P, R]) -> Callable[P, R]:
+    """Count the calls of `collective` that raise before they begin. Ranks compare these numbers with each collective:
+    where a rank catches such an error and goes on, the others still wait in that call, and would take its next one for
+    it."""
+    position = list(inspect.signature(collective).parameters).index("group")
+
+    @functools.wraps(collective)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        started = ProcessGroup.started
+        try:
+            return collective(*args, **kwargs)
+        except (
+            RecordError,
+            DistributedError,
+        ):  # a recording begins anew without it; a failed operation closes its group
+            raise
+        except Exception:
+            if started == ProcessGroup.started:
+                group = kwargs.get("group", args[position] if len(args) > position else None)
+                with suppress(OxError):
+                    resolve(group).failed_calls += 1
+            raise
+
+    return call
 
 
 def get_rank(group: Any = None) -> int:

@@ -207,12 +207,44 @@ CHECKS = {
     collected = [None] * world if rank == 1 else None
     dist.gather_object(rank, collected, dst=1)
     assert rank != 1 or collected == list(range(world))
-    try:
-        dist.all_gather_object(got, {"f": print})
-    except ox.errors.ArgumentError as error:
-        assert "builtin_function_or_method" in str(error)
-    else:
-        raise AssertionError
+    # an error of one rank is one of all, so the next call is not taken for this one
+    def failing(call, sender, text="only data travels", own="builtin_function_or_method"):
+        try:
+            call()
+        except ox.errors.ArgumentError as error:
+            assert text in str(error) and (rank != sender or own in str(error)), error
+            assert rank == sender or f"rank {sender} cannot send" in str(error), error
+        else:
+            raise AssertionError
+        got = [None] * world
+        dist.all_gather_object(got, 10 * rank)
+        assert got == [10 * r for r in range(world)], got
+    everyone, lengths = list(range(world)), "a list of the right length"
+    failing(lambda: dist.all_gather_object(got, {"f": print} if rank == 1 else 1), 1)
+    failing(lambda: dist.all_gather_object([None] * (world + (rank == 0)), 1), 0, lengths, f"expected {world} values")
+    failing(lambda: dist.gather_object(print if rank == 1 else 1, [None] * world if rank == 0 else None), 1)
+    failing(lambda: dist.gather_object(1, None, dst=1), 1, lengths, "NoneType")
+    failing(lambda: dist.broadcast_object_list([print if rank == 1 else 1], src=1), 1)
+    failing(lambda: dist.scatter_object_list([None], [print] * world if rank == 0 else None), 0)
+    failing(lambda: dist.scatter_object_list([None], [1] if rank == 0 else None), 0, lengths, "1 values")
+    # large values of other sizes; one travels only to who asks for it
+    import tracemalloc
+    size = 4 << 20
+    value = np.full(size if rank == 1 else 10, rank, np.uint8)
+    tracemalloc.start()
+    collected = [None] * world if rank == 0 else None
+    dist.gather_object(value, collected)
+    parts = [np.full(size if r == 1 else 10, r, np.uint8) for r in range(world)] if rank == 0 else None
+    mine = [None]
+    dist.scatter_object_list(mine, parts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rank <= 1 or peak < size // 4, peak
+    dist.all_gather_object(got, value)
+    for several in (got, collected, [mine[0]] * world):
+        for r, part in enumerate(several or ()):
+            r = rank if several is not got and several is not collected else r
+            assert len(part) == (size if r == 1 else 10) and (part == r).all()
     """,
 }
 
@@ -302,3 +334,24 @@ def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     refused(ArgumentError, "right length", lambda: dist.all_gather_object([None], 1))
     """
     run(code, 2, tmp_path)
+
+
+def test_a_call_that_one_rank_could_not_begin_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    """A rank that catches its error goes on, where the others wait in that call: all raise, and no value is wrong."""
+    code = """
+    x = ox.ones(1).expand(4) if rank == 0 else ox.full([4], 7.0)
+    try:
+        dist.all_reduce(x)
+    except ox.errors.ArgumentError as error:
+        assert rank == 0 and "expanded" in str(error)
+    except ox.errors.DistributedError as error:
+        assert rank == 1 and "after 1 failed calls" in str(error), error
+    y = ox.full([4], 1.0)
+    try:
+        dist.all_reduce(y)
+    except ox.errors.DistributedError as error:
+        assert "different operations" in str(error) or "is closed" in str(error), error
+        sys.exit(3)
+    """
+    out = run(code, 2, tmp_path, check=False)
+    assert "is done" not in out and "Error" not in out.replace("DistributedError", ""), out
