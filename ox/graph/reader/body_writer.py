@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from ox.errors import LoadError
 
@@ -64,6 +64,19 @@ class BodyWriter:
         del self.nodes[-1].output[:]
         self.nodes[-1].output.extend(names)
         return names
+
+    def loop(self, rounds: int, start: str, step: Callable[[str], tuple[str, str]]) -> str:
+        """A Loop over one float tensor: `step` writes what follows from it, whether there is another round and the next
+        value."""
+        outside, self.nodes = self.nodes, []
+        going, following = step("state")
+        ends = [helper.make_tensor_value_info(going, TensorProto.BOOL, None)]
+        ends.append(helper.make_tensor_value_info(following, TensorProto.FLOAT, None))
+        starts = [helper.make_tensor_value_info("round", TensorProto.INT64, [])]
+        starts.append(helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []))
+        starts.append(helper.make_tensor_value_info("state", TensorProto.FLOAT, None))
+        body, self.nodes = helper.make_graph(self.nodes, "round", starts, ends), outside
+        return self.add("Loop", self.constant(rounds, np.int64), self.constant(True, bool), start, body=body)
 
     def split(self, source: str, names: Sequence[str]) -> list[str]:
         """Equal parts along the last dimension, by these names."""

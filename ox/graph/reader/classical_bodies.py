@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ox.graph.reader.body_writer import BodyWriter
+from ox.graph.reader.svm_bodies import classifier, regressor
 from ox.graph.reader.tree_bodies import transformed, tree_classifier, tree_regressor
 
 
@@ -83,6 +84,11 @@ def _linear_classifier(w: BodyWriter) -> list[str]:
     return [label, transformed(w, scores, w.attribute("post_transform", "NONE"))]
 
 
+def _scores(w: BodyWriter) -> list[str]:
+    """ZipMap, a sequence of maps from labels to scores: the scores as a tensor, a column for each label."""
+    return [w.add("Identity", w.input(0))]
+
+
 BODIES: dict[str, Callable[[BodyWriter], list[str]]] = {
     "ArrayFeatureExtractor": _features,
     "Binarizer": _binarizer,
@@ -92,7 +98,10 @@ BODIES: dict[str, Callable[[BodyWriter], list[str]]] = {
     "LinearRegressor": _linear_regressor,
     "Normalizer": _normalizer,
     "OneHotEncoder": _one_hot,
+    "SVMClassifier": classifier,
+    "SVMRegressor": regressor,
     "Scaler": _scaler,
     "TreeEnsembleClassifier": tree_classifier,
     "TreeEnsembleRegressor": tree_regressor,
+    "ZipMap": _scores,
 }

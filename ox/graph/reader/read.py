@@ -327,8 +327,6 @@ def _unknown(key: str, domain: str, place: str | None) -> LoadError:
     near = get_close_matches(key.rpartition(".")[2], known, 1)
     if domain:
         hint = "export it without the optimizations of one runtime" if domain.startswith("com.microsoft") else None
-        if key == "ai.onnx.ml.ZipMap":
-            hint = "skl2onnx.to_onnx(model, X, options={'zipmap': False}), which gives the scores as a tensor"
         hint = hint or f"a model-local function '{key.rpartition('.')[2]}' of domain '{domain}', which ox would read"
     else:
         hint = f"the nearest name is {near[0]}" if near else "an operator of ai.onnx that ox.ops lists"
