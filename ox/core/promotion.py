@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import reduce, wraps
+from typing import Any, TypeVar
+from typing import cast as typed
 
 import numpy as np
 
@@ -11,7 +14,7 @@ from ox.core.constants import scalar
 from ox.core.mt19937.switch import torch_compatible
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase, TensorType, is_tensor
-from ox.dtypes import DType, get_default_dtype, int64, is_floating, onnx_type, promote
+from ox.dtypes import HALF_TYPES, DType, float32, get_default_dtype, int64, is_floating, onnx_type, promote
 from ox.errors import DTypeError
 
 
@@ -78,6 +81,54 @@ def cast(x: TensorType, dtype: DType) -> TensorType:
         return OPS["Cast"](x, to=onnx_type(dtype))
     except KeyError:
         raise no_such_type(dtype) from None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def upcast_half(function: F) -> F:
+    """Give a function of several operators float32 where its tensors are float16 or bfloat16, and round its result.
+
+    A square of more than 256 is infinite in float16, one of less than 0.0002 is 0; PyTorch computes in float32 as well
+    (its `opmath`). Tensors of another floating type decide by themselves, as they do for a single operator.
+    """
+
+    @wraps(function)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        kinds = [x.array.dtype for x in _deciding([*args, *kwargs.values()])]
+        if not kinds or kwargs.get("out") is not None or not all(kind in HALF_TYPES for kind in kinds):
+            return function(*args, **kwargs)
+        result = function(
+            *[_in_type(x, HALF_TYPES, float32) for x in args],
+            **{name: _in_type(x, HALF_TYPES, float32) for name, x in kwargs.items()},
+        )
+        return _in_type(result, (float32,), reduce(promote, kinds))
+
+    return typed(F, wide)
+
+
+def _deciding(values: list[Any]) -> list[Any]:
+    """The tensors of floats that decide on a result's type: those of no dimensions only where there is no other."""
+    floats = [x for x in _tensors(values) if is_floating(x.array.dtype)]
+    return [x for x in floats if x.array.ndim] or floats
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    for x in values:
+        if is_tensor(x):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from _tensors(x)
+
+
+def _in_type(value: Any, kinds: tuple[DType, ...], dtype: DType) -> Any:
+    """A tensor of one of these types, or those in a list or tuple, in another type."""
+    if is_tensor(value):
+        return cast(value, dtype) if value.array.dtype in kinds else value
+    if isinstance(value, (list, tuple)):
+        parts = [_in_type(x, kinds, dtype) for x in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
 
 
 def no_such_type(dtype: Any) -> DTypeError:

@@ -34,7 +34,7 @@ from ox.devices.compiled_norm import (
     rms_norm,
     rms_norm_gradient,
 )
-from ox.devices.compiled_reduce import MAX, MIN, SUM, over_axes
+from ox.devices.compiled_reduce import MAGNITUDES, MAX, MIN, SQUARES, SUM, over_axes, over_images
 from ox.devices.compiled_rows import (
     Run,
     cross_entropy,
@@ -227,6 +227,10 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.PhiloxDropout": (512, dropout),
     "ReduceSum": (8_000, over_axes(SUM)),
     "ReduceMean": (8_000, over_axes(SUM, mean=True)),
+    "ReduceL1": (8_000, over_axes(MAGNITUDES)),
+    "ReduceL2": (4_000, over_axes(SQUARES, root=True)),
+    "ReduceSumSquare": (4_000, over_axes(SQUARES)),
+    "GlobalAveragePool": (4_000, over_images),
     "ReduceMax": (4_000, over_axes(MAX)),
     "ReduceMin": (4_000, over_axes(MIN)),
     "Where": (1_000, where),

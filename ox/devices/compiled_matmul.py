@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.devices.summation import sum_into
 from ox.dtypes import float32
 from ox.kernels import Library, address
 
@@ -116,14 +117,9 @@ def _any_product(library: Library, a: Any, b: Any, bias: Any) -> Any:
 
 
 def column_sums(library: Library, rows: Any) -> Any:
-    """The sums of a matrix's columns; of many rows in stages, as rounding grows with the length of a sum."""
-    count = len(rows)
-    if count >= 256 and not count % 16 and rows.flags.c_contiguous:
-        parts = library.empty((count // 16, rows.shape[1]), rows.dtype)
-        library.call(np.add.reduce, rows.reshape(count // 16, 16, -1), 1, None, parts)
-        rows = parts
+    """The sums of a matrix's columns."""
     sums = library.empty(rows.shape[1], rows.dtype)
-    library.call(np.add.reduce, rows, 0, None, sums)
+    library.call(sum_into, rows, (0,), sums)
     return sums
 
 

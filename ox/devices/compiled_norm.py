@@ -7,16 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from ox.devices.summation import sum_into, sum_over
 from ox.kernels import Library, address
 
 SMALLEST_IMAGE = 4  # pixels of a channel from which on reading it row by row is faster than NumPy
 PARTS = 16  # pieces in which gradients of weights are summed, whatever the threads
+LONG_PART = 64  # rows of a piece at most: they are added one after the other
 
 
 def _inner(x: Any, axis: int) -> tuple[tuple[int, ...], int]:
     """The shape of the dimensions from an axis on, and the number of elements."""
     shape = x.shape[axis % x.ndim :]
     return shape, prod(shape)
+
+
+def _parts(rows: int) -> int:
+    return max(1, min(PARTS, rows // 8), rows // LONG_PART)
 
 
 def layer_norm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -49,14 +55,14 @@ def layer_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
     if not all(a.flags.c_contiguous for a in arrays):
         return None
     rows = x.size // columns
-    parts = max(1, min(PARTS, rows // 8))
+    parts = _parts(rows)
     result, sums = library.empty_like(x), library.empty((2, parts, columns), np.float32)
     library.ox_layer_norm_backward(
         parts, address(g), address(x), address(scale), address(mean), address(inverse), address(result),
         address(sums), address(sums) + 4 * parts * columns, rows, columns,
     )  # fmt: skip
     both = library.empty((2, columns), np.float32)
-    library.call(np.add.reduce, sums, 1, None, both)
+    library.call(sum_into, sums, (1,), both)
     return result, both[0].reshape(inner), both[1].reshape(inner)
 
 
@@ -83,13 +89,13 @@ def rms_norm_gradient(library: Library, arrays: list[Any], attributes: dict[str,
     if not x.size or scale.shape != inner or g.shape != x.shape or not all(a.flags.c_contiguous for a in arrays):
         return None
     rows = x.size // columns
-    parts = max(1, min(PARTS, rows // 8))
+    parts = _parts(rows)
     result, sums = np.empty_like(x), np.empty((parts, columns), np.float32)
     library.ox_rms_norm_backward(
         parts, address(g), address(x), address(scale), address(result), address(sums), attributes.get("epsilon", 1e-5),
         rows, columns,
     )  # fmt: skip
-    return result, sums.sum(axis=0).reshape(inner)
+    return result, sum_over(np, sums, (0,)).reshape(inner)
 
 
 def group_norm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -128,7 +134,7 @@ def group_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
         samples * groups, address(g), address(x), address(scale), address(result), address(sums),
         address(sums[1]), attributes.get("epsilon", 1e-5), groups, channels, size,
     )  # fmt: skip
-    to_scale, to_bias = sums.sum(axis=1)
+    to_scale, to_bias = sum_over(np, sums, (1,))
     return result, to_scale, to_bias
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ox.devices import compiled
 from ox.devices.compiled_matmul import product
+from ox.devices.summation import sum_over
 from ox.dtypes import float32
 from ox.kernels import Library, address
 
@@ -83,11 +84,6 @@ def _to_weights(
     return to_w, to_r, made
 
 
-def _column_sums(kernels: Library, rows: Any) -> Any:
-    # not NumPy's product: the threads of its BLAS would wait actively for tens of milliseconds beside these kernels
-    return product(kernels, np.ones((1, len(rows)), np.float32), rows, None)[0]
-
-
 def lstm(
     kernels: Library, X: Any, W: Any, R: Any, b: Any, h: Any, c: Any, lengths: Any, reverse: bool, Y: Any, gates: Any,
     C: Any,
@@ -115,7 +111,7 @@ def lstm_backward(
         address(slopes), address(to_h), address(to_c),
     )  # fmt: skip
     to_w, to_r, made = _to_weights(kernels, X, W, Y, h, reverse, lengths, slopes, slopes, to_x)
-    to_b = _column_sums(kernels, slopes)
+    to_b = sum_over(np, slopes, (0,))
     return to_w, to_r, to_b, to_b, made, to_h, to_c
 
 
@@ -153,7 +149,7 @@ def gru_backward(
     to_w, to_r, made = _to_weights(
         kernels, X, turned, Y, h, reverse, lengths, slopes[:, : 3 * units], slopes[:, units:], to_x
     )
-    sums = _column_sums(kernels, slopes)
+    sums = sum_over(np, slopes, (0,))
     back = np.concatenate([to_w[units:], to_w[:units]])
     return back, to_r, np.concatenate([sums[units : 3 * units], sums[:units]]), sums[units:], made, to_h
 
@@ -181,5 +177,5 @@ def rnn_backward(
         address(to_h),
     )  # fmt: skip
     to_w, to_r, made = _to_weights(kernels, X, W, Y, h, reverse, lengths, slopes, slopes, to_x)
-    to_b = _column_sums(kernels, slopes)
+    to_b = sum_over(np, slopes, (0,))
     return to_w, to_r, to_b, to_b, made, to_h

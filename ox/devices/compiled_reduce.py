@@ -1,5 +1,5 @@
-"""Sums, means and extremes on the compiled kernels: contiguous arrays, over all axes, the last ones, or the first and
-the last ones."""
+"""Sums, means, norms and extremes on the compiled kernels: contiguous arrays, over all axes, the last ones, or the
+first and the last ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from ox.devices.compiled_rows import Run
 from ox.kernels import Library, address
 
-SUM, MAX, MIN = 0, 1, 2  # as in cpu_only.cpp
+SUM, MAX, MIN, MAGNITUDES, SQUARES = 0, 1, 2, 3, 4  # as in reduction.h
 
 
-def over_axes(kind: int, mean: bool = False) -> Run:
-    """A kernel of an array and, where not all axes are meant, their numbers."""
+def over_axes(kind: int, mean: bool = False, root: bool = False) -> Run:
+    """A kernel of an array and, where not all axes are meant, their numbers; with `root` the square root of its sum."""
 
     def run(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         x, axes = [*arrays, None][:2]
@@ -40,16 +40,22 @@ def over_axes(kind: int, mean: bool = False) -> Run:
             return None
         rows, columns = prod(x.shape[:first]), prod(x.shape[first:])
         count = columns * prod(x.shape[:head])
-        if head and (kind != SUM or columns < 16):
+        if head and (kind in (MAX, MIN) or columns < 16):
             return None
         made = np.empty(rows, np.float32)
         divisor = count if mean and not head else 1
         library.ox_reduce_rows(rows, columns, kind, divisor, address(x), address(made))
         if head:
-            # in float64: NumPy adds the rows of a matrix one after the other, which loses digits over thousands of rows
             made = made.reshape(prod(x.shape[:head]), -1).sum(axis=0, dtype=np.float64)
             made = (made / count if mean else made).astype(np.float32)
+        if root:
+            np.sqrt(made, out=made)
         keep = attributes.get("keepdims", 1)
         return made.reshape([1 if a in chosen else n for a, n in enumerate(x.shape) if keep or a not in chosen])
 
     return run
+
+
+def over_images(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """The mean of [N, C, ...] over all but the first two axes, which stay."""
+    return over_axes(SUM, mean=True)(library, [arrays[0], np.arange(2, arrays[0].ndim)], {})

@@ -10,11 +10,12 @@ import numpy as np
 from ox.devices import cudnn_norm, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_kernels import THREADS, TYPES, blocks_of_rows, kernel
+from ox.devices.summation import sum_over
 from ox.dtypes import float32
 from ox.errors import ShapeError
 
-PARTS = 1024  # at most so many rows of sums, one a warp, before they are added up
-ROWS_OF_PART = 8
+PARTS = 1024  # rows of sums, one a warp, before they are added up
+ROWS_OF_PART, LONG_PART = 8, 64  # at least, and at most: they are added one after the other
 
 
 def launch(function: Any, rows: int, *arguments: Any) -> None:
@@ -48,6 +49,10 @@ def _inner(x: Any, axis: int) -> tuple[tuple[int, ...], int]:
 
 def _are_float32(arrays: list[Any]) -> bool:
     return all(a is None or a.dtype == float32 for a in arrays)
+
+
+def _parts(rows: int) -> int:
+    return max(1, min(PARTS, rows // ROWS_OF_PART), rows // LONG_PART)
 
 
 def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -84,11 +89,11 @@ def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
         return None
     g, x, scale, mean, inverse = (cupy().ascontiguousarray(a) for a in arrays)
     rows = x.size // columns
-    parts = max(1, min(PARTS, rows // ROWS_OF_PART))
+    parts = _parts(rows)
     result, sums = cupy().empty(x.shape, float32), cupy().empty((2, parts, columns), float32)
     function = kernel("ox_layer_norm_backward", "normalization.cu")
     launch(function, parts, g, x, scale, mean, inverse, result, sums[0], sums[1], rows, columns)
-    both = sums.sum(axis=1)
+    both = sum_over(cupy(), sums, (1,))
     return result, both[0].reshape(inner), both[1].reshape(inner)
 
 
@@ -119,11 +124,11 @@ def rms_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) ->
         return None
     g, x, scale = (cupy().ascontiguousarray(a) for a in arrays)
     rows = x.size // columns
-    parts = max(1, min(PARTS, rows // ROWS_OF_PART))
+    parts = _parts(rows)
     result, sums = cupy().empty(x.shape, float32), cupy().empty((parts, columns), float32)
     function, epsilon = kernel("ox_rms_norm_backward", "normalization.cu"), np.float32(attributes.get("epsilon", 1e-5))
     launch(function, parts, g, x, scale, result, sums, epsilon, rows, columns)
-    return result, sums.sum(axis=0).reshape(inner)
+    return result, sum_over(cupy(), sums, (0,)).reshape(inner)
 
 
 def cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from ox.devices import device_checks
 from ox.devices.cuda import cupy, to_device
 from ox.devices.cuda_kernels import THREADS, are_on, functions
+from ox.dtypes import DType
 
 KINDS = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}  # device_numbers.h
 SOURCE = '#include "device_tensors.cu"\n'
@@ -102,13 +103,13 @@ class Tensors:
         """Divide by the float32 `scale`, and set the float32 `found` to 1 if an infinity or NaN was there."""
         self._functions["ox_unscale_tensors"](self._grid, (THREADS,), (self._table, scale, found))
 
-    def norm(self) -> Any:
-        """The 2-norm of all elements together, in the type of the first array; summed in float64, in a fixed order."""
-        xp, first = cupy(), self._arrays[0]
+    def norm(self, dtype: DType) -> Any:
+        """The 2-norm of all elements together, in a type of floats; summed in float64, in a fixed order."""
+        xp = cupy()
         sums = xp.empty(self._grid[0] * self._grid[1], np.float64)
-        made = xp.empty((), first.dtype)
+        made = xp.empty((), dtype)
         self._functions["ox_square_sums_of_tensors"](self._grid, (THREADS,), (self._table, sums))
-        self._functions["ox_norm_of_sums"]((1,), (THREADS,), (sums, sums.size, made.data.ptr, KINDS[str(first.dtype)]))
+        self._functions["ox_norm_of_sums"]((1,), (THREADS,), (sums, sums.size, made.data.ptr, KINDS[str(dtype)]))
         return made
 
     def clip(self, most: float, norm: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from ox import ops
 from ox.core.constants import scalar
 from ox.core.operator import OPS
-from ox.core.promotion import cast, promote_operands
+from ox.core.promotion import cast, promote_operands, upcast_half
 from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
@@ -71,6 +71,7 @@ def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
     return both * diff(x, dim=last)
 
 
+@upcast_half
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The area under `y` along `dim` by the rule of trapezoids, at places `x` or at distances `dx`.
     `torch.trapezoid`; the products of whole numbers and whole places wrap around in their type, as PyTorch's do."""
@@ -81,6 +82,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     return sum(_areas(y, x, dx, dim), dim) / 2
 
 
+@upcast_half
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The running total of the areas that `trapezoid` sums. `torch.cumulative_trapezoid`."""
     dim = _some_line(y, dim)
@@ -162,6 +164,7 @@ def _at(x: Any, dim: int, place: int) -> Any:
     return narrow(x, dim, place, 1)
 
 
+@upcast_half
 def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
     """The covariance matrix of variables in rows, of observations in columns. `torch.cov`.
 
@@ -202,6 +205,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     return reshape(matrix, []) if input.static_shape[0] == 1 else matrix
 
 
+@upcast_half
 def corrcoef(input: Any) -> Tensor:
     """The correlations of variables in rows, between -1 and 1. `torch.corrcoef`."""
     matrix = cov(input)

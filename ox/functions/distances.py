@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.constants import on_device_of, scalar
-from ox.core.promotion import promote_operands
+from ox.core.promotion import promote_operands, upcast_half
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.diagonals import triu_indices
@@ -74,6 +74,7 @@ def _order(p: float) -> float:
 
 
 @by_policy
+@upcast_half
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm of the difference of each row of `x1` [..., P, M] and each of `x2` [..., R, M]: [..., P, R].
     `torch.cdist`.
@@ -101,6 +102,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
 
 
 @by_policy
+@upcast_half
 def pdist(input: Any, p: float = 2) -> Tensor:
     """The p-norms of the differences of all pairs of rows [N, M], in order: [N(N - 1)/2]. `torch.pdist`."""
     _floats("pdist", input)
@@ -112,12 +114,14 @@ def pdist(input: Any, p: float = 2) -> Tensor:
 
 
 @by_policy
+@upcast_half
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension. `torch.nn.functional.pairwise_distance`."""
     return _length(floating(x1 - x2 + eps), float(p), -1, keepdim)
 
 
 @by_policy
+@upcast_half
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`.
     `torch.nn.functional.cosine_similarity`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.constants import scalar
-from ox.core.promotion import cast
+from ox.core.promotion import cast, upcast_half
 from ox.dtypes import HALF_TYPES, DType, float32
 from ox.errors import ArgumentError
 from ox.functions.dimension_arguments import Dims, one_dim
@@ -104,12 +104,14 @@ def _nuclear(input: Any, dim: Dims, keepdim: bool, dtype: DType | None) -> Tenso
 
 
 @by_policy
+@upcast_half
 def dist(input: Any, other: Any, p: float = 2) -> Tensor:
     """The p-norm of the difference of all elements. `torch.dist`."""
     return vector_norm(input - other, p)
 
 
 @by_policy
+@upcast_half
 def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along `dim` whose p-norm is above `maxnorm` are scaled down to it. `torch.renorm`.
 

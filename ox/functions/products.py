@@ -12,7 +12,7 @@ from ox.amp.policy import by_policy
 from ox.core import operator
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import on_device_of, positions, scalar
-from ox.core.promotion import cast, promote_operands
+from ox.core.promotion import cast, promote_operands, upcast_half
 from ox.core.symbolic import Dim
 from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, int64, is_floating
@@ -176,6 +176,7 @@ def kron(input: Any, other: Any) -> Tensor:
     return reshape(mul(wide, tall), [n * m for n, m in zip(first, second, strict=True)])
 
 
+@upcast_half
 def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
     """The cross product along a dimension of size 3, by default the first such one of `input`; other dimensions
     broadcast. `torch.cross`.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.core.constants import axes_tensor
-from ox.core.promotion import cast, row_major
+from ox.core.promotion import cast, row_major, upcast_half
 from ox.core.tensor import is_tensor
 from ox.dtypes import DType, bool_, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError
@@ -177,6 +177,7 @@ def nansum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType 
     return sum(where(isnan(input), 0.0, input) if is_floating(input.array.dtype) else input, dim, keepdim, dtype=dtype)
 
 
+@upcast_half
 def nanmean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`mean` of what is not NaN. `torch.nanmean`. Raises DTypeError for integers or bools."""
     _refuse_integers("nanmean", input)

@@ -9,7 +9,7 @@ import numpy as np
 from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.constants import on_device_of, scalar
-from ox.core.promotion import cast
+from ox.core.promotion import cast, upcast_half
 from ox.core.symbolic import Dim
 from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, float32, float64, int64, is_floating
@@ -33,6 +33,7 @@ METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 @by_policy
+@upcast_half
 def var(
     input: Any,
     dim: Dims | bool = None,
@@ -50,6 +51,7 @@ def var(
 
 
 @by_policy
+@upcast_half
 def std(
     input: Any,
     dim: Dims | bool = None,
@@ -63,6 +65,7 @@ def std(
 
 
 @by_policy
+@upcast_half
 def var_mean(
     input: Any,
     dim: Dims | bool = None,
@@ -80,15 +83,19 @@ def var_mean(
     middle = mean(input, dim, True)
     centred = ops.Sub(input, middle)
     total = sum(ops.Mul(centred, centred), dim, keepdim)
+    rest = mean(centred.detach(), dim, keepdim)  # of a mean that was rounded: its square is in the sum, once a number
     count: Any = 1
     for d in some_dims(dim, input.array.ndim) if input.array.ndim else ():
         count = count * input.shape[d]
+    taken = ops.Mul(ops.Mul(rest, rest), scalar(count, input.array.dtype))
+    total = ops.Sub(total, ops.Min(taken, total.detach()))
     left: Any = scalar(count, input.array.dtype) - correction if isinstance(count, Dim) else count - correction
     spread = div(total, maximum(left, 0.0) if isinstance(count, Dim) else scalar(max(left, 0), input.array.dtype))
     return spread, middle if keepdim else reshape(middle, *spread.shape)
 
 
 @by_policy
+@upcast_half
 def std_mean(
     input: Any,
     dim: Dims | bool = None,

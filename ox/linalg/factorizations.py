@@ -7,7 +7,7 @@ from typing import Any
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.core.promotion import cast
+from ox.core.promotion import cast, upcast_half
 from ox.core.tensor import is_tensor
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ShapeError
@@ -102,6 +102,7 @@ def _ints(*values: int) -> Tensor:
     return axes_tensor(values)
 
 
+@upcast_half
 def matrix_norm(
     input: Any, ord: float | str = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -130,6 +131,7 @@ def matrix_norm(
     return made if keepdim else ops.Squeeze(made, _ints(*dims))
 
 
+@upcast_half
 def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`matrix_norm` for a word, for two dimensions or for a matrix with an order; else `vector_norm`; of all elements
     without `ord` and `dim`. `torch.linalg.norm`."""
@@ -145,6 +147,7 @@ def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
     return vector_norm(input, ord, dims, keepdim, dtype=dtype)
 
 
+@upcast_half
 def cond(input: Any, p: Any = None) -> Tensor:
     """How much A amplifies errors: the norm of order p times that of the inverse; by default the greatest singular
     value by the least. `torch.linalg.cond`."""

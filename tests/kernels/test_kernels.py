@@ -325,14 +325,14 @@ CASES: dict[str, Callable[[], list[Call]]] = {
         *flat(to=16),  # float32 to bfloat16
         ([f(9001).astype(bfloat16)], {"to": 1}),
     ],
-    "ReduceSum": lambda: [
-        *reductions(),
-        *[([f(6, 5, 30, 20), np.array([0, 2, 3])], {"keepdims": keep}) for keep in (0, 1)],
-    ],
-    "ReduceMean": lambda: [
-        *reductions(),
-        *[([f(6, 5, 30, 20), np.array([0, 2, 3])], {"keepdims": keep}) for keep in (0, 1)],
-    ],
+    **dict.fromkeys(
+        ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
+        lambda: [
+            *reductions(),
+            *[([f(6, 5, 30, 20), np.array([0, 2, 3])], {"keepdims": keep}) for keep in (0, 1)],
+        ],
+    ),
+    "GlobalAveragePool": lambda: [([f(6, 5, 30, 20)], {}), ([f(30, 5, 70)], {}), ([f(2, 3, 17, 9, 11)], {})],
     "ReduceMax": reductions,
     "ReduceMin": reductions,
     "Where": where,
@@ -514,6 +514,7 @@ def test_what_is_not_finite_stays_visible(value: float, library: Library) -> Non
     for name in (
         *("Softmax", "LogSoftmax", "LayerNormalization", "GroupNormalization", "MatMul", "Conv", "MaxPool"),
         *("ox.WeightedCrossEntropy", "ox.SoftCrossEntropy", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"),
+        *("ReduceL1", "ReduceL2", "ReduceSumSquare", "GlobalAveragePool"),
     ):
         arrays, attributes = CASES[name]()[0]
         arrays[0].reshape(-1)[::37] = value

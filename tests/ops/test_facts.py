@@ -101,6 +101,9 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
             """
         ),
         "a call is a call of what replaced it": names("Scatter Upsample"),
+        "it adds one number after the other, and rounds as often": names(
+            "ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceSumSquare GlobalAveragePool"
+        ),
         "not measured: its use is rare in eager float32": names(
             """
             IsNaN IsInf Sign Reciprocal Sum Mean Mod ReduceProd ReduceLogSum ReduceLogSumExp Hardmax CumSum CumProd Det

@@ -113,7 +113,7 @@ HOST(ox_rnn_backward, const long long* shape, const float* recurrent, const long
     ox::recurrent_backward(s, recurrent, lengths, y_gradient, state_gradient, to_state, ox::RnnSlopes{s, y, slopes});
 } DONE
 
-// the sum (kind 0), largest (1) or smallest (2) number of each row, divided by `divisor`
+// by `kind` as in reduction.h, of each row, divided by `divisor`
 HOST(ox_reduce_rows, long long rows, long long columns, long long kind, float divisor, const float* input, float* result) {
     ox::reduce_rows(rows, columns, kind, divisor, input, result);
 } DONE

@@ -25,9 +25,26 @@
 #define KEPT(type, name, n) type name[((n) + 31) / 32]
 #define KEPT_AT(c) ((c) >> 5)
 
+// A sum of what a thread meets: float adds up 32 numbers, and double these sums.
+template <class C> struct BlockedSum {
+    C part = 0;
+    double total = 0.0;
+    int count = 0;
+    __device__ __forceinline__ void operator+=(C x) {
+        part += x;
+        if (++count == 32) {
+            total += part;
+            part = 0;
+            count = 0;
+        }
+    }
+    __device__ __forceinline__ C value() const { return (C)(total + part); }
+};
+
 template <class F> FUNCTION float ox_sum(long long n, const F& f) {
-    float sum = 0.0f;
-    for (long long c = threadIdx.x & 31; c < n; c += 32) sum += f(c);
+    BlockedSum<float> own;
+    for (long long c = threadIdx.x & 31; c < n; c += 32) own += f(c);
+    float sum = own.value();
     for (int distance = 16; distance; distance >>= 1) sum += __shfl_xor_sync(~0u, sum, distance);
     return sum;
 }

@@ -50,18 +50,18 @@ FUNCTION Statistics combined(const Channel& channel, const COMPUTED* parts) {
 extern "C" __global__ void ox_device_batch_statistics(const NUMBER* RESTRICT x, COMPUTED* RESTRICT parts, long long images, long long channels, long long inner) {
     const Channel channel = CHANNEL;
     const long long size = size_of(channel, blockIdx.x);
-    COMPUTED sum = 0, squares = 0;
+    BlockedSum<COMPUTED> sum, squares;
     EACH_OF_PART(k) sum += LOAD(x[place(channel, k)]);
-    const COMPUTED mean = size ? block_sum(sum) / (COMPUTED)size : (COMPUTED)0;
+    const COMPUTED mean = size ? block_sum(sum.value()) / (COMPUTED)size : (COMPUTED)0;
     EACH_OF_PART(k) {
         const COMPUTED distance = LOAD(x[place(channel, k)]) - mean;
         squares += distance * distance;
     }
-    squares = block_sum(squares);
+    const COMPUTED distances = block_sum(squares.value());
     if (threadIdx.x == 0) {
         COMPUTED* own = parts + 2 * (channel.number * gridDim.x + blockIdx.x);
         own[0] = mean;
-        own[1] = squares;
+        own[1] = distances;
     }
 }
 
@@ -85,14 +85,13 @@ extern "C" __global__ void ox_device_batch_normalize(const NUMBER* RESTRICT x, N
 extern "C" __global__ void ox_device_batch_gradient_sums(const NUMBER* RESTRICT g, const NUMBER* RESTRICT x, const COMPUTED* RESTRICT parts, COMPUTED* RESTRICT sums, long long images, long long channels, long long inner) {
     const Channel channel = CHANNEL;
     const COMPUTED mean = combined(channel, parts + 2 * channel.number * gridDim.x).mean;
-    COMPUTED total = 0, weighted = 0;
+    BlockedSum<COMPUTED> plain_sum, weighted_sum;
     EACH_OF_PART(k) {
         const COMPUTED gradient = LOAD(g[place(channel, k)]);
-        total += gradient;
-        weighted += gradient * (LOAD(x[place(channel, k)]) - mean);
+        plain_sum += gradient;
+        weighted_sum += gradient * (LOAD(x[place(channel, k)]) - mean);
     }
-    total = block_sum(total);
-    weighted = block_sum(weighted);
+    const COMPUTED total = block_sum(plain_sum.value()), weighted = block_sum(weighted_sum.value());
     if (threadIdx.x == 0) {
         COMPUTED* own = sums + 2 * (channel.number * gridDim.x + blockIdx.x);
         own[0] = total;

@@ -76,16 +76,30 @@ inline void product_of_few_rows(long long rows, long long depth, long long colum
             if (b.row_step == 1) {
                 for (long long j = begin; j < end; j++) {
                     const float* column = b.data + j * b.column_step;
-                    float sum = 0.0f;
+                    double total = 0.0;
+                    for (long long k0 = 0; k0 < depth; k0 += 16 * DEPTH) {
+                        const long long stop = k0 + 16 * DEPTH < depth ? k0 + 16 * DEPTH : depth;
+                        float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-                    for (long long k = 0; k < depth; k++) sum += x[k] * column[k];
-                    y[j] = sum + (bias ? bias[j] : 0.0f);
+                        for (long long k = k0; k < stop; k++) sum += x[k] * column[k];
+                        total += sum;
+                    }
+                    y[j] = (float)total + (bias ? bias[j] : 0.0f);
                 }
             } else {
-                for (long long j = begin; j < end; j++) y[j] = bias ? bias[j] : 0.0f;
-                for (long long k = 0; k < depth; k++) {
-                    const float *row = b.data + k * b.row_step, factor = x[k];
-                    for (long long j = begin; j < end; j++) y[j] += factor * row[j * b.column_step];
+                for (long long first = begin; first < end; first += COLUMNS_OF_TASK) {
+                    const long long count = end - first < COLUMNS_OF_TASK ? end - first : COLUMNS_OF_TASK;
+                    double totals[COLUMNS_OF_TASK];
+                    for (long long j = 0; j < count; j++) totals[j] = bias ? bias[first + j] : 0.0f;
+                    for (long long k0 = 0; k0 < depth; k0 += DEPTH) {
+                        float sums[COLUMNS_OF_TASK] = {};
+                        for (long long k = k0; k < depth && k < k0 + DEPTH; k++) {
+                            const float *row = b.data + k * b.row_step + first * b.column_step, factor = x[k];
+                            for (long long j = 0; j < count; j++) sums[j] += factor * row[j * b.column_step];
+                        }
+                        for (long long j = 0; j < count; j++) totals[j] += sums[j];
+                    }
+                    for (long long j = 0; j < count; j++) y[first + j] = (float)totals[j];
                 }
             }
         }

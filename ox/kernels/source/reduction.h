@@ -8,23 +8,34 @@ namespace ox {
 constexpr long long SUM_BLOCK = 2048;   // elements that are summed without pairs
 constexpr long long LONG_ROW = 1 << 16;  // a row of more elements is shared out
 
-inline float sum_of_block(const float* x, long long n) {
+// What is added up: the numbers, their magnitudes or their squares.
+struct Plain {
+    template <class T> static T of(T x) { return x; }
+};
+struct Magnitude {
+    template <class T> static T of(T x) { return x < 0.0f ? -x : x; }
+};
+struct Square {
+    template <class T> static T of(T x) { return x * x; }
+};
+
+template <class Term> inline float sum_of_block(const float* x, long long n) {
     constexpr int RUN = 4 * LANES;
     Vector sums[4] = {};
     long long i = 0;
     for (; i + RUN <= n; i += RUN)
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) sums[v] += *(const Vector*)(x + i + v * LANES);
-    for (; i + LANES <= n; i += LANES) sums[0] += *(const Vector*)(x + i);
+        for (int v = 0; v < 4; v++) sums[v] += Term::of(*(const Vector*)(x + i + v * LANES));
+    for (; i + LANES <= n; i += LANES) sums[0] += Term::of(*(const Vector*)(x + i));
     float rest = 0.0f;
-    for (; i < n; i++) rest += x[i];
+    for (; i < n; i++) rest += Term::of(x[i]);
     return sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
 }
 
-inline float sum_in_pairs(const float* x, long long n) {
-    if (n <= SUM_BLOCK) return sum_of_block(x, n);
+template <class Term> inline float sum_in_pairs(const float* x, long long n) {
+    if (n <= SUM_BLOCK) return sum_of_block<Term>(x, n);
     const long long half = (n / 2 + SUM_BLOCK - 1) / SUM_BLOCK * SUM_BLOCK;
-    return sum_in_pairs(x, half) + sum_in_pairs(x + half, n - half);
+    return sum_in_pairs<Term>(x, half) + sum_in_pairs<Term>(x + half, n - half);
 }
 
 // The largest number, or with `least` the smallest one; NaN where there is one.
@@ -60,9 +71,17 @@ inline float extreme(const float* x, long long n, bool least) {
     return nan ? NAN : sign * found;
 }
 
-inline float reduced(const float* x, long long n, long long kind) { return kind == 0 ? sum_in_pairs(x, n) : extreme(x, n, kind == 2); }
+inline float reduced(const float* x, long long n, long long kind) {
+    switch (kind) {
+        case 0: return sum_in_pairs<Plain>(x, n);
+        case 3: return sum_in_pairs<Magnitude>(x, n);
+        case 4: return sum_in_pairs<Square>(x, n);
+        default: return extreme(x, n, kind == 2);
+    }
+}
 
-// result[r] = the sum (kind 0), the largest (1) or the smallest (2) of row r, divided by `divisor`.
+// result[r] = the sum (kind 0), the largest (1), the smallest (2), the sum of magnitudes (3) or that of squares (4) of
+// row r, divided by `divisor`.
 inline void reduce_rows(long long rows, long long n, long long kind, float divisor, const float* x, float* result) {
     if (n <= LONG_ROW) {
         parallel_light(rows, ROW_WORK / (n + 1) + 1, [=](long long begin, long long end) {
@@ -79,7 +98,7 @@ inline void reduce_rows(long long rows, long long n, long long kind, float divis
             parts[at] = reduced(x + at / pieces * n + first, some, kind);
         }
     });
-    for (long long r = 0; r < rows; r++) result[r] = reduced(parts + r * pieces, pieces, kind) / divisor;
+    for (long long r = 0; r < rows; r++) result[r] = reduced(parts + r * pieces, pieces, kind > 2 ? 0 : kind) / divisor;
 }
 
 }  // namespace ox

@@ -36,7 +36,7 @@ inline long long rows_of_block(long long columns) { return columns >= ROW_WORK ?
 #define KEPT_AT(c) (c)
 
 namespace ox {
-constexpr long long SUM_PART = 4096;  // numbers that float32 adds up, one sum a lane; the sums of parts are added in double
+constexpr long long SUM_PART = 1024;  // numbers that float32 adds up, one sum a lane; the sums of parts are added in double
 }  // namespace ox
 
 template <class F> FUNCTION float ox_sum(long long n, const F& f) {

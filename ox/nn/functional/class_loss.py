@@ -11,7 +11,7 @@ from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints, scalar_like
 from ox.core.mode import values_are_checked
-from ox.core.promotion import promote_operands
+from ox.core.promotion import promote_operands, upcast_half
 from ox.dtypes import float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of
@@ -33,6 +33,7 @@ __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
 
 
 @by_policy
+@upcast_half
 @check_tensor_arguments
 def cross_entropy(
     input: Tensor,
@@ -73,6 +74,7 @@ def cross_entropy(
 
 
 @by_policy
+@upcast_half
 @check_tensor_arguments
 def nll_loss(
     input: Tensor,

@@ -12,6 +12,7 @@ from ox.amp.policy import by_policy
 from ox.core.constants import ints, on_device_of, scalar, scalar_like
 from ox.core.mode import MODE
 from ox.core.operator import as_input
+from ox.core.promotion import upcast_half
 from ox.core.symbolic import Dim, size_tensor
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
@@ -28,6 +29,7 @@ NEVER = -1e30  # the logarithm of no path at all; -inf would make NaN of differe
 
 
 @by_policy
+@upcast_half
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

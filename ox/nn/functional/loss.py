@@ -9,7 +9,7 @@ from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import scalar_like
 from ox.core.mode import values_are_checked
-from ox.core.promotion import promote_operands
+from ox.core.promotion import promote_operands, upcast_half
 from ox.devices import cuda_state
 from ox.errors import ArgumentError, ShapeError
 from ox.functions.operand_arguments import floating as floats
@@ -35,6 +35,7 @@ def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
 
 
 @by_policy
+@upcast_half
 @check_tensor_arguments
 def mse_loss(
     input: Tensor,
@@ -54,6 +55,7 @@ def mse_loss(
 
 
 @by_policy
+@upcast_half
 def l1_loss(
     input: Tensor,
     target: Tensor,
@@ -71,6 +73,7 @@ def l1_loss(
 
 
 @by_policy
+@upcast_half
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -104,6 +107,7 @@ def _inner(difference: Tensor, size: Tensor, bound: float) -> tuple[Tensor, Tens
 
 
 @by_policy
+@upcast_half
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
@@ -123,6 +127,7 @@ def huber_loss(
 
 
 @by_policy
+@upcast_half
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -156,6 +161,7 @@ def binary_cross_entropy(
 
 
 @by_policy
+@upcast_half
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -185,6 +191,7 @@ def binary_cross_entropy_with_logits(
 
 
 @by_policy
+@upcast_half
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -219,6 +226,7 @@ def _log_times(t: Tensor) -> Tensor:
 
 
 @by_policy
+@upcast_half
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -249,6 +257,7 @@ def poisson_nll_loss(
 
 
 @by_policy
+@upcast_half
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -291,6 +300,7 @@ def gaussian_nll_loss(
 
 
 @by_policy
+@upcast_half
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,

@@ -11,7 +11,7 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.constants import ints, on_device_of, scalar, scalar_like
 from ox.core.mode import values_are_checked
-from ox.core.promotion import promote_operands
+from ox.core.promotion import promote_operands, upcast_half
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
 from ox.functions import neg, pairwise_distance
@@ -33,6 +33,7 @@ def _positive_part(x: Tensor) -> Tensor:
 
 
 @by_policy
+@upcast_half
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -51,6 +52,7 @@ def hinge_embedding_loss(
 
 
 @by_policy
+@upcast_half
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -81,6 +83,7 @@ def cosine_embedding_loss(
 
 
 @by_policy
+@upcast_half
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -105,6 +108,7 @@ def margin_ranking_loss(
 
 
 @by_policy
+@upcast_half
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -130,6 +134,7 @@ def triplet_margin_loss(
     return _triplet(anchor, positive, negative, distance, margin, swap, legacy(size_average, reduce, reduction))
 
 
+@upcast_half
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -185,6 +190,7 @@ def _checked(name: str, target: Tensor, low: int, count: int) -> Tensor:
 
 
 @by_policy
+@upcast_half
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -233,6 +239,7 @@ def _numbers(count: int, like: Tensor) -> Tensor:
 
 
 @by_policy
+@upcast_half
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -267,6 +274,7 @@ def multilabel_margin_loss(
 
 
 @by_policy
+@upcast_half
 def multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,

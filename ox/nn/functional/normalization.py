@@ -12,7 +12,7 @@ from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import full, ints, scalar_like
 from ox.core.mode import MODE, switch_mode
-from ox.core.promotion import row_major
+from ox.core.promotion import row_major, upcast_half
 from ox.core.symbolic import Dim, size_tensor
 from ox.dtypes import DType, int64
 from ox.errors import ArgumentError, DTypeError, ShapeError
@@ -255,6 +255,7 @@ def instance_norm(
 
 
 @by_policy
+@upcast_half
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """input / (k + alpha·mean of the squares of `size` channels around)^beta; input [N, C, ...].
     `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions.
@@ -280,6 +281,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     return ops.Div(input, ops.Pow(divisor, scalar_like(beta, input)))
 
 
+@upcast_half
 @check_tensor_arguments
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
     """Divide by the p-norm along `dim`, or by eps where that is larger; into `out` where it is given.

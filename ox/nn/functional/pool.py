@@ -8,7 +8,7 @@ from typing import Any
 
 from ox import ops
 from ox.core.constants import ints, scalar_like, zeros
-from ox.core.promotion import cast
+from ox.core.promotion import cast, upcast_half
 from ox.core.symbolic import Dim
 from ox.dtypes import float64
 from ox.errors import ArgumentError, DTypeError, ShapeError
@@ -212,6 +212,7 @@ def avg_pool3d(
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@upcast_half
 def _lp_pool(
     rank: int, input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None, ceil_mode: bool
 ) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.core.promotion import upcast_half
 from ox.errors import ArgumentError
 from ox.functions import norm
 from ox.nn import functional as F
@@ -149,11 +150,13 @@ def ctc_loss(
     return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, chosen, zero_infinity)
 
 
+@upcast_half
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """The root of the sum of squares. `torch.frobenius_norm`."""
     return input.square().sum(dim, keepdim).sqrt()
 
 
+@upcast_half
 def norm_except_dim(v: Tensor, pow: float = 2, dim: int = 0) -> Tensor:
     """The norm over all dimensions but one, which stay as ones. `torch.norm_except_dim`."""
     others = [axis for axis in range(v.ndim) if axis != dim % v.ndim]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import reduce
 from math import inf
 from typing import Any
 
@@ -13,10 +14,12 @@ from ox import ops
 from ox.core.constants import scalar, scalar_like
 from ox.core.mode import MODE, switch_mode, values_are_checked
 from ox.core.multi_tensor import count_kernel_write, owner, scale_in_place, sum_of_squares
-from ox.core.promotion import cast
+from ox.core.promotion import cast, promote_operands
 from ox.devices import cuda_state
 from ox.devices.cuda_tensors import Tensors, apart, beside, by_device, is_dense, is_on_device, kind_of
+from ox.dtypes import FLOATING, DType, promote
 from ox.errors import GradientError
+from ox.ops.nn.normalization import computed_type
 from ox.sparse.tensor import SparseTensor
 from ox.tensors.tensor import Tensor, make_tensor
 
@@ -49,9 +52,10 @@ def clip_grad_norm_(
         `error_if_nonfinite` asks for its value.
     """
     tensors = _with_grad(parameters)
-    total = get_total_norm([p.grad for p in tensors], norm_type, error_if_nonfinite)  # type: ignore[misc]
+    grads = _values([p.grad for p in tensors])
+    total = _wide_norm(grads, norm_type, error_if_nonfinite)
     clip_grads_with_norm_(tensors, max_norm, total)
-    return total
+    return _in_common_type(total, grads)
 
 
 def get_total_norm(
@@ -61,8 +65,25 @@ def get_total_norm(
     foreach: bool | None = None,
 ) -> Tensor:
     """The norm of all elements of all tensors together. `torch.nn.utils.get_total_norm`; arguments as there."""
-    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    chosen = [t.coalesce().values() if isinstance(t, SparseTensor) else t for t in given]
+    chosen = _values([tensors] if isinstance(tensors, Tensor) else list(tensors))
+    return _in_common_type(_wide_norm(chosen, norm_type, error_if_nonfinite), chosen)
+
+
+def _values(tensors: list[Any]) -> list[Tensor]:
+    return [t.coalesce().values() if isinstance(t, SparseTensor) else t for t in tensors]
+
+
+def _common_type(tensors: list[Tensor]) -> DType:
+    return reduce(promote, [t.array.dtype for t in tensors])
+
+
+def _in_common_type(total: Tensor, tensors: list[Tensor]) -> Tensor:
+    with switch_mode(grad=False):
+        return cast(total, _common_type(tensors)) if tensors else total
+
+
+def _wide_norm(chosen: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
+    """The norm of all tensors together; in float32 where they are of half precision, in which it may be infinite."""
     if not chosen:
         return make_tensor(np.zeros((), np.float32))
     with switch_mode(grad=False):
@@ -99,7 +120,9 @@ def clip_grads_with_norm_(
         factor_tensor = ops.Min(ops.Div(scalar(float(max_norm), kind), total_norm + 1e-6), scalar(1.0, kind))
         for p in tensors:
             grad: Any = p.grad
-            p.grad = ops.Mul(grad, cast(factor_tensor, grad.array.dtype))
+            p.grad = cast(
+                ops.Mul(*promote_operands(cast(grad, computed_type(grad.array.dtype)), factor_tensor)), grad.array.dtype
+            )
 
 
 def _dense(parameters: list[Tensor], clip: Callable[[Any], Any]) -> list[Tensor]:
@@ -121,13 +144,13 @@ def _norm_on_device(tensors: list[Tensor], norm_type: float) -> Tensor | None:
         return None
     if not all(kind_of(a) is not None and is_dense(a) for a in arrays):
         return None
-    norms = []
+    kind, norms = computed_type(_common_type(tensors)), []
     for numbers in by_device(arrays):
         with cuda_state.at(arrays[numbers[0]]):
-            norms.append(Tensors([arrays[i] for i in numbers]).norm())
+            norms.append(Tensors([arrays[i] for i in numbers]).norm(kind))
     if len(norms) > 1:  # of several GPUs: on the first one
         with cuda_state.at(norms[0]):
-            norms = [Tensors([beside(norm, norms[0]) for norm in norms]).norm()]
+            norms = [Tensors([beside(norm, norms[0]) for norm in norms]).norm(kind)]
     return make_tensor(norms[0])
 
 
@@ -150,20 +173,21 @@ def _clip_on_device(tensors: list[Tensor], max_norm: float, total_norm: Tensor) 
 
 
 def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
-    """The 2-norm of float32 or float64 gradients in one pass each, without temporaries; None for others."""
+    """The 2-norm of gradients in one pass each, without temporaries but for half precision; None for other types."""
     arrays = [t.array for t in tensors]
-    if norm_type != 2 or any(a.dtype.kind != "f" or a.dtype.itemsize < 4 for a in arrays):
+    if norm_type != 2 or any(a.dtype not in FLOATING for a in arrays):
         return None
     squares = sum_of_squares(tensors)
     if squares is None:
         with np.errstate(all="ignore"):
             squares = sum(map(_squares, arrays))
-    return make_tensor(np.asarray(np.sqrt(squares), arrays[0].dtype))
+    return make_tensor(np.asarray(np.sqrt(squares), computed_type(_common_type(tensors))))
 
 
 def _squares(array: Any) -> float:
     """The sum of the squares of an array, by NumPy."""
     flat, squares = array.reshape(-1), 0.0
+    flat = flat.astype(computed_type(flat.dtype), copy=False)
     if isinstance(flat, np.ndarray):
         whole = flat.size - flat.size % _PIECE
         pieces, flat = flat[:whole].reshape(-1, _PIECE), flat[whole:]
@@ -182,16 +206,19 @@ def _scale(tensors: list[Tensor], factor: float) -> None:
         if id(grad) not in remaining:
             continue
         if owners[id(owner(grad.array))] > 1 or not grad.array.flags.writeable:
-            p.grad = ops.Mul(grad, scalar(factor, grad.array.dtype))
+            wide = computed_type(grad.array.dtype)
+            p.grad = cast(ops.Mul(cast(grad, wide), scalar(factor, wide)), grad.array.dtype)
             continue
         with np.errstate(invalid="ignore"):  # an infinite gradient, which a GradScaler skips afterwards
-            np.multiply(grad.array, factor, out=grad.array)
+            wide = computed_type(grad.array.dtype)
+            np.multiply(grad.array, wide.type(factor), out=grad.array, casting="same_kind")
         count_kernel_write(grad, "clip_grad_norm_")
 
 
 def total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     """The norm of all tensors as one vector, in operators."""
-    sizes = [ops.Abs(t) for t in tensors]
+    wide = computed_type(_common_type(tensors))
+    sizes = [ops.Abs(cast(t, wide)) for t in tensors]
     if norm_type == inf:
         return ops.Max(*[ops.ReduceMax(a, keepdims=0) for a in sizes])
     if norm_type == -inf:
@@ -201,7 +228,7 @@ def total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     parts = [ops.ReduceSum(_power(a, norm_type), keepdims=0) for a in sizes]
     total = parts[0]
     for part in parts[1:]:
-        total = ops.Add(total, cast(part, total.array.dtype))
+        total = ops.Add(total, part)
     return ops.Sqrt(total) if norm_type == 2 else _power(total, 1 / norm_type)
 
 

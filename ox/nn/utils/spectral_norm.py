@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from ox import functions as F
 from ox import random
 from ox.core.mode import switch_mode
+from ox.core.promotion import upcast_half
 from ox.errors import ArgumentError
 from ox.nn.base.module import Module
 from ox.nn.parameter import Buffer, Parameter
@@ -23,6 +24,7 @@ def as_matrix(weight: Tensor, dim: int) -> Tensor:
     return weight.reshape(weight.static_shape[0], -1)
 
 
+@upcast_half
 def unit(x: Tensor, eps: float) -> Tensor:
     return x / F.clamp(F.sqrt((x * x).sum()), min=eps)
 
@@ -46,6 +48,7 @@ def iterate(matrix: Tensor, u: Tensor, v: Tensor, times: int, eps: float, u_firs
                     v.assign(unit(F.matmul(matrix.t(), u), eps), "spectral_norm")
 
 
+@upcast_half
 def largest(matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """u·W·v, on copies, so that a backward may come after the next iteration."""
     return F.matmul(u.detach().clone(), F.matmul(matrix, v.detach().clone()))

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from ox import functions as F
 from ox.core.mode import switch_mode
+from ox.core.promotion import upcast_half
 from ox.errors import ArgumentError
 from ox.nn.base.module import Module
 from ox.nn.parameter import Parameter
@@ -14,6 +15,7 @@ from ox.tensors.tensor import Tensor
 M = TypeVar("M", bound=Module)
 
 
+@upcast_half
 def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
     """The 2-norm over all dimensions but `dim` (None or -1: over all), which stay as ones."""
     if dim is None or dim == -1:

@@ -1,4 +1,4 @@
 """Operators that work element by element.
 
-Imports ox.core and ox.ops only; users take the operators from ox.ops.
+Imports ox.core, ox.devices and ox.ops only; users take the operators from ox.ops.
 """

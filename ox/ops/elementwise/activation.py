@@ -8,6 +8,7 @@ from ox.core.operator import operator
 from ox.core.tensor import TensorBase
 from ox.core.types import XP, Array, T
 from ox.core.upcast import in_float32
+from ox.devices.summation import sum_over
 from ox.dtypes import FLOATS, SIGNED
 from ox.errors import ArgumentError
 from ox.ops.elementwise.arithmetic import Add, Exp, Mul, Neg, Sub
@@ -165,7 +166,7 @@ def Softmax(xp: XP, input: T, *, axis: int = -1) -> T:
         return input.copy()
     y = xp.asarray(input - input.max(axis=axis, keepdims=True))
     xp.exp(y, out=y)
-    y /= y.sum(axis=axis, keepdims=True)
+    y /= sum_over(xp, y, (axis % y.ndim,), True)
     return y
 
 
@@ -188,7 +189,7 @@ def LogSoftmax(xp: XP, input: T, *, axis: int = -1) -> T:
     if not input.size:
         return input.copy()
     y = xp.asarray(input - input.max(axis=axis, keepdims=True))
-    y -= xp.log(xp.exp(y).sum(axis=axis, keepdims=True))
+    y -= xp.log(sum_over(xp, xp.exp(y), (axis % y.ndim,), True))
     return y
 
 

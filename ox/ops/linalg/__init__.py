@@ -1,4 +1,4 @@
 """Products and factorizations of matrices.
 
-Imports ox.core and ox.ops only; users take the operators from ox.ops.
+Imports ox.core, ox.devices and ox.ops only; users take the operators from ox.ops.
 """

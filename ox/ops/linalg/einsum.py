@@ -11,6 +11,7 @@ from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, T
 from ox.core.upcast import downcast
+from ox.devices.summation import sum_over
 from ox.dtypes import HALF_TYPES, NUMERIC, float32
 from ox.errors import ArgumentError, ShapeError
 
@@ -105,7 +106,7 @@ def _single(xp: XP, x: Array, letters: str, keep: set[str] | None = None) -> tup
             x = xp.diagonal(x, axis1=i, axis2=j)
             letters = "".join(c for k, c in enumerate(letters) if k not in (i, j)) + letter
     if keep is not None and (gone := [i for i, c in enumerate(letters) if c not in keep]):
-        x = x.sum(axis=tuple(gone), dtype=x.dtype)
+        x = sum_over(xp, x, tuple(gone))
         letters = "".join(c for c in letters if c in keep)
     return x, letters
 

@@ -1,4 +1,4 @@
 """Operators of neural networks: convolution, pooling, normalization, attention, losses.
 
-Imports ox.core and ox.ops only; users take the operators from ox.ops.
+Imports ox.core, ox.devices and ox.ops only; users take the operators from ox.ops.
 """

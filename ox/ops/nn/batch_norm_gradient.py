@@ -6,6 +6,7 @@ from ox.core.constants import axes_tensor, constant
 from ox.core.function import function
 from ox.core.operator import OPS
 from ox.core.types import XP, Array, T
+from ox.devices.summation import mean_over, sum_over
 from ox.dtypes import FLOATS
 from ox.ops.elementwise.arithmetic import Add, Div, Mul, Sqrt, Sub
 from ox.ops.index.gather import product_of
@@ -42,9 +43,9 @@ def by_channels(xp: XP, g: Array, X: Array, scale: Array, *, epsilon: float = 1e
     for first in range(0, C, step):
         some = slice(first, first + step)
         part, cotangent = x[:, some], g[:, some]
-        part = part - part.mean(axis=(0, 2), keepdims=True)
-        variance = xp.vecdot(part, part).sum(axis=0) / count
-        total, weighted = cotangent.sum(axis=(0, 2)), xp.vecdot(cotangent, part).sum(axis=0)
+        part = part - mean_over(xp, part, (0, 2), True)
+        variance = sum_over(xp, xp.vecdot(part, part), (0,)) / count
+        total, weighted = sum_over(xp, cotangent, (0, 2)), sum_over(xp, xp.vecdot(cotangent, part), (0,))
         inverse = 1 / xp.sqrt(variance + X.dtype.type(epsilon))
         to_scale[some], to_b[some] = weighted * inverse, total
         part *= (inverse * inverse * weighted / count)[:, None]

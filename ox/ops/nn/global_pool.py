@@ -6,6 +6,7 @@ from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase
 from ox.core.types import XP, T
 from ox.core.upcast import in_float32
+from ox.devices.summation import mean_over, sum_over
 from ox.dtypes import FLOATS
 from ox.ops.index.gather import ScatterElements, product_of
 from ox.ops.nn.lp_pool import powers, slope
@@ -17,7 +18,7 @@ __all__ = ["GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"]
 @in_float32
 def GlobalAveragePool(xp: XP, X: T) -> T:
     """The mean of X [N, C, ...] over all but the first two dimensions; they stay, of size 1. ONNX GlobalAveragePool."""
-    return xp.mean(X, axis=tuple(range(2, X.ndim)), keepdims=True)
+    return mean_over(xp, X, tuple(range(2, X.ndim)), True)
 
 
 @GlobalAveragePool.gradient("X")
@@ -44,7 +45,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
 @in_float32
 def GlobalLpPool(xp: XP, X: T, *, p: int = 2) -> T:
     """The p-norm of X [N, C, ...] over all but the first two dimensions; they stay, of size 1. ONNX GlobalLpPool."""
-    return powers(xp, X, p).sum(axis=tuple(range(2, X.ndim)), keepdims=True) ** (1 / p)
+    return sum_over(xp, powers(xp, X, p), tuple(range(2, X.ndim)), True) ** (1 / p)
 
 
 @GlobalLpPool.gradient("X")

@@ -12,6 +12,7 @@ from ox.core.symbolic import Dim
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, T
 from ox.core.upcast import downcast
+from ox.devices.summation import mean_over
 from ox.dtypes import FLOATS, HALF_TYPES
 from ox.errors import ArgumentError, ShapeError
 from ox.ops.elementwise.arithmetic import Add, Div, Max, Mul, Sqrt, Sub
@@ -35,8 +36,8 @@ def _normalized(xp: XP, x: Array, groups: int, epsilon: float) -> Array:
     if not x.size:
         return x.copy()
     rows = x.reshape(x.shape[0], groups, -1)
-    centered = rows - rows.mean(axis=2, keepdims=True)
-    variance = (centered * centered).mean(axis=2, keepdims=True)
+    centered = rows - mean_over(xp, rows, (2,), True)
+    variance = mean_over(xp, centered * centered, (2,), True)
     centered /= xp.sqrt(variance + x.dtype.type(epsilon))
     return centered.reshape(x.shape)
 
@@ -170,8 +171,8 @@ def unstandardized(g: TensorType, normal: TensorBase, inverse: TensorBase, axes:
 def MeanVarianceNormalization(xp: XP, X: T, *, axes: Sequence[int] = [0, 2, 3]) -> T:
     """(X - mean) / (deviation + 1e-9) along axes. ONNX MeanVarianceNormalization."""
     x, chosen = widely(X), tuple(axes)
-    centered = x - x.mean(axis=chosen, keepdims=True)
-    deviation = xp.sqrt((centered * centered).mean(axis=chosen, keepdims=True))
+    centered = x - mean_over(xp, x, chosen, True)
+    deviation = xp.sqrt(mean_over(xp, centered * centered, chosen, True))
     y = centered / (deviation + x.dtype.type(1e-9))
     return downcast(y, X.dtype) if X.dtype in HALF_TYPES else y
 

@@ -9,6 +9,7 @@ from ox.core.operator import OPS, operator
 from ox.core.symbolic import size_tensor
 from ox.core.tensor import TensorBase
 from ox.core.types import XP, Array, T, Tind
+from ox.devices.summation import sum_over
 from ox.dtypes import FLOATS, int32, int64, onnx_type
 from ox.errors import ArgumentError, ShapeError
 from ox.ops.elementwise.arithmetic import Add, Div, Exp, Mul, Neg, Sub
@@ -66,7 +67,7 @@ def SoftmaxCrossEntropyLoss(
     _check("SoftmaxCrossEntropyLoss", scores, labels, weights, reduction)
     x = widely(scores)
     logp = x - x.max(axis=1, keepdims=True)
-    logp -= xp.log(xp.exp(logp).sum(axis=1, keepdims=True))
+    logp -= xp.log(sum_over(xp, xp.exp(logp), (1,), True))
     loss = _scored(xp, logp, labels, weights, ignore_index, reduction).astype(scores.dtype, copy=False)
     return loss if outputs == 1 else (loss, logp.astype(scores.dtype, copy=False))
 
@@ -94,8 +95,12 @@ def _scored(xp: XP, logp: Array, target: Array, weight: Any, ignored: int | None
     loss = loss if ignored is None else xp.where(counted, loss, loss.dtype.type(0))
     if reduction == "none":
         return loss
-    total = xp.asarray(loss.sum())
-    return total if reduction == "sum" else xp.asarray(total / factor.sum())
+    total = xp.asarray(_sum(xp, loss))
+    return total if reduction == "sum" else xp.asarray(total / _sum(xp, factor))
+
+
+def _sum(xp: XP, x: Array) -> Array:
+    return sum_over(xp, x, tuple(range(x.ndim)))
 
 
 @NegativeLogLikelihoodLoss.gradient("input")

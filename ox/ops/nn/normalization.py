@@ -11,6 +11,7 @@ from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import T1, T2, XP, Array, T, U
 from ox.core.upcast import downcast
+from ox.devices.summation import mean_over
 from ox.dtypes import FLOATS, FROM_ONNX, HALF_TYPES, DType, bfloat16, float32, float64, onnx_type
 from ox.errors import ShapeError
 from ox.ops.elementwise.arithmetic import Add, Div, Mul, Sqrt, Sub
@@ -71,9 +72,9 @@ def BatchNormalization(
     column = (-1, *[1] * (X.ndim - 2))
     axes = (0, *range(2, X.ndim))
     if training_mode:
-        mean = xp.mean(x, axis=axes)
+        mean = mean_over(xp, x, axes)
         centered = x - mean.reshape(column)
-        var = xp.mean(centered * centered, axis=axes)
+        var = mean_over(xp, centered * centered, axes)
     else:
         mean, var = given_mean, given_var
         centered = x - mean.reshape(column)
@@ -209,9 +210,9 @@ def LayerNormalization(
     """
     axes = tuple(range(axis % X.ndim, X.ndim))
     x = widely(X)
-    mean = xp.mean(x, axis=axes, keepdims=True)
+    mean = mean_over(xp, x, axes, True)
     centered = x - mean
-    variance = xp.mean(centered * centered, axis=axes, keepdims=True)
+    variance = mean_over(xp, centered * centered, axes, True)
     inverse = 1 / xp.sqrt(variance + variance.dtype.type(epsilon))
     centered *= inverse
     y = centered * widely(Scale)

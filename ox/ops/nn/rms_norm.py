@@ -8,6 +8,7 @@ from ox.core.function import function
 from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase
 from ox.core.types import XP, Array, T, V
+from ox.devices.summation import mean_over, sum_over
 from ox.dtypes import FLOATS
 from ox.errors import ArgumentError, ShapeError
 from ox.ops.elementwise.arithmetic import Abs, Add, Div, Mul, Pow, Sign, Sqrt, Sub
@@ -27,7 +28,7 @@ def RMSNormalization(xp: XP, X: T, scale: V, *, axis: int = -1, epsilon: float =
     """
     axes = tuple(range(axis % X.ndim, X.ndim))
     x = widely(X)
-    size = xp.mean(x * x, axis=axes, keepdims=True)
+    size = mean_over(xp, x * x, axes, True)
     y = x / xp.sqrt(size + x.dtype.type(epsilon)) * widely(scale)
     if y.shape != X.shape:
         raise ShapeError(f"RMSNormalization has a scale {list(scale.shape)} for {list(X.shape)}")
@@ -86,8 +87,7 @@ def LpNormalization(xp: XP, input: T, *, axis: int = -1, p: int = 2) -> T:
     if p not in (1, 2):
         raise ArgumentError("LpNormalization has no such p", expected="1 or 2", got=str(p))
     x = widely(input)
-    size = xp.absolute(x) if p == 1 else x * x
-    size = size.sum(axis=axis, keepdims=True)
+    size = sum_over(xp, xp.absolute(x) if p == 1 else x * x, (axis % x.ndim,), True)
     size = size if p == 1 else xp.sqrt(size)
     y = x / xp.where(size == 0, x.dtype.type(1), size)
     return y.astype(input.dtype, copy=False)

@@ -12,7 +12,7 @@ from ox.core.symbolic import size_tensor
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, HostTind, Int64, T
 from ox.core.upcast import in_float32
-from ox.dtypes import FLOATS, NUMERIC, int32, int64, onnx_type
+from ox.dtypes import FLOATS, NUMERIC, float32, float64, int32, int64, onnx_type
 from ox.ops.elementwise.arithmetic import Add, Div, Exp, Log, Mul, Neg, Sub
 from ox.ops.elementwise.comparison import Equal, Greater, LessOrEqual, Where
 from ox.ops.reduce.log_reduction import ReduceLogSumExp
@@ -35,7 +35,8 @@ def _running(xp: XP, total: Any, first: int, x: Array, axis: int, exclusive: int
     """`total` (cumsum or cumprod) of x; with `exclusive` moved by one place, `first` before it."""
     if reverse:
         x = xp.flip(x, axis)
-    y = total(x, axis=axis, dtype=x.dtype)
+    wide = float64 if x.dtype == float32 else x.dtype  # each number rounds the ones before it once more
+    y = total(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
     if exclusive and x.shape[axis]:
         moved = xp.empty_like(y)
         places = xp.moveaxis(moved, axis, 0)
@@ -167,7 +168,7 @@ def LogCumSumExp_fast(xp: XP, X: Array, *, axis: int, reverse: int = 0) -> Array
         return _by_sums(xp, X, axis=axis, reverse=reverse)
     x = np.flip(X, axis) if reverse else X
     with np.errstate(all="ignore"):
-        y = np.logaddexp.accumulate(x, axis=axis)
+        y = np.logaddexp.accumulate(x.astype(float64, copy=False), axis=axis).astype(X.dtype, copy=False)
     return np.flip(y, axis) if reverse else y
 
 

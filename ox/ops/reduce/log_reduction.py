@@ -6,6 +6,7 @@ from ox.core.operator import operator
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, HostInt64, T
 from ox.core.upcast import in_float32
+from ox.devices.summation import sum_over
 from ox.dtypes import FLOATS, float64
 from ox.ops.elementwise.arithmetic import Div, Exp, Mul, Neg, Sign, Sub
 from ox.ops.elementwise.comparison import Equal, Where
@@ -27,7 +28,7 @@ def _back(
 def ReduceL1(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Sum of absolute values over axes; over all when none are given. ONNX ReduceL1."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    return xp.absolute(data).sum(axis=chosen, keepdims=bool(keepdims), dtype=data.dtype)
+    return sum_over(xp, xp.absolute(data), chosen, keepdims)
 
 
 @ReduceL1.gradient("data")
@@ -41,7 +42,7 @@ def ReduceL2(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop
     """Square root of the sum of squares over axes; its gradient where that is 0 is 0. ONNX ReduceL2."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
     wide = data if data.dtype.kind == "f" else data.astype(float64)
-    root = xp.sqrt(xp.multiply(wide, wide).sum(axis=chosen, keepdims=bool(keepdims)))
+    root = xp.sqrt(sum_over(xp, xp.multiply(wide, wide), chosen, keepdims))
     return root.astype(data.dtype, copy=False)
 
 
@@ -63,7 +64,7 @@ def _(
 def ReduceSumSquare(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Sum of squares over axes; over all when none are given. ONNX ReduceSumSquare."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    return xp.multiply(data, data).sum(axis=chosen, keepdims=bool(keepdims), dtype=data.dtype)
+    return sum_over(xp, xp.multiply(data, data), chosen, keepdims)
 
 
 @ReduceSumSquare.gradient("data")
@@ -76,7 +77,7 @@ def _(g: TensorBase, data: TensorBase, axes: TensorBase | None, keepdims: int, n
 def ReduceLogSum(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Logarithm of the sum over axes; over all when none are given. ONNX ReduceLogSum."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    return xp.log(data.sum(axis=chosen, keepdims=bool(keepdims)))
+    return xp.log(sum_over(xp, data, chosen, keepdims))
 
 
 @ReduceLogSum.gradient("data")
@@ -103,7 +104,7 @@ def ReduceLogSumExp(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 
         return xp.full(sizes, -float("inf"), data.dtype)
     greatest = data.max(axis=chosen, keepdims=True)
     greatest = xp.where(xp.isfinite(greatest), greatest, data.dtype.type(0))
-    y = xp.log(xp.exp(data - greatest).sum(axis=chosen, keepdims=True)) + greatest
+    y = xp.log(sum_over(xp, xp.exp(data - greatest), chosen, True)) + greatest
     return y if keepdims else y.squeeze(chosen)
 
 

@@ -1,6 +1,7 @@
 """Reductions: ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ArgMax ArgMin."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from ox.core.operator import OPS, operator
 from ox.core.symbolic import Dim
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, HostInt64, Int64, T
-from ox.core.upcast import downcast, in_float32
-from ox.dtypes import FLOATS, HALF_TYPES, NUMERIC, bool_, float32, int8, int32, int64, onnx_type, uint8, uint32, uint64
+from ox.core.upcast import in_float32
+from ox.devices.summation import mean_over, product_over, sum_over
+from ox.dtypes import FLOATS, NUMERIC, bool_, int8, int32, int64, onnx_type, uint8, uint32, uint64
 from ox.ops.elementwise.arithmetic import Div, Mul, Sub
 from ox.ops.elementwise.comparison import Equal, Where
 
@@ -34,27 +36,11 @@ def reduced_axes(axes: Any, noop_with_empty_axes: int, rank: int) -> tuple[int, 
 
 
 @operator("reduced", T=ACCUMULATING, amp="float32", batching="reduction")
+@in_float32
 def ReduceSum(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Sum over axes; over all when none are given. ONNX ReduceSum."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    dtype = data.dtype
-    if dtype in HALF_TYPES:
-        return downcast(data.sum(axis=chosen, keepdims=bool(keepdims), dtype=float32), dtype)
-    if len(chosen) == 1 and dtype == float32:
-        data, chosen = _in_stages(data, chosen[0])
-    return data.sum(axis=chosen, keepdims=bool(keepdims), dtype=dtype)
-
-
-def _in_stages(data: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
-    """The sums of 16 neighbours along a long axis that is not the last, and the axis to sum them over.
-
-    NumPy adds along such an axis one row after the other, so that rounding grows with its length; in pairs it adds
-    only along the last one.
-    """
-    length, shape = data.shape[axis], data.shape
-    if length < 256 or length % 16 or axis == data.ndim - 1 or not data.flags.c_contiguous:
-        return data, (axis,)
-    return data.reshape(*shape[:axis], length // 16, 16, *shape[axis + 1 :]).sum(axis=axis + 1), (axis,)
+    return sum_over(xp, data, chosen, keepdims)
 
 
 def undo_reduction(g: TensorType, shape: Sequence[int], chosen: tuple[int, ...], keepdims: int) -> TensorType:
@@ -73,20 +59,17 @@ def _(
 
 
 @operator("reduced", T=ACCUMULATING, ignore_fp_warnings=True, amp="float32", batching="reduction")
+@in_float32
 def ReduceMean(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Mean over axes, of integers rounded toward zero; over all when none are given. ONNX ReduceMean."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
     dtype = data.dtype
-    count = 1
-    for axis in chosen:
-        count *= data.shape[axis]
-    if dtype.kind in "iu":
-        total = data.sum(axis=chosen, keepdims=bool(keepdims), dtype=dtype)
-        # the magnitude divides without a sign to round the wrong way
-        return xp.sign(total) * (xp.absolute(total) // dtype.type(count)) if count else total
-    total = data.sum(axis=chosen, keepdims=bool(keepdims), dtype=float32 if dtype in HALF_TYPES else dtype)
-    mean = total / total.dtype.type(count)
-    return mean if mean.dtype == dtype else mean.astype(dtype)
+    if dtype.kind not in "iu":
+        return mean_over(xp, data, chosen, keepdims)
+    count = prod([data.shape[axis] for axis in chosen])
+    total = data.sum(axis=chosen, keepdims=bool(keepdims), dtype=dtype)
+    # the magnitude divides without a sign to round the wrong way
+    return xp.sign(total) * (xp.absolute(total) // dtype.type(count)) if count else total
 
 
 @ReduceMean.gradient("data")
@@ -110,7 +93,7 @@ def _(
 def ReduceProd(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Product over axes; over all when none are given. ONNX ReduceProd."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    return data.prod(axis=chosen, keepdims=bool(keepdims), dtype=data.dtype)
+    return product_over(xp, data, chosen, keepdims)
 
 
 @ReduceProd.gradient("data")
