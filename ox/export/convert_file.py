@@ -76,6 +76,7 @@ def convert(
     fewest, example = runs[0][0] or 1, runs[-1][1]
     batches = {str(info.dims[0]) for info in infos if info.dims and fewest > 1}
     unstated = fewest > max([1, *(rules.ranges[name].min for name in batches if name in rules.ranges)])
+    infos = tuple(info.with_rank(example[info.name].ndim) for info in infos)
     dims: dict[str, list[Any]] = {
         info.name: [fix.get(str(d), d) if d is not None else f"{info.name}_{i}" for i, d in enumerate(info.dims)]
         for info in infos

@@ -14,6 +14,7 @@ from ox.graph.size_rules import SizeRange, SizeRules, is_name_of
 
 Feed = dict[str, Array]
 SIZES = (8, 16, 32, 64, 224, 4, 3, 2, 1)  # of a dimension that varies and is no batch, the first that runs
+RANKS = (2, 4, 3, 1, 0, 5)  # of inputs without a declared shape, the first that runs
 ROWS = (2, 7, 32)  # of a batch, the first that runs; images of 224 only with the first
 
 
@@ -80,6 +81,9 @@ def runnable(
     Raises:
         ExportError: it takes none that was tried.
     """
+    if not all(info.ranked for info in inputs):
+        yield from _of_any_rank(inputs, contract, run)
+        return
     first = {info.dims[:1] for info in inputs}
     batched = len(first) == 1 and all(dims and not isinstance(dims[0], int) for dims in first)
     counts: tuple[int | None, ...] = ROWS if batched else (None,)
@@ -109,6 +113,21 @@ def runnable(
         if count not in done:
             done.add(count)
             yield count, feed, run(feed)
+
+
+def _of_any_rank(
+    inputs: Sequence[TensorInfo], contract: Contract, run: Callable[[Feed], Any]
+) -> Iterator[tuple[int | None, Feed, Any]]:
+    """`runnable` at the first rank that runs, for inputs that a file declares without a shape."""
+    failure: ExportError | None = None
+    for rank in RANKS:
+        try:
+            yield from list(runnable([info.with_rank(rank) for info in inputs], contract, run))
+            return
+        except ExportError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
 
 
 def _fewest(run: Callable[[int], Any], most: int) -> int:

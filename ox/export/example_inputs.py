@@ -213,6 +213,7 @@ def read(
                 for i, d in enumerate(info.dims)
             ]
             for info in contract.inputs
+            if info.ranked or not named[info.name].ndim  # else a batch, as without a contract
         }
     unknown = [name for name in dims or {} if name not in named]
     if unknown:

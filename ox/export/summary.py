@@ -90,4 +90,5 @@ def _info(info: onnx.ValueInfoProto) -> TensorInfo:
     kind = info.type.WhichOneof("value")
     known = FROM_ONNX.get(tensor.elem_type)
     name = onnx.TensorProto.DataType.Name(tensor.elem_type) if kind == "tensor_type" else str(kind)
-    return TensorInfo(info.name, dtype_name(known) if known is not None else name, tuple(dims))
+    ranked = kind != "tensor_type" or tensor.HasField("shape")
+    return TensorInfo(info.name, dtype_name(known) if known is not None else name, tuple(dims), ranked=ranked)

@@ -23,7 +23,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -132,16 +132,22 @@ def _strings(data: bytes | bytearray, count: int) -> Array:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One input or output: `dims` holds sizes and the names of those that vary; `labels` name an output's classes."""
+    """One input or output: `dims` holds sizes and the names of those that vary; `labels` name an output's classes. One
+    that a file declares without a shape is not `ranked`, and its `dims` are empty."""
 
     name: str
     dtype: str
     dims: tuple[Dim, ...]
     meaning: str | None = None
     labels: tuple[str, ...] | None = None
+    ranked: bool = True
 
     def __str__(self) -> str:
-        return f"{self.name} {self.dtype} {show_dims(self.dims)}"
+        return f"{self.name} {self.dtype} {show_dims(self.dims) if self.ranked else '[...]'}"
+
+    def with_rank(self, rank: int) -> TensorInfo:
+        """With so many dimensions of any size, if it is not ranked."""
+        return self if self.ranked else replace(self, dims=(None,) * rank, ranked=True)
 
     def to_json(self) -> dict[str, Any]:
         labels = None if self.labels is None else list(self.labels)

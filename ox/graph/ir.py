@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,20 @@ class Graph:
             yield node
             for _, graph in node.subgraphs():
                 yield from graph.all_nodes()
+
+    def captured_constants(
+        self, node: Node, inside: Graph, around: Mapping[Value, Array] = MappingProxyType({})
+    ) -> dict[Value, Array]:
+        """The numbers of those captures of a subgraph that stand for constants.
+
+        Args:
+            node: the one of this graph that holds it.
+            around: the same of this graph, where it is a subgraph.
+        """
+        known = {**self.constants, **around}
+        outside = node.inputs[len(node.inputs) - len(inside.captures) :]
+        pairs = zip(inside.captures, outside, strict=True)
+        return {capture: known[value] for capture, value in pairs if value is not None and value in known}
 
     def copy(self) -> Graph:
         """A copy with its own values and nodes, which passes may change; the arrays are shared."""

@@ -247,12 +247,15 @@ def _statistics(graph: Graph) -> Iterator[Value]:
 def _info_of(value: Value) -> TensorInfo:
     """The metadata of an input or output of a file without a contract."""
     dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
-    return TensorInfo(value.name, dtype_name(dtype), tuple(None if d == "?" else d for d in value.dims or ()))
+    dims = tuple(None if d == "?" else d for d in value.dims or ())
+    return TensorInfo(value.name, dtype_name(dtype), dims, ranked=value.dims is not None)
 
 
 def _place(module: Module, name: str, tensor: Tensor) -> None:
     """Register under a dotted name. Straight into the tables: a file may use names that no attribute can have."""
     *path, last = name.split(".")
+    if not all([*path, last]):  # '..': such parts would not come together to the name again
+        path, last = [], name
     for part in path:
         inner = module._modules.get(part)
         if inner is None:

@@ -169,6 +169,9 @@ class Reader:
             for name, inner in subgraphs.items():
                 inner.graph.share([(v,) for v in inner.captured], [(v,) for v in outside])
                 node.attributes[name] = inner.graph
+            # what is captured follows the inputs, those that are left out too
+            least = sum(not given.variadic for given in op.schema.inputs) if outside else 0
+            node.inputs += [None] * (least - len(node.inputs))
             node.inputs += outside
         node.outputs = [scope.new(name, f"{n.op_type} {n.name}") if name else Value("") for name in n.output]
         while len(node.outputs) > 1 and not node.outputs[-1].name:

@@ -65,7 +65,15 @@ class Scope:
     def constant(self, name: str) -> Array | None:
         """The array of a name, if it is known and constant."""
         value = self.values.get(name)
-        return None if value is None or value in self.graph.overridable else self.graph.constants.get(value)
+        if value is None:
+            return None if self.outer is None else self.outer.constant(name)
+        return self._array_of(value)
+
+    def _array_of(self, value: Value) -> Array | None:
+        outside = next((outer for outer, inner in self.captured.items() if inner is value), None)
+        if outside is not None and self.outer is not None:
+            return self.outer._array_of(outside)
+        return None if value in self.graph.overridable else self.graph.constants.get(value)
 
     def is_absent(self, name: str) -> bool:
         """Whether a name is an input of the function around, which its call leaves out."""

@@ -90,6 +90,13 @@ class NodeAdapter:
             return None
         return len(known.tensor_type.shape.dim)
 
+    def is_empty(self, name: str) -> bool:
+        """Whether a value has no elements at all."""
+        array, known = self.constant_of(name), self.type_of(name)
+        if array is not None or known is None:
+            return array is not None and array.size == 0
+        return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in known.tensor_type.shape.dim)
+
     def finish(self, op: str | None = None) -> list[onnx.NodeProto]:
         new = onnx.NodeProto(
             op_type=op or self.node.op_type, name=self.node.name, doc_string=self.node.doc_string, input=self.inputs,
@@ -118,8 +125,12 @@ def _pad(old: NodeAdapter) -> list[onnx.NodeProto]:
 
 
 def _clip(old: NodeAdapter) -> list[onnx.NodeProto]:
-    for position, name in enumerate(("min", "max"), start=1):
-        bound = old.pop_attribute(name)
+    # an infinity becomes the largest float32 where no limit is set, so in ONNX Runtime; 16-bit types end before that
+    known = old.type_of(old.inputs[0])
+    wide = known is None or known.tensor_type.elem_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    largest = float(np.finfo(np.float32).max)
+    for position, (name, limit) in enumerate((("min", -largest), ("max", largest)), start=1):
+        bound = old.pop_attribute(name, limit if wide else None)
         if bound is not None:
             old.input(position, old.constant_like_input(bound))
     return old.finish()
@@ -199,7 +210,17 @@ def _resize_12(old: NodeAdapter) -> list[onnx.NodeProto]:
     given = old.attributes.get("coordinate_transformation_mode")
     if given is not None and given.s == mode.encode():
         raise _refused(old, f"Resize with coordinate_transformation_mode {mode}, which opset 13 took away")
-    return [old.node]
+    return _without_empty(old)
+
+
+def _without_empty(old: NodeAdapter) -> list[onnx.NodeProto]:
+    """Resize without the inputs that are tensors of no elements: until opset 13 that meant that there are none, and
+    exporters still write them."""
+    present = [old.inputs[0], *("" if name and old.is_empty(name) else name for name in old.inputs[1:])]
+    if present == old.inputs:
+        return [old.node]
+    old.inputs = present
+    return old.finish()
 
 
 def _stft(old: NodeAdapter) -> list[onnx.NodeProto]:
@@ -294,7 +315,7 @@ ADAPTERS: dict[str, list[tuple[int, Adapter]]] = {
     "Hardmax": [(13, _softmax)],
     "LogSoftmax": [(13, _softmax)],
     "Pad": [(11, _pad)],
-    "Resize": [(11, _resize_10), (13, _resize_12)],
+    "Resize": [(11, _resize_10), (13, _resize_12), (1000, _without_empty)],
     "RoiAlign": [(16, _roi_align)],
     "STFT": [(1000, _stft)],
     "Scan": [(9, _scan_8)],

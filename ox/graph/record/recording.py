@@ -286,6 +286,9 @@ class Recording:
         """Name the outputs and hand over the graph."""
         for name, tensor in outputs.items():
             value = self.value(tensor)
+            if value.name == name and value not in self.graph.outputs:
+                self.graph.outputs.append(value)
+                continue
             if value in self.graph.outputs or value in self.graph.inputs or value in self.graph.constants:
                 # a graph output must have its own node
                 copy = Value("", value.dtype, value.dims, value.shape)

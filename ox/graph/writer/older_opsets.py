@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.writer.opset import LOWEST, obstacle
 
 
-def in_older_words(graph: Graph, opset: int | None) -> Graph:
+def in_older_words(graph: Graph, opset: int | None, around: Mapping[Value, Array] = MappingProxyType({})) -> Graph:
     """The graph with each node that `opset` cannot express, and of which an older form is known, in that form. Others
     stay as they are; `ox.graph.writer.opset.select_opset` says what still stands in the way.
 
     Operators that an opset lacks altogether become functions (`ox.graph.writer.functions`).
+
+    Args:
+        around: the captures of a subgraph that are constants outside, with their numbers.
     """
     if opset is None or opset >= LOWEST:
         return graph
-    writer = _Writer(graph, opset)
+    writer = _Writer(graph, opset, around)
     for node in graph.nodes:
         writer.add(node)
     read = {*graph.outputs, *graph.owned, *(v for node in writer.nodes for v in node.inputs)}
@@ -33,22 +37,47 @@ def in_older_words(graph: Graph, opset: int | None) -> Graph:
 class _Writer:
     """Collects the nodes of the new graph."""
 
-    def __init__(self, graph: Graph, opset: int) -> None:
-        self.graph, self.opset = graph, opset
+    def __init__(self, graph: Graph, opset: int, around: Mapping[Value, Array]) -> None:
+        self.graph, self.opset, self.around = graph, opset, around
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
 
     def add(self, node: Node) -> None:
-        inside = {name: in_older_words(g, self.opset) for name, g in node.subgraphs()}
-        if inside:
-            node = replace(node, attributes={**node.attributes, **inside})
+        if node.captured or any(node.subgraphs()):
+            node = self._with_subgraphs(node)
         form = FORMS.get(node.op_type) if node.domain == "" else None
         if form is None or obstacle(node, self.opset) is None or not form(self, node):
             self.nodes.append(node)
 
-    def known(self, value: Value | None) -> list[int] | None:
+    def _with_subgraphs(self, node: Node) -> Node:
+        """The node with its subgraphs in older words; they capture only what they still read."""
+        inside: dict[str, Graph] = {}
+        for name, graph in node.subgraphs():
+            outside = node.inputs[len(node.inputs) - len(graph.captures) :]
+            for capture, value in zip(graph.captures, outside, strict=True):
+                if value is not None and capture.shape is None and capture.dims is None:
+                    capture.shape, capture.dims = value.shape, value.dims
+            known = self.graph.captured_constants(node, graph, self.around)
+            inside[name] = in_older_words(graph, self.opset, known)
+        own = len(node.inputs) - node.captured
+        read = [graph.reads() for graph in inside.values()]
+        kept = [
+            i for i in range(node.captured)
+            if any(counts[graph.captures[i]] for graph, counts in zip(inside.values(), read, strict=True))
+        ]  # fmt: skip
+        attributes = {
+            name: replace(graph, captures=[graph.captures[i] for i in kept]) for name, graph in inside.items()
+        }
+        inputs = [*node.inputs[:own], *(node.inputs[own + i] for i in kept)]
+        return replace(node, inputs=inputs, attributes={**node.attributes, **attributes})
+
+    def array(self, value: Value | None) -> Array | None:
         """The numbers of a constant input."""
-        array = None if value is None else self.graph.constants.get(value)
+        return None if value is None else self.graph.constants.get(value, self.around.get(value))
+
+    def known(self, value: Value | None) -> list[int] | None:
+        """The integers of a constant input."""
+        array = self.array(value)
         return None if array is None else [int(n) for n in array.ravel()]
 
     def constant(self, node: Node, name: str, array: Any) -> Value:
@@ -118,9 +147,7 @@ def _sizes_of_parts(writer: _Writer, node: Node) -> bool:
     if isinstance(dim, int) and dim % count == 0:
         writer.nodes.append(replace(node, inputs=[source], attributes=attributes))
         return True
-    if not rank:
-        return False
-    whole = writer.sizes(node, source, [axis % rank], "whole")
+    whole = writer.sizes(node, source, [axis % rank if rank else axis], "whole")
     more, parts, fewer = (
         writer.constant(node, name, np.array([n], np.int64))
         for name, n in (("more", count - 1), ("parts", count), ("fewer", 1 - count))
@@ -149,7 +176,7 @@ def _every_axis(writer: _Writer, node: Node) -> bool:
         return False
     attributes = {k: v for k, v in node.attributes.items() if k not in plain}
     if inputs[2] is not None:
-        factors = writer.graph.constants.get(inputs[2])
+        factors = writer.array(inputs[2])
         if factors is None:
             return False
         scales = np.ones(rank, factors.dtype)
@@ -287,7 +314,9 @@ def _matrix_rank(theta: Value | None) -> int:
 
 def _older_modes(writer: _Writer, node: Node) -> bool:
     """GridSample called its modes bilinear and bicubic until opset 20."""
-    mode = {"linear": "bilinear", "cubic": "bicubic"}[node.attributes.get("mode") or "linear"]
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(node.attributes.get("mode") or "linear")
+    if mode is None:  # nearest was called so already
+        return False
     writer.nodes.append(replace(node, attributes={**node.attributes, "mode": mode}))
     return True
 

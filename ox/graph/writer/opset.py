@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -103,18 +104,19 @@ def check_range(wanted: int | None) -> None:
         )
 
 
-def expandable(graph: Graph) -> dict[Node, dict[Value, Array]]:
+def expandable(graph: Graph, around: Mapping[Value, Array] = MappingProxyType({})) -> dict[Node, dict[Value, Array]]:
     """The nodes that a function of older operators can stand for, each with those of its inputs that the function
     holds: host inputs, which must be numbers of the graph."""
     found: dict[Node, dict[Value, Array]] = {}
+    known = {**graph.constants, **around}
     for node in graph.nodes:
         for _, inside in node.subgraphs():
-            found.update(expandable(inside))
+            found.update(expandable(inside, graph.captured_constants(node, inside, around)))
         op = OPS.get(node.key)
         if op is not None and op.expanded is not None:
             host = [v for i, v in enumerate(node.inputs) if v is not None and op.schema.input_at(i).host]
-            if all(v in graph.constants for v in host):
-                found[node] = {v: graph.constants[v] for v in host}
+            if all(v in known for v in host):
+                found[node] = {v: known[v] for v in host}
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ox.core.changes import CHANGES
 from ox.errors import ArgumentError
 from ox.nn.parameter import Parameter
 from ox.sparse.creation import cleared
@@ -144,7 +145,8 @@ class Tree:
         Raises ArgumentError for a mode that is no bool."""
         if not isinstance(mode, bool):
             raise ArgumentError("mode must be True or False", got=repr(mode))
-        self.training = mode
+        object.__setattr__(self, "training", mode)  # a loaded file may have a parameter of that name
+        CHANGES.count += 1
         for module in self.children():
             module.train(mode)
         return self
