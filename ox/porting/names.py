@@ -19,11 +19,23 @@ _OF_PYTORCH = "it works on PyTorch's own tensors"
 # packages that a script may import beside PyTorch, and that need PyTorch itself
 NEED_PYTORCH = {
     "accelerate": "a plain loop, and `ox launch` for several processes",
+    "albumentations": "its transforms of NumPy images work as they are; albumentations.pytorch needs PyTorch",
+    "allennlp": _OF_PYTORCH,
     "apex": "ox.amp for mixed precision, ox.nn.parallel.DistributedDataParallel for several processes",
+    "auraloss": _OF_PYTORCH,
     "bitsandbytes": _OF_PYTORCH,
+    "botorch": _OF_PYTORCH,
+    "captum": "gradients of an input by ox.autograd.grad",
+    "clip": _OF_PYTORCH,
+    "composer": "ox.train.Trainer, or a plain loop",
     "deepspeed": "ox.nn.parallel.DistributedDataParallel and `ox launch`",
     "detectron2": _OF_PYTORCH,
+    "dgl": "index_add and scatter_reduce over an edge list",
     "diffusers": _OF_PYTORCH,
+    "e3nn": _OF_PYTORCH,
+    "escnn": _OF_PYTORCH,
+    "fairscale": "ox.nn.parallel, and `ox launch` for several processes",
+    "fairseq": _OF_PYTORCH,
     "fastai": _OF_PYTORCH,
     "flash_attn": "F.scaled_dot_product_attention",
     "fvcore": _OF_PYTORCH,
@@ -31,30 +43,52 @@ NEED_PYTORCH = {
     "horovod": "ox.nn.parallel.DistributedDataParallel and `ox launch`",
     "ignite": "ox.train.Trainer, or a plain loop",
     "kornia": "ox.vision.transforms",
+    "lightly": _OF_PYTORCH,
     "lightning": "ox.train.Trainer, or a plain loop",
     "lightning_fabric": "ox.train.Trainer, or a plain loop",
+    "lpips": _OF_PYTORCH,
     "mmcv": _OF_PYTORCH,
-    "pytorch_lightning": "ox.train.Trainer, or a plain loop",
+    "monai": "ox.nn for its layers, ox.data.transforms for its transforms",
+    "open_clip": _OF_PYTORCH,
+    "optimum": "ox.export.load reads its ONNX files",
+    "peft": "ox.nn.utils.parametrize adds low-rank weights",
+    "pyro": "ox.distributions",
     "pytorch3d": _OF_PYTORCH,
+    "pytorch_lightning": "ox.train.Trainer, or a plain loop",
+    "pytorch_metric_learning": "ox.nn.functional has its losses of pairs and triplets",
+    "pytorch_msssim": _OF_PYTORCH,
     "segmentation_models_pytorch": _OF_PYTORCH,
+    "sentence_transformers": "ox.export.load reads its models as ONNX files",
+    "skorch": "ox.train.Trainer, or a plain loop",
+    "speechbrain": _OF_PYTORCH,
     "stable_baselines3": _OF_PYTORCH,
+    "tensordict": "a dict of tensors",
     "timm": _OF_PYTORCH,
     "torch_cluster": _OF_PYTORCH,
+    "torch_ema": "ox.optim.swa_utils.AveragedModel",
     "torch_geometric": "index_add and scatter_reduce over an edge list",
     "torch_optimizer": _OF_PYTORCH,
     "torch_scatter": "Tensor.scatter_reduce and Tensor.index_add",
     "torch_sparse": "ox.sparse",
     "torch_xla": "ox runs on cpu and cuda",
     "torchaudio": "ox.stft, and the functions of ox.signal",
+    "torchcontrib": "ox.optim.swa_utils",
     "torchdata": "ox.data",
+    "torchdiffeq": _OF_PYTORCH,
     "torchinfo": "`ox inspect` shows an exported file",
     "torchmetrics": "ox.train.metrics, or a few lines of tensors",
+    "torchrl": _OF_PYTORCH,
+    "torchsde": _OF_PYTORCH,
     "torchsummary": "`ox inspect` shows an exported file",
     "torchtext": "ox.data.datasets has text; its tokenizers are those of the package tokenizers",
+    "transformers": "ox_models has GPT-2, Llama and BERT and reads their checkpoints",
     "triton": "an operator is written in Python; see ox.core.operator",
+    "trl": _OF_PYTORCH,
+    "ultralytics": "ox.export.load reads its models as ONNX files",
+    "warmup_scheduler": "ox.optim.lr_scheduler",
     "xformers": "F.scaled_dot_product_attention",
 }
-
+ON_ARRAYS = {"albumentations"}  # of these, what works on NumPy's arrays and needs no PyTorch
 
 # what to do about any name that a namespace has not
 NAMESPACES = {
@@ -118,7 +152,8 @@ def way_out(path: str) -> str:
     """What to do about a name of PyTorch, given by its whole path, that ox has not."""
     parts = path.split(".")
     if parts[0] in NEED_PYTORCH:
-        return f"{NEED_PYTORCH[parts[0]]}; the package itself needs PyTorch"
+        hint = NEED_PYTORCH[parts[0]]
+        return hint if parts[0] in ON_ARRAYS else f"{hint}; the package itself needs PyTorch"
     for count in range(len(parts), 1, -1):
         prefix = ".".join(parts[:count])
         owner, _, name = counterpart(prefix).rpartition(".")

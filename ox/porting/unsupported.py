@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 
+from ox.porting.guards import IMPORT_FAILS, caught
 from ox.porting.names import NEED_PYTORCH, existing_prefix, left_out, module_of, way_out
 from ox.porting.scopes import Comprehension, Function, Scopes, parameters
 from ox.porting.source import Source
@@ -28,7 +29,6 @@ DTYPES = {
     "int8", "long", "short", "uint8",
 }  # fmt: skip
 DTYPE_TEXT = "dtypes print without torch.: x.dtype == ox.float32, or str(x.dtype).split('.')[-1]"
-_IMPORT_FAILS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
 @dataclass(frozen=True, order=True)
@@ -207,8 +207,8 @@ class _Visitor(ast.NodeVisitor):
     # guards
 
     def visit_Try(self, node: ast.Try) -> None:
-        caught = {name for handler in node.handlers for name in _caught(handler)}
-        with self.guarded(bool(caught & _IMPORT_FAILS), "AttributeError" in caught):
+        names = {name for handler in node.handlers for name in caught(handler)}
+        with self.guarded(bool(names & IMPORT_FAILS), "AttributeError" in names):
             self.visit_all(node.body)
         self.visit_all([*node.handlers, *node.orelse, *node.finalbody])
 
@@ -244,9 +244,3 @@ def _outside(node: Function) -> list[ast.AST]:
     notes = [each.annotation for each in parameters(node)]
     returns = None if isinstance(node, ast.Lambda) else node.returns
     return [*filter(None, [*node.args.defaults, *node.args.kw_defaults, *notes, returns])]
-
-
-def _caught(handler: ast.ExceptHandler) -> list[str]:
-    if handler.type is None:
-        return ["BaseException"]
-    return [ast.unparse(each) for each in getattr(handler.type, "elts", [handler.type])]

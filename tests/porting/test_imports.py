@@ -50,6 +50,29 @@ def test_an_import_is_rewritten(before: str, after: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from torchvision.models._api import WeightsEnum", None),
+        ("from torchvision.models import _api", None),
+        ("import torchvision.models._api as api", None),
+        ("import torch.nonsense as n, torch.nn as nn", "import torch.nonsense as n, ox.nn as nn"),
+        ("import torchvision.models._api", "import ox.vision as torchvision"),
+        ("from torchvision.models import _api, resnet18", "from ox.vision.models import _api, resnet18"),
+        (
+            "try:\n    from torch.nonsense import a\nexcept ImportError:\n    a = 0",
+            "try:\n    from ox.nonsense import a",
+        ),
+        ("try:\n    from torch.nonsense import a\nexcept OSError:\n    a = 0", None),
+    ],
+)
+def test_what_ox_does_not_have_is_left_alone(before: str, after: str | None) -> None:
+    """And listed. Where the script catches the ImportError, it gets one."""
+    ported = port(before.encode())
+    assert ported.data.decode().startswith(after or before)
+    assert ported.missing and all(each.name.startswith("torch") for each in ported.missing)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",

@@ -136,6 +136,17 @@ def test_what_says_something_else(text: str, expected: list[str]) -> None:
     assert names(text) == expected
 
 
+def test_libraries_that_need_pytorch_are_named() -> None:
+    names = (
+        "transformers", "peft", "sentence_transformers", "captum", "monai", "albumentations", "timm", "lightning",
+        "trl", "open_clip", "ultralytics", "skorch",
+    )  # fmt: skip
+    missing = find_missing(Source(f"import {', '.join(names)}".encode(), "net.py"))
+    assert {each.name for each in missing} == set(names) and all(each.hint for each in missing)
+    (found,) = find_missing(Source(b"from albumentations.pytorch import ToTensorV2", "net.py"))
+    assert "NumPy images work as they are" in found.hint
+
+
 def test_own_packages_are_no_libraries() -> None:
     source = Source(b"import timm, apex\nfrom timm.models import x\n", "net.py")
     assert [each.name for each in find_missing(source, {"timm"})] == ["apex"]
