@@ -17,6 +17,9 @@
     ├── CompileError        (RuntimeError)   a call that `ox.compile(fullgraph=True)` cannot record as one graph
     ├── ExportError         (RuntimeError)   a file that could not be written or proven
     ├── LoadError           (ValueError)     a file that is damaged, malicious or not what was expected
+    │   ├── MissingFileError (FileNotFoundError)  there is no such file
+    │   ├── FolderError     (IsADirectoryError)  a folder instead of a file
+    │   └── AccessError     (PermissionError)    a file that this user may not read
     ├── WriteError          (OSError)        a file that the system does not let us write
     ├── TrainError          (RuntimeError)   a run that cannot start, go on or resume
     ├── RecipeError         (ValueError)     an unknown recipe, or a file that is not a recipe file
@@ -172,6 +175,29 @@ def _shortened(text: str) -> str:
     """Without the ends of very long words, and of a text that is very long all the same."""
     text = sub(r"(\S{200})\S{20,}", r"\1…", text)
     return text if len(text) <= 2000 else text[:2000] + "…"
+
+
+class MissingFileError(LoadError, FileNotFoundError):
+    """There is no file of that name."""
+
+
+class FolderError(LoadError, IsADirectoryError):
+    """A folder is where a file was expected."""
+
+
+class AccessError(LoadError, PermissionError):
+    """A file that this user may not read."""
+
+
+def cannot_open(path: object, error: OSError, what: str = "cannot be opened", **fields: Any) -> LoadError:
+    """The error for a file that the system does not open: a LoadError, and the class of `error` where a program is
+    likely to catch that."""
+    kinds = {FileNotFoundError: MissingFileError, IsADirectoryError: FolderError, PermissionError: AccessError}
+    kind = next((kinds[each] for each in kinds if isinstance(error, each)), LoadError)
+    made = kind(f"{path} {what}", got=error.strerror or str(error), **fields)
+    if isinstance(made, OSError):
+        made.errno, made.strerror, made.filename = error.errno, error.strerror, str(path)
+    return made
 
 
 class WriteError(OxError, OSError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ox.errors import ArgumentError, LoadError
+from ox.errors import ArgumentError, LoadError, cannot_open
 
 
 def check_settings(
@@ -51,7 +51,7 @@ def _largest_token(path: Path) -> int:
         ids = list(pieces.values()) if isinstance(pieces, dict) else list(range(len(pieces)))
         return max([*ids, *(added["id"] for added in table.get("added_tokens") or ())], default=-1)
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from None
+        raise cannot_open(path, error) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LoadError(
             f"{path} is no tokenizer.json", expected="a file of the package tokenizers", got=str(error)[:200]

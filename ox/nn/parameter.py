@@ -6,6 +6,7 @@ from typing import Any
 
 from ox.devices import cuda_state
 from ox.functions.creation import as_array
+from ox.tensors.storages import share_as
 from ox.tensors.tensor import Tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -52,6 +53,7 @@ class Buffer(Tensor):
         self._refuse_under_recording("copy")
         copy = Buffer(cuda_state.copy(self.array), persistent=self.persistent)
         memo[id(self)] = copy
+        share_as(memo, self, copy)
         return copy
 
 

@@ -41,7 +41,7 @@ def kind(path: str) -> tuple[str, str]:
     if not start.strip(b"\0"):
         return f"{size:,} bytes that begin with zeros", _ANEW
     if _is_text(start):
-        line = start.decode(errors="ignore").strip().splitlines()[0] if start.strip() else ""
+        line = next(iter(start.decode(errors="ignore").strip().splitlines()), "")
         return f"a text file, which begins {line[:60]!r}", "ox.load reads weights; json, csv or open read text"
     return "a file that is cut, damaged or of another kind: its header does not fit it", _ANEW
 

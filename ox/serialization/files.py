@@ -16,11 +16,12 @@ from zlib import crc32
 import numpy as np
 
 from ox.core.device import device as Device
-from ox.core.tensor import is_tensor
-from ox.dtypes import ALL, NARROW, DType, bfloat16
-from ox.errors import ArgumentError, LoadError, WriteError
+from ox.dtypes import ALL, DType, bfloat16
+from ox.errors import ArgumentError, LoadError, WriteError, cannot_open
 from ox.serialization.file_kinds import kind
 from ox.serialization.safetensors import as_bytes, chunks
+from ox.serialization.value_tree import StateDict as StateDict
+from ox.serialization.value_tree import TreeReader, TreeWriter
 from ox.temporary_files import close, file_beside, lock
 
 TRIES = 100  # to read a file that others replace
@@ -32,19 +33,8 @@ _TYPES: dict[str, DType] = {
     "BF16": bfloat16,
     "BOOL": np.dtype(np.uint8),
 }
-# what travels as its bits, because safetensors' NumPy loader does not know it
-_BITS: dict[DType, type] = {bfloat16: np.uint16, **dict.fromkeys(NARROW, np.uint8)}
-_FROM_BITS = {str(dtype): dtype for dtype in _BITS}
 # what a hostile or half-written file can make of the lines that read it
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-
-class StateDict(dict[str, Any]):
-    """The `state_dict` of a module: a dict, and `_metadata` with the version of each module."""
-
-    def __init__(self, *entries: Any, **named: Any) -> None:
-        super().__init__(*entries, **named)
-        self._metadata: dict[str, dict[str, Any]] = {}
 
 
 def write_whole(
@@ -94,7 +84,12 @@ def write_whole(
 
 
 def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
-    """Write nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools, None as one safetensors file.
+    """Write tensors, arrays, numbers, strings and containers of them as one safetensors file. `torch.save`.
+
+    Containers are dicts (also OrderedDict, defaultdict, Counter), lists, tuples, sets, deques, `argparse.Namespace` and
+    `SimpleNamespace`. Single values are also None, bools, bytes, complex numbers, ranges, slices, dates and times,
+    paths, devices, element types and sizes. Tensors that share memory share it when they are loaded, and one that
+    requires a gradient, or is a Parameter, still does or is. Nothing in the file is code.
 
     Args:
         f: its path, or a file opened for writing bytes.
@@ -123,12 +118,12 @@ def writer(obj: Any) -> Callable[[Path], None]:
 
 def _pieces(obj: Any) -> Iterator[bytes | memoryview]:
     """The bytes of the file that `obj` becomes."""
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    values = TreeWriter()
     try:
-        tree = json.dumps(_flatten(obj, arrays, "value"))
+        tree = json.dumps(values.write(obj))
     except RecursionError:
         raise ArgumentError("ox.save cannot write a value that is nested too deep, or contains itself") from None
-    return chunks(arrays, {_CHECKSUM: _checksum(tree, arrays.values()), _KEY: tree})
+    return chunks(values.arrays, {_CHECKSUM: _checksum(tree, values.arrays.values()), _KEY: tree})
 
 
 def _checksum(tree: str, arrays: Iterable[np.ndarray[Any, Any]]) -> str:
@@ -177,7 +172,7 @@ def _load(path: str, map_location: Any, weights_only: bool | None, mapped: bool)
     try:
         foreign = is_torch_checkpoint(path)
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error) from error
     if not foreign:
         return _read(path, device)
     if weights_only is False:
@@ -218,7 +213,7 @@ def _read(path: str, device: str | None) -> Any:
     except LoadError:
         raise
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error) from error
     except MemoryError as error:
         raise LoadError(f"{path} does not fit into memory", got=str(error) or None) from error
     except (SafetensorError, *_DAMAGE) as error:
@@ -264,7 +259,7 @@ class _Arrays:
 def _load_ox_file(arrays: _Arrays, device: str | None) -> Any:
     """What `save` wrote; files of earlier versions have no checksum."""
     about = arrays.about
-    value = _unflatten(json.loads(about[_KEY]), arrays, device)
+    value = TreeReader(arrays.read, device).read(json.loads(about[_KEY]))
     if about.get(_CHECKSUM, f"{arrays.sum:08x}") != f"{arrays.sum:08x}":
         raise LoadError(
             f"{arrays.path} is damaged",
@@ -289,85 +284,3 @@ def _load_foreign_file(arrays: _Arrays, names: list[str], device: str | None) ->
 
     tensors = {name: make_tensor(arrays.read(name)) for name in names}
     return tensors if device is None else {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
-def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) -> Any:
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, (int, float)):
-        # JSON has no infinities; hex keeps every bit of a float
-        return {"float": value.hex()} if isinstance(value, float) else int(value)
-    if isinstance(value, np.generic) and isinstance(value.item(), (bool, int, float, str)):
-        return _flatten(value.item(), arrays, where)
-    if isinstance(value, (list, tuple)):
-        return {
-            type(value).__name__ if type(value) in (list, tuple) else "tuple": [
-                _flatten(v, arrays, f"{where}[{i}]") for i, v in enumerate(value)
-            ]
-        }
-    if isinstance(value, dict):
-        entries = [[_flatten(k, arrays, where), _flatten(v, arrays, f"{where}[{k!r}]")] for k, v in value.items()]
-        if isinstance(value, StateDict):
-            return {"state_dict": [entries, _flatten(value._metadata, arrays, where)]}
-        return {"dict": entries}
-    if getattr(value, "is_sparse", False):
-        parts = (value._indices(), value._values(), tuple(value.shape), value.is_coalesced())
-        return {"sparse": _flatten(parts, arrays, where)}
-    kind = "tensor" if is_tensor(value) else "array"
-    array = value.detach().cpu().array if kind == "tensor" else value
-    if not isinstance(array, np.ndarray) or array.dtype not in (*ALL, *NARROW):
-        what = (
-            f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"values of type {type(value).__name__}"
-        )
-        raise ArgumentError(
-            f"ox.save cannot write {what}",
-            where=where,
-            expected="dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None",
-            hint="model.state_dict() instead of the model" if hasattr(value, "state_dict") else None,
-        )
-    name = _name(where, arrays)
-    arrays[name] = np.ascontiguousarray(array).view(_BITS.get(array.dtype, array.dtype))
-    return {kind: [name, str(array.dtype), list(array.shape)]}
-
-
-def _name(where: str, taken: dict[str, Any]) -> str:
-    """The array's keys joined by slashes, so that other readers of the file find what they know: a saved state_dict
-    has its own names."""
-    name = where.removeprefix("value").replace("][", "/").strip("[]").replace("'", "") or "value"
-    return name if name not in taken and name != "__metadata__" else f"{name}#{len(taken)}"
-
-
-def _unflatten(tree: Any, arrays: _Arrays, device: str | None) -> Any:
-    if tree is None or isinstance(tree, (bool, int, str)):
-        return tree
-    ((kind, content),) = tree.items()
-    if kind == "float":
-        return float.fromhex(content)
-    if kind in ("list", "tuple"):
-        values = [_unflatten(v, arrays, device) for v in content]
-        return values if kind == "list" else tuple(values)
-    if kind == "dict":
-        return {_unflatten(k, arrays, device): _unflatten(v, arrays, device) for k, v in content}
-    if kind == "state_dict":
-        entries, metadata = content
-        state = StateDict(_unflatten({"dict": entries}, arrays, device))
-        state._metadata = _unflatten(metadata, arrays, device)
-        return state
-    if kind == "sparse":
-        from ox.sparse.creation import of_file
-
-        return of_file(*_unflatten(content, arrays, device))
-    if kind not in ("tensor", "array"):
-        raise ValueError(f"an unknown kind '{kind}'")
-    name, dtype, shape = content
-    array = arrays.read(name)
-    if (narrow := _FROM_BITS.get(dtype)) is not None and array.dtype == _BITS[narrow]:
-        array = array.view(narrow)
-    if array.dtype != dtype or array.size != prod(shape):
-        raise ValueError(f"tensor {name} is {array.dtype} {list(array.shape)}, not {dtype} {shape}")
-    array = array.reshape(shape)
-    if kind == "array":
-        return array
-    from ox.tensors.tensor import make_tensor
-
-    return make_tensor(array) if device is None else make_tensor(array).to(device)

@@ -20,6 +20,7 @@ from ox.dtypes import get_default_dtype, is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, RecordError, ShapeError
 from ox.tensors.aliasing import Aliases
 from ox.tensors.methods.operators import Methods
+from ox.tensors.storages import share_as
 
 new = object.__new__
 
@@ -158,8 +159,10 @@ class Tensor(Methods, Aliases, TensorBase):
         return _rebuilt, (type(self), self.array, self.requires_grad, added)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A copy in new memory, which it shares with the copies of the views of this tensor. `torch.Tensor`'s."""
         _, (kind, array, requires_grad, added) = self.__reduce__()
         made = memo[id(self)] = _rebuilt(kind, cuda_state.copy(array), requires_grad, deepcopy(added, memo))
+        share_as(memo, self, made)
         made.grad = deepcopy(self.grad, memo)
         return made
 

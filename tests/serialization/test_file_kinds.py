@@ -36,6 +36,7 @@ KINDS = {
     "gzip": (b"\x1f\x8b\x08\0\0\0\0\0", "gzip", "gunzip"),
     "zeros": (bytes(1000), "1,000 bytes that begin with zeros", "anew"),
     "noise": (b"\x80\xff\x03" * 30, "its header does not fit it", "anew"),
+    "half a character": (b"  \xc3", "a text file", "json"),
     "cut": (b"\x20\0\0\0\0\0\0\0{\"w\": {", "its header does not fit it", "anew"),
 }  # fmt: skip
 

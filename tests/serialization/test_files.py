@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
 import os
 import random
 import struct
-from pathlib import Path
+from argparse import Namespace
+from collections import Counter, OrderedDict, defaultdict, deque
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +26,10 @@ import ox
 from ox.dtypes import ALL
 from ox.errors import ArgumentError, LoadError, OxError, WriteError
 from ox.serialization.files import write_whole
+
+
+class Color(Enum):
+    RED = 1
 
 
 def same(a: Any, b: Any) -> bool:
@@ -58,17 +69,19 @@ def test_what_is_loaded_can_be_written_and_is_plain(tmp_path: Path) -> None:
     x = ox.ones(2, requires_grad=True)
     ox.save({"leaf": x, "result": x * 2, "number": np.float32(0.5), "int": np.int8(3)}, tmp_path / "x")
     back = ox.load(tmp_path / "x")
-    assert not back["leaf"].requires_grad
-    back["result"].add_(1)
+    assert back["leaf"].requires_grad
+    assert back["result"].requires_grad and back["result"].is_leaf  # as in PyTorch
+    with ox.no_grad():
+        back["result"].add_(1)
     assert back["result"].tolist() == [3, 3]
     assert (back["number"], back["int"]) == (0.5, 3)
-    np.asarray(back["leaf"])[0] = 9
+    np.asarray(back["leaf"].detach())[0] = 9
     assert back["leaf"].tolist() == [9, 1]
 
 
 @pytest.mark.parametrize(
     "bad",
-    [object(), {1, 2}, b"bytes", 1j, np.array(["a"]), np.array([1j]), lambda: 0, np.datetime64("2020")],
+    [object(), np.array([{}]), lambda: 0, defaultdict(lambda: 0), int, Color.RED, Decimal(1), slice("a"), os],
     ids=lambda bad: type(bad).__name__,
 )
 def test_what_cannot_be_saved_is_named(tmp_path: Path, bad: Any) -> None:
@@ -76,6 +89,113 @@ def test_what_cannot_be_saved_is_named(tmp_path: Path, bad: Any) -> None:
         ox.save({"a": [1, {"deep": bad}]}, tmp_path / "x")
     assert caught.value.where == "value['a'][1]['deep']"
     assert not os.listdir(tmp_path)
+
+
+PLAIN = [
+    {1, 2}, frozenset("ab"), {(1, 2), "x", None, 2.5}, ox.float32, ox.bfloat16, ox.bool, Path("x/y"),
+    PurePosixPath("a"), PureWindowsPath("c:\\a"), Namespace(lr=1, n=Namespace(a=[1])), SimpleNamespace(a=1),
+    OrderedDict(z=1, a=2), defaultdict(list, {"a": [1]}), defaultdict(None, {1: 2}), Counter("hello"), deque([1, 2], 5),
+    slice(1, None, 2), range(3, 9, 2), 1 + 2j, complex(math.inf, -0.0), b"\0\xff", bytearray(b"ab"), np.float32(0.1),
+    np.int64(7), np.bool_(True), np.float64(0.1), np.complex64(1j), np.datetime64("2020-01-01"), date(2020, 1, 1),
+    datetime(2020, 1, 2, 3, tzinfo=UTC), time(1, 2), timedelta(1, 2, 3), ox.Size([1, 2]), ox.device("cuda:1"), ...,
+    ox.ones(2).shape,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=lambda value: f"{type(value).__name__} {value}"[:30])
+def test_plain_values_keep_their_class(value: Any) -> None:
+    file = io.BytesIO()
+    ox.save([value], file)
+    file.seek(0)
+    (back,) = ox.load(file)
+    assert type(back) is type(value) and back == value
+    assert getattr(back, "maxlen", 0) == getattr(value, "maxlen", 0)
+    assert getattr(back, "default_factory", 0) is getattr(value, "default_factory", 0)
+
+
+@pytest.mark.parametrize("array", [np.array(["a", "bcd"]), np.array([[1j, 2]]), np.array("2020", "M8[D]")], ids=str)
+def test_arrays_of_numpys_own_types(tmp_path: Path, array: Any) -> None:
+    ox.save(array, tmp_path / "x")
+    assert same(ox.load(tmp_path / "x"), array)
+
+
+def saved_and_loaded(value: Any, **options: Any) -> Any:
+    file = io.BytesIO()
+    ox.save(value, file)
+    file.seek(0)
+    return ox.load(file, **options)
+
+
+def test_the_same_file_for_the_same_sets() -> None:
+    files = [io.BytesIO(), io.BytesIO()]
+    ox.save({"b", "a", "c"}, files[0])
+    ox.save({"c", "b", "a"}, files[1])
+    assert files[0].getvalue() == files[1].getvalue()
+
+
+def test_tensors_that_share_memory_share_it_when_loaded() -> None:
+    x = ox.arange(6.0)
+    back = saved_and_loaded({"x": x, "part": x[2:4], "columns": x.reshape(2, 3).t(), "same": x, "apart": x.clone()})
+    back["x"][2] = 99
+    assert back["part"].tolist() == [99, 3] and back["columns"][2, 0].item() == 99
+    assert back["same"] is back["x"] and back["apart"][2].item() == 2
+    back["part"][1] = 7
+    assert back["x"].tolist() == [0, 1, 99, 7, 4, 5] and back["x"].version == back["part"].version == 2
+    twice = saved_and_loaded(back)
+    twice["x"][2] = 5
+    assert twice["part"][0].item() == 5
+
+
+def test_views_with_gaps_or_without_their_base_share_memory_when_loaded() -> None:
+    table = ox.arange(1000.0).reshape(100, 10)
+    back = saved_and_loaded([table[:, 3], table[5:, 3], table[::7, :1], table[7, :1].expand(4)])
+    back[0][7] = -1
+    assert back[1][2].item() == -1 and back[2][1].item() == 70 and back[3].tolist() == [70] * 4
+    back[2][1] = 6
+    assert back[3].tolist() == [6] * 4
+
+
+def test_what_shares_no_memory_stays_apart() -> None:
+    x = ox.zeros(8)
+    left, right, ones = saved_and_loaded([x[:4], x[4:], ox.ones(()).expand(3)])
+    left += 1
+    assert right.tolist() == [0] * 4 and ones.tolist() == [1] * 3
+
+
+def test_parameters_and_leaves_stay_what_they_are() -> None:
+    p = ox.nn.Parameter(ox.ones(2))
+    frozen = ox.nn.Parameter(ox.ones(1, dtype=ox.int64), requires_grad=False)
+    back = saved_and_loaded(
+        {"p": p, "tied": p, "data": p.detach(), "frozen": frozen, "leaf": ox.ones(1, requires_grad=True)}
+    )
+    assert type(back["p"]) is ox.nn.Parameter and back["p"].requires_grad and back["tied"] is back["p"]
+    assert type(back["frozen"]) is ox.nn.Parameter and not back["frozen"].requires_grad
+    assert type(back["leaf"]) is ox.Tensor and back["leaf"].requires_grad and back["leaf"].is_leaf
+    with ox.no_grad():
+        back["p"].add_(1)
+    assert back["data"].tolist() == [2, 2]
+    back["p"].sum().backward()
+    assert back["p"].grad.tolist() == [1, 1]
+    assert not any(t.requires_grad for t in saved_and_loaded(ox.nn.Linear(2, 2).state_dict()).values())
+
+
+def test_other_readers_find_every_name(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    weight = ox.nn.Parameter(ox.ones(2, 2))
+    ox.save({"table": weight.detach(), "head": weight.detach()}, tmp_path / "x")
+    assert {name: array.tolist() for name, array in load_file(tmp_path / "x").items()} == {
+        "table": [[1, 1], [1, 1]], "head": [[1, 1], [1, 1]]
+    }  # fmt: skip
+
+
+def test_files_that_cannot_be_opened_are_errors_of_python(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"gone\.pt cannot be opened") as error:
+        ox.load(tmp_path / "gone.pt")
+    assert isinstance(error.value, LoadError) and error.value.errno == errno.ENOENT
+    assert error.value.filename == str(tmp_path / "gone.pt")
+    with pytest.raises(IsADirectoryError):
+        ox.load(tmp_path)
 
 
 def test_what_contains_itself_is_refused(tmp_path: Path) -> None:
@@ -240,6 +360,17 @@ def hostile(tree: Any, path: Path) -> None:
         {"tensor": ["0", "nonsense", [4]]}, {"tensor": ["0", "float32", [-1]]}, {"tensor": ["0", "float32", "ab"]},
         {"tensor": ["0", "float32", [2.5]]}, {"tensor": ["0", "float32", [1 << 62, 4]]}, {"tensor": 3},
         {"code": ["0", "float32", [4]]},
+        {"set": [{"list": []}]}, {"deque": [[], -1]}, {"defaultdict": ["eval", []]}, {"Namespace": [[1, 2]]},
+        {"dtype": "object"}, {"scalar": ["O", "00"]}, {"scalar": ["float32", "00"]}, {"array": ["0", "O", [4]]},
+        {"bytes": "zz"}, {"range": [0, 1, 0]}, {"range": ["a", 1, 1]}, {"device": "disk"}, {"Path": 3}, {"Size": ["a"]},
+        {"datetime": "never"}, {"tensor": ["0", "float32", [4], {"same": "1"}]},
+        {"tensor": ["0", "float32", [4], {"storage": [0, 1 << 50, None, 0, [1]]}]},
+        {"tensor": ["0", "float32", [4], {"storage": [0, 16, None, 8, [1]]}]},
+        {"tensor": ["0", "float32", [4], {"storage": [0, 16, None, -4, [1]]}]},
+        {"tensor": ["0", "float32", [4], {"storage": [0, 16, None, 0, [1 << 60]]}]},
+        {"tensor": ["0", "float32", [4], {"storage": [0, 16, None, 0, [-1]]}]},
+        {"tensor": ["0", "float32", [4], {"storage": [0, 16, "gone", 0, [1]]}]},
+        {"tensor": ["0", "float32", [4], {"storage": 3}]},
         {"tensor": [["0"], "float32", [4]]}, {"tensor": ["0", "float32", [-2, -2]]}, {"array": [None, None, None]},
     ],
     ids=lambda t: str(t)[:40],

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ox.core.tensor import is_tensor
-from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError
+from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError, cannot_open
 
 
 class Mapped:
@@ -194,7 +194,7 @@ def _rows(path: Path, delimiter: str) -> Iterator[tuple[list[str], int, list[lis
             f"{path} is no CSV file in UTF-8, or a damaged one", got=f"{error}, after row {number}"
         ) from None
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error) from error
 
 
 def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
@@ -213,7 +213,7 @@ def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
         table.validate(full=True)
     except OSError as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-            raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+            raise cannot_open(path, error) from error
         raise LoadError(f"{path} cannot be read", got=str(error)) from error  # Arrow's own OSErrors
     except pyarrow.ArrowException as error:
         raise LoadError(f"{path} cannot be read", got=str(error)) from error

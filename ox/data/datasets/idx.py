@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ox.core.operator import make_tensor
 from ox.data.datasets.labeled import LabelledImages
 from ox.data.datasets.paths import VARIABLE, find, roots
-from ox.errors import LoadError
+from ox.errors import LoadError, cannot_open
 from ox.tensors.tensor import Tensor
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -54,7 +54,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
             raise _damaged(path, "a whole gzip file", str(error)) from error
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error) from error
     except (EOFError, zlib.error) as error:
         raise _damaged(path, "a whole gzip file", str(error)) from error
 

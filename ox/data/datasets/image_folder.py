@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ox.data.dataset import Dataset
 from ox.data.datasets.paths import applied
-from ox.errors import ArgumentError, BoundsError, LoadError
+from ox.errors import ArgumentError, BoundsError, LoadError, cannot_open
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 # by content, whatever a file is called; not among them are those for which Pillow starts other programs, as PostScript
@@ -22,6 +23,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.uint8]:
     """The pixels of an image file: BMP, GIF, JPEG, JPEG 2000, PNG, PPM, TIFF or WebP.
 
+    Pixels of 16 bits keep their upper 8. A PNG file is read whole or not at all: its checksums are compared.
+
     Args:
         mode: "RGB" for three channels, "L" for one of grey levels, or another of Pillow's modes of 8 bits.
 
@@ -29,17 +32,21 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.ui
         uint8 [h, w, c].
 
     Raises:
-        LoadError: no such file, no image or a damaged one, or one of more than `PIL.Image.MAX_IMAGE_PIXELS` pixels
-            (about 89 million unless you set it), as small files that unpack to gigabytes are.
+        LoadError: no such file (then also a FileNotFoundError), no image, a damaged one, or one of 32 bits a pixel,
+            which have no range; or one of more than `PIL.Image.MAX_IMAGE_PIXELS` pixels (about 89 million unless you
+            set it), as small files that unpack to gigabytes are.
     """
     from PIL import Image
 
     limit = Image.MAX_IMAGE_PIXELS
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
             if limit is not None and image.width * image.height > limit:
                 raise Image.DecompressionBombError(f"{image.width:,} × {image.height:,}")
-            array = np.asarray(image if image.mode == mode else image.convert(mode))
+            array = _pixels(image, mode)
+            if image.format == "PNG":
+                file.seek(0)
+                _check_png(file)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise LoadError(
             f"{path} is too large an image",
@@ -48,12 +55,37 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.ui
             hint="PIL.Image.MAX_IMAGE_PIXELS = ..., if you trust the file",
         ) from None
     except Exception as error:  # what a hostile file can make of Pillow's decoders has no common base
-        system = isinstance(error, OSError) and error.errno is not None
-        raise LoadError(
-            f"{path} cannot be opened" if system else f"{path} is no image, or a damaged one",
-            got=(error.strerror if system else str(error)) or type(error).__name__,  # type: ignore[attr-defined]
-        ) from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise cannot_open(path, error) from error
+        raise LoadError(f"{path} is no image, or a damaged one", got=str(error) or type(error).__name__) from error
     return array if array.ndim == 3 else array[..., np.newaxis]
+
+
+def _pixels(image: Any, mode: str) -> NDArray[np.uint8]:
+    """The pixels in a mode of 8 bits. Raises ValueError for those of 32 bits."""
+    from PIL import Image
+
+    if image.mode == mode:
+        return np.asarray(image)
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # Pillow would cut off what is above 255
+    elif image.mode in ("I", "F"):
+        raise ValueError(f"pixels of 32 bits (mode {image.mode}), of which nothing says what is white")
+    return np.asarray(image if image.mode == mode else image.convert(mode))
+
+
+def _check_png(file: BinaryIO) -> None:
+    """Raises ValueError for a PNG file that lacks its end or has a wrong checksum, which Pillow does not notice where
+    all pixels are there."""
+    file.seek(8)
+    kind = b""
+    while kind != b"IEND":
+        length, kind = int.from_bytes(file.read(4)), file.read(4)
+        data, checksum = file.read(length), file.read(4)
+        if len(checksum) < 4:
+            raise ValueError("the file is truncated: it has no IEND chunk")
+        if zlib.crc32(data, zlib.crc32(kind)) != int.from_bytes(checksum):
+            raise ValueError(f"the checksum of the chunk {kind!r} is wrong")
 
 
 class DatasetFolder(Dataset):
@@ -119,9 +151,7 @@ class DatasetFolder(Dataset):
             with os.scandir(directory) as entries:
                 classes = sorted(entry.name for entry in entries if entry.is_dir())
         except OSError as error:
-            raise LoadError(
-                f"{directory} cannot be opened", got=error.strerror or str(error), hint="root=..."
-            ) from error
+            raise cannot_open(directory, error, hint="root=...") from error
         if not classes:
             raise LoadError(f"{directory} has no folders", expected="a folder for each class")
         return classes, {name: i for i, name in enumerate(classes)}

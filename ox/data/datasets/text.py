@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ox.core.operator import make_tensor
 from ox.data.dataset import Dataset
 from ox.data.datasets.paths import applied
-from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError
+from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError, cannot_open
 from ox.serialization.files import write_whole
 from ox.tensors.tensor import Tensor
 
@@ -27,7 +27,7 @@ def _mapped(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
             return np.zeros(0, np.uint8)
         return np.asarray(np.memmap(path, np.uint8, "r"))
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error) from error
 
 
 def _chunks(data: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -142,7 +142,7 @@ def _npy(path: str | os.PathLike[str]) -> Any:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error) from error
     except Exception as error:  # NumPy reads the header as Python source, so much can be wrong with it
         raise LoadError(f"{path} is no .npy file, or a damaged one", got=str(error)) from error
 
@@ -224,7 +224,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     try:
         return Tokenizer.from_str(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error) from error
     except Exception as error:  # the library raises nothing finer
         raise LoadError(f"{path} is no tokenizer.json", got=str(error)) from None
 

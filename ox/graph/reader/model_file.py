@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from ox.errors import LoadError
+from ox.errors import LoadError, MissingFileError, cannot_open
 from ox.graph.contract import DATA, DATA_MARK
 
 MAX_SUBGRAPH_DEPTH = 8  # subgraphs inside subgraphs
@@ -30,9 +30,9 @@ def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
     except LoadError:  # which is a ValueError as well
         raise
     except FileNotFoundError as error:
-        raise LoadError(f"there is no file {path}", hint=others(path)) from error
+        raise MissingFileError(f"there is no file {path}", hint=others(path)) from error
     except OSError as error:
-        raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error
+        raise cannot_open(path, error, "cannot be read") from error
     except (DecodeError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is not an ONNX file, or damaged", got=str(error)) from error
     except ValueError as error:  # a zero byte in the name

@@ -81,7 +81,7 @@ def _parameter(budget: Budget, data: Any, requires_grad: Any, hooks: Any, state:
     """Without its attributes."""
     if type(data) is not TensorSpec:
         raise UnreadableError("a parameter that is no tensor")
-    data.requires_grad = requires_grad is True
+    data.requires_grad, data.is_parameter = requires_grad is True, True
     return data
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ox.errors import LoadError, OxError
+from ox.errors import LoadError, OxError, cannot_open
 from ox.serialization.torch_checkpoint import archive
 from ox.serialization.torch_checkpoint.allowed_globals import StorageType, find_global, size_of, storage_of
 from ox.serialization.torch_checkpoint.errors import LONGEST_PICKLE, Budget, UnreadableError
@@ -58,10 +58,10 @@ def read(path: str, place: Callable[[Any, str], Any], mapped: bool = False) -> A
             return _Builder(place).make(_value(file, mapped), 0)
     except UnreadableError as error:
         raise LoadError(f"{path} cannot be read", expected=error.expected, got=error.got, hint=error.hint) from error
-    except OSError as error:
-        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
     except LoadError:
         raise
+    except OSError as error:
+        raise cannot_open(path, error) from error
     except MemoryError as error:
         raise LoadError(
             f"{path} does not fit into memory", got=f"{os.path.getsize(path):,} bytes", hint="mmap=True"

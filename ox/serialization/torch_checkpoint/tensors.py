@@ -12,6 +12,7 @@ import numpy as np
 
 from ox.core.operator import make_tensor
 from ox.dtypes import DType, bfloat16, bool_, is_floating
+from ox.serialization.parameters import parameter
 from ox.serialization.torch_checkpoint.errors import MIB, Budget, UnreadableError
 from ox.sparse.creation import of_file
 from ox.sparse.tensor import SparseTensor
@@ -71,13 +72,14 @@ class TensorSpec:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     requires_grad: bool = False
+    is_parameter: bool = False
 
     def place(self) -> tuple[Any, ...]:
         return self.dtype, self.offset, self.size, self.stride
 
     def tensor(self) -> Any:
         """The tensor; the same one for all that show the same, so that what was tied stays tied."""
-        me = *self.place(), self.requires_grad
+        me = *self.place(), self.requires_grad, self.is_parameter
         if me not in self.storage.tensors:
             self.storage.tensors[me] = self._make()
         return self.storage.tensors[me]
@@ -85,6 +87,8 @@ class TensorSpec:
     def _make(self) -> Any:
         array = self.array()
         made = make_tensor(array)
+        if self.is_parameter:
+            return parameter(made, self.requires_grad)
         if self.requires_grad and is_floating(self.dtype):
             return made.requires_grad_()
         if len(self.storage.views) > 1 and array.size:

@@ -11,8 +11,8 @@ __all__ = ["IMG_EXTENSIONS", "DatasetFolder", "ImageFolder", "default_loader", "
 
 
 def pil_loader(path: str) -> Any:
-    """A picture as a Pillow image in RGB. `torchvision.datasets.folder.pil_loader`."""
+    """An image as a Pillow image in RGB, with the errors of `default_loader`.
+    `torchvision.datasets.folder.pil_loader`."""
     from PIL import Image
 
-    with Image.open(path) as image:
-        return image.convert("RGB")
+    return Image.fromarray(default_loader(path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import struct
 import zlib
 from pathlib import Path
@@ -156,3 +158,77 @@ def test_a_loader_of_ones_own_that_fails(tmp_path: Path) -> None:
     assert error.value.extra == {"sample": "0"} and "network" in str(error.value)
     with pytest.raises(ZeroDivisionError):
         data[1]
+
+
+def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+MODES = ["RGB", "L", "P", "1", "RGBA", "I;16"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_png_file_that_was_cut_or_changed_is_an_error(tmp_path: Path, mode: str) -> None:
+    """Pillow reads it, without a word, where all pixels are there, and compares no checksum of pixels."""
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 6, 3), np.uint8)
+    image = Image.fromarray(pixels).convert("L" if mode == "I;16" else mode)
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(image).astype(np.uint16) * 257)
+    whole, path = encoded(image, "PNG"), tmp_path / "a.png"
+    for count in range(0, len(whole), 3):
+        path.write_bytes(whole[:count])
+        with pytest.raises(LoadError, match=r"a\.png is no image, or a damaged one"):
+            read_image(path)
+    start = whole.index(b"IDAT")
+    for position in range(start + 4, len(whole) - 12, 7):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
+        with pytest.raises(LoadError, match=r"a\.png"):
+            read_image(path)
+    path.write_bytes(whole + b"what comes after the end does not count")
+    assert read_image(path).shape == (6, 6, 3)
+
+
+FORMATS: list[tuple[str, dict[str, Any]]] = [
+    ("JPEG", {}), ("JPEG", {"progressive": True}), ("GIF", {}), ("WEBP", {}), ("WEBP", {"lossless": True}), ("BMP", {}),
+    ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("TIFF", {"compression": "tiff_deflate"}), ("PPM", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "options"), FORMATS, ids=str)
+def test_a_file_that_was_cut_gives_an_error_or_all_of_its_pixels(
+    tmp_path: Path, kind: str, options: dict[str, Any]
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+    whole, path = encoded(Image.fromarray(pixels), kind, **options), tmp_path / "a"
+    path.write_bytes(whole)
+    expected = read_image(path)
+    for count in range(0, len(whole), 29):
+        path.write_bytes(whole[:count])
+        try:
+            assert np.array_equal(read_image(path), expected)
+        except LoadError as error:
+            assert str(path) in error.what
+
+
+def test_pixels_of_16_bits_keep_their_upper_ones(tmp_path: Path) -> None:
+    """Pillow's conversion cuts off what is above 255: nearly all becomes white."""
+    values = np.arange(0, 65536, 1024, np.uint16).reshape(8, 8)
+    for kind in ("PNG", "TIFF", "PPM"):
+        (tmp_path / "a").write_bytes(encoded(Image.fromarray(values), kind))
+        assert np.array_equal(read_image(tmp_path / "a", "L")[..., 0], values >> 8), kind
+        assert np.array_equal(read_image(tmp_path / "a")[..., 2], values >> 8), kind
+    for dtype in (np.int32, np.float32):
+        (tmp_path / "a").write_bytes(encoded(Image.fromarray(values.astype(dtype)), "TIFF"))
+        with pytest.raises(LoadError, match="damaged") as error:
+            read_image(tmp_path / "a")
+        assert "32 bits" in str(error.value)
+
+
+def test_a_missing_image_is_a_file_that_was_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="cannot be opened") as error:
+        read_image(tmp_path / "gone.png")
+    assert isinstance(error.value, LoadError) and error.value.errno == errno.ENOENT
+    with pytest.raises(IsADirectoryError):
+        read_image(tmp_path)
