@@ -152,8 +152,8 @@ def way_out(path: str) -> str:
     """What to do about a name of PyTorch, given by its whole path, that ox has not."""
     parts = path.split(".")
     if parts[0] in NEED_PYTORCH:
-        hint = NEED_PYTORCH[parts[0]]
-        return hint if parts[0] in ON_ARRAYS else f"{hint}; the package itself needs PyTorch"
+        said = NEED_PYTORCH[parts[0]]
+        return said if parts[0] in ON_ARRAYS else f"{said}; the package itself needs PyTorch"
     for count in range(len(parts), 1, -1):
         prefix = ".".join(parts[:count])
         owner, _, name = counterpart(prefix).rpartition(".")
