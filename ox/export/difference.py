@@ -12,7 +12,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-import onnx
 from onnx import numpy_helper
 
 from ox import tolerance
@@ -22,6 +21,7 @@ from ox.export.model_runtimes import open_model
 from ox.export.summary import Summary, inspect
 from ox.graph.contract import Contract, TensorInfo
 from ox.graph.reader.model_file import metadata_of
+from ox.graph.reader.source import read_model
 
 MOST_SHOWN = 8  # weights that are listed one by one
 
@@ -60,7 +60,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
         lines += _changed(kind[:-1], *({i.name: str(i) for i in getattr(s, kind)} for s in (first, second)))
     counts = [Counter(s.nodes) for s in (first, second)]
     lines += _changed("operator", *({name: str(n) for name, n in each.items()} for each in counts))
-    models = [onnx.load(Path(path)) for path in (a, b)]
+    models = [read_model(path) for path in (a, b)]
     lines += _weights(*({t.name: numpy_helper.to_array(t) for t in m.graph.initializer} for m in models))
     entries = [metadata_of(m) for m in models]
     lines += _changed("metadata", *({key: _short(text) for key, text in each.items()} for each in entries))

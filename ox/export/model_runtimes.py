@@ -15,6 +15,7 @@ from ox.engines.openvino import open_file
 from ox.errors import ArgumentError, ExportError
 from ox.export.drawn_inputs import Feed
 from ox.graph.contract import Array
+from ox.graph.reader.source import read_model
 from ox.onnx_module.loaded import load
 
 Run = Callable[[Feed], dict[str, Array]]
@@ -51,7 +52,7 @@ def _openvino(path: Path) -> tuple[str, Run]:
 
 
 def _reference(path: Path) -> tuple[str, Run]:
-    session = ReferenceEvaluator(onnx.load(path))
+    session = ReferenceEvaluator(read_model(path))
     names = list(session.output_names)
     return f"onnx.reference {onnx.__version__}", lambda feed: dict(zip(names, session.run(names, feed), strict=True))
 

@@ -13,7 +13,7 @@ import onnx
 
 from ox.dtypes import FROM_ONNX
 from ox.graph.contract import CONTRACT, DATA, GOLDEN, PROOF, RUN, VERSION, Contract, TensorInfo, dtype_name
-from ox.graph.reader.model_file import metadata_of, opset_of, parse
+from ox.graph.reader.model_file import holds, metadata_of, opset_of, parse
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def inspect(path: str | os.PathLike[str]) -> Summary:
     external = sorted({e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"} - {""})
     folder = path.parent.resolve()
     beside = [
-        folder / name for name in external if (folder / name).resolve().parent == folder and (folder / name).is_file()
+        folder / name for name in external if holds(folder, (folder / name).resolve()) and (folder / name).is_file()
     ]
     held = {t.name for t in model.graph.initializer}
     types = Counter(f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in model.graph.node)

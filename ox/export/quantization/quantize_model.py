@@ -23,6 +23,7 @@ from ox.export.quantization.schemes import Scheme, scheme_of
 from ox.export.quantization.sessions import open_session, run, runs, seconds
 from ox.export.quantization.source_model import QUANTIZED, prepare, quietly, read_source, weights_of
 from ox.export.save_model import note_failure
+from ox.export.summary import inspect
 from ox.graph.contract import Contract
 from ox.graph.reader.model_file import graphs_of, metadata_of, opset_of
 from ox.graph.reader.order import in_order
@@ -144,7 +145,7 @@ def quantize(
         examples = [s.inputs for s in contract.samples] + [_one(feed, float_session) for feed in feeds[:1]] + feeds[:1]
         example = next((x for x in examples if runs(float_session, x)), None)
         taken = None if example is None else seconds([float_session, session], example)
-        before = _size(source)  # which `path` may replace
+        before = inspect(source).size  # which `path` may replace
         write(made, path)
         return QuantizeReport(
             source,
@@ -358,8 +359,3 @@ def _drop_unused_domains(model: onnx.ModelProto) -> None:
     kept = [entry for entry in model.opset_import if entry.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(kept)
-
-
-def _size(path: Path) -> int:
-    beside = path.with_name(path.name + ".data")
-    return path.stat().st_size + (beside.stat().st_size if beside.is_file() else 0)

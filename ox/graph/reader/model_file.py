@@ -124,7 +124,7 @@ def external_file(path: Path, tensor: TensorProto) -> Path | None:
 
     Raises:
         LoadError: no file there, or a place that is absolute, climbs out of the model's folder, or leaves it through a
-            symbolic link.
+            symbolic link, other than to the blobs of the Hugging Face cache that the folder is in.
     """
     if tensor.data_location != TensorProto.EXTERNAL:
         return None
@@ -138,7 +138,7 @@ def external_file(path: Path, tensor: TensorProto) -> Path | None:
         raise LoadError(
             f"{path} keeps data in what is no file", where=where, expected=f"a file inside {folder}", got=repr(location)
         ) from error
-    if not location or Path(location).is_absolute() or ".." in Path(location).parts or folder not in target.parents:
+    if not location or Path(location).is_absolute() or ".." in Path(location).parts or not holds(folder, target):
         raise LoadError(
             f"{path} keeps data outside its folder",
             where=where,
@@ -151,6 +151,15 @@ def external_file(path: Path, tensor: TensorProto) -> Path | None:
             f"{path} lacks its external data", where=where, expected=str(target), hint="copy that file beside the model"
         )
     return target
+
+
+def holds(folder: Path, target: Path) -> bool:
+    """Whether a file is in a folder, or among the blobs of the Hugging Face cache that the folder is in: each file of
+    ``snapshots/REVISION`` is a link to one of ``blobs`` beside it. Both paths are without links."""
+    if folder in target.parents:
+        return True
+    snapshots = next((each for each in (folder, *folder.parents) if each.name == "snapshots"), None)
+    return snapshots is not None and target.parent == snapshots.parent / "blobs"
 
 
 def check_data(path: Path, model: onnx.ModelProto) -> None:

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from ox.errors import ArgumentError, LoadError
-from ox.graph.reader.model_file import others
+from ox.graph.reader.model_file import holds, others
 from ox.serve.text.model_file import has_text
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
@@ -300,7 +300,7 @@ def _files(folder: Path, real: Path) -> Stamp:
 
 def _inside(path: Path, real: Path) -> None:
     target = _resolved(path)
-    if not target.is_relative_to(real):
+    if not target.is_relative_to(real) and not holds(_resolved(path.parent), target):
         raise LoadError(
             f"{path} leads out of the repository",
             expected=f"something inside {real}",
