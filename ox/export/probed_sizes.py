@@ -70,6 +70,27 @@ def probe(
     return replace(rules, ranges={**rules.ranges, **changed})
 
 
+def multiples_that_run(runs: Callable[[Sizes], bool], example: Example, sizes: Sizes) -> dict[str, int]:
+    """The smallest steps by which sizes may grow where the model does not run at each; empty where there are none.
+
+    Args:
+        runs: whether the model runs at these sizes, and the first recording is right there.
+        sizes: those of the first recording, which are multiples themselves.
+    """
+    steps: dict[str, int] = {}
+    for dim, own in sizes.items():
+        if dim == example.batch or dim in example.declared:
+            continue
+        divisors = (k for k in range(1, own + 1) if own % k == 0)
+        step = next((k for k in divisors if runs({**sizes, dim: own + k})), None)
+        if step is None:
+            return {}
+        steps[dim] = step
+    needed = {dim: step for dim, step in steps.items() if step > 1}
+    grown = {**sizes, **{dim: sizes[dim] + step for dim, step in steps.items()}}
+    return needed if needed and runs(grown) else {}
+
+
 def _named_in(read: Iterable[SizeTest], sizes: Sizes) -> set[str]:
     """The sizes that became plain numbers; all of them where it is not known which."""
     found: set[str] = set()

@@ -18,7 +18,7 @@ from ox.errors import ExportError, OxError, RecordError
 from ox.export.declared_dims import Sizes
 from ox.export.dynamic_shapes import BATCH
 from ox.export.example_inputs import Example, recording_sizes, within
-from ox.export.probed_sizes import Outcome, probe
+from ox.export.probed_sizes import Outcome, multiples_that_run, probe
 from ox.export.size_tests import agreed, in_named_sizes, named, rules_of, unstated
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
 from ox.graph.ir import Array, Graph, Node
@@ -173,6 +173,15 @@ def _compare_far(subject: Subject, a: Graph, first: Sizes, far: Sizes) -> None:
         raise _explain(subject, a, leak, first, far, c)
 
 
+def _records_the_same(subject: Subject, a: Graph, sizes: Sizes) -> bool:
+    """Whether the model runs at these sizes, and the first recording is right there."""
+    try:
+        c = subject.record(sizes)
+    except Exception:  # of the model's own code
+        return False
+    return _leak(a, c) is None or _gives_the_same(subject, a, sizes)
+
+
 def _outcome(subject: Subject, a: Graph, sizes: Sizes) -> Outcome:
     """What one more recording says of the first; a size that neither model nor graph takes is no matter."""
     try:
@@ -238,9 +247,12 @@ def _second(subject: Subject, a: Graph, first: Sizes, second: Sizes) -> _Second:
         b = subject.record(second, other_values=True, into=recording)
     except Exception as error:
         leak = _leak(_first_nodes(a, recording.graph), recording.graph) or find_fixed_reshape(a, recording.graph)
-        raise _explain(subject, a, leak, first, second, recording.graph, error) from (
-            None if isinstance(error, OxError) else error
-        )
+        explained = _explain(subject, a, leak, first, second, recording.graph, error)
+        rows = {dim: size for dim, size in second.items() if dim == subject.example.batch}
+        if multiples := multiples_that_run(partial(_records_the_same, subject, a), subject.example, first | rows):
+            dims = ", ".join(f"ox.Dim('{dim}', multiple_of={step})" for dim, step in multiples.items())
+            explained.hint = f"{dims} in dims: the model runs at multiples"
+        raise explained from (None if isinstance(error, OxError) else error)
     leak = _leak(a, b)
     if leak is not None:
         raise _explain(subject, a, leak, first, second, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from math import isqrt
 from pathlib import Path
@@ -316,6 +317,39 @@ def test_a_declared_multiple(tmp_path: Path) -> None:
         loaded(IMAGES[:, :, :20, :16])
     again = ox.export.save(loaded, tmp_path / "again.onnx", IMAGES)
     assert again.contract.rules == report.contract.rules
+
+
+def patches(image: Any) -> Any:
+    n, c, h, w = image.shape
+    return image.reshape(n, c, h // 14, 14, w // 6, 6).mean((3, 5))
+
+
+def pooled_and_back(image: Any) -> Any:
+    return image + F.interpolate(F.max_pool2d(image, 8), scale_factor=8)
+
+
+MULTIPLES: dict[str, tuple[Any, Any, str]] = {
+    "a U-Net": (UNet(), IMAGES, "ox.Dim('h', multiple_of=4), ox.Dim('w', multiple_of=4) in dims"),
+    "pooled and back": (pooled_and_back, IMAGES, "ox.Dim('h', multiple_of=8), ox.Dim('w', multiple_of=8) in dims"),
+    "patches": (patches, np.resize(IMAGES, (2, 3, 28, 36)), "'h', multiple_of=14), ox.Dim('w', multiple_of=6) in dims"),
+    "one of both": (lambda image: image.unflatten(3, (-1, 4)).mean(3), IMAGES, "ox.Dim('w', multiple_of=4) in dims"),
+    "none": (lambda image: image + ox.ones(32, 1), IMAGES, "sizes from x.shape"),
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLES)
+def test_the_hint_names_the_multiple(tmp_path: Path, name: str) -> None:
+    """And with it the model is exported."""
+    model, images, hint = MULTIPLES[name]
+    with pytest.raises(ExportError, match="baked into the model") as caught:
+        save(model, tmp_path, images, {"image": ["batch", 3, "h", "w"]}, input_names=["image"])
+    assert hint in str(caught.value.hint)
+    if name == "none":
+        return
+    steps = {dim: int(step) for dim, step in re.findall(r"Dim\('(\w)', multiple_of=(\d+)\)", str(caught.value.hint))}
+    sizes = [ox.Dim(dim, multiple_of=steps.get(dim, 1)) for dim in "hw"]
+    report = save(model, tmp_path, images, {"image": ["batch", 3, *sizes]}, input_names=["image"])
+    assert all(report.contract.rules.ranges[dim].multiple_of == step for dim, step in steps.items())
 
 
 def test_the_second_recording_keeps_to_what_the_first_compared(tmp_path: Path) -> None:
