@@ -79,6 +79,7 @@ FLOORS = {
 GROUND = {"errors", "cache_folder", "dtypes", "tolerance", "call_site", "file_lock", "temporary_files", "_version"}
 # Imports that go up, each inside a function, by module, and why.
 UPWARD = {
+    ("ox.utils.tensorboard", "ox.export"): "`SummaryWriter.add_graph` shows the graph of an exported model",
     ("ox.serialization.parameters", "ox.nn.parameter"): "`ox.load` returns the parameters that were saved",
     ("ox.nn.base.module_tree", "ox.compiler.compiled"): "`Module.compile` compiles a module in place",
     ("ox.tensors.methods.sparse", "ox.sparse.creation"): "`Tensor.to_sparse` gives a tensor of a package above",

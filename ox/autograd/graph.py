@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ox.autograd.grad_mode import Switch
+from ox.autograd.grad_ready import add_observer
 from ox.autograd.saved_tensor_hooks import SavedTensorObserver
 from ox.core.mode import MODE
 from ox.core.node import Handle, Node
@@ -90,29 +91,54 @@ def increment_version(tensor: TensorBase | Sequence[TensorBase]) -> None:
 
 
 def register_multi_grad_hook(tensors: Sequence[TensorBase], fn: Callable[..., Any], *, mode: str = "all") -> Handle:
-    """Call `fn` with the list of the gradients of `tensors` once all are known, or (`mode` "any") with the first that
-    is. A backward must reach them all. `torch.autograd.graph.register_multi_grad_hook`."""
+    """Call `fn` with the list of the gradients of `tensors` once all that a backward reaches are known, None for the
+    others, or (`mode` "any") with the first that is known. `torch.autograd.graph.register_multi_grad_hook`."""
     from ox.autograd.hooks import register
 
-    seen: dict[int, Any] = {}
-    handles: list[Any] = []
+    hook = _MultiGradHook(tensors, fn, mode)
+    add_observer(hook)
+    return _Several([register(t, hook.arrived(k)) for k, t in enumerate(tensors)])
 
-    def arrived(place: int) -> Callable[[TensorBase], None]:
+
+class _MultiGradHook:
+    """Collects the gradients of one backward; alive as long as the hooks of its tensors are."""
+
+    def __init__(self, tensors: Sequence[TensorBase], fn: Callable[..., Any], mode: str) -> None:
+        self._nodes = [t.node for t in tensors]
+        self._fn, self._mode = fn, mode
+        self._gradients: dict[int, Any] = {}
+        self._expected: int = len(tensors)
+
+    def on_start(self, leaves: Collection[Any], nodes: Collection[Any], create_graph: bool) -> None:
+        reached = {id(node) for node in nodes} | {id(source) for node in nodes for source in node.inputs}
+        self._expected = sum(id(node) in reached for node in self._nodes)
+        self._gradients.clear()
+
+    def on_end(self, failed: bool) -> None:
+        """What was within reach got no gradient."""
+        if not failed and self._gradients and self._mode != "any":
+            self._call()
+        self._gradients.clear()
+        self._expected = len(self._nodes)
+
+    def arrived(self, index: int) -> Callable[[TensorBase], None]:
         def hook(g: TensorBase) -> None:
-            first = not seen
-            seen[place] = g
-            if mode == "any":
-                if first:
-                    fn(g)
-            elif len(seen) == len(tensors):
-                fn([seen[k] for k in range(len(tensors))])
-            if len(seen) == len(tensors):
-                seen.clear()
+            first = not self._gradients
+            self._gradients[index] = g
+            if self._mode == "any" and first:
+                self._fn(g)
+            if len(self._gradients) == self._expected:
+                if self._mode == "any":
+                    self._gradients.clear()
+                else:
+                    self._call()
 
         return hook
 
-    handles = [register(t, arrived(k)) for k, t in enumerate(tensors)]
-    return _Several(handles)
+    def _call(self) -> None:
+        gradients = [self._gradients.get(k) for k in range(len(self._nodes))]
+        self._gradients.clear()
+        self._fn(gradients)
 
 
 class _Several(Handle):

@@ -33,6 +33,23 @@ class device(str):  # PyTorch's name
     def __repr__(self) -> str:
         return f"device(type='{self.type}'{'' if self.index is None else f', index={self.index}'})"
 
+    def __enter__(self) -> device:
+        """As a context, the device of tensors that are made without `device=`: always the CPU.
+
+        Raises:
+            ArgumentError: another device.
+        """
+        if self.type != "cpu":
+            raise ArgumentError(
+                "the default device is always the CPU",
+                got=f"with {self!r}",
+                hint="device= where a tensor is made, and model.to(device)",
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
     def __getnewargs__(self) -> tuple[str]:
         return (str(self),)
 

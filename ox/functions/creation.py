@@ -20,6 +20,7 @@ from ox.dtypes import ALL, NARROW, DType, float64, get_default_dtype, int64, is_
 from ox.errors import ArgumentError, CallError, DeviceError, DTypeError, ShapeError
 from ox.functions.dimension_arguments import sizes_of
 from ox.functions.keyword_arguments import factory, factory_without_out
+from ox.functions.python_values import check_range, from_python
 from ox.functions.shapes import reshape
 
 if TYPE_CHECKING:
@@ -50,11 +51,12 @@ def _tensors_in(data: Any) -> Iterator[Any]:
 
 
 def _as_array(data: Any, dtype: DType | None) -> Any:
+    is_python = not is_tensor(data) and not isinstance(data, np.ndarray)  # numbers, or lists of them
     if is_tensor(data):
         data = data.array
     elif type(data) is not np.ndarray and not hasattr(data, "__cuda_array_interface__"):
         plain = not hasattr(data, "__array__")
-        data = _from_python(data) if plain else np.asarray(data)
+        data = from_python(data, None if dtype is None else _element_type(dtype)) if plain else np.asarray(data)
         if plain and dtype is None and data.dtype == np.float64:
             dtype = get_default_dtype()
     if data.dtype not in _OX_TYPES:
@@ -68,8 +70,11 @@ def _as_array(data: Any, dtype: DType | None) -> Any:
         data = data.astype(native)
     if dtype is None or data.dtype == dtype:
         return data
+    wanted = _element_type(dtype)
+    if is_python:
+        check_range(data, wanted)
     with np.errstate(all="ignore"):  # what is too large for a float is infinite
-        return data.astype(_element_type(dtype))
+        return data.astype(wanted)
 
 
 _OX_TYPES = frozenset((*ALL, *NARROW))
@@ -84,19 +89,6 @@ def _element_type(dtype: Any) -> DType:
     if wanted not in _OX_TYPES:
         raise no_such_type(dtype)
     return wanted
-
-
-def _from_python(data: Any) -> Any:
-    try:
-        return np.asarray(_without_tensors(data))
-    except ValueError:
-        raise ShapeError("these values do not make a tensor", expected="rows of one length at every depth") from None
-
-
-def _without_tensors(data: Any) -> Any:
-    if isinstance(data, (list, tuple)):
-        return [_without_tensors(d) for d in data]
-    return data.array if is_tensor(data) else data
 
 
 def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:

@@ -14,14 +14,14 @@ from ox.core.symbolic import Dim
 from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, float32, float64, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
-from ox.functions.comparison import isinf, isnan, logical_not
+from ox.functions.comparison import isinf, isnan, logical_and, logical_not
 from ox.functions.dimension_arguments import Dims, one_dim, some_dims
 from ox.functions.gather_select import gather
 from ox.functions.operand_arguments import only_floats
 from ox.functions.pointwise import div, maximum, where
 from ox.functions.reductions import all, amax, any, argmax, count_nonzero, mean, sum
 from ox.functions.return_types import ValuesIndices
-from ox.functions.shapes import broadcast_to, permute, reshape, squeeze, unsqueeze
+from ox.functions.shapes import broadcast_to, narrow, permute, reshape, squeeze, unsqueeze
 from ox.functions.sorting import sort
 
 if TYPE_CHECKING:
@@ -255,8 +255,9 @@ def nanquantile(
 
 
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """The most frequent value along `dim`, of equally frequent ones the smallest, and its last place. Compares each
-    element with each other. `torch.mode`."""
+    """The most frequent value along `dim`, of equally frequent ones the smallest, and its last index. A NaN equals
+    nothing: it is the mode where it comes first and no number comes twice, as in PyTorch. Compares each element with
+    each other. `torch.mode`."""
     rank = input.array.ndim
     x, dim, _ = _along(input, dim)
     _check_not_empty(x, dim, "mode")
@@ -264,6 +265,9 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     count = sum(cast(unsqueeze(ordered, dim + 1) == unsqueeze(ordered, dim), int64), dim + 1)
     values = gather(ordered, dim, argmax(count, dim, True))
     found = ops.ArgMax(cast(x == values, int64), axis=dim, select_last_index=1)
+    if is_floating(x.array.dtype):
+        alone = logical_and(isnan(narrow(x, dim, 0, 1)), amax(count, dim, True) <= 1)
+        found = where(alone, 0, found)
     values = gather(x, dim, found)
     if not rank:
         return ValuesIndices(reshape(values, []), reshape(found, []))

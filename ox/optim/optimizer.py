@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -84,6 +85,16 @@ class Optimizer(Hooked):
             )
         given = param_group["params"]
         named = [p if isinstance(p, tuple) else (None, p) for p in ([given] if isinstance(given, Tensor) else given)]
+        unique: dict[int, tuple[Any, Any]] = {}
+        for name, p in named:
+            unique.setdefault(id(p), (name, p))
+        if len(unique) < len(named):
+            warnings.warn(
+                f"{type(self).__name__}: a group has {len(named) - len(unique)} parameters twice; each is updated once "
+                "in a step",
+                stacklevel=4,
+            )
+            named = list(unique.values())
         params = [p for _, p in named]
         taken = {id(p) for group in self.param_groups for p in group["params"]}
         for p in params:

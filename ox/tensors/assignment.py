@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
-from ox.core import views
+from ox.core import operator, views
 from ox.core.constants import axes_tensor
 from ox.core.memory_format import part_of, same_place
 from ox.core.mode import MODE, cannot_record
@@ -35,6 +35,15 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     """
     mode = MODE.get()
     value = cast(like(value, x), x.array.dtype)
+    if isinstance(index, bool) or (is_mask(index) and not index.array.ndim):  # all of x, or nothing
+        rank = x.array.ndim
+        while value.array.ndim > rank and value.static_shape[0] == 1:
+            value = reshape(value, value.shape[1:])
+        x.assign(
+            ops.Where(index if is_tensor(index) else operator.as_input(index), broadcast_to(value, x.shape), x),
+            "x[mask] = v",
+        )
+        return
     followed = mode.grad and (x.node is not None or value.node is not None or x._views_differentiable())
     if is_mask(index) and value.array.ndim == 0 and index.static_shape == x.static_shape[: index.array.ndim]:
         if mode.recording is not None or followed:

@@ -161,3 +161,21 @@ def test_a_write_from_elsewhere_can_be_counted() -> None:
     graph.increment_version([h])
     with pytest.raises(GradientError, match="increment_version"):
         y.backward()
+
+
+def test_a_multi_grad_hook_gets_none_for_what_a_backward_does_not_reach() -> None:
+    a, b, c = (ox.ones(1, requires_grad=True) for _ in range(3))
+    calls: list[Any] = []
+    handle = graph.register_multi_grad_hook(
+        [a, b, c], lambda gs: calls.append([g if g is None else g.item() for g in gs])
+    )
+    (a * 2).sum().backward()
+    (a * 2 + c * 3).sum().backward()
+    (b * 1).sum().backward(inputs=[b])
+    (a * b * c).sum().backward()
+    ox.ones(1, requires_grad=True).sum().backward()
+    ox.autograd.grad((a * b * c).sum(), [a, b, c])
+    assert calls == [[2, None, None], [2, None, 3], [None, 1, None], [1, 1, 1], [1, 1, 1]]
+    handle.remove()
+    (a * 2).sum().backward()
+    assert len(calls) == 5

@@ -169,3 +169,33 @@ def test_parameter_dict() -> None:
         held["gone"]
     with pytest.raises(TypeError):
         held["a.b"] = ox.ones(1)
+
+
+def test_a_prefix_leaves_names_and_metadata() -> None:
+    from ox.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+    state = nn.ModuleDict({"module": model}).state_dict()
+    state["other"] = ox.ones(1)
+    consume_prefix_in_state_dict_if_present(state, "module.")
+    assert list(state) == [*model.state_dict(), "other"] and state._metadata == model.state_dict()._metadata
+    consume_prefix_in_state_dict_if_present(state, "module.")
+    del state["other"]
+    model.load_state_dict(state)
+    plain = {"module.a": 1, "module": 2}
+    consume_prefix_in_state_dict_if_present(plain, "module.")
+    assert plain == {"a": 1, "module": 2}
+
+
+def test_batch_norm_of_no_samples_leaves_the_statistics() -> None:
+    for layer, x in (
+        (nn.BatchNorm1d(3), ox.zeros(0, 3)),
+        (nn.BatchNorm2d(3, track_running_stats=False), ox.zeros(2, 3, 0, 4)),
+    ):
+        y = layer(x.requires_grad_())
+        y.sum().backward()
+        assert y.shape == x.shape == x.grad.shape and layer.weight.grad.tolist() == [0, 0, 0]
+        if layer.running_mean is not None:
+            assert layer.running_mean.tolist() == [0] * 3 and layer.num_batches_tracked.item() == 1
+    with pytest.raises(ValueError, match="more than one value"):
+        nn.BatchNorm1d(3)(ox.zeros(1, 3))

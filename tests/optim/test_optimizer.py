@@ -327,3 +327,15 @@ def test_a_state_of_pytorch_without_a_buffer_gets_one() -> None:
     optimizer.load_state_dict({**saved, "state": {0: {"momentum_buffer": None}}})
     optimizer.step()
     assert p.item() == pytest.approx(1.9)
+
+
+def test_a_parameter_that_stands_twice_in_a_list_is_updated_once() -> None:
+    """Tied weights: both layers have them."""
+    p, q = parameters()[:2]
+    with pytest.warns(UserWarning, match="twice"):
+        optimizer = optim.SGD([q, p, q], lr=1.0)
+    assert [id(each) for each in optimizer.param_groups[0]["params"]] == [id(q), id(p)]
+    before = q.detach().clone()
+    q.grad = ox.ones_like(q)
+    optimizer.step()
+    assert (before - q.detach()).numpy().tolist() == ox.ones_like(q).tolist()

@@ -74,7 +74,13 @@ def batch_norm(
         )
     scale = full(1.0, channels, x.dtype, input.device) if weight is None else weight
     shift = full(0.0, channels, x.dtype, input.device) if bias is None else bias
-    if not training and running_mean is not None and running_var is not None:
+    nothing = not x.size and MODE.get().recording is None  # whose statistics nobody knows
+    if nothing and (running_mean is None or running_var is None):
+        running_mean, running_var = (
+            full(0.0, channels, x.dtype, input.device),
+            full(1.0, channels, x.dtype, input.device),
+        )
+    if (nothing or not training) and running_mean is not None and running_var is not None:
         return ops.BatchNormalization(input, scale, shift, running_mean, running_var, epsilon=eps)
     # With ONNX's momentum 0 the "running" outputs are the batch's own mean and (biased) variance
     y, mean, var = ops.BatchNormalization(

@@ -1,0 +1,100 @@
+"""Numbers of Python that an integer type does not have, an index of one bool, the mode of NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ox
+from ox.errors import ArgumentError
+
+INTEGERS = [ox.uint8, ox.int8, ox.int16, ox.uint16, ox.int32, ox.uint32, ox.int64, ox.uint64]
+MAKERS: dict[str, Callable[[Any, Any], Any]] = {
+    "tensor": lambda n, dtype: ox.tensor(n, dtype=dtype),
+    "in a list": lambda n, dtype: ox.tensor([[0, n], [1, 2]], dtype=dtype)[0, 1],
+    "as_tensor": lambda n, dtype: ox.as_tensor(n, dtype=dtype),
+    "asarray": lambda n, dtype: ox.asarray(n, dtype=dtype),
+    "new_tensor": lambda n, dtype: ox.zeros(1, dtype=dtype).new_tensor(n),
+    "scalar_tensor": lambda n, dtype: ox.scalar_tensor(n, dtype=dtype),
+    "full": lambda n, dtype: ox.full((), n, dtype=dtype),
+    "full_like": lambda n, dtype: ox.full_like(ox.zeros((), dtype=dtype), n),
+    "new_full": lambda n, dtype: ox.zeros(1, dtype=dtype).new_full((), n),
+    "fill_": lambda n, dtype: ox.zeros((), dtype=dtype).fill_(n),
+    "assignment": lambda n, dtype: _assigned(ox.zeros(2, dtype=dtype), n),
+}
+
+
+def _assigned(x: Any, n: Any) -> Any:
+    x[1] = n
+    return x[1]
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_what_does_not_fit_is_an_error(dtype: Any, make: Callable[[Any, Any], Any]) -> None:
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    assert make(most, dtype).item() == most and make(least, dtype).item() == least
+    below = -most - 1 if least == 0 else least - 1
+    for wrong in (most + 1, below):
+        with pytest.raises((ArgumentError, OverflowError), match=r"does not fit|too (large|big)"):
+            make(wrong, dtype)
+
+
+def test_negative_numbers_count_from_the_end_of_an_unsigned_type() -> None:
+    """As in PyTorch."""
+    assert ox.tensor([-1, 255], dtype=ox.uint8).tolist() == [255, 255]
+    with pytest.raises(ArgumentError, match="-1 does not fit uint64"):
+        ox.tensor(-1, dtype=ox.uint64)
+
+
+@pytest.mark.parametrize("value", [300.7, math.nan, math.inf, 1e30, np.int64(300), np.float32(300)])
+def test_floats_and_numpys_numbers_too(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="does not fit uint8"):
+        ox.tensor(value, dtype=ox.uint8)
+
+
+def test_arrays_and_tensors_are_converted_as_numpy_does() -> None:
+    assert ox.tensor(np.array([300]), dtype=ox.uint8).tolist() == [44] == ox.tensor([300]).to(ox.uint8).tolist()
+    assert ox.tensor(70000, dtype=ox.float16).isinf() and ox.tensor(2, dtype=ox.bool).item() is True
+
+
+def test_one_bool_writes_all_or_nothing() -> None:
+    x = ox.zeros(2, 3)
+    x[ox.tensor(True)] = 5
+    x[ox.tensor(False)] = 7
+    assert x.tolist() == [[5] * 3] * 2
+    x[ox.tensor(True)] = ox.ones(1, 2, 3)
+    x[False] = 3
+    assert x.tolist() == [[1] * 3] * 2
+    x[True] = ox.arange(3.0)
+    assert x.tolist() == [[0, 1, 2]] * 2
+    w = ox.ones(3, requires_grad=True)
+    y = w * 1
+    y[ox.tensor(True)] = w[0] * 2
+    y.sum().backward()
+    assert w.grad.tolist() == [6, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "index"),
+    [
+        ([math.nan, 1.0], math.nan, 0), ([1.0, math.nan], 1.0, 0), ([math.nan, 1.0, 1.0], 1.0, 2),
+        ([1.0, math.nan, math.nan], 1.0, 0), ([math.nan, math.nan, 1.0, 2.0], math.nan, 0), ([math.nan], math.nan, 0),
+        ([2.0, math.nan, 1.0], 1.0, 2), ([3.0, 3.0, math.nan], 3.0, 1),
+    ],
+)  # fmt: skip
+def test_the_mode_of_nan(values: list[float], value: float, index: int) -> None:
+    """PyTorch's, of each of these."""
+    mode = ox.tensor(values).mode()
+    assert (mode.values.item(), mode.indices.item()) == pytest.approx((value, index), nan_ok=True)
+
+
+def test_the_cpu_is_a_context() -> None:
+    with ox.device("cpu") as device:
+        assert ox.ones(1).device == device
+    with pytest.raises(ArgumentError, match="always the CPU"), ox.device("cuda:1"):
+        pass
