@@ -112,6 +112,7 @@ def export(
     from ox.export.files import check_writable
     from ox.train.recipe.export_inputs import input_names, to_export
     from ox_cli.errors import UsageError
+    from ox_cli.export_data import class_names, metadata_of
     from ox_cli.export_step import export_step
     from ox_cli.export_text import export_text
 
@@ -135,6 +136,7 @@ def export(
         return
     found = find_run(run)
     recipe, trained = train.restore(found, None if recipe_file is None else train.load(recipe_file))
+    manifest = found.manifest()
     try:
         model, rows = to_export(recipe, trained, SAMPLES)
     except RecipeError as error:
@@ -158,10 +160,10 @@ def export(
         output_names=list(recipe.outputs) or None if recipe.base is None else None,
         opset=opset,
         golden=samples,
-        labels=recipe.labels,
+        labels=recipe.labels or class_names(manifest, model, rows),
         meaning={**recipe.inputs, **recipe.outputs},
         run=found.name,
-        metadata={"ox.recipe": recipe.name},
+        metadata=metadata_of(recipe, manifest),
         seed=own_seed or seed,
         optimize=optimize,
         target=target,

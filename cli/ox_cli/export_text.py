@@ -24,11 +24,12 @@ def export_text(
     from ox.export import save_decoder, save_encoder
     from ox.generation import Generates
     from ox.temporary_files import folder as temporary_folder
+    from ox_cli.export_data import metadata_of
     from ox_cli.file_size import size
 
     pieces = recipe.function("tokenizer")()
     recipe.check_result("tokenizer", pieces, hasattr(pieces, "save"), "a tokenizers.Tokenizer")
-    metadata = {"ox.recipe": recipe.name}
+    metadata = metadata_of(recipe, run.manifest())
     with temporary_folder(f".{path.name}.", path.parent) as inside:
         tokenizer = inside / "tokenizer.json"
         pieces.save(str(tokenizer), pretty=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ import numpy as np
 from ox.errors import ArgumentError, LoadError, ShapeError
 
 if TYPE_CHECKING:
+    from ox.train import Recipe
+    from ox.train.recipe.manifest import TableEncoding
     from ox_cli.model_source import Source
 
 Array = np.ndarray[Any, Any]
@@ -65,11 +67,22 @@ def _input_specs(source: Source) -> list[InputSpec]:
             for x in source.session.get_inputs()
         ]
     from ox.train.recipe.export_inputs import input_names
+    from ox.train.samples import as_array
 
-    samples = _samples(source, 1)
-    names = source.inputs or tuple(input_names(source.require_recipe(), source.model))
+    recipe = _lenient(source)
+    plain = recipe.optional("collate") is None and recipe.optional("example_inputs") is None
+    if plain and source.manifest is not None and source.manifest.table is not None:
+        samples, names = [as_array(x) for x in source.manifest.table.encode().batch(np.arange(0))], source.inputs
+    else:
+        samples = _samples(source, 1)
+        names = source.inputs or tuple(input_names(recipe, source.model))
     names = names or tuple(f"input {i}" for i in range(len(samples)))
     return [InputSpec(name, x.dtype, x.shape[1:]) for name, x in zip(names, samples, strict=True)]
+
+
+def _lenient(source: Source) -> Recipe:
+    """The recipe, also with changed data: for the shapes of inputs, not for their values."""
+    return replace(source.require_recipe(), on_change="ignore")
 
 
 def _numpy_type(name: str) -> np.dtype[Any]:
@@ -81,7 +94,7 @@ def _numpy_type(name: str) -> np.dtype[Any]:
 def _samples(source: Source, count: int) -> list[Array]:
     from ox.train.recipe.export_inputs import example_inputs
 
-    return example_inputs(source.require_recipe(), count, source.order)
+    return example_inputs(_lenient(source), count, source.order)
 
 
 def _match_inputs(arrays: list[Array], specs: list[InputSpec], path: Path) -> list[Array]:
@@ -165,28 +178,40 @@ def _image(source: Source, path: Path, specs: list[InputSpec]) -> list[Array]:
     first = len(dims) == 3 and dims[0] in (1, 3, 4)  # [c, h, w]; else [h, w, c] or [h, w]
     channels = 1 if len(dims) == 2 else dims[0] if first else dims[2]
     height, width = dims[1:] if first else dims[:2]
-    scale = _scale(source, specs[0], path)
+    scale, mean, std = _scale(source, specs[0], path)
     pixels = read_image(path, {1: "L", 3: "RGB", 4: "RGBA"}[channels or 1])
     if (height or pixels.shape[0], width or pixels.shape[1]) != pixels.shape[:2]:
         picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
         size = (width or pixels.shape[1], height or pixels.shape[0])
         pixels = np.asarray(picture.resize(size, Image.Resampling.BILINEAR)).reshape(size[1], size[0], -1)
-    array = pixels.transpose(2, 0, 1) if first else pixels if len(dims) == 3 else pixels[:, :, 0]
-    return [array if scale == 1 else array.astype(np.float32) * np.float32(scale)]
+    values: Array = pixels if scale == 1 else pixels.astype(np.float32) * np.float32(scale)
+    if mean is not None:
+        values = (values - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+    return [values.transpose(2, 0, 1) if first else values if len(dims) == 3 else values[:, :, 0]]
 
 
-def _scale(source: Source, spec: InputSpec, path: Path) -> float:
-    """The factor for pixel values from 0 to 255: 1/255 where the recipe's samples are from 0 to 1, else 1."""
+def _scale(source: Source, spec: InputSpec, path: Path) -> tuple[float, Any, Any]:
+    """The factor for pixel values from 0 to 255: 1/255 where the samples of the training are from 0 to 1, else 1. And
+    the mean and the standard deviation of its normalization, one per channel; None without."""
     if spec.dtype == np.uint8:
-        return 1.0
-    if source.recipe is None:
-        return 1 / 255
-    samples = _samples(source, SCALE_SAMPLES)[0]
-    low, high = float(samples.min()), float(samples.max())
+        return 1.0, None, None
+    manifest = source.manifest
+    if manifest is not None and manifest.normalization is not None:
+        mean, std = (np.asarray(numbers) for numbers in manifest.normalization)
+        high = manifest.input_range[1] if manifest.input_range is not None else -np.inf
+        # pixels from 0 to 1 cannot become larger than that
+        return 1 / 255 if high <= ((1 - mean) / std).max() + 1e-3 else 1.0, mean, std
+    if manifest is not None and manifest.input_range is not None:
+        low, high = manifest.input_range
+    elif source.recipe is None:
+        return 1 / 255, None, None
+    else:
+        samples = _samples(source, SCALE_SAMPLES)[0]
+        low, high = float(samples.min()), float(samples.max())
     if low >= 0 and high <= 1:
-        return 1 / 255
+        return 1 / 255, None, None
     if low >= 0 and 64 < high <= 255:
-        return 1.0
+        return 1.0, None, None
     raise ArgumentError(
         "ox cannot tell how the recipe scales images", where=str(path),
         expected="samples from 0 to 1, or from 0 to 255", got=f"samples from {low:.3g} to {high:.3g}",
@@ -198,9 +223,9 @@ def _table(source: Source, path: Path, specs: list[InputSpec]) -> list[Array]:
     """Reads a CSV file, encoded like the recipe's `TableDataset`; without one, as plain numbers."""
     from ox.data.datasets.columns import read_columns
 
-    table_dataset = _table_dataset(source)
-    if table_dataset is not None:
-        return _encode_rows(path, table_dataset, path)
+    encoding = source.table_encoding()
+    if encoding is not None:
+        return _encode_rows(path, encoding, path)
     columns = _numbers_without_header(path) or read_columns(path)
     text = [name for name, column in columns.items() if column.dtype == object]
     width = specs[0].dims[-1] if specs[0].dims else 1
@@ -246,32 +271,12 @@ def _not_empty(array: Array, path: Path) -> Array:
     return array
 
 
-def _table_dataset(source: Source) -> Any:
-    """The recipe's training data if it is a TableDataset, else None."""
-    from ox.data import Subset
-    from ox.data.datasets import TableDataset
-
-    part = None if source.recipe is None else source.recipe.data().train
-    while isinstance(part, Subset):
-        part = part.dataset
-    return part if isinstance(part, TableDataset) else None
-
-
-def _encode_rows(table: Any, table_dataset: Any, path: Path) -> list[Array]:
+def _encode_rows(table: Any, encoding: TableEncoding, path: Path) -> list[Array]:
     """Encodes rows like the training data, without the target column."""
-    from ox.data.datasets import Coding, TableDataset
     from ox.train.samples import as_array
 
-    coding = Coding(table_dataset.coding.features, None)
-    rule = "fill" if table_dataset.missing == "fill" else "error"
     try:
-        rows = TableDataset(
-            table,
-            missing=rule,
-            one_hot=table_dataset.one_hot,
-            max_categories=table_dataset.max_categories,
-            coding=coding,
-        )
+        rows = encoding.encode(table)
     except (ArgumentError, LoadError) as error:
         error.where = str(path)
         raise
@@ -289,15 +294,15 @@ def _json(source: Source, path: Path, specs: list[InputSpec]) -> list[Array]:
     except (OSError, ValueError, RecursionError) as error:
         raise LoadError(f"{path} is not a JSON file", got=str(error) or type(error).__name__) from error
     rows = [value] if isinstance(value, dict) else value
-    table_dataset = _table_dataset(source)
-    if table_dataset is not None and isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-        names = [column.name for column in table_dataset.coding.features]
+    encoding = source.table_encoding()
+    if encoding is not None and isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        names = [column.name for column in encoding.coding.features]
         if absent := [name for name in names for row in rows if name not in row]:
             raise LoadError(
                 f"a row of {path} has no '{absent[0]}'", expected=", ".join(names),
                 got=", ".join(next(row for row in rows if absent[0] not in row)),
             )  # fmt: skip
-        return _encode_rows({name: [row[name] for row in rows] for name in names}, table_dataset, path)
+        return _encode_rows({name: [row[name] for row in rows] for name in names}, encoding, path)
     if isinstance(value, dict):
         return _in_order({name: _numbers(x, path, name) for name, x in value.items()}, specs, path)
     return [_numbers(value, path, specs[0].name)]

@@ -36,6 +36,8 @@ def inspect(
 
 def report(summary: Summary) -> list[tuple[str, str]]:
     """The lines as (label, text)."""
+    from ox.graph.contract import DATASET
+
     made = f"by {summary.producer}" if summary.producer else ""
     head = [size(summary.size), f"opset {summary.opset}", f"IR {summary.ir_version}", made]
     rows = [(summary.path, " · ".join(filter(None, head)))]
@@ -62,8 +64,20 @@ def report(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("golden", f"{summary.golden} samples" if summary.golden else "none"))
     if summary.run:
         rows.append(("run", summary.run))
-    rows += [(key, text.replace("\n", ", ")) for key, text in summary.metadata.items() if key != STEP]
-    return rows
+    if (text := summary.metadata.get(DATASET)) is not None:
+        rows.append(("trained on", _dataset(text, summary.path)))
+    others = {key: text for key, text in summary.metadata.items() if key not in (STEP, DATASET)}
+    return rows + [(key, text.replace("\n", ", ")) for key, text in others.items()]
+
+
+def _dataset(text: str, path: str) -> str:
+    from ox.errors import LoadError
+    from ox.train.recipe.manifest import Manifest
+
+    try:
+        return str(Manifest.from_text(text, path))
+    except LoadError as error:
+        return error.what
 
 
 def _end(info: TensorInfo) -> str:

@@ -14,6 +14,7 @@ from ox.errors import LoadError, OxError, ShapeError
 
 if TYPE_CHECKING:
     from ox.train import Recipe
+    from ox.train.recipe.manifest import Manifest, TableEncoding
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +33,8 @@ class Source:
     model: Any = None  # an ox Module: the one that `ox export` writes
     trained: Any = None  # the trained Module, of which `model` may be a part
     session: Any = None  # an ONNX Runtime session
+    manifest: Manifest | None = None  # of the data that it was trained on
+    missing_recipe: str | None = None  # the recipe and the run that a file names, if they are not here
 
     @property
     def order(self) -> Any:
@@ -65,8 +68,19 @@ class Source:
             LoadError: the recipe is not known.
         """
         if self.recipe is None:
-            raise LoadError(f"{self.name} does not name its recipe", hint="--recipe digits, or --recipe FILE")
+            what = f"{self.name} does not name its recipe"
+            if self.missing_recipe is not None:
+                what = f"the recipe of {self.name} is not here"
+            raise LoadError(what, expected=self.missing_recipe, hint="--recipe digits, or --recipe FILE")
         return self.recipe
+
+    def table_encoding(self) -> TableEncoding | None:
+        """How a table becomes inputs: as in training; else as in the data of the recipe. None for other data."""
+        from ox.train.recipe.manifest import table_encoding
+
+        if self.manifest is not None:
+            return self.manifest.table
+        return None if self.recipe is None else table_encoding(self.recipe.data().train)
 
 
 def open_source(path_or_run: Path | None, recipe: str | None = None) -> Source:
@@ -91,11 +105,17 @@ def open_source(path_or_run: Path | None, recipe: str | None = None) -> Source:
             run_recipe,
             model=module_to_export(run_recipe, model),
             trained=model,
+            manifest=run_recipe.manifest,
         )
     if recipe is not None:
-        source.recipe = train.load(recipe, needed=("data",))
+        own = source.recipe
+        source.recipe = train.load(recipe, needed=("data",)).with_data_of(source.manifest, "warning")
+        if source.manifest is None and own is not None and own.sha256 == source.recipe.sha256:
+            source.recipe = own  # with the split of a run of an older version
     if source.labels is None and source.recipe is not None:
         source.labels = source.recipe.labels
+    if source.labels is None and source.manifest is not None and source.manifest.classes is not None:
+        source.labels = list(source.manifest.classes)
     return source
 
 
@@ -115,12 +135,19 @@ def _from_file(path: Path) -> Source:
         metadata = session.get_modelmeta().custom_metadata_map
     except UnicodeDecodeError as error:
         raise LoadError(f"{path} is damaged: its metadata is not text", got=str(error)) from error
+    from ox.train.recipe.manifest import manifest_of
+
+    manifest = manifest_of(metadata, str(path))
+    recipe = _recipe(metadata, path, manifest)
+    name, run = metadata.get("ox.recipe"), metadata.get("ox.run")
     return Source(
         str(path),
         tuple(entry.name for entry in session.get_inputs()),
         _labels(metadata),
-        _recipe(metadata),
+        recipe,
         session=session,
+        manifest=manifest,
+        missing_recipe=f"{name}, as in the run {run}" if recipe is None and name and run else None,
     )
 
 
@@ -132,17 +159,34 @@ def _labels(metadata: dict[str, str]) -> list[str] | None:
         return None
 
 
-def _recipe(metadata: dict[str, str]) -> Recipe | None:
-    """The recipe that a file names: a built-in one, or the copy in the run's folder."""
+def _recipe(metadata: dict[str, str], path: Path, manifest: Manifest | None) -> Recipe | None:
+    """The recipe that a file names, with the data of its training: the copy in the run's folder, which is searched in
+    the working directory and beside the file, or a built-in one."""
     from ox import train
 
     name, run = metadata.get("ox.recipe"), metadata.get("ox.run")
-    if name in train.available():
-        return train.load(name)
-    try:
-        return train.find(Path("runs") / run).recipe() if run and Path(run).name == run else None
-    except OxError:
-        return None
+    for folder in _run_folders(run, path):
+        try:
+            recipe = train.find(folder).recipe()
+        except OxError:
+            continue
+        if manifest is None:
+            if name not in train.available():
+                return recipe
+        elif recipe.sha256 == manifest.recipe:
+            # the run has all indices; a large file has only their checksum
+            same = recipe.manifest is not None and recipe.manifest.digest == manifest.digest
+            return recipe if same else recipe.with_data_of(manifest)
+    return train.load(name).with_data_of(manifest) if name in train.available() else None
+
+
+def _run_folders(run: str | None, path: Path) -> list[Path]:
+    """Where the run of a file may be: runs/ of the working directory, of the file's folder and of those above it."""
+    if not run or Path(run).name != run:
+        return []
+    above = path.resolve().parents
+    folders = [Path("runs") / run, *(folder / "runs" / run for folder in above), *(f for f in above if f.name == run)]
+    return [folder for folder in folders if (folder / "config.toml").is_file()]
 
 
 def _first_line(error: Exception) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ox import random
 from ox.core.operator import as_input, make_tensor
+from ox.data.checksum import checksum
 from ox.data.loading.overrides import ITEM_METHODS, has_valid_shortcut
 from ox.errors import ArgumentError, ShapeError
 from ox.tensors.tensor import Tensor
@@ -21,7 +22,8 @@ class Dataset:
     """The base class: `__len__` is the number of samples, `__getitem__(i)` returns one. `torch.utils.data.Dataset`.
 
     A dataset that can fetch many samples at once may define ``batch(indices: int64 array)``, which the loader then
-    uses instead of collating one by one; see `TensorDataset`.
+    uses instead of collating one by one; see `TensorDataset`. One that knows a checksum of its content may define
+    ``fingerprint()``, a text; a training run then detects changed data without reading samples.
     """
 
     @classmethod
@@ -62,6 +64,10 @@ class TensorDataset(Dataset):
     def batch(self, indices: np.ndarray[Any, Any]) -> list[Tensor]:
         """The samples of several indices, each tensor [n, ...]."""
         return [make_tensor(t.array[indices]) for t in self.tensors]
+
+    def fingerprint(self) -> str:
+        """A checksum of the tensors; see `Dataset`."""
+        return checksum(self.tensors)
 
 
 class Subset(Dataset):

@@ -9,6 +9,7 @@ Export writes it into the `metadata_props` of the ONNX file, the server and `ox 
                        "sizes": {name: {"min", "max", "multiple_of", "remainder"}}, "conditions": [["==", "n", "m"]]}
     ox.proof     JSON {"runtime", "rows": [{"batch", "sizes", "max_abs", "allowed"}], "failed": [text]}
     ox.data      the checksum of the weights in the file beside it, which ends with it, too; may be absent
+    ox.dataset   JSON of `ox.train.recipe.manifest`: what it was trained on, split and encoding; may be absent
     ox.golden    JSON {"samples": [{"inputs": {name: {"dtype", "shape", "data"}}, "outputs": {...}}]}
 
 Element types carry the names of the Open Inference Protocol (FP32, INT64, ...); `data` is base64 of little-endian
@@ -57,6 +58,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 LENGTH = struct.Struct("<I")  # before each string
 
 VERSION, RUN, CONTRACT, GOLDEN, PRECISION = "ox.version", "ox.run", "ox.contract", "ox.golden", "ox.precision"
+DATASET = "ox.dataset"  # written by `ox export`
 PROOF = "ox.proof"  # written by ox.export.files, when the file has been proven
 TOLERANCE = "ox.tolerance"
 DATA = "ox.data"  # written by ox.export.files, where weights are beside the file

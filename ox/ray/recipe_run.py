@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,10 @@ def _run(run: Run, recipe: Recipe, options: TrainConfig, address: str, nproc: in
         train_loop_config={
             "name": recipe.name, "text": recipe.text, "path": str(recipe.path.resolve()),
             "options": options.to_table(), "folder": str(run.folder),
+            "data": {
+                "data_seed": recipe.data_seed, "data_after_model": recipe.data_after_model,
+                "random_stream": recipe.random_stream,
+            },
         },
         scaling_config=ScalingConfig(
             num_workers=nproc,
@@ -173,7 +178,7 @@ def one_line(error: BaseException) -> str:
 
 def _work(config: dict[str, Any]) -> None:
     """Trains on a worker."""
-    trainer = Trainer(recipe_of(**config), TrainConfig(**config["options"]))
+    trainer = Trainer(replace(recipe_of(**config), **config["data"]), TrainConfig(**config["options"]))
     fit(trainer, show=WorkerTerminal(Path(config["folder"])))
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ox.data.loading.worker_seeds import mix
 from ox.tensors.settings import set_num_threads
-from ox.train import global_batch, rng_state
+from ox.train import global_batch, rng_state, trainer_state
 from ox.train.batches import Batch, TrainBatches
 from ox.train.evaluation import Result
 from ox.train.loss import training_loss, validation_loss
@@ -29,11 +28,11 @@ from ox.train.step import Step
 from ox.train.training_device import choose_device
 from ox.train.update import Update, as_list
 from ox.train.validation import validate
-from ox.train.weights import load_model
 
 if TYPE_CHECKING:
     from ox.train.display import Silent
     from ox.train.loggers import Logger
+    from ox.train.run.checkpoint_writer import CheckpointWriter
     from ox.train.run.run import Run
 
 EVALUATION_BATCH = 256
@@ -107,18 +106,19 @@ class Trainer:
         if self._seed_is_drawn:
             named["seed"], seeds_ranks = rng_state.draw_seed(self.ranks)
         recipe, options = given if has_recipe else recipe_from_objects(*given, **named)
-        self.recipe, self.options = recipe, options
+        self.recipe, self.options = recipe.seeded(options.seed), options
         if options.threads is not None:
             set_num_threads(options.threads)
         self.metrics = metrics_of(recipe.optional("metrics"))
         self.criterion = Criterion(recipe.optional("best"), self.metrics)
+        self.device = choose_device(options.device, self.ranks.size)
+        # before the model: the same split for each architecture
+        self._load_data()
+        recipe = self.recipe
         if not self._seed_is_drawn:
             rng_state.seed(options.seed)
-        self.device = choose_device(options.device, self.ranks.size)
-        data = recipe.data() if recipe.base is not None else None
-        self.model = recipe.model(data).to(self.device)
+        self.model = recipe.model(self.all_data).to(self.device)
         self.model.train()
-        self.data = (data or recipe.data()).first(options.limit)
         self.ranks.check_equal(self._must_be_equal())
         self.collate = recipe.function("collate")
         self._batch_weight, self._validation_weight = batch_weights(recipe)
@@ -130,7 +130,7 @@ class Trainer:
         self.steps = setup.steps(self.train_batches, options)
         self.optimizer = setup.optimizer(recipe, self.model, options.lr)
         self._groups = [[dict(group) for group in one.param_groups] for one in as_list(self.optimizer)]
-        self.update = self._make_update()
+        self.update = self.make_update()
         self.network = self.ranks.wrap_model(self.model, recipe.optional("step") is not None)  # what a step calls
         if recipe.updates:
             self.ranks.average_before_step(self.model, self.update.optimizers)
@@ -140,7 +140,18 @@ class Trainer:
         if seeds_ranks and not self.ranks.is_first:
             rng_state.seed(self.ranks.rank_seed(options.seed))  # different dropout masks on each rank
         self.progress = Progress()
+        # the epochs and steps of one `fit`, and the epoch at which the last one began
+        self.fit_epochs, self.fit_steps, self.first_epoch = options.epochs, options.max_steps, 0
+        self.best_in_memory: CheckpointWriter | None = None  # of a `fit` without a folder
         self.facts = facts(self)
+
+    def _load_data(self) -> None:
+        """Loads the data. Those of a recipe file are described in its manifest, for the run folder."""
+        self.all_data = self.recipe.data()
+        self.data = self.all_data.first(self.options.limit)
+        if self.recipe.text and (self.recipe.manifest is None or self.recipe.on_change != "error"):
+            manifest = self.recipe.describe(self.all_data)
+            self.recipe = replace(self.recipe, manifest=manifest, on_change="error")
 
     def _make_batches(self) -> TrainBatches:
         recipe, options, ranks = self.recipe, self.options, self.ranks
@@ -150,7 +161,7 @@ class Trainer:
         augment, begun = setup.augment(recipe), self.begun
         return TrainBatches(self.data.train, options, augment, self.device, ranks, share, begun, self.collate, sampler)
 
-    def _make_update(self) -> Update:
+    def make_update(self) -> Update:
         self.scheduler = setup.scheduler(self.recipe, self.optimizer, self.options.lr, self.steps)
         return Update(self.model, self.optimizer, self.scheduler, self.options, self.device)
 
@@ -169,25 +180,34 @@ class Trainer:
         as_many, self.begun = begun == self.begun, begun
         if not same:
             self.options = replace(self.options, seed=seed)
-            self.recipe = replace(self.recipe, random_stream=run.random_stream)
+            self.recipe = (
+                self.recipe.with_data_as(run.recipe())
+                if self.recipe.text
+                else replace(self.recipe, random_stream=run.random_stream)
+            )
             vars(self.recipe.page)["seed"] = seed
-            self.data = self.recipe.data().first(self.options.limit)
+            self._load_data()
             self._sampler = setup.sampler(self.recipe, self.options, self.data.train, self.ranks)
         if self._sampler is not None and not as_many:
             self._sampler.continue_run_of(begun, self.options)
         self.train_batches = self._make_batches()
         self.steps = setup.steps(self.train_batches, self.options)
+        self.reset_groups()
+        self.update = self.make_update()
+        self.facts = facts(self)
+
+    def reset_groups(self) -> None:
+        """The settings of the optimizers before a scheduler changed them."""
         for one, settings in zip(as_list(self.optimizer), self._groups, strict=True):
             for group, before in zip(one.param_groups, settings, strict=True):
                 group.clear()
                 group.update(before)
-        self.update = self._make_update()
-        self.facts = facts(self)
 
     def _must_be_equal(self) -> dict[str, Any]:
         """The settings that must be equal on all ranks."""
         sizes = {f"length of the {name} data": length(part) for name, part in self.data.parts().items()}
-        return {"recipe file": self.recipe.sha256[:12], **self.options.to_table(), **sizes}
+        content = {} if self.recipe.manifest is None else {"data": self.recipe.manifest.digest}
+        return {"recipe file": self.recipe.sha256[:12], **self.options.to_table(), **sizes, **content}
 
     def fit(
         self,
@@ -198,6 +218,7 @@ class Trainer:
         loggers: Sequence[Logger] = (),
     ) -> dict[str, Any]:
         """Trains all epochs, chooses the best one and evaluates it on the test set. Then the model has its weights.
+        Another call trains for as many epochs more; the best is chosen from all.
 
         Args:
             folder: the run folder, with checkpoints, metrics and curves; None: nothing is written.
@@ -232,7 +253,7 @@ class Trainer:
     def finished(self) -> bool:
         """Whether all epochs or steps are done, or early stopping (`patience`) ends the run."""
         progress, patience = self.progress, self.options.patience
-        waited = 0 if progress.best is None else progress.epoch - progress.best["epoch"]
+        waited = 0 if progress.best is None else progress.epoch - max(progress.best["epoch"], self.first_epoch)
         return (
             progress.epoch >= self.options.epochs
             or (self.stepped_out and not progress.running.count)
@@ -354,20 +375,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """The complete state, in a form that `ox.save` accepts."""
-        feed, random = self.train_batches.state_dict(), rng_state.get_state()
-        own = {"random": random, "augmentation": feed["augmentation"], "running": asdict(self.progress.running)}
-        return {
-            "model": self.model.state_dict(),
-            **self.update.state_dict(),
-            "random": {**random, **{name: feed[name] for name in ("order", "augmentation", "stream")}},
-            "loader": feed["loader"],
-            "progress": self.progress.state_dict(),
-            "ranks": self.ranks.all_gather(own),
-            "unit": self.train_batches.share.unit,
-            "options": self.options.to_table(),
-            "facts": self.facts,
-            "page": self.recipe.text,
-        }
+        return trainer_state.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a `state_dict`, also one of another number of ranks. If it had another number of epochs, the
@@ -376,23 +384,4 @@ class Trainer:
         Raises:
             LoadError: the model has another architecture; lists the keys that differ.
         """
-        running = state["progress"]["running"]
-        alone = {"random": state["random"], "augmentation": state["random"]["augmentation"], "running": running}
-        states = state.get("ranks") or [alone]
-        own = self.ranks.own_state(states)
-        load_model(self.model, state["model"])
-        epochs = state.get("options", {}).get("epochs", self.options.epochs)
-        # with another number of epochs, the learning rates from here on are those of the new schedule
-        self.update.load_state_dict(state, state["progress"]["step"] if epochs != self.options.epochs else None)
-        rng_state.set_state(state["random"])
-        share = self.train_batches.share
-        unit = state.get("unit", len(states) * (1 if share.batched else self.options.batch_size))
-        self.train_batches.load_state_dict({**state["random"], "loader": state["loader"]}, unit)
-        self.progress = Progress.of(state["progress"] | {"running": own["running"]})
-        if own["random"] is None:  # this rank is new
-            seed = mix(self.options.seed, self.progress.step)
-            rng_state.seed(self.ranks.rank_seed(seed))
-            self.train_batches.augmentation.manual_seed(self.ranks.rank_seed(seed + 2))
-        else:
-            rng_state.set_state(own["random"])
-            self.train_batches.augmentation.set_state(own["augmentation"])
+        trainer_state.load_state_dict(self, state)

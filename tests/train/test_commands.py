@@ -180,7 +180,7 @@ def test_an_onnx_file_counts_like_its_run(run: train.Run, here: Path, capsys: py
 
     run.folder.rename(here / "elsewhere")
     assert run_main("eval", "model.onnx") == 1
-    assert "does not name its recipe" in capsys.readouterr().err
+    assert "the recipe of model.onnx is not here" in capsys.readouterr().err
     assert run_main("eval", "model.onnx", "--recipe", "points.py") == 0
     np.save(here / "wide.npy", np.zeros((1, 3), np.float32))
     capsys.readouterr()

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ox.core.tensor import is_tensor
+from ox.data.datasets.column_array import MISSING, column_array, neither
+from ox.data.datasets.frames import column_values, frame_columns, is_series
 from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError, cannot_open
 
 
@@ -41,7 +42,6 @@ class Mapped:
 
 
 Columns = dict[str, Any]  # arrays [rows], or what is mapped
-MISSING = frozenset(("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"))
 ROWS = 1 << 16  # read together
 
 
@@ -52,7 +52,7 @@ def read_columns(
 
     Args:
         source: the path of a CSV file with a header (``.tsv``: tabs), of a Parquet file (``.parquet``, ``.pq``) or an
-            Arrow file (``.arrow``, ``.feather``); or a mapping of names to sequences.
+            Arrow file (``.arrow``, ``.feather``); a data frame; or a mapping of names to sequences.
         text: columns to take as text even if they look like numbers.
         numbers: columns that must be numbers.
 
@@ -64,15 +64,37 @@ def read_columns(
         LoadError: a file that is not there or damaged; text where a number must be. ArgumentError: a kind of file that
             is not read, or a package that is not installed. ShapeError: columns of different lengths.
     """
-    if isinstance(source, Mapping):
-        columns = {str(name): _column(str(name), values, str(name) in text) for name, values in source.items()}
+    columns, errors = read_usable_columns(source, text, numbers, delimiter)
+    for error in errors.values():
+        raise error
+    return columns
+
+
+def read_usable_columns(
+    source: Any, text: Collection[str] = (), numbers: Collection[str] = (), delimiter: str = ","
+) -> tuple[Columns, dict[str, DTypeError]]:
+    """As `read_columns`; a column that is neither numbers nor text is an error only if it is used.
+
+    Returns:
+        the columns, and the errors of the others, by name.
+    """
+    errors: dict[str, DTypeError] = {}
+    if isinstance(source, Mapping) or not isinstance(source, str | os.PathLike):
+        columns = {}
+        named = source if isinstance(source, Mapping) else frame_columns(source)
+        for name, values in named.items():
+            try:
+                array, is_category = column_values(values) if is_series(values) else (values, False)
+                columns[str(name)] = column_array(str(name), array, is_category or str(name) in text)
+            except DTypeError as error:
+                errors[str(name)] = error
     else:
         path = Path(source)
         kind = path.suffix.lower()
         if kind in (".csv", ".tsv", ".txt", ".data"):
             columns = _csv(path, set(text), frozenset(numbers), "\t" if kind == ".tsv" else delimiter)
         elif kind in (".parquet", ".pq", ".arrow", ".feather"):
-            columns = _arrow(path, kind, text)
+            columns, errors = _arrow(path, kind, text)
         else:
             raise ArgumentError(
                 f"{path} is not a supported kind of table",
@@ -84,9 +106,9 @@ def read_columns(
             at = next(i for i, value in enumerate(columns[name]) if value is not None and not _is_number(value))
             raise LoadError(f"column '{name}' is not all numbers", got=f"{columns[name][at]!r} in row {at}")
     lengths = {len(column) for column in columns.values()}
-    if len(lengths) != 1:
+    if len(lengths) != 1 and not (errors and not columns):
         raise ShapeError("a table has columns of one length", got=f"lengths {sorted(lengths)}")
-    return columns
+    return columns, errors
 
 
 def _is_number(value: str) -> bool:
@@ -95,25 +117,6 @@ def _is_number(value: str) -> bool:
     except ValueError:
         return False
     return "_" not in value and value.strip().isascii()  # 1_000 is Python's way to write, and no table's
-
-
-def _column(name: str, values: Any, as_text: bool) -> NDArray[Any]:
-    array = values.array if is_tensor(values) else np.asarray(values)
-    if array.ndim != 1:
-        raise ShapeError(f"column '{name}' is not one row of values", got=str(list(array.shape)))
-    if array.dtype.kind in "biuf" and not as_text:
-        return array.astype(np.float64)
-    if array.dtype.kind not in "biufUO":
-        raise DTypeError(
-            f"column '{name}' is neither numbers nor text",
-            got=str(array.dtype),
-            hint="leave it out, or make numbers of it",
-        )
-    out = np.empty(len(array), object)
-    out[:] = [None if v is None or v != v or str(v).strip() in MISSING else str(v).strip() for v in array.tolist()]
-    if array.dtype == object and not as_text and not any(isinstance(v, str) for v in array.tolist()):
-        return np.array([nan if v is None else float(v) for v in out], np.float64)  # numbers among None
-    return out
 
 
 def _csv(path: Path, text: set[str], numbers: frozenset[str], delimiter: str) -> Columns:
@@ -197,7 +200,7 @@ def _rows(path: Path, delimiter: str) -> Iterator[tuple[list[str], int, list[lis
         raise cannot_open(path, error) from error
 
 
-def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
+def _arrow(path: Path, kind: str, text: Collection[str]) -> tuple[Columns, dict[str, DTypeError]]:
     try:
         import pyarrow
         from pyarrow import feather, parquet
@@ -220,13 +223,17 @@ def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
     if len(set(table.column_names)) != len(table.column_names):
         raise LoadError(f"{path} has two columns of one name", got=", ".join(table.column_names))
     columns: Columns = {}
+    errors: dict[str, DTypeError] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         number = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
         if number and name not in text and kind in (".arrow", ".feather") and len(column) and not column.null_count:
             columns[name] = Mapped([piece.to_numpy() for piece in column.chunks if len(piece)])
         else:
-            columns[name] = _column(name, _values(pyarrow, name, column), name in text)
-    return columns
+            try:
+                columns[name] = column_array(name, _values(pyarrow, name, column), name in text)
+            except DTypeError as error:
+                errors[name] = error
+    return columns, errors
 
 
 def _values(pyarrow: Any, name: str, column: Any) -> Any:
@@ -244,7 +251,5 @@ def _values(pyarrow: Any, name: str, column: Any) -> Any:
         values[:] = column.to_pylist()
         return values
     elif not (kinds.is_integer(kind) or kinds.is_floating(kind)):
-        raise DTypeError(
-            f"column '{name}' is neither numbers nor text", got=str(kind), hint="features=[...] without it"
-        )
+        raise neither(name, str(kind))
     return column.to_numpy()

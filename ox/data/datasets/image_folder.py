@@ -11,10 +11,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ox.data.checksum import checksum
 from ox.data.dataset import Dataset
 from ox.data.datasets.paths import applied
 from ox.errors import ArgumentError, BoundsError, LoadError, cannot_open
 
+MAX_BYTES = 1 << 26  # files that are larger together are compared by name and size
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 # by content, whatever a file is called; not among them are those for which Pillow starts other programs, as PostScript
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
@@ -158,6 +160,15 @@ class DatasetFolder(Dataset):
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def fingerprint(self) -> str:
+        """A checksum of the files: names in the folder, classes and sizes; of up to `MAX_BYTES` together also the
+        bytes."""
+        files = [(os.path.relpath(path, self.root), number, os.stat(path).st_size) for path, number in self.samples]
+        content = []
+        if sum(size for _, _, size in files) <= MAX_BYTES:
+            content = [checksum(Path(path).read_bytes()) for path, _ in self.samples]
+        return checksum([self.classes, files, content])
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         if not -len(self) <= index < len(self):

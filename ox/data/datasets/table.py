@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,12 +12,15 @@ from numpy.typing import NDArray
 
 from ox import random
 from ox.core.operator import make_tensor
+from ox.data.checksum import checksum
 from ox.data.dataset import Dataset, random_split
-from ox.data.datasets.columns import Columns, Mapped, read_columns
+from ox.data.datasets.columns import Columns, Mapped, read_usable_columns
 from ox.errors import ArgumentError, BoundsError, LoadError
 from ox.tensors.tensor import Tensor
 
 LARGE = 1 << 28  # bytes: what is larger is encoded batch by batch
+IDENTIFIER_SHARE = 0.9  # distinct values per row, from which a text column probably names the rows
+MIN_IDENTIFIER_ROWS = 10  # in a smaller table, each category may occur once by chance
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,28 @@ class Coding:
             raise LoadError("invalid Coding of a table", got=str(error)) from None
 
 
+class TableSource:
+    """The columns of a table that several datasets have rows of."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self._fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def rows(self, indices: NDArray[np.int64]) -> Columns:
+        """The columns of some rows, in this order."""
+        return {name: column[indices] for name, column in self.columns.items()}
+
+    def fingerprint(self) -> str:
+        """A checksum of the columns; see `Dataset`."""
+        if self._fingerprint is None:
+            parts = [[name, *map(_piece_content, _pieces(column))] for name, column in self.columns.items()]
+            self._fingerprint = checksum(parts)
+        return self._fingerprint
+
+
 class TableDataset(Dataset):
     """The rows of a table.
 
@@ -70,12 +96,17 @@ class TableDataset(Dataset):
         feature_names: a name for each of the f features, "colour=red" for a category's.
         classes: the target's classes; empty if it is a number.
         missing_counts: how many values are missing, by column.
+        source, indices: of a part that `split` made, the columns of the whole table and the rows in it, int64 [n];
+            of another table its own columns, and None.
 
     Args:
-        source: a path (CSV with a header, TSV, Parquet, Arrow) or a mapping of names to sequences; see `read_columns`.
+        source: a path (CSV with a header, TSV, Parquet, Arrow), a data frame (pandas, Polars, PyArrow, or another with
+            Arrow's PyCapsule interface) or a mapping of names to sequences; see `read_columns`.
         target: the column to foretell; None for no target. Given by `coding` if there is one.
         features: the columns to foretell it from; default all others. Given by `coding` if there is one.
-        categorical: columns whose numbers are names of things, such as codes of places.
+        categorical: columns whose numbers are names of things, such as codes of places; and text columns with another
+            value in each row, to use them all the same.
+        drop: columns that are not used, such as an identifier of the row.
         missing: what becomes of a row with a missing feature. "error": refused; "fill": a number becomes the training
             rows' mean, a category one that is none of the known; "drop": the row is left out. A missing target is
             refused, or dropped with "drop".
@@ -87,8 +118,12 @@ class TableDataset(Dataset):
 
     Raises:
         LoadError: a file that is not there or damaged, values that are missing, infinite or of another kind.
-        ArgumentError: a category with more than `max_categories` values; columns that are not there; options that do
-            not fit.
+        ArgumentError: a category with more than `max_categories` values; a text column with another value in each row,
+            which identifies the rows; columns that are not there; options that do not fit.
+
+    Warns:
+        of a text column of which nearly all values differ, and in a table of fewer than `MIN_IDENTIFIER_ROWS` rows of
+        one with another value in each row.
     """
 
     def __init__(
@@ -98,6 +133,7 @@ class TableDataset(Dataset):
         features: Sequence[str] | None = None,
         *,
         categorical: Sequence[str] = (),
+        drop: Sequence[str] = (),
         missing: str = "error",
         one_hot: bool = True,
         max_categories: int = 1000,
@@ -110,13 +146,19 @@ class TableDataset(Dataset):
         known = [] if coding is None else [*coding.features, *([coding.target] if coding.target else [])]
         text = {*categorical, *(column.name for column in known if column.kind == "category")}
         numbers = {column.name for column in known if column.kind == "number"}
-        columns = read_columns(source, text, numbers, delimiter)
+        columns, errors = read_usable_columns(source, text, numbers, delimiter)
         if coding is None:
-            names = [name for name in columns if name != target] if features is None else list(features)
+            names = [name for name in (*columns, *errors) if name != target] if features is None else list(features)
+            if wrong := [name for name in drop if name == target or (features is not None and name in features)]:
+                raise ArgumentError(f"column {wrong[0]!r} is to be used and dropped", hint="remove it from drop")
+            names = [name for name in names if name not in drop]
             wanted = [*names, *([target] if target is not None else [])]
         else:
             wanted = [column.name for column in known]
-        lacking = [name for name in (*wanted, *categorical) if name not in columns]
+        for name in wanted:
+            if name in errors:
+                raise errors[name]
+        lacking = [name for name in (*wanted, *categorical, *drop) if name not in columns and name not in errors]
         if lacking:
             raise ArgumentError(
                 f"the table has no column {', '.join(map(repr, lacking))}", got=", ".join(columns),
@@ -127,7 +169,10 @@ class TableDataset(Dataset):
         if coding is not None:
             target = coding.target.name if coding.target else None
         columns = self._kept(columns, target)
+        self.source = TableSource(columns)
+        self.indices: NDArray[np.int64] | None = None
         if coding is None:
+            _check_identifiers({name: columns[name] for name in names if name not in categorical})
             coding = Coding(
                 [_learnt(name, columns[name]) for name in names],
                 None if target is None else _learnt(target, columns[target], scale=False),
@@ -232,6 +277,19 @@ class TableDataset(Dataset):
         rows = {name: column[indices] for name, column in self._columns.items()}
         return [make_tensor(array) for array in self._encoded(rows)]
 
+    def fingerprint(self) -> str:
+        """A checksum of the columns; see `Dataset`."""
+        return TableSource(self._columns).fingerprint()
+
+    def select(self, indices: NDArray[np.int64], coding: Coding) -> TableDataset:
+        """Rows of `source`, in this order, with a coding."""
+        part = TableDataset(
+            self.source.rows(indices), missing="fill" if self.missing == "fill" else "error", one_hot=self.one_hot,
+            max_categories=self.max_categories, coding=coding,
+        )  # fmt: skip
+        part.source, part.indices = self.source, indices
+        return part
+
     def split(self, lengths: Sequence[float], generator: random.Generator | None = None) -> list[TableDataset]:
         """Parts without overlap, at random, as `random_split` makes them; all are encoded by the first one's rows.
 
@@ -239,38 +297,41 @@ class TableDataset(Dataset):
             lengths: counts, or fractions that add up to 1; the first part is the one to train on. All are read into
                 memory.
         """
-        parts = [
-            {name: column[part.indices] for name, column in self._columns.items()}
-            for part in random_split(self, lengths, generator)
-        ]
-        target = self.coding.target
-        rule = "fill" if self.missing == "fill" else "error"
-        words = [column.name for column in (*self.coding.features, *([target] if target else [])) if column.categories]
-        first = TableDataset(
-            parts[0],
-            target.name if target else None,
-            categorical=words,
-            missing=rule,
-            one_hot=self.one_hot,
-            max_categories=self.max_categories,
-        )
-        if target is not None and target.categories:
-            # a class that by chance is in none of the training rows is still a class
-            first.coding = Coding(first.coding.features, target)
-            first._encode()
-        return [
-            first,
-            *(
-                TableDataset(
-                    p, missing=rule, one_hot=self.one_hot, max_categories=self.max_categories, coding=first.coding
-                )
-                for p in parts[1:]
-            ),
-        ]
+        order = [np.asarray(part.indices, np.int64) for part in random_split(self, lengths, generator)]
+        if self.indices is not None:
+            order = [self.indices[part] for part in order]
+        rows = self.source.rows(order[0])
+        # of the target all classes: one that by chance is in none of the training rows is still a class
+        coding = Coding([_learnt(c.name, rows[c.name]) for c in self.coding.features], self.coding.target)
+        return [self.select(part, coding) for part in order]
+
+
+def _check_identifiers(columns: Columns) -> None:
+    """Refuses a text column with another value in each row, and warns of one that is nearly so."""
+    for name, column in columns.items():
+        if column.dtype != object:
+            continue
+        present = [value for value in column if value is not None]
+        count, distinct = len(present), len(set(present))
+        options = f"drop=[{name!r}] leaves it out, categorical=[{name!r}] uses it"
+        if count > 1 and distinct == count and len(column) >= MIN_IDENTIFIER_ROWS:
+            raise ArgumentError(
+                f"column '{name}' has another value in each row: it identifies the rows, and a model learns nothing "
+                "from it",
+                got=f"{distinct:,} values in {count:,} rows: {', '.join(map(repr, present[:3]))}, ...", hint=options,
+            )  # fmt: skip
+        if count > 1 and distinct >= IDENTIFIER_SHARE * count:
+            warnings.warn(
+                f"column '{name}' has {distinct:,} different values in {count:,} rows; if it identifies them, a model "
+                f"learns nothing from it: {options}",
+                stacklevel=3,
+            )
 
 
 def _delimiter(columns: Columns) -> str | None:
     """The hint for a table all of whose names came as one."""
+    if not columns:
+        return None
     (name, *more) = columns
     found = next((mark for mark in (";", "\t", "|") if mark in name), None)
     return f"delimiter={found!r}" if found and not more else None
@@ -278,6 +339,13 @@ def _delimiter(columns: Columns) -> str | None:
 
 def _pieces(column: Any) -> list[NDArray[Any]]:
     return column.pieces if isinstance(column, Mapped) else [column]
+
+
+def _piece_content(piece: NDArray[Any]) -> Any:
+    """An array, or the texts as bytes, which are faster to read than objects."""
+    if piece.dtype != object:
+        return piece
+    return "\0".join("\1" if value is None else value for value in piece).encode("utf-8", "surrogatepass")
 
 
 def _each(column: Any, function: Any) -> NDArray[np.bool_]:

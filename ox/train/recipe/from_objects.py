@@ -13,6 +13,7 @@ import numpy as np
 from ox.core.random_stream import drawing
 from ox.core.tensor import is_tensor
 from ox.data import TensorDataset, random_split
+from ox.data.datasets.frames import frame_array, is_frame, is_series
 from ox.errors import ArgumentError
 from ox.random import Generator
 from ox.train.recipe.datasets import is_stream
@@ -115,9 +116,20 @@ def _parts(train: Any, validation: Any, held_back: Any, seed: int) -> tuple[Any,
 
 
 def _dataset(data: Any) -> Any:
-    """A tuple of arrays or tensors as a dataset; a dataset unchanged."""
+    """A tuple of arrays, tensors or data frames as a dataset; a dataset unchanged."""
+    if is_frame(data) or is_series(data):
+        raise ArgumentError(
+            "a data frame alone does not say which column is the target", got=type(data).__name__,
+            hint="(frame[['a', 'b']], frame['target']), or TableDataset(frame, target='target')",
+        )  # fmt: skip
     if not isinstance(data, (tuple, list)):
         return data
+    if any(is_frame(x) or is_series(x) for x in data):
+        names = [f"input {i}" for i in range(len(data) - 1)] + ["the target"]
+        converted = (is_frame(x) or is_series(x) for x in data)
+        data = tuple(
+            frame_array(x, name) if frame else x for x, name, frame in zip(data, names, converted, strict=True)
+        )
     arrays = [isinstance(x, np.ndarray) or is_tensor(x) for x in data]
     if any(arrays) and not all(arrays):
         raise ArgumentError(

@@ -36,11 +36,9 @@ import ast
 import difflib
 import hashlib
 import importlib.util
-import linecache
 import os
 import sys
 import sysconfig
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,9 +50,13 @@ import numpy as np
 from ox.data import DataLoader
 from ox.errors import OxError, RecipeError
 from ox.random import stream_version
-from ox.train.recipe.datasets import Data, first, is_stream, length
+from ox.train import rng_state
+from ox.train.recipe.datasets import Data, first
+from ox.train.recipe.draw_data import derived_seed, describe, load_data
 from ox.train.recipe.from_onnx import BaseModel, arrays_recipe, input_names_and_scores
+from ox.train.recipe.manifest import Manifest, manifest_of
 from ox.train.recipe.names import check_functions, check_names, suggest_renames, unused_names, updates
+from ox.train.recipe.source_lines import definition, error_line
 from ox.train.samples import inputs_of
 
 DEFAULT_OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # for options missing in `defaults`
@@ -67,14 +69,27 @@ EXPECTED_CONTENT = "a function model(), a function data(), a loss and a dict def
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe file that was loaded and checked. `page` is its module."""
+    """A recipe file that was loaded and checked. `page` is its module.
+
+    Attributes:
+        base: an ONNX file instead of the recipe's model().
+        data_seed: of the random numbers that data() draws; None: that of the seed in `defaults`.
+        data_after_model: the seed is that of the run, and model() draws from it before data(), as in older versions.
+        manifest: of the data of a run: data() returns its split, or an error.
+        on_change: what follows if the data differ from the manifest: "error", "warning" or "ignore".
+        random_stream: the version of the random numbers.
+    """
 
     name: str
     path: Path
     text: str
     page: ModuleType
-    base: BaseModel | None = None  # an ONNX file instead of the recipe's model()
-    random_stream: int = field(default_factory=lambda: stream_version.current)  # the version of the random numbers
+    base: BaseModel | None = None
+    data_seed: int | None = None
+    data_after_model: bool = False
+    manifest: Manifest | None = None
+    on_change: str = "error"
+    random_stream: int = field(default_factory=lambda: stream_version.current)
 
     @property
     def sha256(self) -> str:
@@ -130,7 +145,7 @@ class Recipe:
             except Exception as error:
                 raise RecipeError(
                     f"{name}() in {self.path.name} stops with {type(error).__name__}",
-                    where=_line(error, self.path, own),
+                    where=error_line(error, self.path, own),
                     got=str(error),
                 ) from error
 
@@ -147,7 +162,7 @@ class Recipe:
         if not usable:
             raise RecipeError(
                 f"{name}() in {self.path.name} did not return {expected}", got=type(what).__name__,
-                where=None if self.optional(name) is None else _definition(self.optional(name)),
+                where=None if self.optional(name) is None else definition(self.optional(name)),
             )  # fmt: skip
         return what
 
@@ -176,31 +191,33 @@ class Recipe:
             )
         return model
 
-    def data(self) -> Data:
-        """The datasets.
+    def with_data_of(self, manifest: Manifest | None, on_change: str = "error") -> Recipe:
+        """This recipe with the split of a run."""
+        if manifest is None:
+            return self
+        return replace(
+            self, data_seed=manifest.seed, data_after_model=False, manifest=manifest, on_change=on_change,
+            random_stream=manifest.random_stream,
+        )  # fmt: skip
 
-        Raises:
-            RecipeError: data() returned something other than two or three datasets, or an empty one.
-        """
-        with stream_version(self.random_stream):
-            parts = self.function("data")()
-        usable = isinstance(parts, tuple | list) and len(parts) in (2, 3) and parts[0] is not None
-        if not usable or not all(map(_is_dataset, parts)):
-            got = [type(part).__name__ for part in parts] if isinstance(parts, tuple | list) else type(parts).__name__
-            raise RecipeError(
-                f"data() in {self.path.name} did not return the datasets",
-                expected="two or three: train, validation and, if there is one, test",
-                got=str(got),
-                hint="return TensorDataset(...), TensorDataset(...); train, None where there is nothing to validate on",
-            )
-        if any(length(part) == 0 for part in parts if part is not None):
-            lengths = [None if part is None else length(part) for part in parts]
-            raise RecipeError(
-                f"data() in {self.path.name} returned an empty dataset",
-                expected="samples in each: train, validation and, if there is one, test", got=str(lengths),
-                hint="the table may have no rows, or the folder no files of the right type",
-            )  # fmt: skip
-        return Data(*parts, *[None] * (3 - len(parts)))
+    def with_data_as(self, other: Recipe) -> Recipe:
+        """This recipe with the data of another, of a run of it."""
+        return replace(
+            self, data_seed=other.data_seed, data_after_model=other.data_after_model, manifest=other.manifest,
+            on_change=other.on_change, random_stream=other.random_stream,
+        )  # fmt: skip
+
+    def seeded(self, seed: int) -> Recipe:
+        """This recipe with the data of a run of this seed, unless it has the data of another."""
+        return self if self.data_seed is not None else replace(self, data_seed=derived_seed(seed))
+
+    def data(self) -> Data:
+        """The datasets, the same in each call: see `draw_data.load_data`."""
+        return load_data(self)
+
+    def describe(self, data: Data) -> Manifest:
+        """The manifest of data that `data` returned."""
+        return describe(self, data)
 
     def examples(self, count: int, model: Any = None, data: Data | None = None) -> list[np.ndarray[Any, Any]]:
         """The inputs of the first `count` samples, one array per input, each with a leading batch axis, in the order of
@@ -245,6 +262,9 @@ def load_from(
     else:
         recipe = load(data, needed=("data",))
         count = len(recipe.labels) if recipe.labels else None
+    manifest = manifest_of(net.metadata, str(file))
+    if manifest is not None:  # of data that the file was trained on, its test set stays the test set
+        recipe = recipe.with_data_of(manifest, "warning" if manifest.recipe == recipe.sha256 else "ignore")
     if classes is None and count is not None and count != scores:
         classes = count
     # its own name, since a recipe with the name of the data may have another model
@@ -318,13 +338,17 @@ def read(path: Path, name: str, folders: Sequence[Path], needed: Sequence[str] =
     page = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = page  # as an import does; dataclasses look up their module
     try:
-        # Compiled from the text, not cached bytecode, which is outdated for a file changed within the same second.
-        exec(compile(text, str(path), "exec", dont_inherit=True), page.__dict__)
+        with rng_state.fork_rng():
+            rng_state.seed(0)  # of what it draws beside its functions
+            # Compiled from the text, not cached bytecode, which is outdated for a file changed within the same second.
+            exec(compile(text, str(path), "exec", dont_inherit=True), page.__dict__)
     except OxError:
         raise
     except Exception as error:
         raise RecipeError(
-            f"{path.name} stops with {type(error).__name__} when it is read", where=_line(error, path), got=str(error)
+            f"{path.name} stops with {type(error).__name__} when it is read",
+            where=error_line(error, path),
+            got=str(error),
         ) from error
     _check(page, path, needed)
     check_functions(page, path, needed)
@@ -355,10 +379,6 @@ def _check(page: ModuleType, path: Path, needed: Sequence[str]) -> None:
         )
 
 
-def _is_dataset(part: Any) -> bool:
-    return part is None or is_stream(part) or (hasattr(part, "__getitem__") and hasattr(part, "__len__"))
-
-
 def _builtin_folder() -> Path:
     """The folder of the recipes that come with ox."""
     spec = importlib.util.find_spec("ox_models")
@@ -376,22 +396,3 @@ def _is_recipe_file(path: Path) -> bool:
 
 def _named(value: Any) -> dict[str, str | None]:
     return dict(value) if isinstance(value, dict) else dict.fromkeys(value)
-
-
-def _line(error: Exception, path: Path, function: Any = None) -> str:
-    """The line of the recipe file that failed; the definition of a function that could not be called."""
-    if isinstance(error, SyntaxError):
-        return f"{path.name}:{error.lineno}   {(error.text or '').strip()}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in (str(path), os.path.abspath(path))]
-    if frames:
-        return f"{path.name}:{frames[-1].lineno}   {frames[-1].line}"
-    return _definition(function) or path.name
-
-
-def _definition(function: Any) -> str | None:
-    """The line of a function definition; None for other objects."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return None
-    line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno}   {line}"

@@ -52,10 +52,10 @@ class RecipeStep:
 def new_model(recipe: Recipe) -> Any:
     """The untrained model of a recipe, as a run with its seed begins."""
     options = TrainConfig.from_defaults(recipe.defaults)
+    data = recipe.data()
     rng_state.seed(options.seed)
-    data = recipe.data() if recipe.base is not None else None  # as in a run, whose model is made before its data
     model = recipe.model(data)
-    setup.shape_lazy(recipe, model, data or recipe.data(), "cpu")
+    setup.shape_lazy(recipe, model, data, "cpu")
     return model
 
 

@@ -50,7 +50,7 @@ def save(run: Run, state: dict[str, Any], *, best: bool = False, keep: int = KEE
             raise TrainError(
                 f"the run's folder is gone: {run.folder}", hint="train it anew: nothing of it is left"
             ) from error
-        again = f"make room, then ox train --resume {run.folder}; the checkpoint before this one is whole"
+        again = f"make room, then {run.resume_command}; the checkpoint before this one is whole"
         raise disk_errors.write_error(
             "the checkpoint could not be written", run.last, error, size(state), again
         ) from error
@@ -93,7 +93,7 @@ def load(path: Path) -> dict[str, Any]:
         LoadError: it is missing, damaged, of a newer format, or no checkpoint of a run.
     """
     if not path.is_file():
-        again = f"ox train --resume {path.parent.parent}"
+        again = Run(path.parent.parent, {}).resume_command
         raise LoadError(f"there is no checkpoint {path}", hint=f"the run was stopped before its first one: {again}")
     state = files.load(path)
     if isinstance(state, dict) and state.get("format") == FORMAT and not files.has_checksum(path):

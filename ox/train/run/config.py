@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -35,6 +36,7 @@ def describe(recipe: Recipe, options: TrainConfig, run: str, processes: int | No
             "random_stream": recipe.random_stream,
         },
         "recipe": {"name": recipe.name, "source": str(recipe.path.resolve()), "sha256": recipe.sha256},
+        "data": _data(recipe.seeded(options.seed)),
         **({"from": recipe.base.to_table()} if recipe.base is not None else {}),
         "options": options.to_table(),
         "versions": versions(recipe.path.resolve().parent),
@@ -46,6 +48,14 @@ def describe(recipe: Recipe, options: TrainConfig, run: str, processes: int | No
             "executors": executors(),
         },
     }
+
+
+def _data(recipe: Recipe) -> dict[str, Any]:
+    """The seed of the data, and the checksum of data.json."""
+    table: dict[str, Any] = {"seed": recipe.data_seed}
+    if recipe.manifest is not None:
+        table["sha256"] = hashlib.sha256(recipe.manifest.to_text().encode()).hexdigest()
+    return table
 
 
 def versions(folder: Path) -> dict[str, str]:

@@ -29,7 +29,7 @@ class Interrupted(TrainError):
         super().__init__(
             f"stopped in epoch {min(trainer.progress.epoch + 1, trainer.options.epochs)}, "
             f"after step {of(trainer.progress.step, trainer.steps)}; checkpoint written to {run.last}",
-            hint=f"ox train --resume {run.folder}",
+            hint=run.resume_command,
         )
         self.exit_code = 128 + number
 
@@ -60,9 +60,11 @@ def fit(
         _checkpoint_writer(run, trainer) as writer,
         closing(trainer.train_batches),
     ):
+        # after another `fit`, the model has the best weights so far
+        has_best = progress.best is not None and progress.best["step"] == progress.step
         # so that a run killed in its first epoch can be resumed
-        if run is not None and ranks.broadcast(not run.last.is_file()):
-            _save(trainer, writer)
+        if has_best if run is None else ranks.broadcast(not run.last.is_file()):
+            _save(trainer, writer, best=has_best)
         while not trainer.finished:
             _epoch(trainer, writer, log, show, signals)
             number, _ = ranks.agree(signals, False)
@@ -173,7 +175,9 @@ def _draw(trainer: Trainer, run: Run, best: dict[str, Any], held_back: Result | 
 
 def _checkpoint_writer(run: Run | None, trainer: Trainer) -> CheckpointWriter:
     if run is None:
-        return CheckpointWriter()
+        if trainer.best_in_memory is None:
+            trainer.best_in_memory = CheckpointWriter()
+        return trainer.best_in_memory
     return Checkpoints(run, trainer.options.keep) if trainer.ranks.is_first else NoCheckpoints(run)
 
 

@@ -3,6 +3,7 @@
 runs/digits-0007/
   config.toml      what ran: recipe, options, seed, versions, git commit, threads
   recipe.py        a copy of the recipe file
+  data.json        the split, the encoding and fingerprints of the data
   metrics.jsonl    one line per logged step and per epoch
   events...        the same for TensorBoard
   checkpoints/     best.safetensors, last.safetensors: the complete state
@@ -33,11 +34,13 @@ from ox.file_lock import lock_file
 from ox.random import stream_version
 from ox.serialization.files import write_whole
 from ox.train.recipe.from_onnx import FILE, BaseModel
+from ox.train.recipe.manifest import Manifest
 from ox.train.recipe.recipe import Recipe, read
 from ox.train.run import config
 from ox.train.run.train_config import TrainConfig
 
-FILES = ("config.toml", "recipe.py", "base.onnx", "metrics.jsonl", "events.out.tfevents.*", ".training")
+DATA = "data.json"
+FILES = ("config.toml", "recipe.py", DATA, "base.onnx", "metrics.jsonl", "events.out.tfevents.*", ".training")
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()  # the checksum in the config of a run without a recipe file
 
 
@@ -83,6 +86,13 @@ class Run:
             return dict(json.loads((self.folder / "result.json").read_text()))
         except (OSError, ValueError):
             return None
+
+    @property
+    def resume_command(self) -> str:
+        """What resumes it: a command line, or of a run without a recipe file a call in its script."""
+        if (self.folder / "recipe.py").is_file():
+            return f"ox train --resume {shlex.quote(str(self.folder))}"
+        return f"fit({str(self.folder)!r}, resume=True)" if self.config else "run the script again"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -143,7 +153,40 @@ class Run:
         needed = ("model", "data") if base is None else ("data",)
         with stream_version(self.random_stream):
             recipe = read(self.folder / "recipe.py", noted["name"], [Path(noted["source"]).parent], needed)
-        return replace(recipe, base=base)
+        recipe = replace(recipe, base=base)
+        if "data" not in self.config:  # of an older version, where data() drew from the state that model() left
+            return replace(recipe, data_seed=self.options.seed, data_after_model=base is None)
+        manifest = self.manifest()
+        if manifest is None:
+            return replace(recipe, data_seed=self.config["data"]["seed"])
+        return recipe.with_data_of(manifest)
+
+    def manifest(self) -> Manifest | None:
+        """The description of the data; None for a run of an older version, and while its first process starts.
+
+        Raises:
+            LoadError: it is missing or damaged.
+        """
+        path = self.folder / DATA
+        expected = self.config.get("data", {}).get("sha256")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            if expected is None:
+                return None
+            raise LoadError(f"there is no {path}, with the split of the run", hint=self._redraw) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise LoadError(f"{path} cannot be read", got=str(error), hint=self._redraw) from error
+        if expected is not None and hashlib.sha256(text.encode()).hexdigest() != expected:
+            raise LoadError(
+                f"{path} is damaged, or of another run", expected=f"the checksum {expected[:12]}", hint=self._redraw
+            )
+        return Manifest.from_text(text, str(path))
+
+    @property
+    def _redraw(self) -> str:
+        config_file = self.folder / "config.toml"
+        return f"restore the file; without it and its line sha256 in {config_file}, data() splits again by its seed"
 
 
 def create(
@@ -217,6 +260,8 @@ def _write_files(folder: Path, recipe: Recipe, options: TrainConfig, processes: 
             recipe.base.copy_to(folder)
         if recipe.text:
             write_text(folder / "recipe.py", recipe.text)
+        if recipe.manifest is not None:
+            write_text(folder / DATA, recipe.manifest.to_text())
         write_text(folder / "config.toml", config.dump(run.config))
     except BaseException:
         run.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -16,6 +17,8 @@ from ox.random import stream_version
 from ox.train.display import Silent
 from ox.train.loggers import Logger
 from ox.train.ranks import Ranks, current_ranks
+from ox.train.recipe.datasets import length
+from ox.train.recipe.manifest import changed, then_and_now
 from ox.train.recipe.recipe import Recipe, load
 from ox.train.run import checkpoint, config
 from ox.train.run import run as runs
@@ -26,6 +29,7 @@ from ox.train.run.loop import Interrupted, fit
 from ox.train.run.recipe_changes import check_recipe_file
 from ox.train.run.run import Run
 from ox.train.run.train_config import CHANGEABLE, TrainConfig
+from ox.train.run.train_on import train_on
 from ox.train.trainer import Trainer
 from ox.train.validation import check_first_samples
 from ox.train.weights import best_weights, load_model
@@ -50,7 +54,7 @@ def train(
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     trainer = Trainer(recipe, TrainConfig.from_defaults(recipe.defaults, **options))
-    run = _create_run(trainer, lambda: runs.create(recipe, trainer.options, out))
+    run = _create_run(trainer, lambda: runs.create(trainer.recipe, trainer.options, out))
     with _locked(run, trainer.ranks):
         _start(trainer, run, show)
     return run
@@ -131,11 +135,15 @@ def fit_in(
 ) -> dict[str, Any]:
     """`Trainer.fit`."""
     if folder is None:
+        if trainer.finished:
+            train_on(trainer)
         return fit(trainer, None, show, loggers)
     known = trainer.ranks.broadcast((Path(folder) / "config.toml").is_file())
     if known and not resume:
         raise TrainError(f"there is a run in {folder}", hint="fit(folder, resume=True) resumes it")
     if not known:
+        if trainer.finished:
+            train_on(trainer)
         run = _create_run(trainer, lambda: _create_at(folder, trainer))
         with _locked(run, trainer.ranks):
             return _start(trainer, run, show, loggers)
@@ -143,6 +151,7 @@ def fit_in(
     with _locked(run, trainer.ranks), stream_version(run.random_stream):
         trainer.continue_run_of(_processes(run), run)
         _check_options(run.options, trainer.options, f"the run in {folder} has other options")
+        _check_data(run, trainer)
         if run.result is not None and not _has_more_steps(run, run.result, trainer.options):
             best = checkpoint.load(run.best)
             _check_facts(run, best, trainer)
@@ -153,7 +162,37 @@ def fit_in(
 
 
 def _create_at(folder: str | os.PathLike[str], trainer: Trainer) -> Run:
-    return runs.create_at(folder, trainer.recipe, trainer.options)
+    recipe = trainer.recipe
+    if recipe.manifest is None:  # of a script
+        recipe = replace(recipe, manifest=recipe.describe(trainer.all_data))
+    return runs.create_at(folder, recipe, trainer.options)
+
+
+def _check_data(run: Run, trainer: Trainer) -> None:
+    """Compares the data of a trainer with those of the run that it resumes. A script may draw its data anew each time,
+    so for it a difference is a warning.
+
+    Raises:
+        TrainError: a recipe returns other data, or splits them differently.
+    """
+    recipe, stored = trainer.recipe, run.manifest()
+    if stored is None:
+        if not recipe.text:
+            return
+        own = run.recipe()  # of an older version, or without a description yet
+        stored = own.describe(own.data())
+    changes = stored.changes(recipe.describe(trainer.all_data), split=True)
+    if not changes:
+        return
+    if recipe.text:
+        expected, got = then_and_now(changes)
+        raise TrainError(
+            f"the data of {run.folder} were others", expected=expected, got=got,
+            hint=f"{run.resume_command}; or a new run",
+        )  # fmt: skip
+    lengths = {name: part.samples for name, part in stored.parts.items()}
+    if lengths == {name: length(part) for name, part in trainer.all_data.parts().items()}:  # else _check_facts says it
+        warnings.warn(f"the data of {run.folder} were others: {changed(changes)}", stacklevel=4)
 
 
 def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
@@ -198,7 +237,7 @@ def _load_newest(trainer: Trainer, run: Run) -> ResumePoint | None:
         if trainer.finished:
             raise LoadError(
                 f"the best weights of {run.folder}, of epoch {found.lost_epoch}, are lost, and no epoch remains",
-                hint=f"ox train --resume {run.folder} --epochs {progress.epoch + 1}",
+                hint=f"{run.resume_command}, with {progress.epoch + 1} epochs",
             )
     trainer.ranks.agree((), False)  # wait until no rank reads the files that rank 0 may now repair
     return found
@@ -299,7 +338,7 @@ def restore(folder: str | os.PathLike[str] | Run | None = None, recipe: Recipe |
     """
     run = folder if isinstance(folder, Run) else runs.newest_run() if folder is None else runs.find(folder)
     state = checkpoint.load(run.best)
-    recipe = run.recipe() if recipe is None else recipe
+    recipe = run.recipe() if recipe is None else recipe.with_data_of(run.manifest(), "warning")
     model = recipe.model()
     load_model(model, best_weights(state), str(run.best))
     return recipe, model.eval()

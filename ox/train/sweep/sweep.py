@@ -18,6 +18,7 @@ from ox.errors import ArgumentError, LoadError, TrainError
 from ox.train.loggers import Logger
 from ox.train.metrics import metrics_of
 from ox.train.recipe.recipe import Recipe, load
+from ox.train.run import run as runs
 from ox.train.run.loop import Interrupted
 from ox.train.run.progress import Row
 from ox.train.run.run import write_text
@@ -149,7 +150,7 @@ class Sweep:
             folder = self.folder / trial.user_attrs.setdefault("folder", f"trial-{trial.number:04d}")
             trial.set_user_attr("folder", folder.name)
             try:
-                history = run_trial(recipe, trial.params, folder, self._pruning(trial))
+                history = run_trial(self._with_data(recipe), trial.params, folder, self._pruning(trial))
                 study.tell(trial, best_value(history, self.metric, self.maximize))
             except optuna.TrialPruned:
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -177,6 +178,11 @@ class Sweep:
         study.sampler = optuna.samplers.TPESampler(seed=self.seed + len(study.trials))
         study.pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED)
         return study
+
+    def _with_data(self, recipe: Recipe) -> Recipe:
+        """The recipe with the split of the first trial."""
+        described = sorted(self.folder.glob(f"trial-*/{runs.DATA}"))
+        return recipe.with_data_of(runs.find(described[0].parent).manifest()) if described else recipe
 
     def _pruning(self, trial: Any) -> Callable[[list[Row]], None]:
         """Tells Optuna each epoch's metric; raises TrialPruned where the trial should end."""
@@ -252,6 +258,10 @@ def run_trial(
     Returns:
         the rows of all epochs.
     """
+    if (folder / "config.toml").is_file():
+        recipe = recipe.with_data_as(runs.find(folder).recipe())
+    # all trials have the same data, also those of another seed
+    recipe = recipe.seeded(recipe.defaults["seed"])
     trainer = Trainer(recipe, TrainConfig.from_defaults(recipe.defaults, **options))
     trainer.fit(folder, resume=True, loggers=[EachEpoch(lambda: on_epoch(trainer.progress.history))])
     return trainer.progress.history

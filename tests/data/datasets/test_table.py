@@ -267,24 +267,63 @@ def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "ox-onnx[tables]" in str(error.value)
 
 
-def test_a_column_that_names_the_rows_is_refused_before_it_fills_memory() -> None:
-    ids = [f"customer-{i}" for i in range(30_000)]
-    columns = {"id": ids, "colour": ["red", "blue", "blue"] * 10_000, "y": np.arange(30_000.0)}
-    with pytest.raises(ArgumentError, match="column 'id' has 30,000 different values") as caught:
+def test_a_column_of_too_many_categories_is_refused_before_it_fills_memory() -> None:
+    names = [f"customer-{i // 2}" for i in range(30_000)]
+    columns = {"name": names, "colour": ["red", "blue", "blue"] * 10_000, "y": np.arange(30_000.0)}
+    with pytest.raises(ArgumentError, match="column 'name' has 15,000 different values") as caught:
         TableDataset(columns, target="y")
-    told = str(caught.value)
-    assert "'customer-0'" in told and "3,600 MB for 30,000 rows" in told
-    assert "features=[...] without 'id'" in told and "one_hot=False" in told and "max_categories=30000" in told
+    shown = str(caught.value)
+    assert "'customer-0'" in shown and "1,800 MB for 30,000 rows" in shown
+    assert "features=[...] without 'name'" in shown and "one_hot=False" in shown and "max_categories=15000" in shown
     assert TableDataset(columns, target="y", features=["colour"]).feature_names == ["colour=blue", "colour=red"]
     numbers, codes, target = TableDataset(columns, target="y", one_hot=False)[29_999]
     assert numbers.shape == (0,) and codes.shape == (2,) and float(target) == 29_999
     # a table of others is encoded by the same coding, and held to the same bound
-    few = TableDataset({name: values[:5] for name, values in columns.items()}, target="y", max_categories=5)
-    assert len(few.feature_names) == 7
+    few = TableDataset({name: values[:5] for name, values in columns.items()}, target="y", max_categories=3)
+    assert len(few.feature_names) == 5
     with pytest.raises(ArgumentError, match="max_categories"):
-        TableDataset(columns, coding=few.coding, max_categories=4)
-    with pytest.raises(ArgumentError, match="column 'id'"):
-        TableDataset({"id": ids, "y": ["a", "b"] * 15_000}, target="y")
+        TableDataset(columns, coding=few.coding, max_categories=2)
+    with pytest.raises(ArgumentError, match="column 'name'"):
+        TableDataset({"name": names, "y": ["a", "b"] * 15_000}, target="y")
+
+
+@pytest.mark.parametrize("count", [10, 20, 600, 3000])
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_a_column_that_identifies_the_rows_is_refused(count: int, one_hot: bool) -> None:
+    columns = {"id": [f"id{i}" for i in range(count)], "size": list(range(count)), "y": [2.0 * i for i in range(count)]}
+    with pytest.raises(ArgumentError, match="column 'id' has another value in each row") as caught:
+        TableDataset(columns, target="y", one_hot=one_hot)
+    assert "drop=['id']" in str(caught.value) and "categorical=['id']" in str(caught.value)
+    assert TableDataset(columns, target="y", drop=["id"], one_hot=one_hot).feature_names == ["size"]
+    kept = TableDataset(columns, target="y", categorical=["id"], max_categories=count, one_hot=one_hot)
+    assert [column.name for column in kept.coding.features] == ["id", "size"]
+    assert all(len(part) for part in kept.split([0.5, 0.5]))  # the question is asked once
+    # rows to predict are few, and may all differ
+    few = {name: values[:2] for name, values in columns.items()}
+    assert len(TableDataset(few, coding=kept.coding, max_categories=count, one_hot=one_hot)) == 2
+    gaps = columns | {"id": [None, *columns["id"][1:]]}
+    with pytest.raises(ArgumentError, match="'id' has another value in each row"):
+        TableDataset(gaps, target="y", missing="fill", one_hot=one_hot)
+
+
+def test_a_column_that_nearly_identifies_the_rows_is_named() -> None:
+    columns = {"id": [f"id{max(i, 3)}" for i in range(100)], "y": np.arange(100.0)}
+    with pytest.warns(UserWarning, match="'id' has 97 different values in 100 rows.*drop=..id.. leaves it out"):
+        TableDataset(columns, target="y")
+    with pytest.warns(UserWarning, match="'id' has 5 different values in 5 rows"):
+        TableDataset({"id": list("abcde"), "y": np.arange(5.0)}, target="y")
+    assert len(TableDataset(columns, target="y", categorical=["id"])) == 100
+    assert len(TableDataset({"id": [f"id{i // 2}" for i in range(100)], "y": np.arange(100.0)}, target="y")) == 100
+
+
+def test_drop_leaves_columns_out() -> None:
+    columns = {"a": [1.0, 2.0], "b": [1.0, 2.0], "y": [1.0, 2.0]}
+    assert TableDataset(columns, target="y", drop=["b"]).feature_names == ["a"]
+    with pytest.raises(ArgumentError, match="no column 'c'"):
+        TableDataset(columns, target="y", drop=["c"])
+    for wrong in ({"drop": ["y"]}, {"drop": ["a"], "features": ["a"]}):
+        with pytest.raises(ArgumentError, match="is to be used and dropped"):
+            TableDataset(columns, target="y", **wrong)
 
 
 def test_many_categories_are_encoded_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ox.errors import LoadError, OxError, TrainError
 def test_the_folder_of_a_run(page: Path, tmp_path: Path) -> None:
     run = train.train(page, out=tmp_path / "runs", epochs=2, limit=40)
     assert {p.name for p in run.folder.iterdir()} - {p.name for p in run.folder.glob("events*")} == {
-        "config.toml", "recipe.py", "metrics.jsonl", "curves.png", "result.json", "checkpoints",
+        "config.toml", "recipe.py", "data.json", "metrics.jsonl", "curves.png", "result.json", "checkpoints",
     }  # fmt: skip
     assert list(run.folder.glob("events*"))
     assert sorted(p.stem for p in run.last.parent.iterdir()) == ["best", "last", "last-1"]
