@@ -43,6 +43,9 @@ def launch(
         float | None,
         typer.Option(help="Seconds after which a rank that hangs counts as failed; 0: never.", show_default="60"),
     ] = None,
+    grace: Annotated[
+        float, typer.Option(help="Seconds between a signal to stop and SIGKILL, to write checkpoints.")
+    ] = 60.0,
     label: Annotated[bool, typer.Option("--label", help="Print the rank before each line of output.")] = False,
 ) -> None:
     """Run a training script on several processes (distributed training), on one or more nodes.
@@ -51,7 +54,8 @@ def launch(
 
     On each of several nodes: ox launch --nnodes 1:4 --rdzv-endpoint node1:29400 --max-restarts 3 -- train.py
 
-    Ctrl-C and SIGTERM are sent to all ranks. If one rank dies or hangs, all are stopped.
+    Ctrl-C, SIGTERM and SIGHUP stop all ranks; SIGUSR1 and SIGUSR2 are sent to them. If one rank dies or hangs, all are
+    stopped.
     """
     import os
 
@@ -62,7 +66,8 @@ def launch(
     if heartbeat_timeout is not None:
         os.environ[frames.HEARTBEAT] = f"{heartbeat_timeout:g}"
     endpoint = None if rdzv_endpoint is None else launcher.parse_endpoint(rdzv_endpoint)
-    plan = launcher.Plan(command, nproc, launcher.parse_nodes(nnodes), endpoint, rdzv_id, max_restarts, timeout, label)
+    nodes = launcher.parse_nodes(nnodes)
+    plan = launcher.Plan(command, nproc, nodes, endpoint, rdzv_id, max_restarts, timeout, label, grace)
 
     def report(line: str) -> None:
         typer.echo(line, err=True)

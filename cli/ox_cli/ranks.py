@@ -65,7 +65,7 @@ def check_gpus(device: str, count: int) -> None:
         cuda.check_ranks(count)
 
 
-def launch_ranks(options: dict[str, Any], nproc: int, restarts: int) -> None:
+def launch_ranks(options: dict[str, Any], nproc: int, restarts: int, grace: float) -> None:
     """Runs `ox train` on `nproc` ranks; exits with their exit code. `options` maps the names of the given options to
     their values; a positional argument has an empty name."""
     from ox.distributed.launcher import Plan, run
@@ -76,9 +76,8 @@ def launch_ranks(options: dict[str, Any], nproc: int, restarts: int) -> None:
             words.append(f"--{name.replace('_', '-')}")
         elif value is not None:
             words += [str(value)] if not name else [f"--{name.replace('_', '-')}", str(value)]
-    code = run(
-        Plan(words, nproc, restarts=restarts, timeout=options.get("timeout")), lambda line: typer.echo(line, err=True)
-    )
+    plan = Plan(words, nproc, restarts=restarts, timeout=options.get("timeout"), grace=grace)
+    code = run(plan, lambda line: typer.echo(line, err=True))
     if code:
         raise typer.Exit(code)
 

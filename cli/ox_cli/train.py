@@ -101,6 +101,9 @@ def train(
     max_restarts: Annotated[
         int, typer.Option(help="With --nproc or --ray: how often to restart from the checkpoint after a process dies.")
     ] = 0,
+    grace: Annotated[
+        float, typer.Option(help="With --nproc: seconds between a signal to stop and SIGKILL, to write the checkpoint.")
+    ] = 60.0,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -123,7 +126,7 @@ def train(
 
     To fine-tune an ONNX file on your own data: --from model.onnx --data recipe.py
 
-    Ctrl-C writes a checkpoint and prints the command that resumes the run.
+    Ctrl-C, SIGTERM and SIGHUP write a checkpoint and stop; SIGUSR1 and SIGUSR2 write one and go on.
     """
     from ox_cli import ranks
 
@@ -158,7 +161,7 @@ def train(
         return
     if not ranks.is_rank() and (count := ranks.process_count(nproc, resume)) > 1:
         ranks.check_gpus(ranks.device_of(recipe, device, resume), count)
-        ranks.launch_ranks({"": recipe, **source, **flags, "out": out, "resume": resume}, count, max_restarts)
+        ranks.launch_ranks({"": recipe, **source, **flags, "out": out, "resume": resume}, count, max_restarts, grace)
         return
     with ranks.process_group(lambda: ranks.device_of(recipe, device, resume)) as is_main:
         _train(recipe, from_file, source, flags, out, resume, is_main)

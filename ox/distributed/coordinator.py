@@ -20,13 +20,14 @@ from time import monotonic
 from typing import Any
 
 from ox.distributed import frames
+from ox.distributed.signals import STOPPED
 from ox.distributed.store import Store
 
-FINAL = (0, 2, 130, 143)  # exit codes without a restart: success, wrong usage, Ctrl-C, SIGTERM
+FINAL = (0, 2, *STOPPED)  # exit codes without a restart: success, wrong usage, a signal to stop
 LAST_CALL = 5.0  # seconds for which the first attempt waits for more nodes than the least number
 FAILURE_TIMEOUT = 5.0  # seconds from the failure of a rank to SIGKILL of the others
 HUNG_TIMEOUT = 1.5  # the same for a rank that hangs: the others end by themselves after a second
-STOP_TIMEOUT = 60.0  # seconds between the signal to stop and SIGKILL
+GRACE = 60.0  # seconds between the signal to stop and SIGKILL
 REFUSALS = 8  # nodes that were refused, named in an error
 GOODBYE = 10.0  # seconds in which the nodes leave at the end
 OS_EXIT = "exit code 1: ended by os._exit(0), without the end of the program"
@@ -42,6 +43,7 @@ class Job:
         timeout: seconds to wait for enough nodes.
         heartbeat: seconds without a heartbeat after which a rank or node counts as lost; 0: never.
         same: what must be equal on all nodes, with the words for errors.
+        grace: seconds between the signal to stop and SIGKILL.
     """
 
     nodes: tuple[int, int]
@@ -49,6 +51,7 @@ class Job:
     timeout: float
     heartbeat: float
     same: dict[str, str]
+    grace: float = GRACE
 
 
 @dataclass
@@ -122,6 +125,10 @@ class Coordinator:
     def stop(self, number: int) -> None:
         """Stops the job by a signal; called from another thread."""
         self.loop.call_soon_threadsafe(self._stop_job, number, None)
+
+    def forward(self, number: int) -> None:
+        """Sends a signal to all ranks, which go on; called from another thread."""
+        self.loop.call_soon_threadsafe(lambda: self._send(self.members, forward=number))
 
     @property
     def port(self) -> int:
@@ -254,7 +261,7 @@ class Coordinator:
                 self._dismiss()
             elif self.cause is None:
                 self.change = True
-                self._send([other for other in self.members if other is not node], stop=number, within=STOP_TIMEOUT)
+                self._send([other for other in self.members if other is not node], stop=number, within=self.job.grace)
             return
         self._stop_job(number, node)
 
@@ -262,7 +269,7 @@ class Coordinator:
         """Stops all ranks by a signal, those of the `sender` excepted, which has done it."""
         if self.stopped is None:
             self.stopped = number
-            self._send([node for node in self.members if node is not sender], stop=number, within=STOP_TIMEOUT)
+            self._send([node for node in self.members if node is not sender], stop=number, within=self.job.grace)
         if self.store is None:
             self._finish(Outcome(128 + number))
 
@@ -299,7 +306,7 @@ class Coordinator:
             if spare and len(self.members) < most and self.cause is None and not self.change and self.stopped is None:
                 self.change = True
                 self._send(self.nodes, say=f"{spare[0].hello['place']} joins · continuing on more nodes")
-                self._send(self.members, stop=int(signal.SIGTERM), within=STOP_TIMEOUT)
+                self._send(self.members, stop=int(signal.SIGTERM), within=self.job.grace)
             return
         if self._timer is not None:
             self._timer.cancel()

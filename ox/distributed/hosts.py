@@ -17,7 +17,8 @@ from time import sleep
 
 from ox.distributed import frames, launcher, mpi, ports
 from ox.distributed.coordinator import GOODBYE, Coordinator
-from ox.distributed.node import Node, NodePlan, collect_signals
+from ox.distributed.node import Node, NodePlan
+from ox.distributed.signals import handle_signals
 from ox.errors import ArgumentError, DeviceError
 
 HOST = re.compile(r"([A-Za-z0-9_.-]+)(?::([1-9]\d*))?(\s+\w+=\S+)*")
@@ -96,7 +97,7 @@ def _wait(coordinator: Coordinator, line: list[str], path: Path, report: Callabl
     signals: list[int] = []
     told = 0
     # Its own session: Ctrl-C reaches only this process.
-    with collect_signals(signals):
+    with handle_signals(signals.append, coordinator.forward):
         process = subprocess.Popen(line, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             while not coordinator.outcome.done() and process.poll() is None:

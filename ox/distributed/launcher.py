@@ -18,7 +18,7 @@ from ox._version import __version__
 from ox.devices import machine
 from ox.distributed import frames, mpi, ports
 from ox.distributed.client import receive
-from ox.distributed.coordinator import GOODBYE, Coordinator, Job
+from ox.distributed.coordinator import GOODBYE, GRACE, Coordinator, Job
 from ox.distributed.environment import check_heartbeat
 from ox.distributed.init import START_TIMEOUT
 from ox.distributed.node import Node, NodePlan
@@ -40,6 +40,7 @@ class Plan:
         restarts: how often all ranks are restarted after a failure.
         timeout: seconds that ranks and nodes wait for each other; None for the defaults.
         label: print the rank at the beginning of each line of output.
+        grace: seconds between a signal to stop and SIGKILL: in which ranks write their checkpoints.
     """
 
     command: Sequence[str]
@@ -50,6 +51,7 @@ class Plan:
     restarts: int = 0
     timeout: float | None = None
     label: bool = False
+    grace: float = GRACE
 
     @property
     def patience(self) -> float:
@@ -69,8 +71,9 @@ class Plan:
     def of_node(self, ranks: int, store: tuple[str, int], has_store: bool) -> NodePlan:
         """The plan of a node."""
         return NodePlan(
-            list(self.command), ranks, store, has_store, self.same(), self.timeout, self.patience, self.label
-        )
+            list(self.command), ranks, store, has_store, self.same(), self.timeout, self.patience, self.label,
+            self.grace,
+        )  # fmt: skip
 
 
 def run(plan: Plan, report: Callable[[str], None]) -> int:
@@ -90,17 +93,7 @@ def run(plan: Plan, report: Callable[[str], None]) -> int:
     listener = ports.listen("127.0.0.1", 0) if plan.endpoint is None else endpoint_listener(*plan.endpoint)
     coordinator = None if listener is None else serve(plan, listener)
     address = plan.endpoint or ("127.0.0.1", coordinator.port)  # type: ignore[union-attr]
-    node = NodePlan(
-        list(plan.command),
-        ranks,
-        address,
-        coordinator is not None,
-        plan.same(),
-        plan.timeout,
-        plan.patience,
-        plan.label,
-    )
-    code = Node(node, report).run()
+    code = Node(plan.of_node(ranks, address, coordinator is not None), report).run()
     if coordinator is not None:
         coordinator.thread.join(GOODBYE)
     return code
@@ -108,7 +101,7 @@ def run(plan: Plan, report: Callable[[str], None]) -> int:
 
 def serve(plan: Plan, listener: socket.socket) -> Coordinator:
     """Starts the coordinator of a job."""
-    job = Job(plan.nodes, plan.restarts, plan.patience, frames.heartbeat_timeout(), plan.same())
+    job = Job(plan.nodes, plan.restarts, plan.patience, frames.heartbeat_timeout(), plan.same(), plan.grace)
     coordinator = Coordinator(job, listener)
     coordinator.start()
     return coordinator
@@ -164,6 +157,9 @@ def check(plan: Plan) -> None:
     if plan.timeout is not None and not plan.timeout > 0:
         raise ArgumentError("--timeout is a time limit", where="", expected="seconds, more than 0",
                             got=f"{plan.timeout:g}")  # fmt: skip
+    if not plan.grace >= 0:
+        raise ArgumentError("--grace is the time between a signal to stop and SIGKILL", where="",
+                            expected="seconds, 0 or more", got=f"{plan.grace:g}")  # fmt: skip
     if plan.ranks is not None and plan.ranks < 1:
         raise ArgumentError("at least one process is needed", got=str(plan.ranks))
     if not plan.command:

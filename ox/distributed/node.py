@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic, sleep
-from types import FrameType
 from typing import Any
 
 from ox.distributed import frames
 from ox.distributed.client import NoStore, connect
-from ox.distributed.coordinator import STOP_TIMEOUT
 from ox.distributed.node_ranks import NodeRanks
 from ox.distributed.ports import free_port
+from ox.distributed.signals import handle_signals
 from ox.errors import DistributedError
 
 POLL = 0.05  # seconds between two looks at the ranks
@@ -37,6 +35,7 @@ class NodePlan:
         timeout: seconds that ranks wait for each other; None for the defaults.
         patience: seconds in which the coordinator must come, or come back.
         label: print the rank at the beginning of each line of output.
+        grace: seconds between a signal to stop and SIGKILL.
     """
 
     command: list[str]
@@ -47,6 +46,7 @@ class NodePlan:
     timeout: float | None
     patience: float
     label: bool
+    grace: float
 
 
 class Node:
@@ -56,6 +56,7 @@ class Node:
         self._plan, self._report = plan, report
         self._name = uuid.uuid4().hex
         self._signals: list[int] = []
+        self._forwarded: list[int] = []  # those that ask for a checkpoint, until they are sent to the ranks
         self._stopped: int | None = None  # the signal that stopped this node
         self._ranks: NodeRanks | None = None
         self._deadline: float | None = None  # when the ranks are killed
@@ -67,7 +68,7 @@ class Node:
         Raises:
             DistributedError: there is no coordinator, or it refuses this node, or it has gone and does not come back.
         """
-        with collect_signals(self._signals):
+        with handle_signals(self._signals.append, self._forwarded.append):
             while True:
                 connection = self._connect()
                 if connection is None:
@@ -130,6 +131,8 @@ class Node:
                 self._plan.command, self._plan.ranks, message["start"], f"{host}:{port}", self._plan.timeout,
                 self._plan.label,
             )  # fmt: skip
+        elif "forward" in message:
+            self._forwarded.append(int(message["forward"]))
         elif "stop" in message and self._ranks is not None:
             number = int(message["stop"])
             if number and self._stopped is None:
@@ -137,12 +140,17 @@ class Node:
             self._deadline = monotonic() + float(message["within"])
 
     def _handle_signals(self, coordinator: Connection) -> None:
-        """Forwards the first signal to the ranks and tells the coordinator; the second kills the ranks."""
+        """Forwards signals to the ranks: all that ask for a checkpoint, and the first to stop, of which it tells the
+        coordinator. The second to stop kills the ranks."""
+        while self._forwarded:
+            number = self._forwarded.pop(0)
+            if self._ranks is not None:
+                self._ranks.signal(number)
         if self._signals and self._stopped is None:
             self._stopped = self._signals[0]
             if self._ranks is not None:
                 self._ranks.signal(self._stopped)
-            self._deadline = monotonic() + STOP_TIMEOUT
+            self._deadline = monotonic() + self._plan.grace
             coordinator.send(signal=self._stopped)
         elif len(self._signals) > 1 and self._ranks is not None:
             self._ranks.kill()
@@ -214,18 +222,3 @@ def _master(host: str) -> dict[str, Any]:
         way.connect((host, 9))  # sends nothing: chooses the address by which this node reaches the others
         address = way.getsockname()[0]
     return {"address": address, "port": free_port()}
-
-
-@contextmanager
-def collect_signals(signals: list[int]) -> Iterator[None]:
-    """A context in which Ctrl-C and SIGTERM are appended to a list."""
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        signals.append(number)
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

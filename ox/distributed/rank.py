@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ox.distributed import init
+from ox.distributed.signals import STOPPED
 from ox.errors import OxError
 
 PIPE = "OX_LAUNCH_PIPE"  # "descriptor PID" of the launch: where it reads notes, and its process
-STOPPED = (130, 143)  # exit codes of a training run that Ctrl-C or SIGTERM has stopped: no failure
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 

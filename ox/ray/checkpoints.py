@@ -29,6 +29,9 @@ def fit(trainer: Trainer, *, show: Silent | None = None) -> dict[str, Any]:
     the metrics of the last epoch. A checkpoint is the whole run folder: what `ox train` writes. So the machines need
     not share a folder; `result.checkpoint.to_directory("runs/mine")` is a run for `ox export`.
 
+    When Ray announces that it takes a worker's node away (a spot instance is reclaimed, a node is drained), a
+    checkpoint follows after the next step.
+
     Args:
         trainer: a trainer that has not begun.
         show: prints the progress, on rank 0; None: no output.
@@ -49,10 +52,35 @@ def fit(trainer: Trainer, *, show: Silent | None = None) -> dict[str, Any]:
             if trainer.progress.step:  # a run without a step begins anew
                 _report(trainer, folder, progress(trainer))
 
-        trainer.on_checkpoint = report
+        trainer.on_checkpoint, trainer.checkpoint_wanted = report, PreemptionNotices()
         result = trainer.fit(folder, resume=True, show=show)
         _report(trainer, folder, {**progress(trainer), **_test_set(result)})
     return result
+
+
+class PreemptionNotices:
+    """Called after each step: whether Ray has announced the end of a node of this run since the last call.
+
+    It looks at what the worker was told. `ray.train.get_preemption_info` waits for all workers in each call; here, the
+    trainer's ranks agree by themselves.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Any = None
+
+    def __call__(self) -> bool:
+        seen, self._seen = self._seen, _notice()
+        return self._seen is not None and self._seen != seen
+
+
+def _notice() -> Any:
+    """The `ray.train.PreemptionInfo` of this worker; None without one, outside a worker, and in a Ray without them."""
+    from ray.train.v2._internal.execution import context
+
+    try:
+        return context.get_train_context().preemption_context.preemption_info
+    except (RuntimeError, AttributeError):
+        return None
 
 
 def remove_left_folders() -> None:

@@ -69,9 +69,10 @@ class Ranks:
         """The sum of the results of all ranks, the same on each; `metrics` are merged in place."""
         return result
 
-    def agree(self, signals: Sequence[int], due: bool) -> tuple[int, bool]:
-        """The signal (SIGINT or SIGTERM) that any rank received, or 0; and whether rank 0 has to write a checkpoint."""
-        return (signals[0] if signals else 0), due
+    def agree(self, signals: Sequence[int], due: bool, wanted: bool) -> tuple[int, bool, bool]:
+        """The signal to stop that any rank received, or 0; whether rank 0 has a checkpoint `due`; and whether any rank
+        was asked for one."""
+        return (signals[0] if signals else 0), due, wanted
 
     def all_gather(self, state: Any) -> list[Any] | None:
         """The states of all ranks, for a checkpoint; None for one process."""
@@ -195,13 +196,13 @@ class DistributedRanks(Ranks):
         total.metrics = {metric.name: value_of(metric) for metric in metrics}
         return total
 
-    def agree(self, signals: Sequence[int], due: bool) -> tuple[int, bool]:
+    def agree(self, signals: Sequence[int], due: bool, wanted: bool) -> tuple[int, bool, bool]:
         from ox.tensors.tensor import make_tensor
 
-        flags = make_tensor(np.array([signals[0] if signals else 0, due and self.is_first], np.int64))
+        flags = make_tensor(np.array([signals[0] if signals else 0, due and self.is_first, wanted], np.int64))
         dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._host)
-        signal, save = flags.tolist()
-        return signal, bool(save)
+        number, due, wanted = flags.tolist()
+        return number, bool(due), bool(wanted)
 
     def all_gather(self, state: Any) -> list[Any] | None:
         states: list[Any] = [None] * self.size

@@ -137,6 +137,7 @@ class Trainer:
         self._step = Step(self)
         # called on all ranks after each checkpoint: it takes the run folder of rank 0 elsewhere (`ox.ray.fit`)
         self.on_checkpoint: Callable[[], None] | None = None
+        self.checkpoint_wanted: Callable[[], bool] | None = None  # called after each step, to save one now
         if seeds_ranks and not self.ranks.is_first:
             rng_state.seed(self.ranks.rank_seed(options.seed))  # different dropout masks on each rank
         self.progress = Progress()
@@ -234,7 +235,7 @@ class Trainer:
         Raises:
             TrainError: there is a run in the folder, or it was started with other options, optimizer, loss or data; the
                 loss is not finite; a file cannot be written.
-            Interrupted: Ctrl-C or SIGTERM, if there is a folder.
+            Interrupted: Ctrl-C, SIGTERM or SIGHUP, if there is a folder.
         """
         from ox.train.run.session import fit_in
 

@@ -166,11 +166,11 @@ def test_a_rank_that_is_late_for_the_meeting(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_goes_to_every_rank_once(number: signal.Signals, tmp_path: Path) -> None:
     after = """
 caught = []
-for n in (signal.SIGINT, signal.SIGTERM):
+for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(n, lambda n, _: caught.append(n))
 open(f"ready.{rank}", "w").close()
 while not caught:
@@ -187,6 +187,37 @@ print(f"rank {rank} caught {int(caught[0])}", flush=True)
     process.send_signal(number)
     code, out = finished(process)
     assert code == 128 + number and all(f"rank {rank} caught {int(number)}" in out for rank in range(2)), (code, out)
+
+
+@needs_mpi
+def test_a_warning_goes_to_every_rank_and_grace_ends_one_that_does_not_stop(tmp_path: Path) -> None:
+    after = """
+for n in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(n, lambda n, _: open(f"warned.{rank}.{int(n)}", "w").close())
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(f"ready.{rank}", "w").close()
+while True:
+    time.sleep(0.05)
+"""
+    page(tmp_path, after=after)
+    process = begin(tmp_path, "--nproc", "2", "--grace", "0.3", "--", "page.py")
+
+    def wait_for(pattern: str, count: int) -> None:
+        until = time.monotonic() + 120
+        while len(list(tmp_path.glob(pattern))) < count and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(list(tmp_path.glob(pattern))) == count
+
+    wait_for("ready.*", 2)
+    process.send_signal(signal.SIGUSR1)
+    wait_for("warned.*", 2)
+    process.send_signal(signal.SIGUSR2)
+    wait_for("warned.*", 4)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143  # by default, a rank has a minute
+    finished(process)
+    code, out = launched(tmp_path, "--nproc", "2", "--grace", "-1", "--", "page.py")
+    assert code == 1 and "--grace is the time" in out
 
 
 @needs_mpi

@@ -340,8 +340,8 @@ def test_alone_is_nobody_else() -> None:
     assert ranks.is_first and ranks.rank_seed(7) == 7 and ranks.sampler([1], 0) is None and ranks.sum(2.5) == 2.5
     assert (
         ranks.all_reduce_result(result) is result
-        and ranks.agree([15], True) == (15, True)
-        and ranks.agree([], False)[0] == 0
+        and ranks.agree([15], True, False) == (15, True, False)
+        and ranks.agree([], False, True) == (0, False, True)
     )
     assert ranks.all_gather({"a": 1}) is None and ranks.broadcast("x") == "x"
 

@@ -18,6 +18,7 @@ import pytest
 from ox import train
 from ox.errors import LoadError, TrainError
 from ox.serialization.files import load as read_file
+from ox.train.display import Silent
 from ox.train.run import checkpoint
 from ox.train.run.run import find
 
@@ -143,7 +144,26 @@ def _stamp(folder: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=["SIGUSR1", "SIGUSR2"])
+def test_a_warning_writes_a_checkpoint_and_the_run_goes_on(page: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """As a scheduler sends it before the time of a job is over."""
+    saved: list[int] = []
+
+    class Warned(Silent):
+        def step(self, trainer, rate) -> None:  # type: ignore[no-untyped-def]
+            if trainer.progress.step in (2, 7):
+                os.kill(os.getpid(), number)
+            if trainer.progress.step in (3, 8):
+                path = tmp_path / "run" / "checkpoints" / "last.safetensors"
+                saved.append(checkpoint.load(path)["progress"]["step"])
+
+    recipe = train.load(page)
+    trainer = train.Trainer(recipe, train.TrainConfig.from_defaults(recipe.defaults, epochs=2))
+    assert trainer.fit(tmp_path / "run", show=Warned())["epochs"] == 2
+    assert saved == [2, 7]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_polite_stop_writes_a_checkpoint(variant, tmp_path: Path, number: signal.Signals) -> None:
     page = variant(
         "points",

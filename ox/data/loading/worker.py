@@ -30,7 +30,10 @@ from ox.devices.executors import EXECUTORS
 from ox.random import stream_version, torch_compatible
 
 _FOLDER = Path(__file__).parent
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# sent to the whole process group: by Ctrl-C, by schedulers, by a terminal that is closed
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+)
 
 
 @dataclass(frozen=True)

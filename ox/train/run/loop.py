@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from ox.distributed.signals import handle_signals
 from ox.errors import TrainError
 from ox.train.display import Silent, of, percent
 from ox.train.evaluation import Result
@@ -23,7 +24,7 @@ LINES_EVERY = 10  # steps, if the length of an epoch is unknown
 
 
 class Interrupted(TrainError):
-    """Ctrl-C or SIGTERM: a checkpoint was written, and the run can be resumed."""
+    """Ctrl-C, SIGTERM or SIGHUP: a checkpoint was written, and the run can be resumed."""
 
     def __init__(self, run: Run, trainer: Trainer, number: int) -> None:
         super().__init__(
@@ -47,7 +48,7 @@ def fit(
         the content of result.json: the best epoch's row, and loss and accuracy on the test set.
 
     Raises:
-        Interrupted: Ctrl-C or SIGTERM; a checkpoint was written. (Without a run Ctrl-C is KeyboardInterrupt.)
+        Interrupted: Ctrl-C, SIGTERM or SIGHUP; a checkpoint was written. (Without a run Ctrl-C is KeyboardInterrupt.)
         TrainError: a loss that is not finite, a sample that the model cannot process, or a file that cannot be written.
     """
     ranks, progress = trainer.ranks, trainer.progress
@@ -67,7 +68,7 @@ def fit(
             _save(trainer, writer, best=has_best)
         while not trainer.finished:
             _epoch(trainer, writer, log, show, signals)
-            number, _ = ranks.agree(signals, False)
+            number, *_ = ranks.agree(signals.stop, False, False)
             if number and not trainer.finished:
                 _stop(trainer, writer, number)
         result = _finish(trainer, writer)
@@ -82,7 +83,7 @@ def _stop(trainer: Trainer, writer: CheckpointWriter, number: int) -> NoReturn:
     raise Interrupted(writer.run, trainer, number)
 
 
-def _epoch(trainer: Trainer, writer: CheckpointWriter, log: Logger, show: Silent, signals: list[int]) -> None:
+def _epoch(trainer: Trainer, writer: CheckpointWriter, log: Logger, show: Silent, signals: Signals) -> None:
     """The rest of an epoch, its validation and its checkpoint."""
     progress, steps = trainer.progress, trainer.train_batches.steps
     every = LINES_EVERY if steps is None else max(1, steps // LINES_AN_EPOCH)
@@ -95,12 +96,18 @@ def _epoch(trainer: Trainer, writer: CheckpointWriter, log: Logger, show: Silent
         if progress.step % every == 0 or progress.step == last_step:
             log.step({"step": progress.step, "epoch": progress.epoch + 1, "loss": loss, "lr": trainer.lr})
         show.step(trainer, trainer.ranks.size * (progress.running.count - counted) / (time.perf_counter() - began))
-        number, due = trainer.ranks.agree(signals, time.monotonic() - saved >= trainer.options.checkpoint_every)
+        due = time.monotonic() - saved >= trainer.options.checkpoint_every
+        wanted = signals.checkpoint or (trainer.checkpoint_wanted is not None and trainer.checkpoint_wanted())
+        number, due, wanted = trainer.ranks.agree(signals.stop, due, wanted)
+        if wanted:
+            signals.checkpoint = False
         # after the last step, the checkpoint of the epoch follows immediately
-        if progress.step != last_step and (number or due):
+        if progress.step != last_step and (number or due or wanted):
             log.flush()
-            if _save(trainer, writer, wait=bool(number)):
+            if _save(trainer, writer, wait=bool(number) or wanted):
                 saved = time.monotonic()
+            if wanted:  # the end may be near
+                writer.wait()
             if number:
                 _stop(trainer, writer, number)
     if not progress.running.count:
@@ -187,23 +194,30 @@ def _run_loggers(run: Run | None, step: int, loggers: Sequence[Logger]) -> Logge
     return Loggers([*own, *loggers])
 
 
+@dataclass
+class Signals:
+    """What signals have asked for since the last step."""
+
+    stop: list[int] = field(default_factory=list)  # the numbers of those that stop the run
+    checkpoint: bool = False
+
+
 @contextmanager
-def _collect_signals(wanted: bool) -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM in a list, which is checked between steps. The second signal stops immediately."""
-    signals: list[int] = []
+def _collect_signals(wanted: bool) -> Iterator[Signals]:
+    """Collects signals, which are checked between steps. The second that stops the run does so immediately."""
+    signals = Signals()
     # Python handles signals only in the main thread
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield signals
         return
 
-    def note(number: int, frame: Any) -> None:
-        if signals:
+    def stop(number: int) -> None:
+        if signals.stop:
             raise KeyboardInterrupt
-        signals.append(number)
+        signals.stop.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    def checkpoint(_: int) -> None:
+        signals.checkpoint = True
+
+    with handle_signals(stop, checkpoint):
         yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -239,7 +239,7 @@ def _load_newest(trainer: Trainer, run: Run) -> ResumePoint | None:
                 f"the best weights of {run.folder}, of epoch {found.lost_epoch}, are lost, and no epoch remains",
                 hint=f"{run.resume_command}, with {progress.epoch + 1} epochs",
             )
-    trainer.ranks.agree((), False)  # wait until no rank reads the files that rank 0 may now repair
+    trainer.ranks.agree((), False, False)  # wait until no rank reads the files that rank 0 may now repair
     return found
 
 
