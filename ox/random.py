@@ -30,6 +30,7 @@ from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int6
 from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
 from ox.functions.dimension_arguments import sizes_of
 from ox.functions.keyword_arguments import factory, factory_without_out, keywords
+from ox.functions.zero_gradients import with_zero_gradient
 from ox.ops.random import rng as random_operators
 
 if TYPE_CHECKING:
@@ -383,4 +384,6 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
         return _to_device(operator.make_tensor(made), input.device, False)
     drawn = _to_device(uniform(input.shape, float32, generator, kind="bernoulli"), input.device, False)
     with no_grad():
-        return cast(OPS["Less"](drawn, chance), input.array.dtype)
+        chosen: Tensor = cast(OPS["Less"](drawn, chance), input.array.dtype)
+    result: Tensor = chosen if p is not None else with_zero_gradient(chosen, input)
+    return result

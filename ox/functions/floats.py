@@ -11,6 +11,7 @@ from ox.dtypes import HALF_TYPES, float32, int32
 from ox.functions.comparison import isfinite
 from ox.functions.operand_arguments import only_floats
 from ox.functions.return_types import MantissaExponent
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -58,4 +59,4 @@ def nextafter(input: Any, other: Any) -> Tensor:
     """
     a, b = promote_operands(input, other)
     only_floats("nextafter", a)
-    return ops.NextAfter(a, b.detach())
+    return with_zero_gradient(ops.NextAfter(a, b.detach()), b)

@@ -10,6 +10,7 @@ from ox.functions.dimension_arguments import one_dim
 from ox.functions.index_arguments import as_mask, at_least_one, broadcast_all, check_range, fits, from_start, vector
 from ox.functions.like_creation import full_like_shape
 from ox.functions.shapes import broadcast_to, reshape, squeeze
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -26,7 +27,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
     """
     dim = one_dim(dim, input.array.ndim)
     if not index.array.size:  # of any shape, as in PyTorch
-        return full_like_shape(input, (index.shape,), 0)
+        return with_zero_gradient(full_like_shape(input, (index.shape,), 0), input)
     if not input.array.ndim or not index.array.ndim:
         return reshape(gather(at_least_one(input), 0, at_least_one(index)), index.shape)
     fits(input, dim, index, "gather")

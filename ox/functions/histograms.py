@@ -21,6 +21,7 @@ from ox.functions.pointwise import clamp
 from ox.functions.return_types import Histogram
 from ox.functions.shapes import broadcast_to, cat, narrow, reshape
 from ox.functions.sorting import sort
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -221,7 +222,8 @@ def histogram(
 ) -> Histogram:
     """(hist, bin_edges): how many elements, or what weight, between the edges; `bins` is a count of equal parts of
     `range` (by default of the extremes), or the edges. With `density` an area of 1. `torch.histogram`."""
-    flat = reshape(input, -1).detach()
+    whole = reshape(input, -1)
+    flat = whole.detach()
     dtype = flat.array.dtype
     if not is_floating(dtype):
         raise DTypeError("histogram takes floats", got=str(dtype), hint="x.float()")
@@ -233,7 +235,7 @@ def histogram(
         first, last = range or (0, 0)
         if first == last and not flat.array.size:
             last = first + 1
-        low, high = _limits(flat, first, last, "histogram", 0.5)
+        low, high = _limits(whole, first, last, "histogram", 0.5)
         steps = cast(ops.Range(scalar(0, int64), scalar(bins + 1, int64), scalar(1, int64)), dtype)
         shares = on_device_of(ops.Div(steps, scalar(bins, dtype)), flat)
         edges = ops.Add(low, ops.Mul(shares, ops.Sub(high, low)))
@@ -249,4 +251,4 @@ def histogram(
     if density:
         widths = ops.Sub(narrow(edges, 0, 1, count), narrow(edges, 0, 0, count))
         hist = ops.Div(ops.Div(hist, ops.ReduceSum(hist)), widths)
-    return Histogram(hist, edges)
+    return Histogram(with_zero_gradient(hist, whole), edges)

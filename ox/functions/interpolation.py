@@ -13,6 +13,7 @@ from ox.errors import DTypeError
 from ox.functions.comparison import eq, isnan, isneginf, isposinf, signbit
 from ox.functions.operand_arguments import floating, only_floats
 from ox.functions.pointwise import abs, clamp, div, maximum, minimum, mul, pow, sign, where
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -66,8 +67,7 @@ def copysign(input: Any, other: Any) -> Tensor:
     """The size of `input` with the sign of `other`, to which a gradient of 0 flows back. `torch.copysign`."""
     a, b = promote_operands(input, other)
     size = abs(floating(a))
-    made = ops.Where(signbit(b), ops.Neg(size), size)
-    return made if b.node is None else ops.Where(scalar(False, bool_), b, made)
+    return with_zero_gradient(ops.Where(signbit(b), ops.Neg(size), size), b)
 
 
 def sgn(input: Any) -> Tensor:
@@ -106,7 +106,7 @@ def heaviside(input: Any, values: Any) -> Tensor:
         raise DTypeError(
             "heaviside takes tensors of one type", expected=str(input.array.dtype), got=str(values.array.dtype)
         )
-    return where(eq(input, 0), values, cast(input > 0, input.array.dtype))
+    return with_zero_gradient(where(eq(input, 0), values, cast(input > 0, input.array.dtype)), input)
 
 
 def fmax(input: Any, other: Any) -> Tensor:

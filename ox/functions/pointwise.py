@@ -17,6 +17,7 @@ from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.comparison import ne
 from ox.functions.operand_arguments import floating, like, unary, unary_float
 from ox.functions.out_argument import write
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -97,10 +98,9 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
     input, other = promote_operands(input, other)
     if rounding_mode == "trunc":
         if is_floating(input.array.dtype):
-            quotient = ops.Div(input, other)
-            return ops.Where(
-                ops.Less(quotient, scalar(0, quotient.array.dtype)), ops.Ceil(quotient), ops.Floor(quotient)
-            )
+            quotient = ops.Div(input.detach(), other.detach())
+            down = ops.Less(quotient, scalar(0, quotient.array.dtype))
+            return with_zero_gradient(ops.Where(down, ops.Ceil(quotient), ops.Floor(quotient)), input, other)
         return ops.Div(input, no_zeros(other))
     if rounding_mode is not None:
         raise _rounding("div", rounding_mode)
@@ -124,10 +124,10 @@ def floor_divide(input: Any, other: Any) -> Tensor:
     zero = scalar(0, input.array.dtype)
     if is_floating(input.array.dtype):
         # from the exact remainder, as in Python: 1 // 0.1 is 9 though 1 / 0.1 rounds to 10; flat, so no gradient
-        input, other = input.detach(), other.detach()
-        whole = ops.Div(ops.Sub(input, remainder(input, other)), other)
+        a, b = input.detach(), other.detach()
+        whole = ops.Div(ops.Sub(a, remainder(a, b)), b)
         rounded = ops.Floor(ops.Add(whole, scalar(0.5, input.array.dtype)))
-        return ops.Where(ops.Equal(other, zero), ops.Div(input, other), rounded)
+        return with_zero_gradient(ops.Where(ops.Equal(b, zero), ops.Div(a, b), rounded), input, other)
     quotient = ops.Div(input, no_zeros(other))  # truncates; one less where the signs differ and a remainder is left
     product = ops.Mul(quotient, other)
     below = ops.And(ne(product, input), ne(ops.Less(input, zero), ops.Less(other, zero)))

@@ -23,6 +23,7 @@ from ox.functions.out_argument import write
 from ox.functions.pointwise import matmul, mul, sparse_product
 from ox.functions.reductions import sum
 from ox.functions.shapes import flip, permute, reshape, unsqueeze
+from ox.functions.zero_gradients import with_zero_gradient
 from ox.ops.linalg.einsum import letters_of
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ def _scaled(x: Any, factor: Any) -> Any:
 def _added(start: Any, product: Any, beta: Any, alpha: Any) -> Tensor:
     """beta·start + alpha·product; a beta of 0 leaves out even what is NaN."""
     product = _scaled(product, alpha)
-    return product if beta == 0 else _scaled(start, beta) + product
+    return with_zero_gradient(product, start) if beta == 0 else _scaled(start, beta) + product
 
 
 def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
@@ -266,7 +267,8 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
         return _added(input, sparse_product(mat1, mat2, error), beta, alpha)
     _fits("addmm", input, [mat1.static_shape[0], mat2.static_shape[1]])
     if is_floating(mat1.array.dtype):
-        return ops.Gemm(mat1, mat2, input if beta else None, alpha=float(alpha), beta=float(beta))
+        made = ops.Gemm(mat1, mat2, input if beta else None, alpha=float(alpha), beta=float(beta))
+        return made if beta else with_zero_gradient(made, input)
     return _added(input, matmul(mat1, mat2), beta, alpha)
 
 

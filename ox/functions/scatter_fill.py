@@ -20,6 +20,7 @@ from ox.functions.like_creation import full_like_shape, ones_like, zeros_like
 from ox.functions.operand_arguments import like
 from ox.functions.pointwise import clamp, div
 from ox.functions.shapes import broadcast_to, cat, narrow, reshape, unsqueeze
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -289,7 +290,8 @@ def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: An
         first, last, _ = slice(start, end).indices(input.static_shape[dim])
         size = input.static_shape[dim]
         pieces = [narrow(input, dim, 0, first), src, narrow(input, dim, max(last, first), size - max(last, first))]
-        return cat([p for p in pieces if p.static_shape[dim]] or [input], dim)
+        joined = cat([p for p in pieces if p.static_shape[dim]] or [input], dim)
+        return with_zero_gradient(joined, input) if last - first == size else joined  # nothing of the input is left
     places = on_device_of(arange(input.shape[dim])[slice(start, end, step)], input)
     return ops.ScatterElements(input, expand_index(places, dim, src.shape), cast(src, input.array.dtype), axis=dim)
 
@@ -297,5 +299,5 @@ def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: An
 def fill(input: Any, value: Any) -> Tensor:
     """The shape of `input` full of one number. `torch.fill`."""
     if is_tensor(value):
-        return broadcast_to(cast(value, input.array.dtype), input.shape)
-    return full_like_shape(input, (input.shape,), value)
+        return with_zero_gradient(broadcast_to(cast(value, input.array.dtype), input.shape), input)
+    return with_zero_gradient(full_like_shape(input, (input.shape,), value), input)

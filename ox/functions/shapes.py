@@ -17,6 +17,7 @@ from ox.core.views import in_own_memory
 from ox.dtypes import promote
 from ox.errors import ArgumentError, BoundsError, ShapeError
 from ox.functions.dimension_arguments import Dims, one_dim, sizes_by_name, sizes_of, some_dims
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -201,7 +202,9 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
             raise ArgumentError(f"cat's tensor {i} is no tensor", got=type(one).__name__, hint="ox.tensor(it)")
         if not one.array.ndim:
             raise ShapeError(f"cat's tensor {i} has no dimensions", hint="ox.stack(tensors)")
+    left_out: list[Any] = []
     if builtins.any(one.array.ndim > 1 for one in tensors):  # an empty vector goes with anything, as in PyTorch
+        left_out = [one for one in tensors if one.static_shape == (0,)]
         tensors = [one for one in tensors if one.static_shape != (0,)]
     first = tensors[0]
     if builtins.any(one.array.dtype != first.array.dtype for one in tensors):
@@ -209,7 +212,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
         for one in tensors[1:]:
             dtype = promote(dtype, one.array.dtype)
         tensors = [cast(one, dtype) for one in tensors]
-    return row_major(ops.Concat(*tensors, axis=one_dim(dim, first.array.ndim)))
+    return with_zero_gradient(row_major(ops.Concat(*tensors, axis=one_dim(dim, first.array.ndim))), *left_out)
 
 
 concat = concatenate = cat

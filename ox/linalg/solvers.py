@@ -18,6 +18,7 @@ from ox.dtypes import DType, float32, int32
 from ox.errors import ArgumentError, LinAlgError, ShapeError
 from ox.functions import ones_like, reshape, squeeze, tril, triu, unsqueeze, where
 from ox.functions.keyword_arguments import keywords
+from ox.functions.zero_gradients import with_zero_gradient
 from ox.linalg import shapes
 from ox.linalg.shapes import broadcast_batches, matrices, transposed
 from ox.ops.linalg import solve as solve_operators
@@ -225,7 +226,7 @@ def lstsq(input: Any, b: Any, rcond: float | None = None, *, driver: str | None 
     rank = matrix_rank(input.detach(), rtol=rcond)
     m, n = input.static_shape[-2:]
     empty: Tensor = operator.as_input(np.zeros(0, input.array.dtype))
-    residuals = empty
+    residuals = with_zero_gradient(empty, input, b)
     if m > n and driver not in (None, "gelsy") and bool((rank.array == n).all()):
         left = ops.MatMul(input, X) - b
         residuals = (left * left).sum(-2)
@@ -270,4 +271,4 @@ def matrix_power(input: Any, n: int) -> Tensor:
         n >>= 1
         if n:
             input = ops.MatMul(input, input)
-    return _identity(input) if result is None else result
+    return with_zero_gradient(_identity(input), input) if result is None else result

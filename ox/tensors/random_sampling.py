@@ -21,6 +21,7 @@ from ox.functions.dimension_arguments import sizes_of
 from ox.functions.index_arguments import broadcast_all
 from ox.functions.keyword_arguments import factory, keywords
 from ox.functions.like_creation import to_device
+from ox.functions.zero_gradients import with_zero_gradient
 from ox.random import as_numpy, uniform
 from ox.random import normal as standard_normal
 
@@ -72,6 +73,7 @@ def normal(
             like = broadcast_all(*given)[0]
             drawn = beside(standard_normal(like.shape, like.array.dtype, generator), like)
         made: Any = drawn * std + mean
+    made = with_zero_gradient(made, mean, std)
     made = made if device is None else made.to(device)
     return made.requires_grad_() if requires_grad else made
 
@@ -164,7 +166,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
         drawn: Any = tensors.poisson(words, input.detach().cpu().array)
     else:
         drawn = on_host("poisson", input, generator, "poisson").poisson(rates)
-    return beside(operator.as_input(np.asarray(drawn).astype(input.array.dtype)), input)
+    return with_zero_gradient(beside(operator.as_input(np.asarray(drawn).astype(input.array.dtype)), input), input)
 
 
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
@@ -174,4 +176,5 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     if not ((chances >= 0) & (chances <= 1)).all() or (trials < 0).any():
         raise ArgumentError("binomial takes counts of 0 or more and probabilities from 0 to 1")
     drawn = on_host("binomial", prob, generator, "binomial").binomial(trials, chances)
-    return beside(operator.as_input(np.asarray(drawn).astype(prob.array.dtype)), prob)
+    made = beside(operator.as_input(np.asarray(drawn).astype(prob.array.dtype)), prob)
+    return with_zero_gradient(made, count, prob)

@@ -53,7 +53,7 @@ def ctc_loss(
         input_lengths: [N], each up to T.
         target_lengths: [N], each up to S.
         reduction: "mean" divides each loss by its target's length first.
-        zero_infinity: a target that cannot be spelled in its time gives 0, not infinity; its gradient is 0 either way.
+        zero_infinity: a target that cannot be spelled in its time gives 0 and a gradient of 0, not infinity and NaN.
     """
     one_of(reduction, "reduction", REDUCTIONS)
     floating("ctc_loss", log_probs)
@@ -74,6 +74,8 @@ def ctc_loss(
 
     zero = scalar_like(0.0, losses)
     impossible = ops.Greater(losses, scalar_like(-NEVER / 2, losses))
+    if not zero_infinity and logp.node is not None and MODE.get().grad:
+        losses = ops.Add(losses, _without_gradient(logp, impossible, lengths))
     losses = ops.Where(impossible, zero if zero_infinity else scalar_like(float("inf"), losses), losses)
     if reduction == "mean":
         divisor = ops.Max(sizes, scalar(1, INT64))
@@ -81,6 +83,17 @@ def ctc_loss(
     elif reduction == "none" and single:
         return ops.Squeeze(losses, ints(0))
     return reduced(losses, reduction)
+
+
+def _without_gradient(logp: Tensor, impossible: Tensor, lengths: Tensor) -> Tensor:
+    """[N], 0 in value but for impossible targets: the gradient of theirs is NaN in each time step that they have."""
+    kind = logp.array.dtype
+    steps = on_device_of(_numbers(logp.shape[0]), logp)
+    alive = ops.Less(ops.Unsqueeze(steps, ints(1)), ops.Unsqueeze(lengths, ints(0)))
+    undefined = ops.Unsqueeze(ops.And(alive, ops.Unsqueeze(impossible, ints(0))), ints(2))
+    zero = scalar(0.0, kind)
+    factor = ops.Where(undefined, scalar(float("nan"), kind), zero)
+    return ops.ReduceSum(ops.Mul(ops.Where(undefined, logp, zero), factor), ints(0, 2), keepdims=0)
 
 
 def _lengths(name: str, given: Any, batch: int) -> Tensor:

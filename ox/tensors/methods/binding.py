@@ -8,10 +8,11 @@ import numpy as np
 
 from ox import functions as F
 from ox.core.operator import OPS, Operator
-from ox.core.promotion import promote_operands
+from ox.core.promotion import cast, promote_operands
 from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, is_floating
 from ox.errors import DTypeError
+from ox.functions.zero_gradients import with_zero_gradient
 
 if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
@@ -78,6 +79,8 @@ def in_place(name: str) -> Any:
                 f"{name}_ gives {came}, which does not go into {have} in place",
                 hint="the out-of-place form, which makes a new tensor",
             )
+        if came == bool_ and is_floating(have) and not name.startswith("logical"):  # which PyTorch gives no gradient
+            result = with_zero_gradient(cast(result, have), self, *args)
         return self.assign(result, f"{name}_")
 
     method.__name__ = method.__qualname__ = f"{name}_"

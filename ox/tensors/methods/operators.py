@@ -149,7 +149,7 @@ class Methods(
 
     def fill_(self: Any, value: Any) -> Tensor:
         """Fill with one number in place."""
-        return self.assign(F.full_like(self, value), "fill_")
+        return self.assign(F.fill(self, value) if is_tensor(value) else F.full_like(self, value), "fill_")
 
     def copy_(self: Any, other: Any, non_blocking: builtins.bool = False) -> Tensor:
         """Overwrite with `other`, broadcast and cast to this shape and type; `torch.Tensor.copy_`.
