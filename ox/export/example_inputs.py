@@ -122,9 +122,9 @@ class Example:
             low = whole.min() if whole.ndim else whole.dtype.type(min(int(whole), 1))
             array = low + (array - low) // array.dtype.type(2)
         # of no dimensions, NumPy's results are numbers
-        return np.asarray(np.minimum(array, self._limit(whole, sizes)) if counts else array)
+        return np.asarray(np.minimum(array, self.limit(whole, sizes)) if counts else array)
 
-    def _limit(self, whole: Array, sizes: Sizes) -> Any:
+    def limit(self, whole: Array, sizes: Sizes) -> Any:
         """The largest value of an integer input at these sizes: as far below a size as it is in the example."""
         low, high = int(whole.min()), int(whole.max())
         limit = high

@@ -9,6 +9,7 @@ import numpy as np
 
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError
+from ox.export.declared_dims import Sizes
 from ox.export.example_inputs import Example, read
 from ox.graph.ir import Array
 
@@ -18,11 +19,13 @@ COUNT = 3
 def synthetic(example: Example, count: int = COUNT) -> list[dict[str, Array]]:
     """Rows that look like the example's without being any of them: random values in the range of each input."""
     random = np.random.default_rng(0)
-    one = example.cut({dim: 1 if dim == example.batch else size for dim, size in example.sizes.items()})
-    return [{name: _like(random, example.arrays[name], row.shape) for name, row in one.items()} for _ in range(count)]
+    sizes = {dim: 1 if dim == example.batch else size for dim, size in example.sizes.items()}
+    one = example.cut(sizes)
+    return [{name: _like(random, example, name, row.shape, sizes) for name, row in one.items()} for _ in range(count)]
 
 
-def _like(random: np.random.Generator, array: Array, shape: tuple[int, ...]) -> Array:
+def _like(random: np.random.Generator, example: Example, name: str, shape: tuple[int, ...], sizes: Sizes) -> Array:
+    array = example.arrays[name]
     if array.dtype == np.bool_:
         return random.integers(0, 2, shape).astype(np.bool_)
     if is_floating(array.dtype):
@@ -30,7 +33,8 @@ def _like(random: np.random.Generator, array: Array, shape: tuple[int, ...]) -> 
         finite = finite[np.isfinite(finite)]
         low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
         return random.uniform(low, high, shape).astype(array.dtype)
-    low, high = array.min(), array.max()
+    high = example.limit(array, sizes)  # one row has fewer places for an index to point at
+    low = min(array.min(), high)
     return random.integers(low, high, shape, dtype=array.dtype, endpoint=True)
 
 

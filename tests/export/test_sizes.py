@@ -254,3 +254,27 @@ def test_sizes_that_depend_on_values_are_open(tmp_path: Path, name: str) -> None
     report = ox.export.save(functions[name], tmp_path / "m.onnx", example, input_names=["x"], golden=None)
     (output,) = report.contract.outputs
     assert output.dims[0] == "output_0"
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [
+        {"x": ["n"], "order": ["n"]},
+        {"x": ["n"], "order": ["m"]},
+        {"x": ["n"], "order": [8]},
+        {"x": ["n", 2], "order": ["n"]},
+        {"x": ["batch", "n"], "order": ["n"]},
+    ],
+)
+def test_indices_into_the_size_that_they_have(dims: dict[str, list[int | str]], tmp_path: Path) -> None:
+    """`x[order]`: with fewer rows, and in golden samples of one, the indices are smaller too."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((8,) if len(dims["x"]) == 1 else (8, 2) if dims["x"][0] == "n" else (3, 8))
+    axis = len(dims["x"]) - 1 if dims["x"][0] == "batch" else 0
+    report = ox.export.save(
+        lambda x, order: ox.index_select(x, axis, order), tmp_path / "m.onnx", (x, np.arange(8)[::-1].copy()),
+        dims=dims, input_names=["x", "order"],
+    )  # fmt: skip
+    assert report.contract.inputs[1].dims == tuple(dims["order"])
+    for sample in report.contract.samples:
+        assert sample.inputs["order"].max() < sample.inputs["x"].shape[axis]
