@@ -29,6 +29,10 @@ def convert(
     target: Annotated[
         Target | None, typer.Option(help="A runtime that lacks some operators.", show_default="none")
     ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(help="Arrays by input name (.npz) that both files run with.", show_default="random numbers"),
+    ] = None,
 ) -> None:
     """Write an ONNX file anew, compared with the old one in ONNX Runtime before and after."""
     from ox.export import convert as write
@@ -40,7 +44,9 @@ def convert(
         if not name or not number.isdecimal():
             raise UsageError(f"--fix {each} is no size", expected="NAME=NUMBER, for example --fix batch=1")
         fixed[name] = int(number)
-    report, proof = write(path, to or path, opset=opset, fix=fixed, strip=strip, optimize=optimize, target=target)
+    report, proof = write(
+        path, to or path, opset=opset, fix=fixed, strip=strip, optimize=optimize, target=target, inputs=inputs
+    )
     typer.echo(f"{report.path}  {size(report.path.stat().st_size)} · opset {report.opset} · {report.nodes} nodes")
     for line in [report.dims, *report.limits]:
         typer.echo(line)

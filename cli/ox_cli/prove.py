@@ -21,12 +21,16 @@ def prove(
         ),
     ] = None,
     runtime: Annotated[str, typer.Option(help="onnxruntime, openvino, reference or ox.")] = "onnxruntime",
+    inputs: Annotated[
+        Path | None,
+        typer.Option(help="Arrays by input name (.npz) to run with.", show_default="golden samples, or random numbers"),
+    ] = None,
 ) -> None:
     """Run an ONNX file and compare its outputs. An output that is too far off is an error."""
     from ox.export import prove as compare
 
     other = None if against is None else against if against.endswith(".onnx") else _model_of(against)
-    typer.echo(str(compare(path, other, runtime=runtime)))
+    typer.echo(str(compare(path, other, runtime=runtime, inputs=inputs)))
 
 
 def _model_of(run: str) -> Module:

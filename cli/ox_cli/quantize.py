@@ -62,6 +62,14 @@ def quantize(
     samples: Annotated[
         int | None, typer.Option(min=1, help="Training samples to calibrate with.", show_default="256")
     ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Typical inputs to calibrate and compare with: arrays by input name (.npz), rows along the first "
+            "dimension.",
+            show_default="training samples of the recipe",
+        ),
+    ] = None,
     method: Annotated[
         Method | None, typer.Option(help="How calibration of int8 finds the ranges.", show_default="minmax")
     ] = None,
@@ -94,7 +102,15 @@ def quantize(
         raise UsageError("--mixed needs --min-accuracy", hint="--mixed --min-accuracy 0.97")
     if adopt and (out is not None or mixed):
         raise UsageError("--adopt changes a file in place", hint=f"ox quantize --adopt {model}")
-    given = {"--scheme": scheme, "--samples": samples, "--method": method, "--block-size": block_size}
+    if inputs is not None and samples is not None:
+        raise UsageError("--inputs and --samples both say what calibrates", hint="one of them")
+    given = {
+        "--scheme": scheme,
+        "--inputs": inputs,
+        "--samples": samples,
+        "--method": method,
+        "--block-size": block_size,
+    }
     if adopt and (named := [name for name, value in given.items() if value is not None]):
         raise UsageError(
             f"{named[0]} is for files that ox quantizes, and --adopt for one of another tool",
@@ -125,7 +141,7 @@ def quantize(
         model,
         out if out is not None else model.with_name(f"{model.stem}.{chosen.value}.onnx"),
         chosen.value,
-        calibration=None if source.recipe is None else calibration_of(source, source.recipe, samples or SAMPLES),
+        calibration=_calibration(source, inputs, samples or SAMPLES),
         method=(method or Method.minmax).value,
         block_size=BLOCK_SIZE if block_size is None else block_size,
         evaluate=evaluate,
@@ -135,6 +151,12 @@ def quantize(
     for line in _lines(report, chosen, method or Method.minmax, results):
         typer.echo(line)
     typer.echo(f"next: ox serve {report.path}")
+
+
+def _calibration(source: Source, inputs: Path | None, count: int) -> Any:
+    if inputs is not None or source.recipe is None:
+        return inputs
+    return calibration_of(source, source.recipe, count)
 
 
 def _adopt(path: Path, evaluate: Any, min_accuracy: float | None, results: list[Result]) -> None:

@@ -14,6 +14,7 @@ from ox.core.size_expression import evaluate, leaves, solve
 from ox.core.symbolic import Dim
 from ox.errors import ArgumentError
 from ox.export.drawn_inputs import Feed, runnable
+from ox.export.input_file import read_inputs
 from ox.export.model_runtimes import open_model
 from ox.export.prove_file import FileProof, prove
 from ox.export.save_model import Report, save
@@ -33,6 +34,7 @@ def convert(
     strip: bool = False,
     optimize: str | None = None,
     target: str | None = None,
+    inputs: Any = None,
 ) -> tuple[Report, FileProof]:
     """Write an ONNX file anew: read as a module, saved and proven as any model, and compared with the old file in ONNX
     Runtime.
@@ -44,11 +46,13 @@ def convert(
         fix: sizes of inputs that varied, by their names: ``{"batch": 1}``.
         strip: leave out documentation, metadata (but for the sizes that the file is right for) and golden samples.
         optimize, target: as of `ox.export.save`.
+        inputs: what both files run with, for one that takes no random numbers: arrays by input name, the path of an
+            .npz file of them, or one array for the only input.
 
     Raises:
         LoadError: the file cannot be read.
         ExportError: what the opset cannot express, or the new file gives other numbers than the old one.
-        ArgumentError: a size that is none of the file's.
+        ArgumentError: a size that is none of the file's, or inputs that it does not take.
     """
     path, to = Path(path), Path(to)
     net = load(path)
@@ -72,8 +76,15 @@ def convert(
         with no_grad():
             net(**{name: tensor(x) for name, x in feed.items()})
 
-    runs = list(runnable(infos, net.contract, both))
-    fewest, example = runs[0][0] or 1, runs[-1][1]
+    if inputs is None:
+        runs = list(runnable(infos, net.contract, both))
+        fewest, example = runs[0][0] or 1, runs[-1][1]
+    else:
+        fewest, example = 1, read_inputs(inputs, infos)
+        try:
+            both(example)
+        except Exception as error:  # runtimes share no base class
+            raise ArgumentError(f"{path} cannot run with these inputs", got=str(error).splitlines()[0]) from error
     batches = {str(info.dims[0]) for info in infos if info.dims and fewest > 1}
     unstated = fewest > max([1, *(rules.ranges[name].min for name in batches if name in rules.ranges)])
     infos = tuple(info.with_rank(example[info.name].ndim) for info in infos)
@@ -104,7 +115,8 @@ def convert(
         model = onnx.load(to, load_external_data=False)
         _strip(model)
         write_whole(to, lambda temporary: onnx.save(model, temporary))
-    return report, prove(to, path if path.resolve() != to.resolve() else None)
+    given = None if inputs is None or fix else example
+    return report, prove(to, path if path.resolve() != to.resolve() else None, inputs=given)
 
 
 def _with_following(fix: Mapping[str, int], rules: SizeRules) -> dict[str, int]:

@@ -14,21 +14,35 @@ from ox.graph.size_rules import SizeRange, SizeRules, is_name_of
 
 Feed = dict[str, Array]
 SIZES = (8, 16, 32, 64, 224, 4, 3, 2, 1)  # of a dimension that varies and is no batch, the first that runs
+# the range of integers, the first that runs: a length is 1 at least, an index is often below 2
+INTEGERS = ((1, 2), (0, 1), (1, 1))
 RANKS = (2, 4, 3, 1, 0, 5)  # of inputs without a declared shape, the first that runs
 ROWS = (2, 7, 32)  # of a batch, the first that runs; images of 224 only with the first
 
 
-def draw(inputs: Sequence[TensorInfo], contract: Contract, rows: int | None, size: int, seed: int = 0) -> Feed:
+def draw(
+    inputs: Sequence[TensorInfo],
+    contract: Contract,
+    rows: int | None,
+    size: int,
+    seed: int = 0,
+    integers: tuple[int, int] = (0, 1),
+) -> Feed:
     """Inputs with `rows` in the first dimension, where that is a batch, and `size` in others that vary, or the nearest
-    that the file allows. Within the range of the golden samples, if there are any; else normal floats, and the integers
-    0 and 1, which are valid as places nearly everywhere."""
+    that the file allows. Within the range of the golden samples, if there are any; else normal floats, and integers of
+    a range that is valid as places nearly everywhere.
+
+    Args:
+        integers: the range of an input with one number, or one for each row, which may be a length. Others are 0 and 1,
+            or 1 alone if this is.
+    """
     random = np.random.default_rng(seed)
     known = {
         i.name: np.concatenate([s.inputs[i.name].ravel() for s in contract.samples]) for i in inputs if contract.samples
     }
     batches = {info.dims[0] for info in inputs if rows is not None and isinstance(info.dims[0], str)}
     return {
-        info.name: _drawn(random, info, known.get(info.name), _shape(info, contract, rows, size, batches))
+        info.name: _drawn(random, info, known.get(info.name), _shape(info, contract, rows, size, batches), integers)
         for info in inputs
     }
 
@@ -56,14 +70,17 @@ def _following(rules: SizeRules, dim: int | str | None, size: int) -> int | None
     return None
 
 
-def _drawn(random: np.random.Generator, info: TensorInfo, known: Array | None, shape: Sequence[int]) -> Array:
+def _drawn(
+    random: np.random.Generator, info: TensorInfo, known: Array | None, shape: Sequence[int], integers: tuple[int, int]
+) -> Array:
     dtype = DTYPES[info.dtype]
     if info.dtype == "BYTES":
         return random.choice(np.array(["a", "b"], object) if known is None else known, shape)
     if info.dtype == "BOOL":
         return random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu":
-        low, high = (0, 1) if known is None else (known.min(), known.max())
+        usual = integers if len(shape) < 2 else (int(integers[0] == integers[1]), 1)
+        low, high = usual if known is None else (known.min(), known.max())
         return random.integers(low, high, shape, dtype, endpoint=True)
     if known is None:
         return random.standard_normal(shape).astype(dtype)
@@ -88,9 +105,15 @@ def runnable(
     batched = len(first) == 1 and all(dims and not isinstance(dims[0], int) for dims in first)
     counts: tuple[int | None, ...] = ROWS if batched else (None,)
     failure = None
-    for most, size in ((n, size) for n in counts for size in SIZES if n in (None, ROWS[0]) or size <= ROWS[-1]):
+    for integers, most, size in (
+        (integers, n, size)
+        for integers in INTEGERS
+        for n in counts
+        for size in SIZES
+        if n in (None, ROWS[0]) or size <= ROWS[-1]
+    ):
         try:
-            run(draw(inputs, contract, most, size))
+            run(draw(inputs, contract, most, size, integers=integers))
             break
         except Exception as error:  # runtimes share no base class of exceptions
             failure = failure or error
@@ -99,16 +122,16 @@ def runnable(
             "no input was found that the file takes",
             expected=", ".join(map(str, inputs)),
             got=str(failure).strip().splitlines()[0],
-            hint="golden samples in the file, or an export from the model itself",
+            hint="inputs (--inputs FILE) that it takes, golden samples in the file, or an export from the model itself",
         ) from failure
     if most is None:
-        feed = draw(inputs, contract, None, size)
+        feed = draw(inputs, contract, None, size, integers=integers)
         yield None, feed, run(feed)
         return
-    fewest = _fewest(lambda rows: run(draw(inputs, contract, rows, size, seed=rows)), most)
+    fewest = _fewest(lambda rows: run(draw(inputs, contract, rows, size, rows, integers)), most)
     done = set()
     for rows in (fewest, *(n for n in (2, 7) if n > fewest)):
-        feed = draw(inputs, contract, rows, size, seed=rows)
+        feed = draw(inputs, contract, rows, size, rows, integers)
         count = len(feed[inputs[0].name])  # the nearest that the file allows
         if count not in done:
             done.add(count)

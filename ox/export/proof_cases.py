@@ -37,7 +37,7 @@ def run_cases(
     """
 
     def run(rows: int | None, sizes: Sizes, start: int = 0) -> Case:
-        count = {example.batch: rows} if example.batch and rows else {}
+        count = {example.batch: rows} if example.batch and rows is not None else {}
         inputs = example.cut(example.sizes | sizes | count, start)
         return Case(rows, inputs, _eager(model, example, inputs, names), sizes=sizes)
 
@@ -47,6 +47,11 @@ def run_cases(
         start += rows or 0
     further, rules = _at_borders(run, example, rules)
     cases += further
+    if 0 in rules.ranges.get(example.batch or "", SizeRange()):
+        try:
+            cases.append(run(0, {}))
+        except Exception as error:  # of the model's own code
+            raise _not_at_the_smallest(str(example.batch), rules.ranges[str(example.batch)], error) from error
     for asked in wanted:
         if (unknown := set(asked) - set(example.sizes)) or rules.broken(asked) is not None:
             raise ArgumentError(
@@ -143,14 +148,18 @@ def _lowest_that_runs(run: Callable[[Sizes], Case], example: Example, dim: str, 
             high = at
         except Exception as error:  # of the model's own code
             if dim in example.declared and example.declared[dim].min == found.min:
-                raise ExportError(
-                    f"the model does not run at the smallest {dim} that was declared",
-                    expected=f"{dim} in {found}",
-                    got=f"{type(error).__name__}: {error}",
-                ) from error
+                raise _not_at_the_smallest(dim, found, error) from error
             low = at + 1
         at = (low + high) // 2
     return tried[high]
+
+
+def _not_at_the_smallest(dim: str, declared: SizeRange, error: Exception) -> ExportError:
+    return ExportError(
+        f"the model does not run at the smallest {dim} that was declared",
+        expected=f"{dim} in {declared}",
+        got=f"{type(error).__name__}: {error}",
+    )
 
 
 def observed_sizes(example: Example, case: Case) -> tuple[Sizes, dict[str, tuple[int, ...]]]:

@@ -14,6 +14,7 @@ from ox import tolerance
 from ox.autograd.grad_mode import no_grad
 from ox.errors import ArgumentError, ExportError
 from ox.export.drawn_inputs import Feed, runnable
+from ox.export.input_file import read_inputs
 from ox.export.model_runtimes import Run, open_model
 from ox.export.proof import Row
 from ox.export.summary import inspect
@@ -41,6 +42,7 @@ def prove(
     against: str | os.PathLike[str] | Callable[..., Any] | None = None,
     *,
     runtime: str = "onnxruntime",
+    inputs: Any = None,
 ) -> FileProof:
     """Run a file and compare its outputs within `ox.tolerance`.
 
@@ -48,11 +50,13 @@ def prove(
         path: the file.
         against: another file, which runs in ONNX Runtime; a module or function of tensors with the inputs of the file
             in their order; or None for the golden samples in the file, and where there are none for ox's own operators.
+        inputs: what to run with, in place of golden samples and random numbers: arrays by input name, the path of an
+            .npz file of them, or one array for the only input.
         runtime: ``onnxruntime``, ``openvino``, ``reference`` (onnx.reference) or ``ox``.
 
     Raises:
         ExportError: the outputs are further apart than allowed, or a runtime refuses the file.
-        ArgumentError: there is no such runtime.
+        ArgumentError: there is no such runtime, or the inputs are not those of the file.
         LoadError: a file is missing or damaged.
     """
     path = Path(path)
@@ -60,20 +64,21 @@ def prove(
     contract = Contract.from_metadata(metadata_of(parse(path)))
     name, run = open_model(path, runtime)
     rows: list[Row] = []
-    if against is None and contract.samples:
+    given = None if inputs is None else read_inputs(inputs, summary.inputs)
+    if against is None and contract.samples and given is None:
         shown = f"its {len(contract.samples)} golden samples"
         pairs: Iterator[tuple[int | None, Feed, dict[str, Array]]] = (
             (1, dict(s.inputs), dict(s.outputs)) for s in contract.samples
         )
     else:
         shown, expected = _expected(against, path, summary.inputs, [o.name for o in summary.outputs])
-        pairs = runnable(summary.inputs, contract, expected)
+        pairs = runnable(summary.inputs, contract, expected) if given is None else _given(given, path, expected)
     through = contract.through
     for batch, feed, outputs in pairs:
         try:
             got = run(feed)
         except Exception as error:  # runtimes share no base class of exceptions
-            if against is None and batch == 1 and not contract.samples:
+            if against is None and batch == 1 and not contract.samples and given is None:
                 continue  # ox reflects one row alone, and ONNX Runtime does not; what fails always fails at others, too
             raise ExportError(f"{name} cannot run {path}", got=str(error).strip().splitlines()[0]) from error
         for output, y in outputs.items():
@@ -89,6 +94,15 @@ def prove(
         worst = max((tolerance.compare(got[o], y, through) for o, y in outputs.items()), key=lambda d: d.max_abs)
         rows.append(Row(batch, worst.max_abs, worst.allowed, name))
     return FileProof(path, name, shown, tuple(rows))
+
+
+def _given(feed: Feed, path: Path, run: Run) -> Iterator[tuple[int | None, Feed, dict[str, Array]]]:
+    """One run with these inputs; its batch is their first size, where that is one."""
+    first = {x.shape[0] if x.ndim else None for x in feed.values()}
+    try:
+        yield first.pop() if len(first) == 1 else None, feed, run(feed)
+    except Exception as error:  # runtimes share no base class
+        raise ArgumentError(f"{path} cannot run with these inputs", got=str(error).strip().splitlines()[0]) from error
 
 
 def _expected(against: Any, path: Path, inputs: Any, outputs: list[str]) -> tuple[str, Run]:

@@ -278,3 +278,15 @@ def test_indices_into_the_size_that_they_have(dims: dict[str, list[int | str]], 
     assert report.contract.inputs[1].dims == tuple(dims["order"])
     for sample in report.contract.samples:
         assert sample.inputs["order"].max() < sample.inputs["x"].shape[axis]
+
+
+def test_a_batch_that_may_be_empty(tmp_path: Path) -> None:
+    """The proof runs there, too, and what cannot is refused."""
+    x, dims = np.ones((4, 3), np.float32), {"input": [ox.Dim("batch", min=0), 3]}
+    report = ox.export.save(nn.Linear(3, 2), tmp_path / "m.onnx", x, dims=dims)
+    assert 0 in [row.batch for row in report.rows]
+    assert ort.InferenceSession(str(tmp_path / "m.onnx")).run(None, {"input": x[:0]})[0].shape == (0, 2)
+    assert ox.export.load(tmp_path / "m.onnx")(ox.from_numpy(x[:0])).shape == (0, 2)
+    with pytest.raises(ExportError, match="does not run at the smallest batch that was declared"):
+        ox.export.save(lambda input: input - input.max(0).values, tmp_path / "n.onnx", x, dims=dims)
+    assert not (tmp_path / "n.onnx").exists()

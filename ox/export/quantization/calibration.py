@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from ox.core.tensor import is_tensor
 from ox.devices import cpu
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError
+from ox.export.input_file import read_arrays
 from ox.export.quantization.integers import CALIBRATED
 from ox.export.quantization.source_model import tool_errors
 from ox.graph.ir import Array
@@ -74,20 +76,32 @@ def read_calibration(data: Any, session: Any, infinite: bool) -> list[Feed]:
     """Calibration data as feeds of a session.
 
     Args:
-        data: an array for the only input, a tuple in the order of the inputs, a dict of arrays by input name, each with
-            rows along the first dimension; or a list of such dicts, each of them one run.
+        data: the path of an .npz or .npy file of arrays with rows along the first dimension; an array for the only
+            input, a tuple in the order of the inputs, a dict of arrays by input name, each with such rows; or a list of
+            such dicts, each of them one run.
         infinite: whether infinities are allowed, such as those of a mask; NaN never is.
 
     Raises:
+        LoadError: the file is missing or damaged.
         ArgumentError: it is empty, has other names than the inputs, rows of other types or sizes, or values that are
             not finite.
     """
     inputs = list(session.get_inputs())
     names = [info.name for info in inputs]
+    if isinstance(data, (str, os.PathLike)):
+        data = read_arrays(data, names)
     if isinstance(data, list) and all(isinstance(item, Mapping) for item in data):
         feeds = [_arrays(item, names) for item in data]
         for number, feed in enumerate(feeds):
             _check_finite(feed, f"run {number}, ", infinite)
+            if not any(array.size for array in feed.values()):
+                raise ArgumentError(
+                    "a calibration run is empty",
+                    where=f"run {number}",
+                    expected="typical inputs of the model",
+                    got=", ".join(f"{name} {list(array.shape)}" for name, array in feed.items()),
+                    hint="leave this run out",
+                )
     else:
         arrays = _arrays(_by_name(data, names), names)
         _check_finite(arrays, "", infinite)

@@ -67,8 +67,9 @@ def quantize(
         scheme: ``float16``; ``bfloat16``: weights alone; ``int8-dynamic``: activations by the range of each batch;
             ``int8``: QDQ, weights by channel, activations by calibration; ``int4``: weights of MatMul and Gemm, by
             block. A constant that float16 cannot hold is named, and what reads it stays in float32.
-        calibration: typical inputs: an array, a tuple or dict of arrays with rows along the first dimension, or a list
-            of dicts, each of them one run. ``int8`` needs them; the others use them for measuring.
+        calibration: typical inputs: the path of an .npz or .npy file, an array, a tuple or dict of arrays with rows
+            along the first dimension, or a list of dicts, each of them one run. ``int8`` needs them; the others use
+            them for measuring.
         method: how calibration finds ranges: ``minmax``, ``percentile`` (99.999) or ``entropy``.
         block_size: how many weights of int4 share a scale; a power of two from 16 on.
         evaluate: takes a session of ONNX Runtime, returns the accuracy.

@@ -391,6 +391,15 @@ def test_a_grouped_transposed_convolution(bias: bool, tmp_path: Path) -> None:
     assert len(report.quantized) == 2 and report.error is not None and report.error < 0.1
 
 
+@pytest.mark.parametrize("scheme", ["int8", "float16"])
+def test_calibration_without_rows(scheme: str, network: Path, images: Array, tmp_path: Path) -> None:
+    """An empty run has no range, and nothing to compare."""
+    for data in (images[:0], [], [{"input": images[:2]}, {"input": images[:0]}]):
+        with pytest.raises(ArgumentError, match=r"data are empty|calibration run is empty[^~]*run 1"):
+            ox.export.quantize(network, tmp_path / "b.onnx", scheme, calibration=data)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_tool_that_stops_is_an_error_of_ox(
     network: Path, images: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
