@@ -56,7 +56,8 @@ def report(summary: Summary) -> list[tuple[str, str]]:
     rows.append(("nodes", f"{count}: {kinds}" if count else "none"))
     if summary.functions:
         rows.append(("functions", ", ".join(summary.functions)))
-    rows.append(("parameters", f"{summary.parameters:,} in {summary.initializers} initializers"))
+    constants = f" and {summary.constants} constants" if summary.constants else ""
+    rows.append(("parameters", f"{summary.parameters:,} in {summary.initializers} initializers{constants}"))
     if summary.external:
         rows.append(("data", f"in {', '.join(summary.external)}"))
     if not step:

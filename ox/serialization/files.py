@@ -235,7 +235,7 @@ class _Arrays:
     def __init__(self, path: str, file: BinaryIO) -> None:
         self.path, self._file = path, file
         length = int.from_bytes(file.read(8), "little")
-        self._entries = json.loads(file.read(length))
+        self._entries = json.loads(file.read(length), object_pairs_hook=_unique)
         self.about: dict[str, str] = self._entries.get("__metadata__") or {}
         self.sum = crc32(self.about.get(_KEY, "").encode())
         self._data = 8 + length
@@ -254,6 +254,14 @@ class _Arrays:
         array = np.fromfile(self._file, _TYPES[entry["dtype"]], prod(shape)).reshape(shape)
         self.sum = crc32(as_bytes(array), self.sum)
         return array != 0 if entry["dtype"] == "BOOL" else array
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for a name that stands in it twice: readers take one or the other."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("a name stands twice in the header")
+    return entries
 
 
 def _load_ox_file(arrays: _Arrays, device: str | None) -> Any:

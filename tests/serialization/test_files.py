@@ -332,6 +332,8 @@ W = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         {"w": W | {"shape": [3]}}, {"w": W | {"shape": [-2]}}, {"w": W | {"shape": [1 << 62, 4]}},
         {"w": W | {"shape": "ab"}}, {"w": W | {"data_offsets": [0, 1 << 62]}}, {"w": W | {"data_offsets": [8, 0]}},
         {"w": W | {"data_offsets": [-8, 0]}}, {"w": W | {"data_offsets": [4, 12]}}, {"w": W, "v": W},
+        b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"w":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}',
+        {"a": W | {"shape": [0, 1 << 62], "data_offsets": [0, 0]}, "w": W}, {"w": W | {"shape": [1] * 70 + [2]}},
         {"w": W | {"data_offsets": [0]}}, {"__metadata__": 5, "w": W}, {"__metadata__": {"a": 1}, "w": W}, {},
     ],
     ids=lambda t: str(t)[:40],

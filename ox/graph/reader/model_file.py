@@ -109,6 +109,8 @@ def tensors_of(model: onnx.ModelProto) -> Iterator[TensorProto]:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
         for graph in subgraphs(node):
             yield from _initializers(graph)
 
