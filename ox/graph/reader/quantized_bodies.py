@@ -84,8 +84,9 @@ def _gemm(w: BodyWriter) -> list[str]:
     """QGemm: C is of 32 bits, by both scales; without a scale of Y the result are floats."""
     sides = []
     for place, name in ((0, "transA"), (3, "transB")):
-        side = w.add("Sub", *(w.add("Cast", w.input(i), to=FLOAT) for i in (place, place + 2)))
-        sides.append(w.add("Transpose", side) if w.attribute(name, 0) else side)
+        numbers, zero = (w.add("Cast", w.input(i), to=FLOAT) for i in (place, place + 2))
+        turned = w.add("Transpose", numbers) if w.attribute(name, 0) else numbers
+        sides.append(w.add("Sub", turned, zero))  # a zero for each column
     product = w.add("MatMul", *sides)
     if w.input(6):
         product = w.add("Add", product, w.add("Cast", w.input(6), to=FLOAT))

@@ -36,14 +36,14 @@ def _quick_gelu(w: BodyWriter) -> list[str]:
 
 
 def _fused_product(w: BodyWriter) -> list[str]:
-    if w.attribute("transBatchA", 0) or w.attribute("transBatchB", 0):
-        raise w.refuse("with transBatchA or transBatchB")
     sides = []
-    for place, name in enumerate(("transA", "transB")):
-        side = w.input(place)
-        if w.attribute(name, 0):  # the last two dimensions of any number
-            side = w.add("Einsum", side, equation="...ij->...ji")
-        sides.append(side)
+    for place, side in enumerate("AB"):
+        x, turned = w.input(place), bool(w.attribute(f"trans{side}", 0))
+        if w.attribute(f"transBatch{side}", 0):  # the first dimension goes before the last
+            x = w.add("Einsum", x, equation=f"i...j->...{'ji' if turned else 'ij'}")
+        elif turned:  # the last two dimensions of any number
+            x = w.add("Einsum", x, equation="...ij->...ji")
+        sides.append(x)
     product = w.add("MatMul", *sides)
     alpha = w.attribute("alpha", 1.0)
     return [product if alpha == 1 else w.add("Mul", product, w.add("CastLike", w.constant(alpha), product))]

@@ -246,7 +246,6 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "LabelEncoder", ML, {"keys_int64s": [0, 1], "values_int64s": [3, 4]},
         "ox has no operator ai.onnx.ml.LabelEncoder",
     ),
-    "batches that are turned": ("FusedMatMul", VENDOR, {"transBatchA": 1}, "transBatchA"),
     "rotary places": ("Attention", VENDOR, {"num_heads": 2, "do_rotary": 1}, "rotary places"),
     "8 bits": ("MatMulNBits", VENDOR, {"K": 40, "N": 6, "bits": 8, "block_size": 16}, "of 8 bits"),
 }  # fmt: skip

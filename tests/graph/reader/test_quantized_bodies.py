@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ def bits(dtype: Any, *shape: int, small: bool = False) -> Any:
     return R.integers(low, high + 1, shape).astype(dtype)
 
 
+def side(first: int, turned: int) -> Any:
+    """Two matrices [3, 4], or [4, 3] where they are turned; with `first`, the batch is between their dimensions."""
+    rows, columns = (4, 3) if turned else (3, 4)
+    return floats(*((rows, 2, columns) if first else (2, rows, columns)))
+
+
 X, W, B, Z = floats(2, 4, 9, 9), floats(6, 2, 3, 3), floats(6), floats(2, 6, 5, 5)
 CONV = {"group": 2, "strides": [2, 2], "pads": [1, 1, 1, 1], "kernel_shape": [3, 3], "dilations": [1, 1]}
 FUSED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
@@ -40,6 +47,13 @@ FUSED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     **{
         f"conv, {name}": ("FusedConv", [X, W, B], CONV | {"activation": name, "activation_params": numbers})
         for name, numbers in {"LeakyRelu": [0.2], "Clip": [-0.3, 0.4], "HardSigmoid": [0.3, 0.6]}.items()
+    },
+    **{
+        f"matmul, batches turned {a}{b}{c}{d}": (
+            "FusedMatMul", [side(a, b), side(c, 1 - d)],
+            {"transBatchA": a, "transA": b, "transBatchB": c, "transB": d, "alpha": 0.5},
+        )
+        for a, b, c, d in product((0, 1), repeat=4)
     },
     "conv, a sum": ("FusedConv", [X, W, B, Z], CONV | {"activation": "Relu"}),
     "conv, a sum and no bias": ("FusedConv", [X, W, None, Z], CONV | {"activation": "Relu"}),
@@ -110,6 +124,12 @@ PRODUCTS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         "MatMulIntegerToFloat",
         [bits(np.uint8, 3, 16), BITS, number(0.02), COLUMNS[0], np.array(120, np.uint8), COLUMNS[1], floats(5)],
         {},
+    ),
+    "gemm, of columns": (
+        "QGemm",
+        [bits(np.uint8, 3, 16), number(0.02), np.array(9, np.uint8), bits(np.int8, 5, 16, small=True), COLUMNS[0],
+         np.zeros(5, np.int8), R.integers(-900, 900, 5).astype(np.int32)],
+        {"transB": 1, "alpha": 1.0},
     ),
     "gemm": (
         "QGemm",
