@@ -369,7 +369,15 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "ten levels": (lambda: deep(10), "nested too deeply"),
     "a misspelled operator": (lambda: file([helper.make_node("Relux", ["x"], ["y"])]), "no operator Relux"),
     "another runtime's operator": (
-        lambda: file([helper.make_node("FusedConv", ["x"], ["y"], domain="com.microsoft")]), "com.microsoft.FusedConv",
+        lambda: file([helper.make_node("NhwcConv", ["x"], ["y"], domain="com.microsoft")]), "com.microsoft.NhwcConv",
+    ),
+    "attributes that are missing": (
+        lambda: file([helper.make_node("MultiHeadAttention", ["x"], ["y"], domain="com.microsoft")]),
+        "ox does not read com.microsoft.MultiHeadAttention with such attributes",
+    ),
+    "attributes that do not fit": (
+        lambda: file([helper.make_node("SVMRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_supports=2)]),
+        "ox does not read ai.onnx.ml.SVMRegressor with such attributes",
     ),
     "an attribute of nobody": (lambda: file([helper.make_node("Relu", ["x"], ["y"], alpha=1.0)]), "attribute 'alpha'"),
     "an attribute of another type": (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
+from ox.errors import OxError
 from ox.graph.reader import classical_bodies, quantized_bodies, runtime_bodies
 from ox.graph.reader.body_writer import BodyWriter
 
@@ -28,4 +29,9 @@ def foreign_body(
     if make is None:
         return None
     writer = BodyWriter(node, type_of)
-    return writer.function(make(writer))
+    try:
+        return writer.function(make(writer))
+    except OxError:
+        raise
+    except (TypeError, ValueError, LookupError) as error:  # one that is missing, or of another size
+        raise writer.refuse("with such attributes", got=f"{type(error).__name__}: {error}") from error
