@@ -18,6 +18,8 @@ from ox.graph.ir import Array
 from ox.graph.reader.model_file import graphs_of, opset_of, subgraphs
 
 SCATTERS = ("ScatterElements", "ScatterND")
+# of bits; without a kernel of ONNX Runtime's CPU; a function of ONNX Runtime with constants in float32
+FLOAT32_ALONE = ("BitCast", "EyeLike", "MeanVarianceNormalization")
 # integers of these types may be beyond those that float16 counts
 WIDE_INTEGERS = (TensorProto.INT32, TensorProto.INT64, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64)
 FLOAT_BY_DEFAULT = ("RandomNormal", "RandomUniform", "SequenceEmpty")
@@ -53,7 +55,7 @@ def to_float16(
     types.always_float32 = ALWAYS_FLOAT_INPUTS
     top = Scope(result.graph)
     complete(model, top)
-    selection = _Selection(types, set(in_float), frozenset(DEFAULT_OP_BLOCK_LIST))
+    selection = _Selection(types, set(in_float), frozenset((*DEFAULT_OP_BLOCK_LIST, *FLOAT32_ALONE)))
     selection.visit(result.graph, top)
     selection.add_peaks(result.graph, peaks)
     selection.extend()

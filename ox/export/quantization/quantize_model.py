@@ -25,7 +25,7 @@ from ox.export.quantization.source_model import QUANTIZED, prepare, quietly, rea
 from ox.export.save_model import note_failure
 from ox.export.summary import inspect
 from ox.graph.contract import Contract
-from ox.graph.reader.model_file import graphs_of, metadata_of, opset_of
+from ox.graph.reader.model_file import graphs_of, metadata_of, nodes_of, opset_of
 from ox.graph.reader.order import in_order
 from ox.serialization.files import write_whole
 
@@ -280,6 +280,9 @@ def _layers(model: onnx.ModelProto, scheme: Scheme, source: Path) -> list[str]:
             f"{source} has no layer that {scheme.name} quantizes",
             expected=f"{', '.join(scheme.layers)} with weights of their own",
             got=", ".join(f"{n} {name}" for name, n in counts.most_common(6)) or "no node",
+            hint="float16 or bfloat16, which take the layers in branches and loops too"
+            if scheme.rounds and any(node.op_type in scheme.layers for node in nodes_of(model))
+            else None,
         )
     return found
 
