@@ -100,7 +100,7 @@ def _has_nan(array: Any) -> bool:
 class Packed:
     """The result of a pack hook, with the node and port of the saved tensor."""
 
-    _version = (-1,)  # never the saved version, so that every access comes here
+    _writes = (-1,)  # never the saved version, so that every access comes here
 
     def __init__(self, value: Any, unpack: Callable[[Any], Any], tensor: TensorBase) -> None:
         self.value, self.unpack, self.node, self.port = value, unpack, tensor.node, tensor.port
@@ -122,4 +122,4 @@ class Packed:
     def copy_before_write(self, tensor: TensorBase) -> None:
         """The memory of `tensor` is about to be overwritten; if that is what was packed, keep a copy."""
         if is_tensor(self.value) and self.value.array is tensor.array:
-            self.value.array, self.value._version = cuda_state.copy(tensor.array), None
+            self.value.array, self.value._writes = cuda_state.copy(tensor.array), None

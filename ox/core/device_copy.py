@@ -45,5 +45,5 @@ def _with_array(x: TensorType, array: Any) -> TensorType:
     """`x` with its values in other memory."""
     y = OPS["Identity"](x)  # which carries history and recording over
     y.array = array
-    y._base = y._viewed = y._origin = y._version = None
+    y._base = y._viewed = y._origin = y._writes = None
     return y

@@ -130,13 +130,13 @@ class SavePlan:
                 saved.append([(copy, copy.version) for copy in [y.shallow_copy() for y in outputs[i:]]])
             elif kind == OUTPUT:
                 copy = outputs[i].shallow_copy()
-                saved.append((copy, copy._version[0]))
+                saved.append((copy, copy._writes[0]))
             elif rest:
                 saved.append([_saved_input(kind, x) for x in inputs[i:]])
             elif i >= len(inputs) or (x := inputs[i]) is None:
                 saved.append(None)
             elif kind == INPUT:
-                saved.append((x, 0 if x._version is None else x._version[0]))
+                saved.append((x, 0 if x._writes is None else x._writes[0]))
             elif kind == SHAPE:
                 # on every call's path: static_shape takes longer
                 saved.append(x.array.shape if x._recorded is None else x.shape)
@@ -216,7 +216,7 @@ def unpack_saved(node: Node, kept: Any) -> Any:
     if type(kept) is list:
         return [unpack_saved(node, pair) for pair in kept]
     tensor, version = kept
-    if tensor._version is None or tensor._version[0] == version:
+    if tensor._writes is None or tensor._writes[0] == version:
         return tensor
     if hasattr(tensor, "restore"):  # by the hooks of ox.autograd.graph
         return tensor.restore()

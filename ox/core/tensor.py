@@ -28,7 +28,7 @@ class TensorBase:
     array: Any
     node: Node | Leaf | None = None  # who made it; a Leaf when requires_grad was set on it
     port: int = 0  # as which output
-    _version: list[Any] | None = None  # [count, last writer], shared by all tensors of the memory; None: never shared
+    _writes: list[Any] | None = None  # [count, last writer], shared by all tensors of the memory; None: never shared
     _base: Any = None  # the tensor whose memory this one shows
     _viewed: list[Any] | None = None  # a number, and weak references to the views of this memory
     _origin: str | None = None  # of a view that a gradient must not write through: how it came about

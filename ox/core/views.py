@@ -70,7 +70,7 @@ def in_own_memory(made: TensorType, x: TensorBase) -> TensorType:
         return x.clone()
     if made._base is not None:
         made.array = cuda_state.copy(made.array)
-        made._base, made._origin, made._version = None, None, [made.version, ""]
+        made._base, made._origin, made._writes = None, None, [made.version, ""]
     return made
 
 

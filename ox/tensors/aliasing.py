@@ -37,18 +37,23 @@ class Aliases(TensorBase):
     @property
     def version(self) -> int:
         """How often its memory was written in place."""
-        return 0 if self._version is None else self._version[0]
+        return 0 if self._writes is None else self._writes[0]
+
+    @property
+    def _version(self) -> int:
+        """PyTorch's name for `version`."""
+        return self.version
 
     def _shared_version(self) -> list[Any]:
-        if self._version is None:
-            self._version = [0, ""]
-        return self._version
+        if self._writes is None:
+            self._writes = [0, ""]
+        return self._writes
 
     def last_write(self) -> str:
         """The operation and line that last wrote in place."""
-        if not self._version:
+        if not self._writes:
             return "nobody"
-        by = self._version[1]
+        by = self._writes[1]
         return by if type(by) is str else f"{by[0]}, {line_at(by[1])}"
 
     def alias_of(self, base: Tensor) -> None:
@@ -69,19 +74,19 @@ class Aliases(TensorBase):
             viewed.append(ref(self))
             if len(viewed) > viewed[0]:
                 views.prune(viewed)
-        version = root._version
+        version = root._writes
         if version is None:
-            version = root._version = [0, ""]
-        self._version = version
+            version = root._writes = [0, ""]
+        self._writes = version
 
     def shallow_copy(self) -> Tensor:
         """The same value and memory without its history. A node saves its output so, to avoid a reference cycle."""
         other = new(operator.tensor_class)
         other.array = self.array
-        version = self._version
+        version = self._writes
         if version is None:
-            version = self._version = [0, ""]
-        other._version = version
+            version = self._writes = [0, ""]
+        other._writes = version
         recorded = self._recorded
         if recorded is not None:
             other._recorded = recorded
@@ -189,7 +194,7 @@ class Aliases(TensorBase):
                     kept[0].copy_before_write(self)
                 elif kept[0] is self:
                     old = self.shallow_copy()
-                    old.array, old._version, old.node, old.port = (
+                    old.array, old._writes, old.node, old.port = (
                         cuda_state.copy(self.array),
                         None,
                         self.node,
@@ -209,7 +214,7 @@ class Aliases(TensorBase):
                 hint=".clone() before the write",
             )
         if isinstance(array, ndarray) and not before_write(array):
-            self.array, self._version = cuda_state.copy(array), [self.version, ""]
+            self.array, self._writes = cuda_state.copy(array), [self.version, ""]
             self._base = self._viewed = self._origin = None
 
     def count_write(self, operation: str) -> None:

@@ -48,7 +48,7 @@ class Storage:
         if self.begin >= other.end or other.begin >= self.end or not _is_flat(self.owner):
             return False
         return any(
-            (a._version is not None and a._version is b._version) or (_is_writable(a) and _is_writable(b))
+            (a._writes is not None and a._writes is b._writes) or (_is_writable(a) and _is_writable(b))
             for a in self.sources
             for b in other.sources
         )
@@ -105,13 +105,13 @@ def relate(tensor: TensorBase, buffer: Any, roots: dict[Any, TensorBase]) -> Non
     dtype = tensor.array.dtype
     if dtype not in roots:
         root = operator.make_tensor(buffer[: buffer.size // dtype.itemsize * dtype.itemsize].view(dtype))
-        root._version = next((other._version for other in roots.values()), None) or [0, ""]
+        root._writes = next((other._writes for other in roots.values()), None) or [0, ""]
         roots[dtype] = root
     tensor._base = tensor._viewed = tensor._origin = None
     if tensor.node is None:
         tensor.alias_of(roots[dtype])
     else:
-        tensor._version = roots[dtype]._version  # a leaf is no view
+        tensor._writes = roots[dtype]._writes  # a leaf is no view
 
 
 def share_as(memo: dict[Any, Any], source: TensorBase, made: TensorBase) -> None:

@@ -53,7 +53,7 @@ class Tensor(Methods, Aliases, TensorBase):
         """
         other = self.detach()
         if MODE.get().recording is None:
-            other._version = None
+            other._writes = None
         return other
 
     @data.setter
@@ -71,7 +71,7 @@ class Tensor(Methods, Aliases, TensorBase):
         recording = MODE.get().recording
         if recording is not None and recording.guarded:
             recording.refuse(RecordError("a tensor is given other memory (.data is set)"))
-        self.array, self._version = value.array, value._shared_version()
+        self.array, self._writes = value.array, value._shared_version()
         self._base = self._viewed = self._origin = None
 
     @property
@@ -340,7 +340,7 @@ class NoLengthError(ArgumentError, TypeError):
     """`len` or iteration of a tensor of no dimensions: a TypeError too, as Python wants it."""
 
 
-OWN = frozenset(("array", "node", "port", "_grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
+OWN = frozenset(("array", "node", "port", "_grad", "_writes", "_base", "_viewed", "_origin", "_recorded", "_retain"))
 
 
 def _rebuilt(kind: type[Tensor], array: Any, requires_grad: bool, added: dict[str, Any]) -> Tensor:

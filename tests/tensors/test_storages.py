@@ -90,3 +90,11 @@ def test_a_leaf_and_its_data() -> None:
     assert leaf.tolist() == [4, 1, 1] and leaf.is_leaf and leaf.requires_grad and not data.requires_grad
     leaf.sum().backward()
     assert leaf.grad.tolist() == [1, 1, 1]
+
+
+def test_the_version_has_pytorchs_name() -> None:
+    x = ox.ones(2)
+    part = x[1:]
+    assert x._version == 0 and type(x._version) is int
+    part.add_(1)
+    assert x._version == part._version == x.version == 1

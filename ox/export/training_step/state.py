@@ -183,7 +183,7 @@ def put_back(modules: Mapping[str, Module], optimizer: Optimizer) -> Iterator[No
     states = {p: dict(state) for p, state in optimizer.state.items()}
     tensors += [t for state in states.values() for t in state.values() if isinstance(t, Tensor)]
     kept = [
-        (t, t.array, t.array.copy(), t.grad, t._version and list(t._version), t.requires_grad)
+        (t, t.array, t.array.copy(), t.grad, t._writes and list(t._writes), t.requires_grad)
         for t in {id(t): t for t in tensors}.values()
     ]
     try:
@@ -193,8 +193,8 @@ def put_back(modules: Mapping[str, Module], optimizer: Optimizer) -> Iterator[No
         for t, memory, array, grad, version, follows in kept:
             memory[...] = array
             t.array, t.grad = memory, grad
-            if t._version is not None:
-                t._version[:] = version or [0, ""]
+            if t._writes is not None:
+                t._writes[:] = version or [0, ""]
             if t.is_leaf:
                 t.requires_grad = follows
         optimizer.state.clear()

@@ -22,7 +22,7 @@ def restored(tensors: Iterable[Tensor], lender: CopyOnWrite | None = None) -> It
     kept = []
     for t in tensors:
         copy = None if lender is not None and lender.lends(t.array) else t.array.copy()
-        kept.append((t, copy, t.array, t.grad, t._version and list(t._version)))
+        kept.append((t, copy, t.array, t.grad, t._writes and list(t._writes)))
     try:
         yield
     finally:
@@ -32,5 +32,5 @@ def restored(tensors: Iterable[Tensor], lender: CopyOnWrite | None = None) -> It
             if copy is not None:
                 memory[...] = copy
             tensor.array, tensor.grad = memory, grad
-            if tensor._version is not None:
-                tensor._version[:] = version or [0, ""]
+            if tensor._writes is not None:
+                tensor._writes[:] = version or [0, ""]

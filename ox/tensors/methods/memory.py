@@ -56,7 +56,7 @@ class MemoryMethods:
         copied = OPS["Identity"](self)
         if copied.array is self.array or copied.array.base is not None:
             copied.array = row_major(copied.array)
-            copied._base, copied._origin, copied._version = None, None, [self.version, ""]  # it is no view after all
+            copied._base, copied._origin, copied._writes = None, None, [self.version, ""]  # it is no view after all
         return copied
 
     def contiguous(self: Any, memory_format: Any = None) -> Tensor:
