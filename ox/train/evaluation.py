@@ -50,10 +50,12 @@ class Result:
             return self.metrics["accuracy"]  # type: ignore[no-any-return]
         return None if self.correct is None else self.correct / (self.answers or self.count)
 
-    def add(self, loss: float, outputs: Any, batch: Any, weight: float) -> None:
-        """Adds one batch. `weight` of the loss: 0 leaves it out, for it is NaN where no label counts."""
-        targets = target_of(batch)
-        self.count += batch_size(batch)
+    def add(self, loss: float, outputs: Any, batch: Any, weight: float | None = None) -> None:
+        """Adds one batch. `weight` of the loss: by default the number of samples; 0 leaves it out, for it is NaN where
+        no label counts."""
+        count, targets = batch_size(batch), target_of(batch)
+        self.count += count
+        weight = count if weight is None else weight
         if weight:
             self.weight += weight
             self.loss_sum += loss * weight

@@ -16,7 +16,7 @@ import ox
 from ox import nn
 from ox.errors import RecipeError, TrainError
 from ox.nn import functional as F
-from ox.train import Trainer
+from ox.train import Result, Trainer
 
 CLASS_WEIGHT = ox.tensor([0.2, 1.0, 3.0])
 
@@ -89,6 +89,17 @@ def test_the_weight_of_a_batch() -> None:
     assert nn.CrossEntropyLoss().batch_weight(ox.ones(4, 3, 5)) == 20 and nn.NLLLoss().batch_weight(ox.tensor(2)) == 1
     linear = nn.LinearCrossEntropyLoss(4, 3, ignore_index=2)
     assert linear.batch_weight(ox.tensor([1, 2, 0])) == 2
+
+
+def test_the_sums_of_a_result() -> None:
+    result, batch = Result(), (ox.zeros(4, 2), ox.zeros(4, dtype=ox.int64))
+    result.add(2.0, None, batch)
+    result.add(5.0, None, batch, 2)
+    result.add(math.nan, None, batch, 0)
+    assert (result.loss, result.count, result.weight) == (3.0, 12, 6)
+    older = Result(count=4, loss_sum=8.0)  # of a checkpoint without the weight
+    older.join(result)
+    assert (older.loss, older.weight) == (2.6, 10) and math.isnan(Result().loss)
 
 
 def test_a_step_may_state_its_weight_and_without_labels_the_loss_is_an_error() -> None:
