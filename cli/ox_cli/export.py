@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -137,6 +138,7 @@ def export(
     found = find_run(run)
     recipe, trained = train.restore(found, None if recipe_file is None else train.load(recipe_file))
     manifest = found.manifest()
+    recipe = replace(recipe, on_change="warning")  # of the samples only shapes and ranges enter the file
     try:
         model, rows = to_export(recipe, trained, SAMPLES)
     except RecipeError as error:

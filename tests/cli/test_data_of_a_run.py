@@ -251,6 +251,9 @@ def test_changed_data_are_detected(
         assert counts[0] in expected and counts[1] in got
     with pytest.warns(UserWarning, match=r"houses.py has other data than the training: .* then, .* now"):
         assert run_main("eval", "m.onnx", "--recipe", "houses.py") == 0
+    if change != "other names":  # which are other features
+        with pytest.warns(UserWarning, match="recipe.py has other data than the training"):
+            assert run_main("export", "again.onnx") == 0
 
 
 def test_a_run_of_an_older_version(recipe: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
