@@ -237,7 +237,7 @@ def _load_newest(trainer: Trainer, run: Run) -> ResumePoint | None:
         if trainer.finished:
             raise LoadError(
                 f"the best weights of {run.folder}, of epoch {found.lost_epoch}, are lost, and no epoch remains",
-                hint=f"{run.resume_command}, with {progress.epoch + 1} epochs",
+                hint=run.resume_command + (f" --epochs {progress.epoch + 1}" if trainer.recipe.text else ""),
             )
     trainer.ranks.agree((), False, False)  # wait until no rank reads the files that rank 0 may now repair
     return found
