@@ -36,9 +36,9 @@ OPERATORS: dict[str, str] = {name: op.amp for name, op in OPS.items() if op.amp 
 # Functions that are made of several operators: their tensors are cast when they begin. In those of FLOAT32 and WIDEST
 # autocast is off until they end; in those of LOWER a softmax inside is float32 still.
 FUNCTIONS: dict[str, str] = {
-    **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm"), LOWER),
+    **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm", "vecdot"), LOWER),
     "scaled_dot_product_attention": LOWER,
-    **dict.fromkeys(("dot", "tensordot", "bilinear", "scatter_add", "index_copy", "index_put"), WIDEST),
+    **dict.fromkeys(("dot", "bilinear", "scatter_add", "index_copy", "index_put"), WIDEST),
     **dict.fromkeys(("pow", "erfinv"), FLOAT32),
     **dict.fromkeys(("cross_entropy", "nll_loss", "kl_div", "ctc_loss"), FLOAT32),
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), FLOAT32),

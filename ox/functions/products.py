@@ -12,10 +12,11 @@ from ox.amp.policy import by_policy
 from ox.core import operator
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import on_device_of, positions, scalar
+from ox.core.mode import MODE, switch_mode
 from ox.core.promotion import cast, promote_operands, upcast_half
 from ox.core.symbolic import Dim
 from ox.core.tensor import is_tensor
-from ox.dtypes import bool_, int64, is_floating
+from ox.dtypes import bool_, int64, is_floating, promote
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dimension_arguments import one_dim
 from ox.functions.index_arguments import broadcast_all
@@ -93,7 +94,19 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         equation = f"{','.join(terms)}->{output}"
     if not is_floating(operands[0].array.dtype) and _sums(equation):
         operands = tuple(x if is_floating(x.array.dtype) else cast(x, int64) for x in operands)  # as `sum` does
+    if MODE.get().autocast is not None and not _contracts(equation):  # no product of matrices: as `mul` and `sum` do
+        dtype = reduce(promote, [x.array.dtype for x in operands])
+        with switch_mode(autocast=None):
+            return ops.Einsum(*[cast(x, dtype) for x in operands], equation=equation)
     return ops.Einsum(*operands, equation=equation)
+
+
+def _contracts(equation: str) -> bool:
+    """Whether an equation sums over a letter that several terms have."""
+    left, arrow, output = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    shared = {c for i, term in enumerate(terms) for c in term if any(c in other for other in terms[:i])}
+    return bool(shared.difference(output) if arrow else shared)
 
 
 def _sums(equation: str) -> bool:
@@ -117,7 +130,6 @@ def _from_numbers(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ..
     return equation + ("" if output is None else "->" + spelled(output)), tuple(x for x, _ in pairs)
 
 
-@by_policy
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Tensor:
     """Summed over the last `dims` dimensions of `a` and the first of `b`, or over two lists of dimensions.
     `torch.tensordot`."""
@@ -143,6 +155,9 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Tensor:
             "tensordot sums over dimensions of one size",
             got=f"dimensions {left} of {list(a.static_shape)}, {right} of {list(b.static_shape)}",
         )
+    if len(left) == a.array.ndim == b.array.ndim > 0:  # a number: as `dot`, which autocast leaves in float32
+        order = [right[left.index(d)] for d in range(len(left))]
+        return dot(reshape(a, -1), reshape(permute(b, order), -1))
     names = ascii_letters[: a.array.ndim]
     others = list(ascii_letters[a.array.ndim : a.array.ndim + b.array.ndim])
     for i, j in zip(left, right, strict=True):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import functions
+from ox.amp.policy import by_policy
 from ox.core.promotion import cast, upcast_half
 from ox.dtypes import int64, is_floating
 from ox.errors import ArgumentError, ShapeError
@@ -17,6 +18,7 @@ def matmul(input: Any, other: Any) -> Tensor:
     return functions.matmul(input, other)
 
 
+@by_policy
 @upcast_half
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
     """The sum of products along a dimension. `torch.linalg.vecdot`."""

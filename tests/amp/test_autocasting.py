@@ -418,3 +418,41 @@ def test_layers_with_states() -> None:
 def test_a_call_that_fails_names_the_users_line() -> None:
     with ox.autocast("cpu"), pytest.raises(ox.errors.ShapeError, match=r"f\(2, 3\) @ f\(2, 3\)"):
         f(2, 3) @ f(2, 3)
+
+
+HALF, WHOLE = ox.bfloat16, ox.float32
+M, V, B = ox.ones(4, 4), ox.ones(4), ox.ones(2, 4, 4)
+# functions made of products, with the type that PyTorch 2.13 gives on a CPU
+PRODUCTS: dict[str, tuple[Any, Any]] = {
+    "tensordot": (lambda: ox.tensordot(M, M, 1), HALF),
+    "tensordot to a number": (lambda: ox.tensordot(M, M, ([0, 1], [1, 0])), WHOLE),
+    "inner": (lambda: ox.inner(M, M), HALF),
+    "inner of vectors": (lambda: ox.inner(V, V), WHOLE),
+    "Tensor.inner": (lambda: M.inner(M), HALF),
+    "vecdot": (lambda: ox.linalg.vecdot(M, M), HALF),
+    "dot": (lambda: ox.dot(V, V), WHOLE),
+    "outer": (lambda: ox.outer(V, V), WHOLE),
+    "kron": (lambda: ox.kron(M, M), WHOLE),
+    "einsum": (lambda: ox.einsum("ij,jk->ik", M, M), HALF),
+    "einsum of batches": (lambda: ox.einsum("bij,bjk->bik", B, B), HALF),
+    "einsum of three": (lambda: ox.einsum("ij,jk,kl", M, M, M), HALF),
+    "einsum, element by element": (lambda: ox.einsum("ij,ij->ij", M, M), WHOLE),
+    "einsum, outer": (lambda: ox.einsum("i,j->ij", V, V), WHOLE),
+    "einsum, a sum": (lambda: ox.einsum("ij->i", M), WHOLE),
+    "chain_matmul": (lambda: ox.chain_matmul(M, M, M), HALF),
+    "multi_dot": (lambda: ox.linalg.multi_dot([M, M, M]), HALF),
+    "matrix_power": (lambda: ox.linalg.matrix_power(M, 3), HALF),
+    "addmm": (lambda: ox.addmm(M, M, M), HALF),
+    "addbmm": (lambda: ox.addbmm(M, B, B), HALF),
+    "baddbmm": (lambda: ox.baddbmm(B, B, B), HALF),
+    "matmul of vectors": (lambda: V @ V, HALF),
+    "bilinear": (lambda: ox.nn.functional.bilinear(M, M, B), WHOLE),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_functions_made_of_products(name: str) -> None:
+    call, expected = PRODUCTS[name]
+    with ox.autocast("cpu", dtype=ox.bfloat16):
+        assert call().dtype == expected
+    assert call().dtype == ox.float32
