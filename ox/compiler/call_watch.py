@@ -25,8 +25,17 @@ import numpy as np
 
 from ox.call_site import is_ox, is_users_file, line_at, users_line
 from ox.compiler.capture import Capture
+from ox.compiler.dynamic_access import (
+    BY_NAME,
+    LIBRARY,
+    calls_by_name,
+    dynamic_access,
+    may_call_by_name,
+    unseen_access,
+)
 from ox.compiler.place import Place, is_library, is_own_code
 from ox.compiler.python_state import PythonState
+from ox.compiler.tensor_facts import NOT_COMPARED, QUESTIONS
 from ox.errors import OxError
 from ox.graph.record.array_reads import reads_arrays
 from ox.tensors.tensor import Tensor
@@ -46,10 +55,15 @@ EFFECTS = {
         *("chdir", "rmdir", "replace", "link", "symlink", "chmod", "utime", "truncate"),
     },
     "_posixsubprocess": {"fork_exec"},
+    "sys": {"getrecursionlimit", "setrecursionlimit", "getswitchinterval"},
+    "decimal": {"getcontext", "setcontext", "localcontext"},
 }
 GRAD = Tensor.grad.fget.__code__  # type: ignore[attr-defined]
 ERROR = OxError.__init__.__code__
-SETTINGS = {"set_default_dtype", "set_default_device", "set_float32_matmul_precision", "set_printoptions"}  # of ox
+SETTINGS = {  # of ox; which are set or read
+    *("set_default_dtype", "set_default_device", "set_float32_matmul_precision", "set_printoptions"),
+    *("get_float32_matmul_precision", "get_num_threads", "initial_seed"),
+}
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}
 CHANGES = {  # of a deque or bytearray: the comparison of its contents would not know the line
@@ -66,7 +80,9 @@ COMPARED = (
 LOCK = {"__enter__", "__exit__"}  # of locks, which are afterwards as before
 # whose sessions and kernels operators make when they first run
 RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx"}
-LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
+LOGGING = {
+    *("debug", "info", "warning", "error", "critical", "log", "exception", "isEnabledFor", "getEffectiveLevel"),
+}
 
 
 @cache
@@ -116,6 +132,8 @@ class CallWatch:
         names: every name in the code that ran.
         own_names: those in code that is neither ox's nor of Python's library.
         gradients_read: the ids of tensors whose `.grad` was read before the code set it.
+        dynamic: what reads attributes by names that stand in no instruction, with its line; empty when nothing does.
+        facts: what the code asks tensors besides their shape and type, as `is_leaf`.
         effect: the first thing that cannot be repeated, with its line; None when there was none.
         catches: whether code that ran may catch an error for the values of tensors.
     """
@@ -125,6 +143,8 @@ class CallWatch:
         self.names: set[str] = set()
         self.own_names: set[str] = set()
         self.gradients_read: set[int] = set()
+        self.dynamic = ""
+        self.facts: set[str] = set()
         self.effect: tuple[str, str] | None = None
         self.catches = False
         self._error: tuple[str, str] | None = None  # like `effect`, for an error that ox raised
@@ -181,13 +201,21 @@ class CallWatch:
                 number = id(frame.f_locals["self"])
                 if number not in self.capture.grads:
                     self.gradients_read.add(number)
+            if code in QUESTIONS and frame.f_back is not None and not is_ox(frame.f_back.f_code.co_filename):
+                self.facts.add(QUESTIONS[code])
+                if QUESTIONS[code] in NOT_COMPARED:
+                    self._note(_caller(frame.f_back), f"{QUESTIONS[code]} of a tensor is read")
             if is_users_file(code.co_filename):
                 library = is_library(code.co_filename)
                 self.state.visit_self(frame, library)
                 if first:
                     self.own_names.update(code.co_names, code.co_freevars, _texts(code))
                     self.names.update(_texts(code))
+                if (first or library) and not self.dynamic and dynamic_access(code) and _is_for_user(frame):
+                    self._note_dynamic(frame, dynamic_access(code))
                 if first and not library:
+                    if unseen := unseen_access(code):
+                        self._note(frame, f"{unseen} is read, whose objects are not compared")
                     self.state.visit_function(frame, globals_of(code))
                     if reads_arrays(code):
                         self._note(frame, "`.array` is read, which a recording does not see")
@@ -196,13 +224,16 @@ class CallWatch:
                             self._note(frame, f"{name} is handed on, to be called unseen")
             elif code.co_name in SETTINGS and is_ox(code.co_filename):
                 self._note(frame.f_back, f"{code.co_name}() is called")
-            elif code.co_name == "__getitem__" and frame.f_globals.get("__name__") == "os":
+            elif code.co_qualname.startswith("_Environ.") and frame.f_globals.get("__name__") == "os":
                 caller = frame.f_back
                 while caller is not None and caller.f_globals.get("__name__") in ("os", "collections.abc"):
                     caller = caller.f_back
                 self._note(caller, "os.environ is read")
             elif first and code.co_name in LOGGING and frame.f_globals.get("__name__") == "logging":
                 self._note(frame.f_back, f"logging.{code.co_name}() is called")
+            elif not (self.dynamic or is_ox(code.co_filename)) and dynamic_access(code) and _is_for_user(frame):
+                where = f"{frame.f_globals['__name__']}.{code.co_name}()"
+                self._note_dynamic(_caller(frame), f"{dynamic_access(code)} in {where}")
         elif event == "c_call" and self.effect is None:
             name = getattr(argument, "__name__", "")
             module = getattr(argument, "__module__", None)
@@ -212,6 +243,8 @@ class CallWatch:
                 self._note(frame, f"{name}() is called")
             elif name in EFFECTS.get(str(module), ()) or self._has_effect(name, getattr(argument, "__self__", None)):
                 self._note(_caller(frame), f"{name}() is called")
+            elif not self.dynamic and _reads_by_name(frame, argument) and _is_for_user(frame):
+                self._note_dynamic(_caller(frame), f"{name}() is called")
 
     def _has_effect(self, name: str, owner: Any) -> bool:
         """Whether this method of an object or class of C has an effect, or another result each time."""
@@ -246,6 +279,10 @@ class CallWatch:
         if frame is not None:
             self.state.places.append(Place(warnings_repeat, None, "the filter of warnings", "", False, False))
 
+    def _note_dynamic(self, frame: Any, what: str) -> None:
+        if what and not self.dynamic:
+            self.dynamic = f"{what} ({line_at((frame.f_code.co_filename, frame.f_lineno))})"
+
     def _note(self, frame: Any, what: str) -> None:
         if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
             if _package(frame) in RUNTIMES or self._is_import(frame):  # eager calls do not make it again, either
@@ -271,6 +308,27 @@ def _caller(frame: Any) -> Any:
             return None
         frame = frame.f_back
     return frame
+
+
+def _is_for_user(frame: Any) -> bool:
+    """Whether a frame is of the user's own code, or of a library and runs for it, and not for ox."""
+    if frame.f_globals.get("__name__") in LIBRARY:
+        return False
+    while frame is not None and not is_own_code(frame.f_code.co_filename):
+        if is_ox(frame.f_code.co_filename):
+            return False
+        frame = frame.f_back
+    return frame is not None
+
+
+def _reads_by_name(frame: Any, function: Any) -> bool:
+    """Whether a function of C that is called may read attributes by a name of its own. Where `getattr` stands in the
+    code under its name, `dynamic_access` has looked at it."""
+    if is_ox(frame.f_code.co_filename):
+        return False
+    if getattr(function, "__name__", "") in BY_NAME and calls_by_name(function):
+        return function.__name__ not in frame.f_code.co_names
+    return may_call_by_name(function)
 
 
 def _random_states() -> tuple[Any, ...]:

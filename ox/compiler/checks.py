@@ -4,27 +4,45 @@ eager."""
 from __future__ import annotations
 
 import dataclasses
+import enum
+from collections.abc import Container, Iterable, Iterator
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import Capture
-from ox.compiler.place import Place, attributes_of, same
+from ox.compiler.place import SIMPLE, Place, attributes_of, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Unusual, describe
 from ox.core.mode import MODE, Mode
+from ox.core.node import Node
 from ox.core.operator import OPS
 from ox.core.subgraph import Control
+from ox.core.tensor import TensorBase
+from ox.nn.base.module import Module
 from ox.ops.control.sequence import OfSequences
 from ox.tensors.tensor import OWN, Tensor
 
-SETTERS = frozenset(("setattr", "delattr", "__setattr__", "__delattr__", "__dict__", "vars"))
+
+class _EveryName:
+    """In place of the names that code reads by, when it may read by any."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
-def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor]) -> None:
-    """Give up for what Python code did that a graph does not repeat."""
-    for path in state.hooked:
-        capture.give_up(f"{path} has hooks", "")
+EVERY_NAME = _EveryName()
+
+
+def check_python(
+    capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor], arguments: dict[int, Any]
+) -> None:
+    """Give up for what Python code did that a graph does not repeat.
+
+    Args:
+        arguments: what `parts_of` gave for the arguments of the call.
+    """
     if watch.effect is not None:
         capture.give_up(watch.effect[0], watch.effect[1])
     if "globals" in watch.own_names:  # which entries are meant stands in no code
@@ -33,10 +51,18 @@ def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors
     for group, name, value in capture.read_settings.values():
         path = f"{paths.get(id(group), 'a parameter group')}[{name!r}]"
         state.places.append(Place(partial(dict.get, group), name, path, "", False, value))
-    state.settle(watch.names)
-    every = not watch.own_names.isdisjoint(SETTERS)  # a computed name stands in no code
+    names: Container[str] = watch.names
+    own_names: Container[str] = watch.own_names
+    if not watch.dynamic:
+        naming = state.reached(own_names) & state.naming.keys()
+        watch.dynamic = next((f"{state.naming[number]} is read" for number in naming), "")
+    if watch.dynamic:
+        names = own_names = EVERY_NAME
+    state.settle(names)
+    for number in state.hooked.keys() & state.reached(names):
+        capture.give_up(f"{state.hooked[number]} has hooks", "")
     for place in (place for places in state.tensors.values() for place in places):
-        now = place.now() if every or state.is_read(place) else place.value
+        now = place.now() if state.is_read(place) else place.value
         # Found here, and not only by `_check_leftovers`: a result, a gradient and what a backward needs may live on.
         if now is not place.value and capture.is_made(now):
             capture.give_up(f"a tensor that the call made is kept by {place.holder()}", "")
@@ -47,19 +73,27 @@ def check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors
             capture.give_up(f"requires_grad of {place.path} is changed by the call", "", again=True)
         if not same(attributes, attributes_of(place.value)):
             capture.give_up(f"an attribute of {place.path} is changed by the call", "", again=True)
-    for place in state.places if every else state.relevant():
+    for place in state.relevant():
         if place.changed():
             capture.give_up(f"{place.path} is changed by the call", "", again=True)
     for place in state.iterators:
-        if place.name in watch.names:
+        if place.name in names:
             capture.give_up(f"{place.path} is an iterator", "")
-    own = state.reached(watch.own_names)
+    own = state.reached(own_names)
     for number, what in state.unknown.items():
         # an array that is the memory of a tensor is read at each call
         if number in own and number not in capture.externals:
             capture.give_up(f"{what}, which is not compared at each call", "")
+    if "_version" in watch.own_names:
+        capture.give_up("_version of a tensor is read", "")
+    for value, added_names in beside_signature(arguments.values()):
+        for name in added_names:
+            if name in own_names:
+                capture.give_up(f"the attribute '{name}' of an argument ({type(value).__name__}) is read", "")
     for tensor in tensors:
-        added = [name for name in vars(tensor).keys() - OWN if name in watch.own_names]
+        if "grad_fn" in watch.facts and isinstance(tensor.node, Node):
+            capture.give_up("the history of an argument is read", "")
+        added = [name for name in vars(tensor).keys() - OWN if name in own_names]
         if added:
             capture.give_up(f"the attribute '{added[0]}' of an argument is read", "")
         if id(tensor) in state.tensors:
@@ -105,15 +139,15 @@ def check_sizes(capture: Capture) -> None:
             capture.give_up(f"the size of what {op.name} gives depends on values", node.where)
 
 
-def ids_in(*values: Any) -> set[int]:
-    """The ids of these values and of all that their lists, dicts and dataclasses hold."""
-    found: set[int] = set()
+def parts_of(*values: Any) -> dict[int, Any]:
+    """These values and all that their lists, dicts and dataclasses hold, by their ids."""
+    found: dict[int, Any] = {}
     todo = list(values)
     while todo:
         value = todo.pop()
         if id(value) in found:
             continue
-        found.add(id(value))
+        found[id(value)] = value
         if isinstance(value, (list, tuple)):
             todo.extend(value)
         elif isinstance(value, dict):
@@ -121,6 +155,18 @@ def ids_in(*values: Any) -> set[int]:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             todo.extend(getattr(value, field.name) for field in dataclasses.fields(value))
     return found
+
+
+def beside_signature(values: Iterable[Any]) -> Iterator[tuple[Any, set[str]]]:
+    """The attributes of arguments that count by value, or by what their fields hold, which no signature has."""
+    for value in values:
+        if isinstance(value, (TensorBase, Module, type, enum.Enum, FunctionType)):
+            continue
+        fields = getattr(value, "__dataclass_fields__", None)
+        if fields is not None or isinstance(value, (tuple, *SIMPLE)):
+            added = getattr(value, "__dict__", {}).keys() - (fields or {}).keys()
+            if added:
+                yield value, added
 
 
 def contents_of(args: Any, kwargs: Any) -> Any:

@@ -34,10 +34,9 @@ def visit_optimizer(state: PythonState, value: Any, path: str, depth: int) -> No
         if isinstance(default, (*SIMPLE, tuple)):
             get = value.defaults.get
             state.add(Place(get, name, f"{inner}.defaults[{name!r}]", "defaults", False, default))
-    if not type(value).__module__.startswith("ox."):
-        held = vars(value)
-        for name in held.keys() - {"param_groups", "state", "defaults"}:
-            state.visit(held[name], (held.__getitem__, name, f"{inner}.{name}", name, False), depth + 1)
+    held = vars(value)
+    for name in held.keys() - {"param_groups", "state", "defaults"}:
+        state.visit(held[name], (held.__getitem__, name, f"{inner}.{name}", name, False), depth + 1)
     states = value.state
     state.optimizers.append((states, set(states)))
     state.add(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))

@@ -5,18 +5,21 @@ from __future__ import annotations
 import enum
 import os
 import sys
+import types
 from collections import deque
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from gc import get_referents
+from itertools import pairwise
 from operator import is_
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from ox.call_site import is_users_file
+from ox.call_site import is_ox, is_users_file
 from ox.nn.base.module import Module
 from ox.tensors.tensor import OWN
 
@@ -127,6 +130,43 @@ def contents_or_missing(cell: Any) -> Any:
         return MISSING
 
 
+def slot_or_missing(slot: Any, value: Any, _: Any) -> Any:
+    """What an object holds in a slot, MISSING when nothing is in it yet."""
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return MISSING
+
+
+def referent(proxy: Any) -> Any:
+    """The object that a weak proxy stands for. Raises ReferenceError when it is gone."""
+    return proxy.__repr__.__self__
+
+
+def is_alive(reference: Any, _: Any) -> bool:
+    """Whether the object of a weak reference is still there."""
+    return reference() is not None
+
+
+def cached_results(function: Any) -> dict[tuple[int, int], tuple[Any, Any]]:
+    """Keys and results that a function with `functools.lru_cache` holds, by their ids. C shows them one after the
+    other, with others between, or in a dict."""
+    held = get_referents(function)
+    pairs = [*pairwise(held), *(pair for each in held if type(each) is dict for pair in each.items())]
+    return {(id(one), id(other)): (one, other) for one, other in pairs}
+
+
+def calls_of(function: Any) -> int:
+    """How often a function with `functools.lru_cache` was called."""
+    info = function.cache_info()
+    return int(info.hits + info.misses)
+
+
+def is_machinery(name: str, value: Any) -> bool:
+    """Whether an attribute of an enumeration is what `enum` keeps for itself, or a member."""
+    return name.startswith("_") or isinstance(value, (enum.Enum, enum.property))
+
+
 def has(value: Any, name: str) -> bool:
     """Whether there is an attribute, without `__getattr__`, which may do anything."""
     return name in getattr(value, "__dict__", ()) or hasattr(type(value), name)
@@ -207,6 +247,12 @@ def is_own_code(file: str) -> bool:
     return is_users_file(file) and not is_library(file)
 
 
+def has_state_of_its_own(function: FunctionType) -> bool:
+    """Whether a function is the user's own, or one of a library around others."""
+    file = function.__code__.co_filename
+    return is_own_code(file) or (function.__closure__ is not None and not is_ox(file))
+
+
 def is_users_module(name: str) -> bool:
     """Whether a module of Python is the user's own, and no library."""
     module = sys.modules.get(name)
@@ -214,6 +260,18 @@ def is_users_module(name: str) -> bool:
     if file is None:
         return module is None or name == "__main__"
     return is_own_code(file)
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether a class is the user's own. What `types.new_class` and `make_dataclass` make seems to be of `types`."""
+    return is_users_module(kind.__module__) or (kind.__module__ == "types" and not hasattr(types, kind.__name__))
+
+
+@cache
+def attributes_set_by(kind: Any) -> frozenset[str]:
+    """The attributes that methods of a class and of its bases set, or name."""
+    methods = [each for base in kind.__mro__ for each in vars(base).values()]
+    return frozenset(name for each in methods if isinstance(each, FunctionType) for name in each.__code__.co_names)
 
 
 def _hook_count(hooks: Any) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from itertools import chain, count
+from operator import is_
 from threading import Lock
 from typing import Any
 
@@ -16,6 +17,7 @@ from ox.compiler.failed_run import state_before_error
 from ox.compiler.place import Place, same
 from ox.compiler.signature import setting_signature
 from ox.compiler.split import split
+from ox.compiler.tensor_facts import facts_of
 from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES
 from ox.core.mode import switch_mode
@@ -65,6 +67,9 @@ class Plan:
         self._kinds = [(s.value.dtype, s.value.shape) for s in states]
         self._quick, self._counted = _checks(trace.places)
         self._changes = CHANGES.count
+        own = (m for m in trace.modules if trace.dynamic or not type(m).__module__.startswith("ox."))
+        self._attributes = [vars(module) for module in own]
+        self._held = [*chain.from_iterable(map(dict.values, self._attributes))]
         self._requires = [(t, t.node is None) for s in states if is_tensor(t := s.tensor)]
         self._grads = [(*_argument_or_tensor(trace, g.tensor), g.value, g.adds) for g in trace.grads]
         self._grads_none = [(*_argument_or_tensor(trace, tensor), none) for tensor, none in trace.grads_none]
@@ -83,7 +88,7 @@ class Plan:
         self._check_memory = bool(self._written) and (bool(argument_writes) or self._count > 0)
         self._memory: set[int] = set()
         self._known = set(map(id, trace.known))
-        self._strides = [e.array.strides for e in trace.capture.arguments] if trace.strides else None
+        self._facts = [(*_argument_or_tensor(trace, tensor), facts) for tensor, facts in trace.facts]
 
     # -- guards ------------------------------------------------------------------------------------------------
 
@@ -120,15 +125,24 @@ class Plan:
             return "an argument has hooks"
         if not self._known.isdisjoint(map(id, tensors)):
             return "an argument is also a tensor that the code reads by another name"
-        if self._strides is not None and self._strides != [t.array.strides for t in tensors]:
-            return "an argument lies differently in memory"
-        if CHANGES.count != self._changes:
+        for argument, tensor, facts in self._facts:
+            if facts_of(tensor if argument is None else tensors[argument]) != facts:
+                return "a tensor is a leaf, a view or lies in memory otherwise"
+        if CHANGES.count != self._changes or not self._are_attributes_as_they_were():
             count = CHANGES.count
+            held = [*chain.from_iterable(map(dict.values, self._attributes))]
             reason = self._broken_structure()
             if reason is not None:
                 return reason
-            self._changes = count
+            self._changes, self._held = count, held
         return self._broken_memory(tensors)
+
+    def _are_attributes_as_they_were(self) -> bool:
+        """Whether the dicts of the modules hold the same objects: code may write into them without being counted."""
+        if not self._attributes:
+            return True
+        now = chain.from_iterable(map(dict.values, self._attributes))
+        return sum(map(len, self._attributes)) == len(self._held) and all(map(is_, now, self._held))
 
     def _broken_structure(self) -> str | None:
         for get, key, expected, place in self._counted:
@@ -297,6 +311,8 @@ class Plan:
             lines.append(f"backward: {count} operators, {kept}{again}")
         counts = len(self._placed), len(self._quick), len(self._counted)
         lines.append("guards: {} tensors, {} values, {} attributes of modules".format(*counts))
+        if trace.dynamic:
+            lines.append(f"all attributes that the code can reach are guarded: {trace.dynamic}")
         lines += [f"{self.engine.name}: {line}" for line in self.forward.explain()]
         if self.backward is not None:
             lines += [f"{self.engine.name}, backward: {line}" for line in self.backward.explain()]

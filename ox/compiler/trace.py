@@ -16,7 +16,7 @@ from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import NEW_STATE, Capture, Reason
-from ox.compiler.checks import check_mode, check_python, check_sizes, check_views, contents_of, ids_in
+from ox.compiler.checks import check_mode, check_python, check_sizes, check_views, contents_of, parts_of
 from ox.compiler.fresh import fresh_results
 from ox.compiler.gradients import Gradient, gradients_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, saved_in
@@ -26,6 +26,7 @@ from ox.compiler.python_state import PythonState
 from ox.compiler.results import differentiable_of, results_of
 from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.compiler.states import State, states_of, updates_of
+from ox.compiler.tensor_facts import ATTRIBUTES, facts_of
 from ox.compiler.undo import restore_all, undo_all
 from ox.compiler.unread import places_of_unread
 from ox.core import heap
@@ -35,6 +36,7 @@ from ox.core.node import Leaf, sequence
 from ox.core.operator import make_tensor
 from ox.errors import CompileError, OxError
 from ox.graph.ir import Graph, Value
+from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
 ASKING = ("getattr", "hasattr", "vars", "__dict__")  # for attributes that there may not be
@@ -64,10 +66,12 @@ class Trace:
     places: list[Place]
     settings: list[tuple[Any, str]]  # parameter groups
     known: list[Any]  # tensors that the code reads by a name of its own: an argument may be the same one
-    strides: bool  # whether the code asks how its tensors lie in memory
+    facts: list[tuple[Tensor, Any]]  # what the code asks tensors from outside, and arguments
     grads_before: list[tuple[Tensor, Any]]
     catches: bool  # whether the code may catch an error for the values of tensors
     devices: list[str]  # of the results
+    modules: list[Module]  # whose attributes the code may read
+    dynamic: str  # what reads attributes by computed names, so that all are compared
 
     def argument_of(self, tensor: Tensor) -> int | None:
         """The number of the argument that this tensor was."""
@@ -80,7 +84,7 @@ class Trace:
 
     def release(self) -> None:
         """Let go of the tensors of the recorded call. It can no longer be undone."""
-        self.grads, self.grads_none, self.grads_before = [], [], []
+        self.grads, self.grads_none, self.grads_before, self.facts = [], [], [], []
         self.capture.release()
 
 
@@ -102,7 +106,10 @@ def record(
         CompileError: with `fullgraph`, something cannot be recorded.
     """
     state = PythonState()
-    state.passing.update(ids_in(args, kwargs))
+    arguments = parts_of(args, kwargs)
+    state.passing.update(arguments)
+    for value in arguments.values():
+        state.visit_argument(value)
     for root in (default_generator, function, *objects):
         _visit_root(state, root)
     if first and not (undo or fullgraph) and any(not keys for _, keys in state.optimizers):
@@ -112,6 +119,7 @@ def record(
     watch = CallWatch(state, capture)
     start = next(sequence)
     histories, mode = [(t.node, t.port) for t in tensors], MODE.get()
+    facts = [(tensor, facts_of(tensor)) for tensor in tensors]
     given, attributes = contents_of(args, kwargs), [*map(attributes_of, tensors)]
     try:
         for tensor in tensors:
@@ -123,7 +131,7 @@ def record(
             result = function(*args, **kwargs)
             capture.watch = None
         check_mode(capture, mode)
-        check_python(capture, state, watch, tensors)
+        check_python(capture, state, watch, tensors, arguments)
         if contents_of(args, kwargs) != given or not all(map(same, attributes, map(attributes_of, tensors))):
             capture.give_up("an argument is changed by the call", "")
         check_views(capture, tensors)
@@ -132,7 +140,7 @@ def record(
                 capture.give_up("an argument that requires a gradient is written in place")
         if capture.reason is not None:
             return result, capture.reason
-        made = _finish(capture, state, watch, result, start)
+        made = _finish(capture, state, watch, result, start, facts)
         return result, made if capture.reason is None and made is not None else _reason(capture)
     except CompileError:
         undo_all(capture, state)
@@ -159,7 +167,9 @@ def _visit_root(state: PythonState, root: Any) -> None:
         state.visit(root, None)
 
 
-def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any, start: int) -> Trace | None:
+def _finish(
+    capture: Capture, state: PythonState, watch: CallWatch, result: Any, start: int, facts: list[tuple[Tensor, Any]]
+) -> Trace | None:
     leaves: list[Any] = []
     try:
         rebuild = take_apart(result, leaves, state.outlives)
@@ -218,15 +228,29 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         [source for source in sources if source[0] in numbers or source[0] in arguments],
         [
             *(place for place in state.relevant() if place.key is not None or place.path),
-            *places_of_unread(state, states, not watch.own_names.isdisjoint(ASKING)),
+            *places_of_unread(state, states, bool(watch.dynamic) or not watch.own_names.isdisjoint(ASKING)),
         ],
         state.settings,
-        [places[0].value for places in state.tensors.values() if any(p.name in watch.own_names for p in places)],
-        not watch.own_names.isdisjoint(("is_contiguous", "stride")),
+        [
+            places[0].value
+            for places in state.tensors.values()
+            if watch.dynamic or any(p.name in watch.own_names for p in places)
+        ],
+        _facts(state, watch, facts),
         gradients.before if capture.undo else [],
         watch.catches,
         [y.device for y in leaves],
+        state.reached_modules(),
+        watch.dynamic,
     )
+
+
+def _facts(state: PythonState, watch: CallWatch, arguments: list[tuple[Tensor, Any]]) -> list[tuple[Tensor, Any]]:
+    """What tensors were asked, if they were: of `arguments` as they began."""
+    if not watch.facts and watch.own_names.isdisjoint(ATTRIBUTES):
+        return []
+    reached = (place.value for places in state.tensors.values() for place in places if state.is_read(place))
+    return [*arguments, *[(tensor, facts_of(tensor)) for tensor in {id(t): t for t in reached}.values()]]
 
 
 def _vjp(

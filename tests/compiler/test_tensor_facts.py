@@ -1,0 +1,82 @@
+"""What code asks tensors besides their shape and type: an argument, or a tensor of state, with another answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from beside_eager import reasons, recordings
+
+import ox
+from ox import nn
+
+WEIGHT = ox.ones(1, requires_grad=True)
+MATRIX = ox.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+
+
+def retained() -> ox.Tensor:
+    made = WEIGHT * 1
+    made.retain_grad()
+    return made
+
+
+def columns() -> ox.Tensor:
+    return MATRIX.T
+
+
+def copied() -> ox.Tensor:
+    return MATRIX.clone()
+
+
+ASKED: dict[str, tuple[Callable[[Any], Any], list[Callable[[], Any]]]] = {
+    "is_leaf": (lambda x: x.is_leaf, [lambda: WEIGHT, lambda: WEIGHT * 1]),
+    "grad_fn": (lambda x: x.grad_fn is None, [lambda: WEIGHT, lambda: WEIGHT * 1]),
+    "retains_grad": (lambda x: x.retains_grad, [lambda: WEIGHT * 1, retained]),
+    "storage_offset": (lambda x: x.storage_offset(), [lambda: MATRIX[1], lambda: MATRIX[2]]),
+    "that of a view": (lambda x: x[1:].storage_offset(), [copied, columns]),
+    "stride": (lambda x: x.stride()[0], [copied, columns]),
+    "is_contiguous": (lambda x: x.is_contiguous(), [copied, columns]),
+    "that of a transpose": (lambda x: x.T.is_contiguous(), [copied, columns]),
+    "_is_view": (lambda x: x._is_view(), [copied, lambda: MATRIX[:]]),
+    "a computed name": (lambda x: getattr(x, "".join(["is_", "leaf"])), [lambda: WEIGHT, lambda: WEIGHT * 1]),
+    "requires_grad": (lambda x: x.requires_grad, [lambda: WEIGHT, lambda: WEIGHT.detach().clone()]),
+    "version": (lambda x: x.version, [copied, lambda: copied().add_(1)]),
+    "_version": (lambda x: x._version is None, [copied, lambda: copied().add_(1)]),
+    "data_ptr": (lambda x: x.data_ptr() == MATRIX.data_ptr(), [copied, lambda: MATRIX]),
+    "is_set_to": (lambda x: x.is_set_to(MATRIX), [copied, lambda: MATRIX]),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_argument(name: str) -> None:
+    ask, makers = ASKED[name]
+
+    def function(x: Any) -> Any:
+        return x.detach().sum() * (float(ask(x)) + 1)
+
+    compiled = ox.compile(function)
+    for make in (makers[0], makers[0], makers[1], makers[1], makers[0]):
+        x = make()
+        assert compiled(x).item() == function(x).item()
+    assert recordings(compiled) or reasons(compiled)
+
+
+def test_a_tensor_of_state() -> None:
+    net = nn.Module()
+    net.weight = ox.ones(2, 3)
+    compiled = ox.compile(lambda x: x * net.weight.stride()[0])
+    for _ in range(2):
+        assert compiled(ox.ones(1)).item() == 3
+    net.weight.data = ox.ones(3, 2).T
+    assert compiled(ox.ones(1)).item() == net.weight.stride()[0] == 1
+
+
+def test_a_frozen_parameter_that_is_only_asked() -> None:
+    net = nn.Sequential(nn.Linear(1, 1), nn.Dropout(0.5))
+    compiled = ox.compile(lambda x: x * sum(p.requires_grad for p in net.parameters()) + sum(m.training for m in net))
+    assert [compiled(ox.ones(1)).item() for _ in range(2)] == [4, 4]
+    net[0].bias.requires_grad_(False)
+    assert compiled(ox.ones(1)).item() == 3
+    net[1].eval()
+    assert compiled(ox.ones(1)).item() == 2
