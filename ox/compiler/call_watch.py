@@ -280,7 +280,7 @@ class CallWatch:
             self.state.places.append(Place(warnings_repeat, None, "the filter of warnings", "", False, False))
 
     def _note_dynamic(self, frame: Any, what: str) -> None:
-        if what and not self.dynamic:
+        if what and frame is not None and not self.dynamic:
             self.dynamic = f"{what} ({line_at((frame.f_code.co_filename, frame.f_lineno))})"
 
     def _note(self, frame: Any, what: str) -> None:
@@ -312,10 +312,10 @@ def _caller(frame: Any) -> Any:
 
 def _is_for_user(frame: Any) -> bool:
     """Whether a frame is of the user's own code, or of a library and runs for it, and not for ox."""
-    if frame.f_globals.get("__name__") in LIBRARY:
+    if frame.f_globals.get("__name__") in LIBRARY or _package(frame) in ("numpy", *RUNTIMES):
         return False
     while frame is not None and not is_own_code(frame.f_code.co_filename):
-        if is_ox(frame.f_code.co_filename):
+        if is_ox(frame.f_code.co_filename) or frame.f_code.co_filename.startswith("<frozen importlib"):
             return False
         frame = frame.f_back
     return frame is not None

@@ -12,7 +12,7 @@ from typing import Any
 
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import Capture
-from ox.compiler.place import SIMPLE, Place, attributes_of, same
+from ox.compiler.place import SIMPLE, Place, attributes_of, is_ox_class, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Unusual, describe
 from ox.core.mode import MODE, Mode
@@ -160,7 +160,7 @@ def parts_of(*values: Any) -> dict[int, Any]:
 def beside_signature(values: Iterable[Any]) -> Iterator[tuple[Any, set[str]]]:
     """The attributes of arguments that count by value, or by what their fields hold, which no signature has."""
     for value in values:
-        if isinstance(value, (TensorBase, Module, type, enum.Enum, FunctionType)):
+        if isinstance(value, (TensorBase, Module, type, enum.Enum, FunctionType)) or is_ox_class(type(value)):
             continue
         fields = getattr(value, "__dataclass_fields__", None)
         if fields is not None or isinstance(value, (tuple, *SIMPLE)):

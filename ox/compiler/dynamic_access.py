@@ -45,8 +45,22 @@ PLAIN_MODULES = frozenset(
     (
         *("builtins", "math", "cmath", "time", "itertools", "sys", "numpy", "posix", "nt", "random", "re", "struct"),
         *("_operator", "_functools", "_collections", "_abc", "_thread", "_contextvars", "_random", "_struct", "_sre"),
-        *("_bisect", "_heapq", "_warnings", "_io", "io", "_weakref", "_json", "_statistics", "_stat", "_string"),
+        *(
+            "_bisect",
+            "_heapq",
+            "collections",
+            "gc",
+            "_warnings",
+            "_io",
+            "io",
+            "_weakref",
+            "_json",
+            "_statistics",
+            "_stat",
+            "_string",
+        ),
         *("_datetime", "_decimal", "_ctypes", "array", "binascii", "zlib", "_tracemalloc", "atexit", "faulthandler"),
+        *("collections", "gc"),
     )
 )
 ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR")
@@ -78,17 +92,23 @@ def _has_constant_name(found: list[dis.Instruction], counts: tuple[int, ...]) ->
         counts: the numbers of arguments that it may have.
     """
     depth, name = 0, None  # how many of its arguments are on the stack
-    for n, i in enumerate(found):
+    positions = {i.offset: n for n, i in enumerate(found)}
+    n = int(found[0].opname == "PUSH_NULL")
+    while n < len(found):
+        i = found[n]
         if i.opname in ("PRECALL", "CALL") and i.arg == depth:
             return name is not None and depth in counts
-        if i.opname == "PUSH_NULL" and n == 0:
-            continue
-        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
+        argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
+        before, depth = depth, depth + dis.stack_effect(i.opcode, argument, jump=False)
+        n += 1
+        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:  # a condition in an argument after the name
+            if name is None or depth < 2 or "BACKWARD" in i.opname or (i.opname == "JUMP_FORWARD" and depth < 3):
+                return False
+            if i.opname == "JUMP_FORWARD":
+                n = positions.get(i.argval, len(found))
+        elif depth <= 0:
             return False
-        before, depth = depth, depth + dis.stack_effect(i.opcode, i.arg if i.opcode >= dis.HAVE_ARGUMENT else None)
-        if depth <= 0:
-            return False
-        if before == 1 and depth == 2 and i.opname == "LOAD_CONST" and isinstance(i.argval, str):
+        elif before == 1 and depth == 2 and i.opname == "LOAD_CONST" and isinstance(i.argval, str):
             name = i.argval
         elif depth <= 2:
             name = None

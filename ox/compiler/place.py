@@ -267,6 +267,11 @@ def is_users_class(kind: type) -> bool:
     return is_users_module(kind.__module__) or (kind.__module__ == "types" and not hasattr(types, kind.__name__))
 
 
+def is_ox_class(kind: type) -> bool:
+    """Whether a class is one of ox."""
+    return kind.__module__.startswith("ox.")
+
+
 @cache
 def attributes_set_by(kind: Any) -> frozenset[str]:
     """The attributes that methods of a class and of its bases set, or name."""

@@ -14,7 +14,7 @@ from ox.autograd.accumulate_grad import accumulate, accumulating, owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.capture import has_hooks
 from ox.compiler.failed_run import state_before_error
-from ox.compiler.place import Place, same
+from ox.compiler.place import Place, is_ox_class, same
 from ox.compiler.signature import setting_signature
 from ox.compiler.split import split
 from ox.compiler.tensor_facts import facts_of
@@ -67,7 +67,7 @@ class Plan:
         self._kinds = [(s.value.dtype, s.value.shape) for s in states]
         self._quick, self._counted = _checks(trace.places)
         self._changes = CHANGES.count
-        own = (m for m in trace.modules if trace.dynamic or not type(m).__module__.startswith("ox."))
+        own = (m for m in trace.modules if trace.dynamic or not is_ox_class(type(m)))
         self._attributes = [vars(module) for module in own]
         self._held = [*chain.from_iterable(map(dict.values, self._attributes))]
         self._requires = [(t, t.node is None) for s in states if is_tensor(t := s.tensor)]

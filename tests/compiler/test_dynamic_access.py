@@ -276,6 +276,10 @@ def computed(owner: Any, name: str, names: Any) -> Any:
     yield lambda: owner.__setattr__(name, "a")
     yield lambda: super(Plain, owner).__getattribute__(name)
     yield lambda: map(getattr, names, names)
+    yield lambda: getattr(owner, "a" if names else name)
+    yield lambda: getattr(owner, name or "a")
+    yield lambda: getattr(owner, "a" + (name if names else "b"))
+    yield lambda: setattr(owner, "a" and name, 1)
 
 
 def constant(owner: Any, name: str, names: Any) -> Any:
@@ -287,6 +291,8 @@ def constant(owner: Any, name: str, names: Any) -> Any:
     yield lambda: object.__setattr__(owner, "a", name)
     yield lambda: object.__getattribute__(owner, "a")
     yield lambda: owner.a.b[name](f"{names}")
+    yield lambda: setattr(owner, "a", name if names else owner)
+    yield lambda: getattr(owner, "a", name or owner)
 
 
 def inner(code: types.CodeType) -> types.CodeType:
