@@ -11,24 +11,15 @@ import builtins
 import enum
 import random as python_random
 import sys
-from array import array
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from ctypes import c_byte
-from dataclasses import Field, is_dataclass
-from functools import cache, partial
-from gc import get_referents
-from itertools import islice
+from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import partial
 from threading import local
 from types import (
     BuiltinFunctionType,
-    CellType,
     CodeType,
     FunctionType,
-    MappingProxyType,
-    MemberDescriptorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
@@ -36,11 +27,10 @@ from types import (
     SimpleNamespace,
 )
 from typing import Any
-from weakref import CallableProxyType, ProxyType, ReferenceType
+from weakref import CallableProxyType, ProxyType
 
 import numpy as np
 
-from ox.compiler.closures import Closures
 from ox.compiler.dynamic_access import calls_by_name, used_whole
 from ox.compiler.optimizer_places import visit_optimizer
 from ox.compiler.place import (
@@ -49,106 +39,39 @@ from ox.compiler.place import (
     Place,
     attributes_of,
     attributes_set_by,
-    cached_results,
     calls_of,
     contents_or_missing,
-    context_value,
     count,
-    entries_of,
     getter,
     has,
     has_state_of_its_own,
     hooks_of,
-    is_alive,
     is_defined_by_the_call,
     is_empty,
     is_machinery,
     is_users_class,
     is_users_module,
-    noted,
     or_missing,
     random_state,
     referent,
-    set_contents,
-    slot_or_missing,
 )
-from ox.core.generator import Generator
+from ox.compiler.walk import LARGEST, Walk, Where
 from ox.core.tensor import TensorBase
 from ox.nn.base.module import Module
 
-Where = tuple[Callable[[Any], Any], Any, str, str, bool]  # the first fields of a Place
 BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 DEEPEST = 6
-LARGEST = 4096  # entries of a list, dict or set, and bytes of an array, that are compared at each call
 # what Python code of libraries keeps is its own affair
 OPAQUE = {"ox", "builtins", "dataclasses", "numpy", "logging", "_thread", "io", "_io"}
 PLAIN = (bool, int, float, str, NoneType, FunctionType)
-VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
-CACHED = type(cache(id))
 PROXIES = (ProxyType, CallableProxyType)
 # what Python itself keeps in modules and classes
 MACHINERY = frozenset(("__builtins__", "__loader__", "__spec__", "__dict__", "__weakref__", "_abc_impl"))
-MEMORY = (bytearray, array, memoryview, c_byte.__mro__[-2])  # the last one is the base of all classes of ctypes
 
 
-class PythonState:
-    """The walk. `places` are simple values, `tensors` the places of tensors by their id, `objects` what else is there,
-    compared by identity."""
-
-    def __init__(self) -> None:
-        self.places: list[Place] = []
-        self.tensors: dict[int, list[Place]] = {}
-        self.arrays: dict[int, Place] = {}
-        self.grads: dict[int, Any] = {}  # of tensors, by id, when they were first seen
-        self.attributes: dict[int, tuple[dict[str, Any], bool]] = {}  # likewise; and whether no gradient follows
-        self.modules: dict[int, Module] = {}
-        self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
-        self.hooked: dict[int, str] = {}  # modules with hooks
-        self.between_hooks: Module | None = None  # the one whose forward alone is recorded
-        self.iterators: list[Place] = []
-        self.optimizers: list[tuple[Any, set[Any]]] = []  # their states, with the keys at the beginning
-        self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
-        self.cached: list[tuple[Any, int, Place]] = []  # functions with `lru_cache`, how often they were called
-        self.naming: dict[int, str] = {}  # functions that read attributes by a name that they are given
-        self.unknown: dict[int, str] = {}  # what is not compared, by id, and why
-        self.passing: set[int] = set()  # ids of what may be an argument, or made by the call: another call has others
-        self._owners: list[int] = [0]  # of what is visited now; the last one holds it
-        self._held: dict[int, list[tuple[int, str]]] = {}  # by owner: what it holds, and the names to read it by
-        self._reached: set[int] = set()
-        self._names: Container[str] = ()
-        self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
-        self._closures = Closures()
-        self._made: set[int] = set()  # ids of objects that the call makes, which are no state of anybody's
-
-    # -- the walk ----------------------------------------------------------------------------------------------
-
-    def visit(self, value: Any, place: Where | None, depth: int = 0) -> None:
-        """Note a value, where it stands, and what it holds."""
-        with self._inside(value, "" if place is None else place[3]) as owner:
-            self._visit(value, place, owner, depth)
-
-    @contextmanager
-    def _inside(self, value: Any, name: str = "") -> Iterator[int]:
-        """What is noted meanwhile belongs to the value, which its present owner holds under the name."""
-        owner = self._owners[-1]
-        self._held.setdefault(owner, []).append((id(value), name))
-        self._owners.append(id(value))
-        try:
-            yield owner
-        finally:
-            self._owners.pop()
-
-    @contextmanager
-    def _passing(self) -> Iterator[None]:
-        """What is met first in this block may have been made by the call."""
-        known = len(self._seen)
-        yield
-        self.passing.update(islice(self._seen, known, None))
-
-    def add(self, place: Place) -> None:
-        place.owner = self._owners[-1]
-        self.places.append(place)
+class PythonState(Walk):
+    """The walk from functions and objects, and what became of what it noted."""
 
     def _visit(
         self,
@@ -222,48 +145,6 @@ class PythonState:
         elif not getattr(type(value), "_recorded_as_call", False):
             self._visit_contents(value, path, depth)
             self._visit_object(value, path, depth)
-
-    def _visit_contents(self, value: Any, path: str, depth: int) -> None:
-        """Note what an object holds besides its attributes."""
-        if isinstance(value, partial):
-            for name in ("func", "args", "keywords"):
-                self.visit(getattr(value, name), (getter(value), name, f"{path}.{name}", "", False), depth + 1)
-        elif isinstance(value, (dict, MappingProxyType)):
-            self._visit_entries(value, value.__getitem__, list(value), path, depth)
-            self._note_keys(value, path)
-            self._visit_held(list(value) if len(value) <= LARGEST else (), depth)
-        elif isinstance(value, tuple):  # which objects are in it, its own comparison says
-            fixed = (number for number, each in enumerate(value) if type(each) not in SIMPLE)
-            self._visit_entries(value, value.__getitem__, fixed, path, depth)
-        elif isinstance(value, (list, deque)):
-            self._visit_entries(value, value.__getitem__, range(len(value)), path, depth)
-            self.add(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
-        elif isinstance(value, (set, frozenset, *MEMORY)):
-            self._note_contents(value, path, depth)
-        elif isinstance(value, VIEWS):
-            self.visit(value.mapping, None, depth + 1)
-        elif isinstance(value, ReferenceType):
-            self.add(Place(partial(is_alive, value), None, f"the object of {path}", "", False, value() is not None))
-            self.visit(value(), None, depth + 1)
-        elif isinstance(value, CellType):
-            self.visit(contents_or_missing(value), (contents_or_missing, value, path, "", False), depth + 1)
-        elif isinstance(value, (property, staticmethod, classmethod)):
-            self._visit_held(get_referents(value), depth)
-        elif isinstance(value, CACHED):
-            self._visit_cached(value, path, depth)
-        elif isinstance(value, BaseException):
-            self.visit(value.args, (getter(value), "args", f"{path}.args", "", False), depth + 1)
-        elif isinstance(value, Field):
-            self.visit(value.metadata, None, depth + 1)
-        elif isinstance(value, ContextVar):
-            self.visit(context_value(value), (context_value, value, f"{path}.get()", "", False), depth + 1)
-        elif type(value) is local:
-            get, names = noted(lambda: frozenset(vars(value)))  # each thread has a dict of its own
-            self.add(Place(get, None, f"the list of attributes of {path}", "", False, names))
-            for name in names:
-                self.visit(getattr(value, name), (getter(value), name, f"{path}.{name}", name, False), depth + 1)
-        elif isinstance(value, Generator):
-            self.generators[id(value)] = value, value.key, value.counter
 
     def visit_function(self, frame: Any, names: Sequence[str]) -> None:
         """Note what a function that begins now can read: these globals, and closures."""
@@ -379,48 +260,6 @@ class PythonState:
             if name == "forward" or (type(value) in PLAIN and not dunder and not isinstance(value, FunctionType)):
                 self.visit(value, (held.__getitem__, name, f"{path}.{name}", name, False), depth + 1)
 
-    def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
-        if len(owner) > LARGEST:
-            self.unknown[id(owner)] = f"{path} is a {type(owner).__name__} of {len(owner):,} entries"
-        else:
-            for key in keys:
-                self.visit(owner[key], (get, key, f"{path}[{key!r}]", "", False), depth + 1)
-
-    def _note_keys(self, value: Any, path: str) -> None:
-        """Note the keys of a dict, in their order. Tensors may be among them, so they are not compared by value."""
-        get, keys = entries_of(value)
-        self.add(Place(get, None, f"a key of {path}", "", False, keys))
-
-    def _visit_held(self, values: Iterable[Any], depth: int) -> None:
-        """Visit what an object holds, where another comparison sees that these are others."""
-        for value in values:
-            if type(value) not in SIMPLE:
-                self.visit(value, None, depth + 1)
-
-    def _note_contents(self, value: Any, path: str, depth: int) -> None:
-        """Note what is in a set, or in memory."""
-        is_set = isinstance(value, (set, frozenset))
-        size, unit = (len(value), "entries") if is_set else (memoryview(value).nbytes, "bytes")
-        if size > LARGEST:
-            self.unknown[id(value)] = f"{path} is a {type(value).__name__} of {size:,} {unit}"
-            return
-        get, known = set_contents(value) if is_set else noted(partial(bytes, value))
-        self.add(Place(get, None, f"the contents of {path}", "", False, known))
-        if is_set:
-            self._visit_held(list(value), depth)
-
-    def _visit_cached(self, value: Any, path: str, depth: int) -> None:
-        """Note the results that `functools.lru_cache` holds: a call that finds one does not enter the function."""
-        self.add(Place(getter(value), "__wrapped__", f"{path}.__wrapped__", "", False, value.__wrapped__))
-        self.visit(value.__wrapped__, None, depth + 1)
-        if value.cache_info().currsize > LARGEST:
-            self.unknown[id(value)] = f"{path} has {value.cache_info().currsize:,} cached results"
-            return
-        get, known = noted(partial(cached_results, value))
-        place = Place(get, None, f"a cached result of {path}", "", False, known, id(value))
-        self.cached.append((value, calls_of(value), place))
-        self._visit_held([each for pair in known.values() for each in pair if not isinstance(each, dict)], depth)
-
     def _visit_member(self, value: Any, path: str, depth: int) -> None:
         """Note what a member of an enumeration holds: it is one object, whose value and attributes may change."""
         kind = type(value)
@@ -446,45 +285,6 @@ class PythonState:
             every = isinstance(value, SimpleNamespace)  # C compares and prints it
             self._visit_attributes(held, name, depth + 1, every=every)
         self._visit_slots(value, path, depth)
-
-    def _visit_slots(self, value: Any, path: str, depth: int) -> None:
-        for each in type(value).__mro__:
-            for name, slot in vars(each).items():
-                if isinstance(slot, MemberDescriptorType) and "__slots__" in vars(each):
-                    get = partial(slot_or_missing, slot, value)
-                    self.visit(get(None), (get, None, f"{path}.{name}", name, False), depth + 1)
-
-    def _visit_attributes(
-        self, held: dict[str, Any], path: str, depth: int, ignored: frozenset[str] = frozenset(), every: bool = False
-    ) -> None:
-        """Note attributes; `every` one, also of those that no code names."""
-        self.note_names(held, path)
-        for name, value in held.copy().items():  # another thread may set some meanwhile
-            if name not in ignored:
-                self.visit(value, (held.__getitem__, name, f"{path}.{name}", "" if every else name, False), depth)
-
-    def note_names(self, held: dict[str, Any], path: str) -> None:
-        """Note which attributes there are: code may ask for one that is missing, or find it in the class."""
-        if not held:  # as with most functions: to count is faster
-            self.add(Place(partial(count, held), None, f"the list of attributes of {path}", "", False, 0))
-            return
-        get, names = noted(lambda: frozenset(held))
-        self.add(Place(get, None, f"the list of attributes of {path}", "", False, names))
-
-    def _note_module_names(self, module: Module, path: str) -> None:
-        """The same of a module, and which modules are in it, in their order."""
-        held = vars(module)
-        own = held["_modules"]
-        kinds = [held["_parameters"], held["_buffers"], own]
-        get, names = noted(lambda: (held.keys() - {"_hooks"}, *map(tuple, kinds)))
-        self.add(Place(get, None, f"the list of attributes of {path}", "", True, names))
-        for kind in ("_parameters", "_buffers", "_modules"):
-            self.add(Place(held.__getitem__, kind, f"{path}.{kind}", "", True, held[kind]))
-        if own:  # what writes `_modules` itself is not counted
-            get, keys = entries_of(own)
-            self.add(Place(get, None, f"a module in {path}", "", False, keys))
-            get, modules = entries_of(own.values())
-            self.add(Place(get, None, f"a module in {path}", "", False, modules))
 
     def _visit_module(self, module: Module, path: str, depth: int) -> None:
         self.modules[id(module)] = module
