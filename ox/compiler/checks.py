@@ -84,8 +84,6 @@ def check_python(
         # an array that is the memory of a tensor is read at each call
         if number in own and number not in capture.externals:
             capture.give_up(f"{what}, which is not compared at each call", "")
-    if "_version" in watch.own_names:
-        capture.give_up("_version of a tensor is read", "")
     for value, added_names in beside_signature(arguments.values()):
         for name in added_names:
             if name in own_names:

@@ -10,7 +10,7 @@ from ox.core.node import Node
 from ox.tensors.tensor import Tensor
 
 COMPARED = ("is_leaf", "grad_fn", "retains_grad", "stride", "is_contiguous", "storage_offset", "_is_view")
-NOT_COMPARED = ("version", "data_ptr", "is_set_to", "is_pinned")  # another answer in nearly every call
+NOT_COMPARED = ("version", "_version", "data_ptr", "is_set_to", "is_pinned")  # another answer in nearly every call
 
 
 def _code_of(name: str) -> CodeType:

@@ -42,7 +42,7 @@ ASKED: dict[str, tuple[Callable[[Any], Any], list[Callable[[], Any]]]] = {
     "a computed name": (lambda x: getattr(x, "".join(["is_", "leaf"])), [lambda: WEIGHT, lambda: WEIGHT * 1]),
     "requires_grad": (lambda x: x.requires_grad, [lambda: WEIGHT, lambda: WEIGHT.detach().clone()]),
     "version": (lambda x: x.version, [copied, lambda: copied().add_(1)]),
-    "_version": (lambda x: x._version is None, [copied, lambda: copied().add_(1)]),
+    "_version": (lambda x: x._version, [copied, lambda: copied().add_(1)]),
     "data_ptr": (lambda x: x.data_ptr() == MATRIX.data_ptr(), [copied, lambda: MATRIX]),
     "is_set_to": (lambda x: x.is_set_to(MATRIX), [copied, lambda: MATRIX]),
 }
