@@ -106,6 +106,7 @@ def _one_of(x: Any, dx: Any) -> None:
 trapz = trapezoid
 
 
+@upcast_half
 def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """The slope along each dimension by central differences, at the ends by one-sided ones of first or second order.
     `torch.gradient`.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.core.constants import scalar
-from ox.core.promotion import cast, promote_operands
+from ox.core.promotion import cast, promote_operands, upcast_half
 from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, int32, int64, is_floating
 from ox.errors import DTypeError
@@ -30,12 +30,14 @@ def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     return other - (input if alpha == 1 else input * alpha)
 
 
+@upcast_half
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """input + value · tensor1 · tensor2. `torch.addcmul`."""
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * value)
 
 
+@upcast_half
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """input + value · tensor1 / tensor2. `torch.addcdiv`. Raises DTypeError where both are whole numbers."""
     if not is_floating(tensor1.array.dtype) and not is_floating(tensor2.array.dtype):
@@ -44,6 +46,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tens
     return input + (quotient if value == 1 else quotient * value)
 
 
+@upcast_half
 def lerp(input: Any, end: Any, weight: Any) -> Tensor:
     """input + weight · (end - input). `torch.lerp`. Raises DTypeError for whole numbers or mixed types."""
     _one_type("lerp", input, end, weight)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.core.constants import scalar
-from ox.core.promotion import cast, promote_operands
+from ox.core.promotion import cast, promote_operands, upcast_half
 from ox.core.tensor import is_tensor
 from ox.dtypes import float64
 from ox.errors import ArgumentError
@@ -145,6 +145,7 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
     return ops.Sub(ops.Log(x), ops.Log(ops.Sub(scalar(1, dtype), x)))  # a quotient has no slope at 0 and 1
 
 
+@upcast_half
 def sinc(input: Any) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0. `torch.sinc`."""
     x = floating(input)

@@ -11,12 +11,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
 import ox
 from ox import nn
 from ox.dtypes import DType, bfloat16, float16, float64
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 from ox.nn import functional as F
 
 STEP = {float16: 2.0**-11, bfloat16: 2.0**-8}  # of one rounding
@@ -87,6 +90,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Float64, ...]]] = {
     "cross_entropy": (lambda a: F.cross_entropy(a, CLASSES), (x,)),
     "gaussian_nll_loss": (lambda a, b: F.gaussian_nll_loss(a, b, (a * 2).abs()), (x, x * 1.001)),
     "binary_cross_entropy_with_logits": (lambda a: F.binary_cross_entropy_with_logits(a, a * 0 + 1), (x,)),
+    "addcmul": (lambda a, b: ox.addcmul(a, b, b, value=1e-3), (x, y)),
+    "lerp": (lambda a, b: ox.lerp(a, b, 0.3), (x, y)),
+    "gradient": (lambda a: ox.gradient(a)[1], (x,)),
     "weight_norm": (lambda a: normed(nn.utils.parametrizations.weight_norm, a), (x,)),
     "get_total_norm": (lambda a, b: nn.utils.get_total_norm([a, b]), (x, y)),
     "get_total_norm 3": (lambda a, b: nn.utils.get_total_norm([a, b], 3.0), (x, y)),
@@ -143,6 +149,18 @@ def test_squares_near_the_limits(name: str, dtype: DType) -> None:
     function, arguments = SQUARED[name]
     for size in (100.0, 1.0, 0.1):
         check(function, arguments, size, dtype)
+
+
+@pytest.mark.parametrize("name", ["std over a dimension", "cosine_similarity", "pairwise_distance", "normalize 3"])
+def test_a_recording_holds_the_casts(name: str) -> None:
+    """On stock ONNX Runtime the file gives what the call gave."""
+    function, arguments = CASES[name]
+    halves = [ox.from_numpy(500 * a).half() for a in arguments]
+    given = {f"x{i}": h for i, h in enumerate(halves)}
+    graph = record(function, given)
+    session = onnxruntime.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {key: h.numpy() for key, h in given.items()})
+    assert np.allclose(got, function(*halves).numpy(), rtol=2e-3)
 
 
 def test_many_numbers() -> None:

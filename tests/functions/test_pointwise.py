@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ox
+from ox import devices
 
 R = np.random.default_rng(6)
 X = R.normal(size=(3, 4)) * 2
@@ -169,3 +170,13 @@ def test_small_whole_powers_are_products(exponent: int, dtype: Any) -> None:
     assert got.dtype == dtype
     np.testing.assert_array_equal(np.signbit(got)[1:], np.signbit(exact)[1:])
     np.testing.assert_allclose(got, exact, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).tiny)
+
+
+@pytest.mark.parametrize("executor", [None, "numpy", "onnxruntime"])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_the_largest_numbers(executor: str | None, approximate: str) -> None:
+    """Twice such a number is infinite."""
+    x = np.array([3e38, -3e38, 1e30, 1.0] * 100, np.float32)
+    with devices.forced(executor):
+        y = ox.nn.functional.gelu(ox.from_numpy(x), approximate=approximate).numpy()
+    assert np.array_equal(y[:3], np.array([3e38, 0, 1e30], np.float32))

@@ -120,8 +120,8 @@ def Gelu(xp: XP, X: T, *, approximate: str = "none") -> T:
             f"Gelu does not know the approximation {approximate!r}", expected="'none' or 'tanh'", got=repr(approximate)
         )
     y += 1
+    y *= 0.5  # first: twice a large X may be infinite
     y *= X
-    y *= 0.5
     return y
 
 
