@@ -29,7 +29,8 @@ def sum_over(xp: XP, x: Array, axes: tuple[int, ...], keepdims: int = 0) -> Arra
     """The sum of an array over axes, in its type. Those of float16 and bfloat16 come as float32."""
     if x.dtype.kind != "f":
         return x.sum(axis=axes, keepdims=bool(keepdims), dtype=x.dtype)
-    return _total(xp, x, axes, keepdims).astype(x.dtype, copy=False)
+    total = _total(xp, x, axes, keepdims)
+    return total if total.dtype == x.dtype else total.astype(x.dtype)
 
 
 def sum_into(x: Array, axes: tuple[int, ...], out: Array) -> None:
@@ -52,6 +53,8 @@ def product_over(xp: XP, x: Array, axes: tuple[int, ...], keepdims: int = 0) -> 
 
 def _total(xp: XP, x: Array, axes: tuple[int, ...], keepdims: int) -> Array:
     """The sum over axes: in float64 if it is of many numbers, else in the array's type."""
+    if xp is np and x.flags.c_contiguous and axes == tuple(range(x.ndim - len(axes), x.ndim)):
+        return x.sum(axis=axes, keepdims=bool(keepdims))  # in pairs
     count = prod([x.shape[a] for a in axes])
     if len(set(axes)) < len(axes) or x.size <= SMALL:  # an axis twice is an error, which NumPy explains
         return x.sum(axis=axes, keepdims=bool(keepdims), dtype=np.float64 if count > BLOCK else x.dtype)
