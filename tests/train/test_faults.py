@@ -230,7 +230,7 @@ def test_a_label_without_a_score(accumulate: int) -> None:
     assert (error.expected, error.got) == ("0 to 1", "2")
     # the batch is the one of that number in the order of the seed
     number = int(error.what.split("batch ")[1].split()[0])
-    order = list(ox.data.RandomSampler(range(50), generator=ox.Generator(1)))
+    order = next(iter(ox.data.DataLoader(range(50), 50, shuffle=True, generator=ox.Generator(1)))).tolist()
     row = int(error.extra["sample"].split("(sample ")[1].split()[0])
     assert order[8 * (number - 1) + row] == 37
 
