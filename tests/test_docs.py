@@ -30,6 +30,7 @@ from pathlib import Path
 
 import pytest
 from contributing_page import PAGE, edits
+from int8_products import skip_if_they_saturate
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.exists()]
@@ -161,6 +162,8 @@ def test_page_runs(page: Path, tmp_path: Path) -> None:
     for package in re.findall(r"<!-- needs: *(\w+) *-->", page.read_text()):
         if getattr(find_spec(package), "origin", None) is None:  # a folder of this name is no package
             pytest.skip(f"{page.name} needs {package}, which is not installed")
+    if "<!-- exact int8 products -->" in page.read_text():
+        skip_if_they_saturate()
     environment = {**os.environ, "MPLBACKEND": "Agg"}
     # which types `ox.autocast` says are no faster depends on the processor
     words = [sys.executable, "-W", "error", "-W", "ignore:autocast to:UserWarning", __file__, str(page)]

@@ -70,7 +70,7 @@ def probe(
     return replace(rules, ranges={**rules.ranges, **changed})
 
 
-def multiples_that_run(runs: Callable[[Sizes], bool], example: Example, sizes: Sizes) -> dict[str, int]:
+def multiples_that_run(runs: Callable[[Sizes], bool | None], example: Example, sizes: Sizes) -> dict[str, int]:
     """The smallest steps by which sizes may grow where the model does not run at each; empty where there are none.
 
     Args:

@@ -173,29 +173,27 @@ def _compare_far(subject: Subject, a: Graph, first: Sizes, far: Sizes) -> None:
         raise _explain(subject, a, leak, first, far, c)
 
 
-def _records_the_same(subject: Subject, a: Graph, sizes: Sizes) -> bool:
-    """Whether the model runs at these sizes, and the first recording is right there."""
+def _holds_at(subject: Subject, a: Graph, sizes: Sizes) -> bool | None:
+    """Whether the first recording is right at these sizes; None if the model does not run there."""
     try:
         c = subject.record(sizes)
-    except Exception:  # of the model's own code
-        return False
+    except Exception:  # of the model's own code: too small or too large for it
+        return None
     return _leak(a, c) is None or _gives_the_same(subject, a, sizes)
 
 
 def _outcome(subject: Subject, a: Graph, sizes: Sizes) -> Outcome:
     """What one more recording says of the first; a size that neither model nor graph takes is no matter."""
-    try:
-        c = subject.record(sizes)
-    except Exception:  # too small or too large for the model
-        return Outcome.FAILS if _runs_at(subject, a, sizes) else Outcome.SAME
-    return Outcome.SAME if _leak(a, c) is None or _gives_the_same(subject, a, sizes) else Outcome.OTHER
+    holds = _holds_at(subject, a, sizes)
+    if holds is None and _runs_at(subject, a, sizes):
+        return Outcome.FAILS
+    return Outcome.OTHER if holds is False else Outcome.SAME
 
 
 def _runs_at(subject: Subject, graph: Graph, sizes: Sizes) -> bool:
-    tensors = list(subject.example.tensors(subject.example.cut(sizes)).values())
     try:
         with no_grad():
-            replay(graph, tensors)
+            replay(graph, list(subject.example.tensors(subject.example.cut(sizes)).values()))
     except Exception:  # of an operator of the graph
         return False
     return True
@@ -249,7 +247,7 @@ def _second(subject: Subject, a: Graph, first: Sizes, second: Sizes) -> _Second:
         leak = _leak(_first_nodes(a, recording.graph), recording.graph) or find_fixed_reshape(a, recording.graph)
         explained = _explain(subject, a, leak, first, second, recording.graph, error)
         rows = {dim: size for dim, size in second.items() if dim == subject.example.batch}
-        if multiples := multiples_that_run(partial(_records_the_same, subject, a), subject.example, first | rows):
+        if multiples := multiples_that_run(partial(_holds_at, subject, a), subject.example, first | rows):
             dims = ", ".join(f"ox.Dim('{dim}', multiple_of={step})" for dim, step in multiples.items())
             explained.hint = f"{dims} in dims: the model runs at multiples"
         raise explained from (None if isinstance(error, OxError) else error)

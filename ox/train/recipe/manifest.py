@@ -344,10 +344,12 @@ def _pack(indices: Indices) -> str:
     return ("4" if small else "8") + base64.b64encode(data).decode()
 
 
-def _unpack(text: str) -> Indices:
+def _unpack(text: str, count: int) -> Indices:
+    """At most `count` and one more: a small text may be compressed from a very large one."""
     try:
-        data = zlib.decompress(base64.b64decode(text[1:], validate=True))
-        steps = np.frombuffer(data, {"4": "<i4", "8": "<i8"}[text[0]])
+        size = int(text[0])
+        data = zlib.decompressobj().decompress(base64.b64decode(text[1:], validate=True), (count + 1) * size)
+        steps = np.frombuffer(data, {4: "<i4", 8: "<i8"}[size])
     except (binascii.Error, KeyError, IndexError) as error:
         raise ValueError(f"indices that cannot be read: {error}") from error
     return np.cumsum(steps, dtype=np.int64)
@@ -358,7 +360,7 @@ def _read_part(content: Mapping[str, Any]) -> Part:
     for count in (samples, total):
         if count is not None and (type(count) is not int or count < 0):
             raise ValueError(f"a number of samples {count!r}")
-    indices = None if packed is None else _unpack(packed)
+    indices = None if packed is None or samples is None else _unpack(packed, samples)
     if indices is not None and (
         _digest(indices) != digest or len(indices) != samples or not (indices >= 0).all() or not (indices < total).all()
     ):

@@ -266,7 +266,7 @@ def test_a_copy_that_was_lost(here: Path, capsys: pytest.CaptureFixture[str]) ->
     run = train.train(train.load_from("four.onnx", "clouds.py"), epochs=1)
     (run.folder / "base.onnx").unlink()
     assert run_main("eval", run.folder) == 1
-    assert capsys.readouterr().err.startswith("LoadError: ")
+    assert capsys.readouterr().err.startswith("MissingFileError: ")
 
 
 # -- one clear error, and nothing left behind -----------------------------------------------------------------------
@@ -285,9 +285,9 @@ def refused(here: Path, capsys: pytest.CaptureFixture[str], *arguments: object) 
 @pytest.mark.parametrize(
     ("arguments", "code", "shown"),
     [
-        (["--from", "five.onnx", "--data", "clouds.py"], 1, "LoadError: "),
+        (["--from", "five.onnx", "--data", "clouds.py"], 1, "MissingFileError: "),
         (["--from", "junk.onnx", "--data", "clouds.py"], 1, "LoadError: "),
-        (["--from", ".", "--data", "clouds.py"], 1, "LoadError: "),
+        (["--from", ".", "--data", "clouds.py"], 1, "FolderError: "),
         (["--from", "conv.onnx", "--data", "images.py"], 1, "LoadError: the file has no head"),
         (["--from", "conv.onnx", "--data", "images.py", "--layers", "head"], 1, "LoadError: the file has no head"),
         (["--from", "four.onnx", "--data", "many.py"], 1, "RecipeError: a target of the train data has no score"),
