@@ -147,7 +147,6 @@ def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
     return vector_norm(input, ord, dims, keepdim, dtype=dtype)
 
 
-@upcast_half
 def cond(input: Any, p: Any = None) -> Tensor:
     """How much A amplifies errors: the norm of order p times that of the inverse; by default the greatest singular
     value by the least. `torch.linalg.cond`."""
