@@ -45,22 +45,9 @@ PLAIN_MODULES = frozenset(
     (
         *("builtins", "math", "cmath", "time", "itertools", "sys", "numpy", "posix", "nt", "random", "re", "struct"),
         *("_operator", "_functools", "_collections", "_abc", "_thread", "_contextvars", "_random", "_struct", "_sre"),
-        *(
-            "_bisect",
-            "_heapq",
-            "collections",
-            "gc",
-            "_warnings",
-            "_io",
-            "io",
-            "_weakref",
-            "_json",
-            "_statistics",
-            "_stat",
-            "_string",
-        ),
+        *("_bisect", "_heapq", "_io", "_weakref", "_json", "_statistics", "_stat", "_string", "_warnings"),
         *("_datetime", "_decimal", "_ctypes", "array", "binascii", "zlib", "_tracemalloc", "atexit", "faulthandler"),
-        *("collections", "gc"),
+        *("collections", "gc", "io"),
     )
 )
 ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR")
