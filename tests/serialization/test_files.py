@@ -102,7 +102,7 @@ PLAIN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", PLAIN, ids=lambda value: f"{type(value).__name__} {value}"[:30])
+@pytest.mark.parametrize("value", PLAIN, ids=[f"{type(value).__name__} {number}" for number, value in enumerate(PLAIN)])
 def test_plain_values_keep_their_class(value: Any) -> None:
     file = io.BytesIO()
     ox.save([value], file)
