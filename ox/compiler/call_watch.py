@@ -37,7 +37,6 @@ from ox.compiler.place import Place, is_library, is_own_code
 from ox.compiler.python_state import PythonState
 from ox.compiler.tensor_facts import NOT_COMPARED, QUESTIONS
 from ox.errors import OxError
-from ox.graph.record.array_reads import reads_arrays
 from ox.tensors.tensor import Tensor
 
 # functions of C whose effect is lost, or whose result differs, when the call is not made again
@@ -95,6 +94,19 @@ def globals_of(code: CodeType) -> tuple[str, ...]:
 def _texts(code: CodeType) -> Iterator[str]:
     """The constants that may name an attribute for `getattr`."""
     return (each for each in code.co_consts if isinstance(each, str))
+
+
+@cache
+def reads_arrays(code: CodeType) -> bool:
+    """Whether a function reads ``x.array``, which no recording sees; ``numpy.array(...)`` is none of that."""
+    if "getattr" in code.co_names and "array" in code.co_consts:
+        return True
+    before = ""
+    for i in dis.get_instructions(code):
+        if i.opname == "LOAD_ATTR" and i.argval == "array" and before not in ("LOAD_GLOBAL", "LOAD_NAME"):
+            return True
+        before = i.opname
+    return False
 
 
 @cache

@@ -78,7 +78,7 @@ def test_float_arithmetic_on_a_size(tmp_path: Path) -> None:
 
 
 def test_a_size_that_counts_inputs(tmp_path: Path) -> None:
-    error = refused(lambda x: ox.cat([x] * int(x.shape[0]), 1), tmp_path)
+    error = refused(lambda x: ox.cat([x] * len(x.array), 1), tmp_path)
     assert "another path" in error.what
 
 
@@ -104,21 +104,9 @@ def test_a_loop_over_rows(tmp_path: Path) -> None:
 
 
 def test_numpy_on_the_data(tmp_path: Path) -> None:
-    for read in (lambda x: np.mean(x.array), lambda x: x.data.array.max() > 0, lambda x: (x + 1).detach().array.sum()):
-        error = refused(lambda x, read=read: x - float(read(x)), tmp_path)
-        assert error.what.startswith("x.array needs the value of a tensor")
-        assert "test_leaks.py" in str(error) and "ox.where" in str(error)
-    error = refused(lambda x: x - float(getattr(x, "array").sum()), tmp_path)  # noqa: B009
-    assert error.what.startswith("x.array needs the value of a tensor")
-    error = refused(lambda x: x - float(vars(x)["array"].sum()), tmp_path)
+    error = refused(lambda x: x - float(np.mean(x.array)), tmp_path)
     assert error.what == "values of the example are baked into the model"
-
-
-def test_arrays_of_what_is_not_recorded_are_read(tmp_path: Path) -> None:
-    table = ox.arange(4, dtype=ox.float32)
-    file = tmp_path / "model.onnx"
-    ox.export.save(lambda x: x * float(table.array.max()), file, X)
-    assert np.allclose(ox.export.load(file)(ox.tensor(X)).numpy(), 3 * X)
+    assert "np.mean(x.array)" in str(error) and "ox operators" in str(error)
 
 
 def test_numpy_by_the_front_door(tmp_path: Path) -> None:

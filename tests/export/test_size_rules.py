@@ -283,7 +283,7 @@ def test_another_path_for_one_sample_is_refused_with_its_line(tmp_path: Path) ->
 def test_a_number_read_from_an_integer_input(tmp_path: Path) -> None:
     """By way of NumPy, where no operator sees it."""
     lengths = np.array([3, 4, 2, 4, 3, 1])
-    with pytest.raises(ExportError, match="array needs the value of a tensor"):
+    with pytest.raises(ExportError, match="values of the example are baked into the model"):
         save(lambda x, n: x * int(n.array.max()), tmp_path, (ROWS[:6], lengths), dims=None)
 
 

@@ -31,7 +31,7 @@ def other_inputs(x: Any) -> Any:
 
 LEAKS: dict[str, tuple[Any, str, str]] = {
     "a constant": (lambda x: x * int(x.shape[0]), "a constant that Mul received", "2.0"),
-    "an array": (lambda x: x.sum(0) * np.full(9, len(x), np.float32)[:4], "a constant that Mul received", "[2"),
+    "an array": (lambda x: x.sum(0) * np.full(9, len(x.array), np.float32)[:4], "a constant that Mul received", "[2"),
     "a length": (lambda x: x * len(x), "a constant that Mul received", "2.0"),
     "an attribute": (attribute, "attribute axis of Softmax", "0"),
     "another operator": (lambda x: x.exp() if x.shape[0] == 2 else x.log(), "the code's path", "Exp"),

@@ -16,7 +16,6 @@ from ox.core.operator import Operator
 from ox.core.size_expression import Expression
 from ox.errors import RecordError
 from ox.graph.ir import Graph, Node, Value
-from ox.graph.record.array_reads import refuse_array_reads
 from ox.graph.record.outputs import beside, named_outputs
 from ox.graph.record.recorded import Recorded, SizeTest
 from ox.graph.record.restore import restored
@@ -364,7 +363,7 @@ def record(
                 recording.input(name, tensor, (dims or {}).get(name))
             for name, tensor in (constants or {}).items():
                 recording.constant(tensor, name)
-            with switch_mode(recording=recording), refuse_array_reads():
+            with switch_mode(recording=recording):
                 results = named_outputs(function(*inputs.values()), outputs)
                 return recording.finish(results if outputs else beside(results, {*inputs, *(constants or {})}))
         finally:
