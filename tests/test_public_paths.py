@@ -50,7 +50,7 @@ MODULES = re.findall(
 # Spelled like a path, but something else: a file, fields of metadata or of a trace, an example, a class of old.
 OTHER = {
     *("ox.toml", "ox.buffers", "ox.contract", "ox.golden", "ox.precision", "ox.proof", "ox.tolerance", "ox.recipe"),
-    *("ox.run", "ox.step", "ox.target"),
+    *("ox.run", "ox.step", "ox.target", "ox.dataset"),
     *("ox.Square", "ox.model", "ox.rows", "ox.batch.rows", "ox.request.id", "ox.serve.Options", "ox.train.Options"),
 }
 

@@ -225,7 +225,7 @@ def lstsq(input: Any, b: Any, rcond: float | None = None, *, driver: str | None 
 
     rank = matrix_rank(input.detach(), rtol=rcond)
     m, n = input.static_shape[-2:]
-    empty: Tensor = operator.as_input(np.zeros(0, input.array.dtype))
+    empty: Tensor = on_device_of(operator.as_input(np.zeros(0, input.array.dtype)), input)
     residuals = with_zero_gradient(empty, input, b)
     if m > n and driver not in (None, "gelsy") and bool((rank.array == n).all()):
         left = ops.MatMul(input, X) - b

@@ -39,10 +39,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         rank = x.array.ndim
         while value.array.ndim > rank and value.static_shape[0] == 1:
             value = reshape(value, value.shape[1:])
-        x.assign(
-            ops.Where(index if is_tensor(index) else operator.as_input(index), broadcast_to(value, x.shape), x),
-            "x[mask] = v",
-        )
+        value = broadcast_to(value, x.shape) if value.array.ndim else value  # a number may lie in host memory
+        x.assign(ops.Where(index if is_tensor(index) else operator.as_input(index), value, x), "x[mask] = v")
         return
     followed = mode.grad and (x.node is not None or value.node is not None or x._views_differentiable())
     if is_mask(index) and value.array.ndim == 0 and index.static_shape == x.static_shape[: index.array.ndim]:
