@@ -69,11 +69,12 @@ def test_echo(openai_client: Any) -> None:
 
 def test_stops(openai_client: Any, tokens: Any) -> None:
     plain = openai_client.completions.create(**GREEDY, prompt="the cat").choices[0].text
-    stop = plain[1]
+    at = next(i for i in range(1, len(plain)) if plain[i] not in plain[:i] and plain[i] != "\N{REPLACEMENT CHARACTER}")
+    stop = plain[at]
     for stream in (False, True):
         answer = openai_client.completions.create(**GREEDY, prompt="the cat", stop=["zzzz", stop], stream=stream)
         pieces = list(answer) if stream else [answer]
-        assert "".join(piece.choices[0].text for piece in pieces) == plain[0]
+        assert "".join(piece.choices[0].text for piece in pieces) == plain[:at]
         assert pieces[-1].choices[0].finish_reason == "stop"
 
 
