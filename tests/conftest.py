@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ from ox.random import default_generator
 os.environ.pop("PYTHONUNBUFFERED", None)
 # Without bytecode files, each of the hundreds of processes that tests start compiles all of ox, for seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# nohup, and a shell for what it starts in the background, ignore signals that tests send.
+for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 # OpenVINO, which some tests import themselves, sends an event at its import unless this package cannot be imported.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 

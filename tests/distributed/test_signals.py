@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-
-import pytest
 
 from ox.distributed.signals import STOPPED, handle_signals
 
 
-@pytest.fixture
-def signals_of_a_terminal() -> Iterator[None]:
-    """A process that nohup or a shell in the background has started ignores some of them."""
-    handlers = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("signals_of_a_terminal")
 def test_signals_to_stop_and_for_a_checkpoint() -> None:
     stop: list[int] = []
     checkpoint: list[int] = []
