@@ -51,7 +51,7 @@ def test_the_classic_curve_is_that_of_plain_numpy() -> None:
         expected = -log_p[np.arange(64), y].mean()
 
         got = fashion.loss(model(ox.tensor(x.reshape(64, 1, 28, 28), dtype=ox.float32)), ox.tensor(y))
-        assert abs(got.item() - expected) < 5e-4, step  # float32 beside float64 at fifty times the rate of the recipe
+        assert abs(got.item() - expected) < 2e-3, step  # float32 beside float64 at fifty times the rate of the recipe
         optimizer.zero_grad()
         got.backward()
         optimizer.step()
