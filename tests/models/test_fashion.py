@@ -34,7 +34,8 @@ def test_without_the_data_the_error_says_how_to_get_them(tmp_path: Path, monkeyp
 
 
 def test_the_classic_curve_is_that_of_plain_numpy() -> None:
-    """Forward, gradient and step written out: 20 epochs of 8 batches. Random images, so that it runs everywhere."""
+    """Forward, gradient and step written out: 15 epochs of 8 batches; later rounding grows fast. Random images,
+    so that it runs everywhere."""
     random = np.random.RandomState(0)
     images = random.rand(512, 784)
     kinds = random.randint(0, 10, 512)
@@ -42,7 +43,7 @@ def test_the_classic_curve_is_that_of_plain_numpy() -> None:
     model = fashion.model()
     optimizer = fashion.optimizer(model, 0.5)
     w1, b1, w2, b2 = (p.detach().numpy().astype(np.float64) for p in model.parameters())
-    for step in range(160):
+    for step in range(120):
         rows = np.arange(64) + 64 * (step % 8)
         x, y = images[rows], kinds[rows]
         hidden = 1 / (1 + np.exp(-(x @ w1.T + b1)))
@@ -51,7 +52,7 @@ def test_the_classic_curve_is_that_of_plain_numpy() -> None:
         expected = -log_p[np.arange(64), y].mean()
 
         got = fashion.loss(model(ox.tensor(x.reshape(64, 1, 28, 28), dtype=ox.float32)), ox.tensor(y))
-        assert abs(got.item() - expected) < 2e-3, step  # float32 beside float64 at fifty times the rate of the recipe
+        assert abs(got.item() - expected) < 1e-5, step  # float32 beside float64
         optimizer.zero_grad()
         got.backward()
         optimizer.step()
