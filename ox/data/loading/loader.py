@@ -141,6 +141,8 @@ class DataLoader:
         state, self._pending = self._pending, None
         if state is not None and state.get("seed", 1):
             now = self._progress_of(state)
+            if now.generator is not None and self.generator is not None:
+                self.generator.set_state(now.generator)
         else:
             generator = self.generator or random.default_generator
             rank = getattr(self.sampler, "rank", 0)
@@ -152,6 +154,7 @@ class DataLoader:
                     self.sampler.epoch_state = None  # until the first sample is requested
             else:
                 now = progress.new_epoch(self._epochs, generator, rank)
+                now.generator = generator.get_state() if self.streams and self.generator is not None else None
         if hasattr(self.sampler, "state_dict"):
             now.sampler = self.sampler.state_dict()
         self._epochs, self._progress, self._stream_iterator = now.epoch + 1, now, None

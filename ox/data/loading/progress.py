@@ -21,6 +21,7 @@ class Progress:
     version: int = NEWEST  # of the random numbers of the workers
     order: dict[str, Any] | None = None  # the generator state from which the order was drawn
     sampler: Any = None  # the state_dict of the sampler at the start
+    generator: dict[str, Any] | None = None  # of a stream's loader, after the seed was drawn; others: see `order`
     done: int = 0  # batches returned: those numbered below this
     done_ahead: list[int] = field(default_factory=list)  # batches returned out of order, with numbers above `done`
     # per worker: batches returned ("given"), whether it ended, the dataset's state
@@ -54,6 +55,8 @@ class Progress:
         }
         if self.sampler is not None:
             state["sampler"] = self.sampler
+        if self.generator is not None:
+            state["generator"] = self.generator
         if self.done_ahead:
             state["beyond"] = list(self.done_ahead)
         if self.streams is not None:
@@ -104,6 +107,7 @@ def from_state(state: dict[str, Any], length: int | None, workers: int, stream: 
         version=checked(state.get("version", 1)),
         order=state.get("epoch_state"),
         sampler=state.get("sampler"),
+        generator=state.get("generator"),
         done=position,
         done_ahead=list(state.get("beyond") or []),
         streams=[dict(each) for each in streams] if streams is not None else None,

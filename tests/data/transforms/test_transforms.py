@@ -80,7 +80,7 @@ def test_numbers_come_from_oxs_generators(transform: T.Transform) -> None:
     ox.manual_seed(3)
     first, state = arrays(transform(PHOTO)), ox.random.get_state()
     arrays(transform(PHOTO))
-    ox.random.set_state({"seed": 3, "counter": 0})
+    ox.random.set_state({"seed": 3, "counter": 0, "version": 2})
     assert (arrays(transform(PHOTO)) == first).all() and ox.random.get_state() == state
     np.random.seed(0)  # NumPy's own state plays no part
     ox.manual_seed(3)
@@ -457,7 +457,7 @@ def test_in_workers_the_loaders_seeds_decide(generator: Any) -> None:
             return 12
 
     def epochs() -> list[bytes]:
-        ox.manual_seed(1)
+        ox.manual_seed(2)
         loader = DataLoader(Same(), batch_size=2, num_workers=2, timeout=60)
         return [image.tobytes() for _ in range(2) for batch in loader for image in batch.numpy()]
 
