@@ -12,10 +12,11 @@ import numpy as np
 from ox.core.declared_size import DeclaredSize
 from ox.core.operator import make_tensor
 from ox.core.size_expression import Expression
-from ox.dtypes import ALL, is_floating
+from ox.dtypes import ALL
 from ox.errors import ArgumentError
 from ox.export.declared_dims import Sizes, check_declared, declared_in, size_of, solve
 from ox.export.dynamic_shapes import BATCH, from_axes, from_examples, from_shapes
+from ox.export.example_values import Values, changed
 from ox.functions.creation import tensor
 from ox.graph.contract import Contract
 from ox.graph.ir import Array
@@ -90,15 +91,12 @@ class Example:
         name = first.pop() if len(first) == 1 else None
         return name if isinstance(name, str) else None
 
-    def cut(self, sizes: Sizes, start: int = 0, *, halved: bool = False) -> dict[str, Array]:
+    def cut(self, sizes: Sizes, start: int = 0, *, values: Values = Values.OWN) -> dict[str, Array]:
         """Rows from `start` on, and other open dimensions from their beginning; too short arrays are repeated.
 
         Integers that no size of the example is below may be places in it, or lengths: as the size shrinks, so do they.
-
-        Args:
-            halved: other values: half of each number, of integers half of what they are above the smallest.
         """
-        return {name: self._cut(name, array, sizes, start, halved) for name, array in self._nearest(sizes).items()}
+        return {name: self._cut(name, array, sizes, start, values) for name, array in self._nearest(sizes).items()}
 
     def _nearest(self, sizes: Sizes) -> Mapping[str, Array]:
         """The arrays of the example whose sizes these are, but for the batch; else of the first."""
@@ -108,7 +106,7 @@ class Example:
                 return arrays
         return self.arrays
 
-    def _cut(self, name: str, whole: Array, sizes: Sizes, start: int, halved: bool) -> Array:
+    def _cut(self, name: str, whole: Array, sizes: Sizes, start: int, values: Values) -> Array:
         array = whole
         for axis, dim in enumerate(self.dims[name]):
             if isinstance(dim, str):
@@ -116,13 +114,11 @@ class Example:
                 array = np.take(array, places, axis)
         array = np.ascontiguousarray(array).reshape(array.shape)
         counts = whole.dtype.kind in "iu" and whole.size > 0
-        if halved and is_floating(array.dtype):
-            array = array * array.dtype.type(0.5)
-        elif halved and counts:
-            low = whole.min() if whole.ndim else whole.dtype.type(min(int(whole), 1))
-            array = low + (array - low) // array.dtype.type(2)
+        low = 0 if not counts else whole.min() if whole.ndim else whole.dtype.type(min(int(whole), 1))
+        array = changed(array, values, low)
         # of no dimensions, NumPy's results are numbers
-        return np.asarray(np.minimum(array, self.limit(whole, sizes)) if counts else array)
+        limited = counts and values is not Values.OPPOSITE
+        return np.asarray(np.minimum(array, self.limit(whole, sizes)) if limited else array)
 
     def limit(self, whole: Array, sizes: Sizes) -> Any:
         """The largest value of an integer input at these sizes: as far below a size as it is in the example."""

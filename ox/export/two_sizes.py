@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ from ox.errors import ExportError, OxError, RecordError
 from ox.export.declared_dims import Sizes
 from ox.export.dynamic_shapes import BATCH
 from ox.export.example_inputs import Example, recording_sizes, within
+from ox.export.example_values import Values
+from ox.export.line_hints import hint_for_line
 from ox.export.probed_sizes import Outcome, multiples_that_run, probe
 from ox.export.size_tests import agreed, in_named_sizes, named, rules_of, unstated
 from ox.graph.compare import Leak, find_fixed_reshape, find_leak
@@ -47,10 +48,9 @@ class Subject:
     written: Sequence[Tensor] = ()
     lender: CopyOnWrite | None = None
 
-    def record(self, sizes: Sizes, *, other_values: bool = False, into: Recording | None = None) -> Graph:
+    def record(self, sizes: Sizes, *, values: Values = Values.OWN, into: Recording | None = None) -> Graph:
         """One recording at these sizes."""
-        # half of everything: a number that was computed from the input by other means than operators shows
-        arrays = self.example.cut(sizes, start=2 if other_values else 0, halved=other_values)
+        arrays = self.example.cut(sizes, start=0 if values is Values.OWN else 2, values=values)
         with lengths_as_sizes(), math_notes_sizes():
             return record(
                 lambda *tensors: self.example.call(self.model, tensors),
@@ -115,6 +115,7 @@ def record_at_sizes(subject: Subject) -> Recorded:
     _check_batch(tests, rules, example)
     for far in far_sizes(example, rules):
         _compare_far(subject, a, first, first | far)
+    _compare_opposite(subject, a, first)
     if not example.others:  # else the user has said which sizes there are
         rules = probe(partial(_outcome, subject, a), example, first, rules, unstated(tests), len(a.nodes))
         _check_batch(tests, rules, example)
@@ -171,6 +172,19 @@ def _compare_far(subject: Subject, a: Graph, first: Sizes, far: Sizes) -> None:
     leak = _leak(a, c)
     if leak is not None and not _gives_the_same(subject, a, far):
         raise _explain(subject, a, leak, first, far, c)
+
+
+def _compare_opposite(subject: Subject, a: Graph, first: Sizes) -> None:
+    """One more recording, of values so different that ``int(x.array.max() > 0)`` differs, if the model takes them."""
+    try:
+        with np.errstate(all="ignore"):
+            c = subject.record(first, values=Values.OPPOSITE)
+    except Exception:  # a place that no table has, or the logarithm's domain
+        return
+    infer_reshape_sizes(a, c)
+    leak = find_leak(a, c)
+    if leak is not None:
+        raise _baked_values(leak)
 
 
 def _holds_at(subject: Subject, a: Graph, sizes: Sizes) -> bool | None:
@@ -242,7 +256,7 @@ def _second(subject: Subject, a: Graph, first: Sizes, second: Sizes) -> _Second:
     """The second recording, which must be the same graph as the first. Raises ExportError where it is not."""
     recording = Recording()
     try:
-        b = subject.record(second, other_values=True, into=recording)
+        b = subject.record(second, values=Values.HALVED, into=recording)
     except Exception as error:
         leak = _leak(_first_nodes(a, recording.graph), recording.graph) or find_fixed_reshape(a, recording.graph)
         explained = _explain(subject, a, leak, first, second, recording.graph, error)
@@ -279,12 +293,7 @@ def _explain(
     """Say what leaked: the values of the example, or which of its sizes."""
     if error is None and _depends_on_values(subject, a, first):
         assert leak is not None
-        return ExportError(
-            "values of the example are baked into the model",
-            where=_place(leak.node) or None,
-            got=f"{leak.what} was {leak.first}, then {leak.second} for another input",
-            hint="ox operators on the tensor itself, in place of NumPy or Python numbers made from its data",
-        )
+        return _baked_values(leak)
     dim = _leaking_size(subject, first, second) if len(first) > 1 else next(iter(first), BATCH)
     sizes = f"{dim}: recorded {first.get(dim)}, then {second.get(dim)}; "
     size = "the batch size" if dim == subject.example.batch else f"the size '{dim}'"
@@ -306,25 +315,16 @@ def _explain(
         verb = "received the constant" if leak.what.startswith("a constant that") else "had"
         subject_of = leak.what.removeprefix("a constant that ").removesuffix(" received")
         where, told = _place(leak.node), f"{subject_of} {verb} {leak.first}, then {leak.second}"
-    return ExportError(what, where=where or None, hint=hint or _hint_for_line(where or ""), extra={"dim": sizes + told})
+    return ExportError(what, where=where or None, hint=hint or hint_for_line(where or ""), extra={"dim": sizes + told})
 
 
-_LINE_HINTS = (  # by what stands in the line, the first that does
-    (r"\bint\([^()]*(\([^()]*\)[^()]*)*/", "a // b, or math.floor(a / b), in place of int(a / b)"),
-    (r"\bint\(", "x.shape[0] itself, without int()"),
-    (r"\blen\(", "x.shape[0] itself, in place of len(x)"),
-    (r"\bnp\.|numpy", "x.shape[0] itself with math.prod and Python's arithmetic on sizes, in place of NumPy"),
-    (
-        r"sqrt|\*\*|log\(|\b(tensor|full|float)\(",
-        "ox.zeros(()) + x.shape[1], a tensor that keeps the size, and its sqrt()",
-    ),
-    (r"\bround\(", "math.floor or math.ceil in place of round"),
-)
-
-
-def _hint_for_line(line: str) -> str:
-    found = (hint for pattern, hint in _LINE_HINTS if re.search(pattern, line))
-    return next(found, "x.shape[0] itself; int(), len(), float arithmetic and NumPy lose it")
+def _baked_values(leak: Leak) -> ExportError:
+    return ExportError(
+        "values of the example are baked into the model",
+        where=_place(leak.node) or None,
+        got=f"{leak.what} was {leak.first}, then {leak.second} for another input",
+        hint="ox operators on the tensor itself, in place of NumPy or Python numbers made from its data",
+    )
 
 
 def _place(node: Node | None) -> str:
@@ -337,7 +337,7 @@ def _place(node: Node | None) -> str:
 def _depends_on_values(subject: Subject, a: Graph, sizes: Sizes) -> bool:
     """Whether the graph changes with the values of the input alone."""
     try:
-        other = subject.record(sizes, other_values=True)
+        other = subject.record(sizes, values=Values.HALVED)
         infer_reshape_sizes(a, other)
         return find_leak(a, other) is not None
     except Exception:

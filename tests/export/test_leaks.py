@@ -109,6 +109,50 @@ def test_numpy_on_the_data(tmp_path: Path) -> None:
     assert "np.mean(x.array)" in str(error) and "ox operators" in str(error)
 
 
+def int_above_zero(x: Any) -> Any:
+    return x * int(x.array.max() > 0)
+
+
+def branch_on_the_sign(x: Any) -> Any:
+    return x * 2 if np.sum(vars(x)["array"]) > 0 else x + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "example"),
+    [
+        (int_above_zero, np.ones((5, 8), np.int64)),
+        (int_above_zero, np.arange(40).reshape(5, 8)),
+        (int_above_zero, np.zeros((5, 8), np.int32)),
+        (int_above_zero, np.full((5, 8), 3, np.uint8)),
+        (int_above_zero, X),
+        (branch_on_the_sign, np.abs(X)),
+        (lambda x: x * bool(getattr(x, "array").min() >= 0), np.abs(X)),  # noqa: B009
+        (lambda x: x & bool(x.array.all()), np.ones((5, 8), np.bool_)),
+    ],
+    ids=["ones", "counts", "zeros", "bytes", "floats", "a branch", "getattr", "bools"],
+)
+def test_values_that_half_the_example_has_too(tmp_path: Path, model: Any, example: Any) -> None:
+    """The sign of a number, and whether it is zero, are the same after a division by two."""
+    file = tmp_path / "model.onnx"
+    file.write_bytes(b"what was there before")
+    with pytest.raises(ExportError, match="values of the example are baked into the model"):
+        ox.export.save(model, file, example)
+    assert file.read_bytes() == b"what was there before"
+
+
+def test_models_that_take_no_other_signs(tmp_path: Path) -> None:
+    """The opposite values are outside of what these take, which says nothing about the file."""
+    table = ox.nn.Embedding(40, 4)
+    ox.export.save(lambda x: table(x), tmp_path / "table.onnx", np.arange(1, 7).reshape(3, 2))
+
+    def positive_only(x: Any) -> Any:
+        if (x.array < 0).any():
+            raise ValueError("below zero")
+        return x.log()
+
+    ox.export.save(positive_only, tmp_path / "log.onnx", np.abs(X) + 1)
+
+
 def test_numpy_by_the_front_door(tmp_path: Path) -> None:
     error = refused(lambda x: x - float(x.mean()), tmp_path)
     assert "value of a tensor" in error.what and "float(x.mean())" in str(error)
