@@ -2,7 +2,8 @@
 # Another interpreter: make demo PYTHON=python3.13. With an NVIDIA GPU: make test EXTRAS=cuda13,test,dev (never cpu and cuda together).
 
 PYTHON ?= python3
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+CORES   ?= $(shell getconf _NPROCESSORS_ONLN)
+WORKERS ?= $(shell expr $(CORES) + 1)
 MACHINE ?= $(shell uname -m)
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 VENV   := .venv
@@ -35,9 +36,9 @@ test-seeds: $(VENV)/.installed-dev ## make test in several orders: SEEDS="1 2 3"
 test-matrix: $(VENV)/.installed-dev ## make test with 1, 2 and 4 workers, without a home folder, right after boot, and (run by root) as an ordinary user
 	$(BIN)/python scripts/run_matrix.py --variants all $(if $(ARGS),-- $(ARGS))
 
-# In one process beside pytest's own: if it crashes, that is a failed test with a name, and the others run.
+# In processes beside pytest's own: if one crashes, that is a failed test with a name, and the others run.
 test-all: $(VENV)/.installed-dev $(CUDA)/.installed ## run all tests (up to an hour)
-	$(BIN)/python -m pytest -n 1 $(ARGS)
+	$(BIN)/python -m pytest -n $(CORES) --maxprocesses 4 --dist worksteal $(ARGS)
 
 hostcuda: $(VENV)/.installed-dev $(CUDA)/.installed ## run the tests marked gpu with the real CuPy, its kernels on this CPU; ARGS="tests/amp" runs some
 ifdef ARGS
@@ -81,7 +82,7 @@ conformance: $(VENV)/.installed-dev ## run ONNX's 1,884 node test cases with ox,
 	$(BIN)/python tests/ops/conformance.py $(ARGS)
 
 parity: $(VENV)/.installed-parity ## run the comparisons with PyTorch, in an environment that has it
-	$(BIN)/python -m pytest tests/parity -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest tests/parity -m "not slow" -n $(CORES) --maxprocesses 4 --dist worksteal $(ARGS)
 
 opinfo: $(VENV)/.installed-parity ## run PyTorch's own sample inputs (10 minutes); ARGS="add matmul" selects operations
 	$(BIN)/python tests/parity/opinfo_score.py $(ARGS)

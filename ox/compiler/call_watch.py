@@ -175,7 +175,7 @@ class CallWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.setprofile(self._before)
+        self.pause()
         self._start = None
         if self.effect is None and _random_states() != self._random:
             self.effect = "random numbers of Python or NumPy were drawn", ""
@@ -184,7 +184,11 @@ class CallWatch:
 
     def pause(self) -> None:
         """Look at nothing from now on."""
-        sys.setprofile(self._before)
+        if self._before is None or callable(self._before):
+            sys.setprofile(self._before)
+        else:  # of cProfile, an object that `sys.setprofile` does not take
+            sys.setprofile(None)
+            self._before.enable()
 
     def go_on(self) -> None:
         """Look at everything again."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
+import pstats
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +136,20 @@ def test_an_import_is_no_part_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     compiled = ox.compile(scaled, fullgraph=True)
     assert [compiled(ox.ones(2)).tolist() for _ in range(2)] == [[2, 2], [2, 2]]
+
+
+def test_under_cprofile() -> None:
+    """It goes on after a recording; what it sets itself is no function that `sys.setprofile` takes."""
+    layer = nn.Linear(2, 2)
+    compiled = ox.compile(lambda x: helper_that_is_counted(layer(x)))
+    with cProfile.Profile() as profile:
+        for _ in range(3):
+            assert compiled(ox.ones(1, 2)).tolist() == (layer(ox.ones(1, 2)) + 1).tolist()
+        helper_that_is_counted(ox.ones(1))
+    assert sys.getprofile() is None
+    counts = {name: calls for (_, _, name), (calls, *_) in pstats.Stats(profile).stats.items()}
+    assert counts["helper_that_is_counted"] >= 1
+
+
+def helper_that_is_counted(x: Any) -> Any:
+    return x + 1
