@@ -197,6 +197,9 @@ class PythonState(Walk):
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             place = getter(function), name, f"{function.__name__}.{name}", "", False
             self.visit(getattr(function, name), place, depth)
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            place = getter(function), name, f"{function.__name__}.{name}", name, False
+            self.visit(getattr(function, name), place, depth)
         self._visit_attributes(vars(function), function.__name__, depth)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             value = contents_or_missing(cell)
@@ -278,6 +281,8 @@ class PythonState(Walk):
         if kind.__module__.partition(".")[0] in OPAQUE:
             if isinstance(held, dict):
                 self._visit_attributes(held, name, depth + 1, attributes_set_by(kind))
+                if not kind.__module__.startswith("ox."):  # the level of a logger
+                    self._visit_plain(held, name, depth)
             return
         self._visit_class(kind, depth)
         self.add(Place(lambda _: type(value), None, f"the class of {name}", "", False, kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -67,3 +68,32 @@ def test_an_attribute_of_a_compiled_function_is_read() -> None:
     scale.factor = 5
     assert [scale(ONE).item() for _ in range(3)] == [5, 5, 5]
     assert len(recordings(scale)) == 2 and not reasons(scale)
+
+
+FUNCTION_NAMES: dict[str, Callable[[Any], Any]] = {
+    "__name__": lambda f: f.__name__,
+    "__qualname__": lambda f: f.__qualname__,
+    "__doc__": lambda f: f.__doc__,
+    "__module__": lambda f: f.__module__,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTION_NAMES)
+def test_names_and_the_docstring_of_a_function(name: str) -> None:
+    def named() -> None:
+        """Two words"""
+
+    read = FUNCTION_NAMES[name]
+    compiled = ox.compile(lambda x: x * len(read(named)))
+    assert compiled(ONE).item() == len(read(named))
+    setattr(named, name, "another text that is of another length than all of them were before")
+    assert compiled(ONE).item() == len(read(named)) and len(recordings(compiled)) == 2
+
+
+def test_the_level_of_a_logger() -> None:
+    logger = logging.getLogger("ox_test_of_a_level")
+    logger.setLevel(logging.WARNING)
+    compiled = ox.compile(lambda x: x * logger.level)
+    assert compiled(ONE).item() == logging.WARNING
+    logger.setLevel(logging.ERROR)
+    assert compiled(ONE).item() == logging.ERROR and len(recordings(compiled)) == 2
