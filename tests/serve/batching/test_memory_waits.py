@@ -121,11 +121,13 @@ def test_small_results_after_a_large_one_wait_no_longer(workshop: Any) -> None:
             note = workshop.Note()
             batcher.submit(note)
             await note.settled()
+        # one of the first may have waited for the memory of the one before, which was answered but not yet over
+        waited = memory.wait_count
         kept = memory.track([np.zeros(10 * MIB, np.uint8)])
         note = workshop.Note()
         batcher.submit(note)
         await note.settled()
-        assert note.error is None and memory.wait_count == 0
+        assert note.error is None and memory.wait_count == waited
         del kept
 
     workshop.run(body)
