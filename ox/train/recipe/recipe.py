@@ -56,7 +56,7 @@ from ox.train.recipe.draw_data import derived_seed, describe, load_data
 from ox.train.recipe.from_onnx import BaseModel, arrays_recipe, input_names_and_scores
 from ox.train.recipe.manifest import Manifest, manifest_of
 from ox.train.recipe.names import check_functions, check_names, suggest_renames, unused_names, updates
-from ox.train.recipe.source_lines import definition, error_line
+from ox.train.recipe.source_lines import compiled, definition, error_line
 from ox.train.samples import inputs_of
 
 DEFAULT_OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # for options missing in `defaults`
@@ -277,7 +277,7 @@ def _recipe_from_text(text: str, path: Path, name: str) -> Recipe:
     """A recipe from a text; the run writes the file."""
     page = ModuleType(f"ox_recipe_{name}")
     page.__file__ = str(path)
-    exec(compile(text, str(path), "exec"), vars(page))
+    exec(compiled(text, path), vars(page))
     return Recipe(name, path, text, page)
 
 
@@ -341,7 +341,7 @@ def read(path: Path, name: str, folders: Sequence[Path], needed: Sequence[str] =
         with rng_state.fork_rng():
             rng_state.seed(0)  # of what it draws beside its functions
             # Compiled from the text, not cached bytecode, which is outdated for a file changed within the same second.
-            exec(compile(text, str(path), "exec", dont_inherit=True), page.__dict__)
+            exec(compiled(text, path), page.__dict__)
     except OxError:
         raise
     except Exception as error:

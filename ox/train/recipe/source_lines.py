@@ -6,7 +6,15 @@ import linecache
 import os
 import traceback
 from pathlib import Path
+from types import CodeType
 from typing import Any
+
+
+def compiled(text: str, path: Path) -> CodeType:
+    """The code of a recipe. Errors show the lines of this text, also where Python has read another file of that name
+    (in another working directory). Raises SyntaxError."""
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    return compile(text, str(path), "exec", dont_inherit=True)
 
 
 def error_line(error: Exception, path: Path, function: Any = None) -> str:

@@ -13,6 +13,8 @@ import pytest
 
 from ox import train
 from ox.errors import ArgumentError, RecipeError
+from ox.train.recipe.recipe import read
+from ox.train.recipe.source_lines import definition
 from ox.train.run.train_config import TrainConfig
 
 
@@ -54,6 +56,17 @@ def test_a_page_changed_within_a_second_is_the_new_one(page: Path, monkeypatch: 
     os.utime(page, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert train.load(page).model()[0].weight.shape == (24, 2)
     assert sorted(page.parent.iterdir()) == before
+
+
+def test_errors_show_the_lines_that_ran(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Python keeps the lines of files by the names under which it read them, which may be relative."""
+    text, shown = page.read_text(), []
+    for folder, argument in (("first", "a=1"), ("second", "b=2")):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Path("it.py").write_text(text.replace("def data():", f"def data({argument}):"))
+        shown.append(str(definition(read(Path("it.py"), "it", [Path()]).optional("data"))).partition("   ")[2])
+    assert shown == ["def data(a=1):", "def data(b=2):"]
 
 
 def test_examples_have_a_batch_axis(page: Path) -> None:
