@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mean_over", "product_over", "sum_into", "sum_over"]
+__all__ = ["matmul", "mean_over", "product_over", "sum_into", "sum_over"]
 
 XP = Any  # numpy or cupy
 Array = Any  # numpy.ndarray or cupy.ndarray
@@ -23,6 +23,8 @@ LINE = 4096  # neighbours that a GPU adds up at once
 SMALL = 16384  # elements up to which float64 throughout takes no longer
 WIDE = 256  # elements from which a row is worth a loop of its own
 NARROW = 8  # columns of so few elements are added column by column
+TERMS = 1024  # of a product's sums that are left to BLAS; some add them one after the other in a small product
+SMALL_PRODUCT = 4096  # elements; in larger ones, and in the product of two vectors, BLAS adds up several sums at once
 
 
 def sum_over(xp: XP, x: Array, axes: tuple[int, ...], keepdims: int = 0) -> Array:
@@ -49,6 +51,21 @@ def product_over(xp: XP, x: Array, axes: tuple[int, ...], keepdims: int = 0) -> 
     if x.dtype != np.float32:
         return x.prod(axis=axes, keepdims=bool(keepdims), dtype=x.dtype)
     return x.prod(axis=axes, keepdims=bool(keepdims), dtype=np.float64).astype(np.float32)
+
+
+def matmul(xp: XP, A: Array, B: Array) -> Array:
+    """numpy.matmul. A float32 product with long sums on the CPU is added up of shorter ones in float64."""
+    terms = A.shape[-1]
+    if xp is not np or terms <= TERMS or A.dtype != np.float32:
+        return xp.matmul(A, B)
+    rows, columns = A.shape[-2] if A.ndim > 1 else 1, B.shape[-1] if B.ndim > 1 else 1
+    step = TERMS if 1 < rows * columns <= SMALL_PRODUCT else 16 * TERMS
+    axis = max(B.ndim - 2, 0)
+    total = np.float64(0)
+    for low in range(0, terms, step):
+        part = slice(low, low + step)
+        total = total + np.matmul(A[..., part], B[(*(slice(None),) * axis, part)])
+    return total.astype(np.float32)
 
 
 def _total(xp: XP, x: Array, axes: tuple[int, ...], keepdims: int) -> Array:

@@ -10,6 +10,7 @@ from ox.core.symbolic import size_tensor
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, T
 from ox.core.upcast import downcast
+from ox.devices.summation import matmul
 from ox.dtypes import FLOATS, HALF_TYPES, float32, int32, int64, uint32, uint64
 from ox.errors import ShapeError
 from ox.ops.elementwise.arithmetic import Mul
@@ -33,8 +34,8 @@ def MatMul(xp: XP, A: T, B: T) -> T:
 def _product(xp: XP, A: Any, B: Any) -> Any:
     if A.ndim > 2 and B.ndim == 2 and A.size and A.flags.c_contiguous:
         # one product of all rows instead of a small one for every index of the batch
-        return xp.matmul(A.reshape(-1, A.shape[-1]), B).reshape(*A.shape[:-1], B.shape[1])
-    return xp.matmul(A, B)
+        return matmul(xp, A.reshape(-1, A.shape[-1]), B).reshape(*A.shape[:-1], B.shape[1])
+    return matmul(xp, A, B)
 
 
 def _mismatch(name: str, A: Any, B: Any) -> ShapeError:
@@ -122,7 +123,7 @@ def Gemm(
         raise _mismatch("Gemm", left, right)
     if dtype in HALF_TYPES:
         left, right = left.astype(float32), right.astype(float32)
-    y = xp.matmul(left, right)
+    y = matmul(xp, left, right)
     if alpha != 1.0:
         y = y * alpha
     if C is not None:
