@@ -26,7 +26,8 @@ def changed(array: Array, values: Values, low: Any) -> Array:
         return array
     halve = values is Values.HALVED
     if is_floating(array.dtype):
-        return array * array.dtype.type(0.5 if halve else -1)
+        other: Array = array * array.dtype.type(0.5 if halve else -1)
+        return other
     if array.dtype.kind in "iu":
         return low + (array - low) // array.dtype.type(2) if halve else np.full_like(array, not array.any())
     return ~array if array.dtype.kind == "b" and not halve else array
