@@ -17,12 +17,20 @@ IMPORTS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1),
 
 
 def written(
-    path: Path, op: str, inputs: Sequence[Any], outputs: Sequence[tuple[int, int]], domain: str, **attributes: Any
+    path: Path,
+    op: str,
+    inputs: Sequence[Any],
+    outputs: Sequence[tuple[int, int]],
+    domain: str,
+    *,
+    ranks: bool = True,
+    **attributes: Any,
 ) -> Path:
     """A file with one call whose inputs are the graph's, x0, x1, ...; None is an absent one.
 
     Args:
         outputs: which ones are used, with their element types.
+        ranks: whether the file tells the shapes of its inputs.
     """
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
     while names and not names[-1]:
@@ -33,7 +41,7 @@ def written(
     graph = helper.make_graph(
         [node], "g",
         [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape if ranks else None)
             for name, x in zip(names, inputs, strict=False) if name
         ],
         [helper.make_tensor_value_info(f"y{i}", kind, None) for i, kind in ends.items()],
@@ -54,6 +62,7 @@ def check(
     atol: float = 1e-5,
     steps: int = 0,
     trained: bool = True,
+    ranks: bool = True,
     **attributes: Any,
 ) -> None:
     """ox and ONNX Runtime give the same, for the file and for the one that ox saves again; and floats get gradients.
@@ -62,9 +71,12 @@ def check(
         valid: for an output, where it is to be compared; None: everywhere.
         steps: how far numbers of 8 bits may be apart.
         trained: whether gradients pass.
+        ranks: whether the file tells the shapes of its inputs.
     """
     kinds = list(kinds) * len(used) if len(kinds) == 1 else list(kinds)
-    path = written(folder / "m.onnx", op, inputs, list(zip(used, kinds, strict=True)), domain, **attributes)
+    path = written(
+        folder / "m.onnx", op, inputs, list(zip(used, kinds, strict=True)), domain, ranks=ranks, **attributes
+    )
     options = ort.SessionOptions()
     options.log_severity_level = 3
     feed = {f"x{i}": x for i, x in enumerate(inputs) if x is not None}

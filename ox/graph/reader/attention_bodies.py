@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ox.graph.reader.body_writer import BodyWriter
-
-INT64, BOOL = 7, 9
+from ox.graph.reader.mask_bodies import kept
 
 
 def attention(w: BodyWriter) -> list[str]:
@@ -32,8 +31,8 @@ def attention(w: BodyWriter) -> list[str]:
     low = w.add("CastLike", w.constant(w.attribute("mask_filter_value", -10000.0)), scores)
     nothing = w.add("CastLike", w.constant(0.0), scores)
     if w.input(3):
-        kept = w.add("Unsqueeze", _kept(w, x, steps), w.ints(1, 2))
-        scores = w.add("Add", scores, w.add("Where", kept, nothing, low))
+        seen = kept(w, 3, w.add("Shape", x, start=0, end=1), steps)
+        scores = w.add("Add", scores, w.add("Where", seen, nothing, low))
     if w.attribute("unidirectional", 0):
         before = w.add("LessOrEqual", steps, w.add("Unsqueeze", steps, w.ints(1)))
         never = w.add("CastLike", w.constant(-np.inf), scores)
@@ -45,24 +44,6 @@ def attention(w: BodyWriter) -> list[str]:
 def _numbers(w: BodyWriter, count: str) -> str:
     """0 to a count, exclusively."""
     return w.add("Range", w.constant(0, np.int64), count, w.constant(1, np.int64))
-
-
-def _kept(w: BodyWriter, x: str, steps: str) -> str:
-    """Whether each [sample, step] is no padding: 0 and 1 for each, or where each sample ends, and perhaps begins."""
-    mask = w.add("Cast", w.input(3), to=INT64)
-    rows = w.add("Shape", x, start=0, end=1)
-    flat = w.add("Reshape", mask, w.ints(-1))
-    ends = w.add("Slice", flat, w.ints(0), rows, w.ints(0))
-    columns = w.add("Shape", x, start=1, end=2)
-    places = w.add("Mul", rows, columns)
-    padded = w.add("Concat", flat, w.add("Expand", w.constant(0, np.int64), places), axis=0)
-    begins = w.add("Slice", padded, rows, w.add("Add", rows, rows), w.ints(0))
-    before = w.add("Less", steps, w.add("Unsqueeze", ends, w.ints(1)))
-    behind = w.add("GreaterOrEqual", steps, w.add("Unsqueeze", begins, w.ints(1)))
-    single = w.add("Equal", w.add("Size", w.add("Shape", mask)), w.constant(1, np.int64))
-    whole = w.add("Slice", padded, w.ints(0), places, w.ints(0))
-    each = w.add("Cast", w.add("Reshape", whole, w.add("Concat", rows, columns, axis=0)), to=BOOL)
-    return w.add("Where", single, w.add("And", before, behind), each)
 
 
 def embeddings(w: BodyWriter) -> list[str]:

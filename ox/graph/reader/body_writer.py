@@ -33,12 +33,21 @@ class BodyWriter:
         """The name of an input; empty where the call leaves it out."""
         return self.inputs[place] if place < len(self.inputs) and self.node.input[place] else ""
 
-    def rank(self, place: int, otherwise: int) -> int:
-        """How many dimensions an input has; `otherwise` where the file does not tell."""
+    def rank(self, place: int) -> int | None:
+        """How many dimensions an input has; None where the file does not tell: a body then asks at run time."""
         known = self._type_of(self.node.input[place]) if self.input(place) else None
         if known is None or not known.tensor_type.HasField("shape"):
-            return otherwise
+            return None
         return len(known.tensor_type.shape.dim)
+
+    def is_rank(self, x: str, rank: int) -> str:
+        """Whether a value has so many dimensions, at run time."""
+        return self.add("Equal", self.add("Size", self.add("Shape", x)), self.constant(rank, np.int64))
+
+    def last_sizes(self, x: str, count: int) -> str:
+        """The last sizes behind the first dimension, after as many ones as it takes to make `count`."""
+        padded = self.add("Concat", self.ints(*[1] * count), self.add("Shape", x, start=1), axis=0)
+        return self.add("Slice", padded, self.ints(-count), self.ints(np.iinfo(np.int64).max), self.ints(0))
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Numbers, text or an array; ``<name>_as_tensor`` stands for lists of doubles."""

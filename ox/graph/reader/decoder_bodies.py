@@ -11,8 +11,9 @@ from itertools import pairwise
 import numpy as np
 
 from ox.graph.reader.body_writer import BodyWriter
+from ox.graph.reader.mask_bodies import kept
 
-FLOAT, INT64, BOOL = 1, 7, 9
+INT64 = 7
 
 
 def simplified_normalization(w: BodyWriter) -> list[str]:
@@ -37,31 +38,62 @@ def rotary(w: BodyWriter) -> list[str]:
     """Positions [samples, steps], or one from which all samples count."""
     if w.attribute("is_packed_batching", 0):
         raise w.refuse("of samples that are packed")
-    x, positions = w.input(0), w.input(1)
+    x, positions, rank = w.input(0), w.input(1), w.rank(1)
     steps = w.add("Shape", x, start=-2, end=-1)  # [N, T, heads·E] or [N, heads, T, E]
-    if w.rank(1, 2) != 2:
-        counted = w.add("Add", _count(w, steps), positions)
+    if rank != 2:
+        counted = _count(w, steps)
+        if rank is None:
+            counted = w.add("Where", w.is_rank(positions, 2), w.constant(0, np.int64), counted)
         samples = w.add("Shape", x, start=0, end=1)
-        positions = w.add("Expand", counted, w.add("Concat", samples, steps, axis=0))
-    return [_turned(w, x, (w.input(2), w.input(3)), positions, int(w.attribute("num_heads", 0)))]
+        shape = w.add("Concat", samples, steps, axis=0)
+        positions = w.add("Expand", w.add("Add", counted, positions), shape)
+    return [_turned(w, x, (w.input(2), w.input(3)), positions)]
 
 
-def _turned(w: BodyWriter, x: str, caches: tuple[str, str], positions: str, heads: int, form: str = "") -> str:
-    """RotaryEmbedding of `ai.onnx`. Without `heads`, an x of three dimensions has heads as wide as the caches say."""
-    width = int(w.attribute("rotary_embedding_dim", 0))
-    interleaved = int(w.attribute(form + "interleaved", 0))
-    if w.rank(0, 3) != 3 or heads:
+def _turned(w: BodyWriter, x: str, caches: tuple[str, str], positions: str) -> str:
+    """Without `num_heads`, an x of three dimensions has heads as wide as the caches say."""
+    heads, rank = int(w.attribute("num_heads", 0)), w.rank(0)
+    width, interleaved = int(w.attribute("rotary_embedding_dim", 0)), int(w.attribute("interleaved", 0))
+    if rank == 4 or (rank == 3 and heads):
         return w.add(
             "RotaryEmbedding", x, *caches, positions, interleaved=interleaved, rotary_embedding_dim=width,
             num_heads=heads,
         )  # fmt: skip
-    if width:
+    if width and not heads:
         raise w.refuse("of a part of each head, without num_heads")
     half = w.add("Shape", caches[0], start=1, end=2)
+    if rank is None:
+        return _turned_alone(w, (x, *caches), positions, w.add("Add", half, half))
     shape = w.add("Concat", w.ints(0, 0, -1), w.add("Add", half, half), axis=0)
     apart = w.add("Transpose", w.add("Reshape", x, shape), perm=[0, 2, 1, 3])
     turned = w.add("RotaryEmbedding", apart, *caches, positions, interleaved=interleaved)
     return w.add("Reshape", w.add("Transpose", turned, perm=[0, 2, 1, 3]), w.ints(0, 0, -1))
+
+
+def _turned_alone(w: BodyWriter, x_and_caches: tuple[str, str, str], positions: str, size: str) -> str:
+    """With each head of each step as a sample of its own, [N·heads·T, 1, 1, E], for the file does not tell which of
+    [N, T, heads·E] and [N, heads, T, E] x is. `size` is E as the caches have it."""
+    x, *caches = x_and_caches
+    heads, width = int(w.attribute("num_heads", 0)), int(w.attribute("rotary_embedding_dim", 0))
+    shape, joined = w.add("Shape", x), w.is_rank(x, 3)
+    samples, second, steps = (w.add("Shape", x, start=i, end=i + 1) for i in (0, 1, -2))
+    last = w.add("Shape", x, start=-1)
+    if heads:
+        size = w.add("Where", joined, w.add("Div", last, w.ints(heads)), last)
+    count = w.add("Where", joined, w.add("Div", last, size), second)
+    one = w.ints(1)
+
+    def ordered(number: str) -> str:
+        behind, before = (w.add("Concat", samples, *each, axis=0) for each in ((steps, number), (number, steps)))
+        return w.add("Where", joined, behind, before)
+
+    each = w.add("Expand", w.add("Reshape", positions, ordered(one)), ordered(count))
+    alone = w.add("Reshape", x, w.add("Concat", w.ints(-1, 1, 1), size, axis=0))
+    turned = w.add(
+        "RotaryEmbedding", alone, *caches, w.add("Reshape", each, w.ints(-1, 1)),
+        interleaved=int(w.attribute("interleaved", 0)), rotary_embedding_dim=width,
+    )  # fmt: skip
+    return w.add("Reshape", turned, shape)
 
 
 def _count(w: BodyWriter, count: str) -> str:
@@ -106,7 +138,7 @@ def multi_head(w: BodyWriter) -> list[str]:
     steps, keys = w.add("Shape", q, start=2, end=3), w.add("Shape", k, start=2, end=3)
     numbers = _count(w, keys)
     if w.input(4):
-        seen = _kept(w, numbers)
+        seen = kept(w, 4, w.add("Shape", q, start=0, end=1), numbers)
         fill = w.add("CastLike", w.constant(w.attribute("mask_filter_value", -10000.0)), scores)
         scores = w.add("Add", scores, w.add("Where", seen, w.add("CastLike", w.constant(0.0), scores), fill))
     if w.attribute("unidirectional", 0):
@@ -132,14 +164,33 @@ def _heads_of(w: BodyWriter, heads: int) -> tuple[str, str, str]:
         first = [_apart(w, w.input(0), heads)] if packed == 2 else []
         q, k, v = [*first, *turned]
         return q, k, v
-    made = []
-    for i, bias in enumerate(biases):
-        x = w.input(i)
-        if w.rank(i, 3) == 4:  # keys and values of an encoder, which have their heads already
+    made = [_apart(w, w.add("Add", w.input(0), biases[0]) if biases[0] else w.input(0), heads)]
+    for i in (1, 2):  # keys and values of an encoder have their heads already, and no bias
+        x, bias, rank = w.input(i), biases[i], w.rank(i)
+        if rank is None:
+            made.append(_apart_if_joined(w, x, bias, heads))
+        elif rank == 4:
             made.append(x)
-            continue
-        made.append(_apart(w, w.add("Add", x, bias) if bias else x, heads))
+        else:
+            made.append(_apart(w, w.add("Add", x, bias) if bias else x, heads))
     return made[0], made[1], made[2]
+
+
+def _apart_if_joined(w: BodyWriter, x: str, bias: str, heads: int) -> str:
+    """[samples, heads, steps, size], for the file does not tell whether x is so or [samples, steps, heads·size]: rows
+    in either order, which are gathered. A bias belongs to the latter."""
+    joined, last = w.is_rank(x, 3), w.add("Shape", x, start=-1)
+    samples, steps = w.add("Shape", x, start=0, end=1), w.add("Shape", x, start=-2, end=-1)
+    size = w.add("Where", joined, w.add("Div", last, w.ints(heads)), last)
+    rows = w.add("Reshape", x, w.add("Concat", samples, w.add("Mul", steps, w.ints(heads)), size, axis=0))
+    head, step = w.constant(np.arange(heads)[:, None], np.int64), _count(w, steps)
+    behind = w.add("Add", w.add("Mul", step, w.ints(heads)), head)
+    before = w.add("Add", w.add("Mul", head, steps), step)
+    made = w.add("Gather", rows, w.add("Where", joined, behind, before), axis=1)
+    if not bias:
+        return made
+    nothing = w.add("CastLike", w.constant(0.0), bias)
+    return w.add("Add", made, w.add("Where", joined, w.add("Reshape", bias, w.ints(heads, 1, -1)), nothing))
 
 
 def _parts_of_bias(w: BodyWriter) -> list[str]:
@@ -149,15 +200,6 @@ def _parts_of_bias(w: BodyWriter) -> list[str]:
     ends = w.ints(np.iinfo(np.int64).max)
     borders = [(w.ints(0), width), (width, twice), (twice, ends)]
     return [w.add("Slice", w.input(3), start, end, w.ints(0)) for start, end in borders]
-
-
-def _kept(w: BodyWriter, numbers: str) -> str:
-    """Which keys the padding mask keeps: [samples, keys] or [samples, steps, keys] of 0 and 1, or where each ends."""
-    rank = w.rank(4, 2)
-    if rank == 1:
-        ends = w.add("Unsqueeze", w.add("Cast", w.input(4), to=INT64), w.ints(1, 2, 3))
-        return w.add("Less", numbers, ends)
-    return w.add("Unsqueeze", w.add("Cast", w.input(4), to=BOOL), w.ints(*((1,) if rank == 3 else (1, 2))))
 
 
 def grouped_query(w: BodyWriter) -> list[str]:

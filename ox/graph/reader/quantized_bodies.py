@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ox.graph.reader.body_writer import BodyWriter
 
 FLOAT = 1
@@ -112,8 +110,8 @@ def _lstm(w: BodyWriter) -> list[str]:
 
 def _for_each(w: BodyWriter, place: int) -> str:
     """A scale or a zero of each direction, or of each of its columns, beside [directions, inputs, columns]."""
-    shape = (-1, 1, 1) if w.rank(place, 1) == 1 else (0, 1, -1)
-    return w.add("Reshape", w.input(place), w.constant(shape, np.int64))
+    shape = w.add("Concat", w.ints(-1, 1), w.last_sizes(w.input(place), 1), axis=0)
+    return w.add("Reshape", w.input(place), shape)
 
 
 POOLING = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")

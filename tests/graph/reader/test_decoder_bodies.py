@@ -46,14 +46,17 @@ ROTARY: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "an offset": ([X, np.array([4]), COS, SIN], {}),
     "heads": ([floats(2, 3, 5, 4), EACH, COS, SIN], {}),
     "heads and an offset": ([floats(2, 3, 5, 4), np.array([2]), COS, SIN], {"interleaved": 1}),
+    "as many heads as steps": ([floats(2, 4, 4, 4), EACH[:, :4], COS, SIN], {}),
+    "as many heads as steps, and their number": ([floats(2, 4, 4, 4), EACH[:, :4], COS, SIN], {"num_heads": 4}),
     "a part of each head": ([floats(2, 5, 16), EACH, COS, SIN], {"num_heads": 2, "rotary_embedding_dim": 4}),
 }
 
 
+@pytest.mark.parametrize("ranks", [True, False])
 @pytest.mark.parametrize("name", ROTARY)
-def test_rotary_positions(tmp_path: Path, name: str) -> None:
+def test_rotary_positions(tmp_path: Path, name: str, ranks: bool) -> None:
     inputs, attributes = ROTARY[name]
-    check(tmp_path, "RotaryEmbedding", inputs, **attributes)
+    check(tmp_path, "RotaryEmbedding", inputs, ranks=ranks, **attributes)
 
 
 Q, K, V = floats(2, 5, 8), floats(2, 7, 8), floats(2, 7, 12)
@@ -65,12 +68,16 @@ ATTENTION: dict[str, tuple[list[Any], dict[str, Any], list[int]]] = {
     "a bias": ([Q, K, V, floats(8 + 8 + 12)], {}, [0]),
     "causal": ([Q, floats(2, 5, 8), floats(2, 5, 8)], {"unidirectional": 1}, [0]),
     "ends": ([Q, K, V, None, np.array([4, 7], np.int32)], {}, [0]),
+    "ends of one sample": ([Q[:1], K[:1], V[:1], None, np.array([4], np.int32)], {}, [0]),
+    "ends and places": ([Q, K, V, None, np.array([4, 7, 0, 5, 10, 0, 7, 14], np.int32)], {}, [0]),
     "a mask of keys": ([Q, K, V, None, EVERY], {}, [0]),
     "a mask and its value": ([Q, K, V, None, EVERY], {"mask_filter_value": -2.0}, [0]),
     "a mask of pairs": ([Q, K, V, None, (floats(2, 5, 7) > -0.7).astype(np.int32)], {}, [0]),
     "a bias of scores": ([Q, K, V, None, None, floats(2, 2, 5, 7)], {}, [0]),
     "one bias of scores for all": ([Q, K, V, None, None, floats(1, 1, 5, 7)], {"scale": 1.5}, [0]),
     "of an encoder": ([Q, floats(2, 2, 7, 4), floats(2, 2, 7, 4)], {}, [0]),
+    "of an encoder, as many heads as steps": ([floats(2, 2, 8), floats(2, 2, 2, 4), floats(2, 2, 2, 4)], {}, [0]),
+    "of an encoder, a bias": ([Q, floats(2, 2, 7, 4), floats(2, 2, 7, 4), floats(24)], {}, [0]),
     "keys and values": ([Q, floats(2, 5, 8), floats(2, 5, 8)], {}, [0, 1, 2]),
     "a past": ([Q, floats(2, 5, 8), floats(2, 5, 8), None, None, None, PAST, 2 * PAST], {}, [0, 1, 2]),
     "a past, causal": (
@@ -80,10 +87,11 @@ ATTENTION: dict[str, tuple[list[Any], dict[str, Any], list[int]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("ranks", [True, False])
 @pytest.mark.parametrize("name", ATTENTION)
-def test_attention_of_heads(tmp_path: Path, name: str) -> None:
+def test_attention_of_heads(tmp_path: Path, name: str, ranks: bool) -> None:
     inputs, attributes, used = ATTENTION[name]
-    check(tmp_path, "MultiHeadAttention", inputs, used, num_heads=2, **attributes)
+    check(tmp_path, "MultiHeadAttention", inputs, used, ranks=ranks, num_heads=2, **attributes)
 
 
 def cached(count: int, size: int = 16) -> list[Any]:

@@ -204,6 +204,10 @@ MASKS: dict[str, Any] = {
     "each token": np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0]], np.int32),
     "ends": np.array([5, 2, 3], np.int32),
     "ends and beginnings": np.array([5, 2, 4, 0, 0, 1], np.int32),
+    "each query": R.integers(0, 2, (3, 5, 5)).astype(np.int32),
+    "each query, causal": np.broadcast_to(np.tril(np.ones((5, 5), np.int32)), (3, 5, 5)).copy(),
+    "no mask, for each sample": np.array([[1], [0], [5]], np.int32),
+    "no mask, for all": np.array([[0]], np.int32),
 }
 
 
