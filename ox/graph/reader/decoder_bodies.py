@@ -142,11 +142,18 @@ def multi_head(w: BodyWriter) -> list[str]:
         fill = w.add("CastLike", w.constant(w.attribute("mask_filter_value", -10000.0)), scores)
         scores = w.add("Add", scores, w.add("Where", seen, w.add("CastLike", w.constant(0.0), scores), fill))
     if w.attribute("unidirectional", 0):
-        own = w.add("Add", _count(w, steps), w.add("Sub", keys, steps))
-        before = w.add("LessOrEqual", numbers, w.add("Unsqueeze", own, w.ints(1)))
-        scores = w.add("Where", before, scores, _low(w, scores))
+        scores = w.add("Where", _before(w, steps, numbers), scores, _low(w, scores))
     mixed = w.add("MatMul", w.add("Softmax", scores, axis=-1), v)
     return [_together(w, mixed), k, v][: len(w.node.output)]
+
+
+def _before(w: BodyWriter, steps: str, numbers: str) -> str:
+    """Whether a query [steps, 1] sees a key [keys]: those of the past, and of the others as many as come before it.
+    The last query sees every key, in ONNX Runtime also where there are more keys than that."""
+    own = w.add("Unsqueeze", _count(w, steps), w.ints(1))
+    last = w.add("Equal", own, w.add("Sub", steps, w.ints(1)))
+    past = w.add("Shape", w.input(6), start=2, end=3) if w.input(6) else w.ints(0)
+    return w.add("Or", last, w.add("LessOrEqual", numbers, w.add("Add", own, past)))
 
 
 def _heads_of(w: BodyWriter, heads: int) -> tuple[str, str, str]:

@@ -67,6 +67,8 @@ ATTENTION: dict[str, tuple[list[Any], dict[str, Any], list[int]]] = {
     "a scale": ([Q, K, V], {"scale": 0.3}, [0]),
     "a bias": ([Q, K, V, floats(8 + 8 + 12)], {}, [0]),
     "causal": ([Q, floats(2, 5, 8), floats(2, 5, 8)], {"unidirectional": 1}, [0]),
+    "causal, of more keys": ([Q, K, V], {"unidirectional": 1}, [0]),
+    "causal, of an encoder": ([Q, floats(2, 2, 7, 4), floats(2, 2, 7, 4)], {"unidirectional": 1}, [0]),
     "ends": ([Q, K, V, None, np.array([4, 7], np.int32)], {}, [0]),
     "ends of one sample": ([Q[:1], K[:1], V[:1], None, np.array([4], np.int32)], {}, [0]),
     "ends and places": ([Q, K, V, None, np.array([4, 7, 0, 5, 10, 0, 7, 14], np.int32)], {}, [0]),
