@@ -18,6 +18,7 @@ from ox import tolerance
 from ox.errors import ExportError, OxError
 from ox.export.drawn_inputs import runnable
 from ox.export.model_runtimes import open_model
+from ox.export.proof import check_finite
 from ox.export.summary import Summary, inspect
 from ox.graph.contract import Contract, TensorInfo
 from ox.graph.reader.model_file import metadata_of
@@ -110,6 +111,7 @@ def _numbers(
     inputs = [_narrower(info, next(i for i in second.inputs if i.name == info.name)) for info in first.inputs]
     try:
         run, other = open_model(a)[1], open_model(b)[1]
+        runs = []
         for _, feed, outputs in runnable(inputs, contract, run):
             try:
                 others = other(feed)
@@ -120,6 +122,8 @@ def _numbers(
                 found = tolerance.compare(others[name], outputs[name], contract.through)
                 if name not in worst or found.max_abs > worst[name].max_abs:
                     worst[name] = found
+            runs.append(outputs)
+        check_finite(runs, hint="prove(a, b, inputs=...) compares with inputs that the model is for")
     except OxError as error:
         return None, str(error).splitlines()[0]
     return worst, None

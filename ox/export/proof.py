@@ -15,7 +15,7 @@ import onnx
 from ox import tolerance
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
-from ox.dtypes import DType
+from ox.dtypes import DType, is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export.amplification import amplified
 from ox.export.files import Written
@@ -161,6 +161,15 @@ def prove(written: Written, graph: Graph, opset: int, cases: Sequence[Case], opt
         if case.in_report:
             rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name, case.sizes))
     return Proof(tuple(rows), runtime.name, runtime.note, tuple(failed))
+
+
+def check_finite(runs: Sequence[Mapping[str, Array]], hint: str) -> None:
+    """Raise ExportError where an output has no finite number in any run: every file would be found equal to it."""
+    for name, first in runs[0].items() if runs else ():
+        every = [run[name] for run in runs]
+        if is_floating(first.dtype) and first.size and not any(np.isfinite(output).any() for output in every):
+            kind = "NaN" if all(np.isnan(output).all() for output in every) else "NaN or infinite"
+            raise ExportError(f"'{name}' is {kind} for every example, so nothing can be proven", hint=hint)
 
 
 def _check(path: Path, graph: Graph) -> None:

@@ -16,7 +16,7 @@ from ox.errors import ArgumentError, ExportError
 from ox.export.drawn_inputs import Feed, runnable
 from ox.export.input_file import read_inputs
 from ox.export.model_runtimes import Run, open_model
-from ox.export.proof import Row
+from ox.export.proof import Row, check_finite
 from ox.export.summary import inspect
 from ox.functions.creation import tensor
 from ox.graph.contract import Array, Contract
@@ -55,7 +55,8 @@ def prove(
         runtime: ``onnxruntime``, ``openvino``, ``reference`` (onnx.reference) or ``ox``.
 
     Raises:
-        ExportError: the outputs are further apart than allowed, or a runtime refuses the file.
+        ExportError: the outputs are further apart than allowed, a runtime refuses the file, or an output has no finite
+            number in any run.
         ArgumentError: there is no such runtime, or the inputs are not those of the file.
         LoadError: a file is missing or damaged.
     """
@@ -64,6 +65,7 @@ def prove(
     contract = Contract.from_metadata(metadata_of(parse(path)))
     name, run = open_model(path, runtime)
     rows: list[Row] = []
+    runs: list[dict[str, Array]] = []
     given = None if inputs is None else read_inputs(inputs, summary.inputs)
     if against is None and contract.samples and given is None:
         shown = f"its {len(contract.samples)} golden samples"
@@ -92,7 +94,9 @@ def prove(
                     got=f"{difference.max_abs:.1e}" + ("" if batch is None else f" at batch {batch}"),
                 )
         worst = max((tolerance.compare(got[o], y, through) for o, y in outputs.items()), key=lambda d: d.max_abs)
+        runs.append(outputs)
         rows.append(Row(batch, worst.max_abs, worst.allowed, name))
+    check_finite(runs, hint="inputs of numbers that the model is for: inputs=..., --inputs FILE.npz")
     return FileProof(path, name, shown, tuple(rows))
 
 

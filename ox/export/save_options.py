@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from ox.dtypes import is_floating
-from ox.errors import ArgumentError, ExportError
-from ox.export.proof import Case
+from ox.errors import ArgumentError
 
 
 def check_options(*, optimize: Any, seed: Any, metadata: Any, external_above: Any) -> None:
@@ -27,16 +22,3 @@ def check_options(*, optimize: Any, seed: Any, metadata: Any, external_above: An
             )
     if isinstance(external_above, bool) or not isinstance(external_above, (int, float)):
         raise ArgumentError("external_above is a number of bytes", got=repr(external_above))
-
-
-def check_outputs(cases: Sequence[Case]) -> None:
-    """Raise ExportError where an output has no finite number in any run: every file would be found equal to the
-    model."""
-    runs = [case for case in cases if case.in_report]
-    for name, output in runs[0].outputs.items():
-        if is_floating(output.dtype) and output.size and not any(np.isfinite(c.outputs[name]).any() for c in runs):
-            kind = "NaN" if all(np.isnan(case.outputs[name]).all() for case in runs) else "NaN or infinite"
-            raise ExportError(
-                f"'{name}' is {kind} for every example, so nothing can be proven",
-                hint='an example of numbers that the model is for; proof="warn" writes the file all the same',
-            )

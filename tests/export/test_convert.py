@@ -125,6 +125,23 @@ def test_what_differs(tmp_path: Path) -> None:
         ox.export.prove(new, path)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_proves_nothing(tmp_path: Path, number: float) -> None:
+    paths = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
+    for path, factor in zip(paths, (2.0, 3.0), strict=True):
+        ox.export.save(lambda x, by=factor: x * by, path, np.ones((2, 3), np.float32), golden=None)
+    inputs = np.full((2, 3), number, np.float32)
+    for against in (paths[1], None, lambda x: x * 2):
+        with pytest.raises(ExportError, match="for every example, so nothing can be proven"):
+            ox.export.prove(paths[0], against, inputs=inputs)
+    inputs[0, 0] = 1
+    with pytest.raises(ExportError, match="gives another 'output' than"):
+        ox.export.prove(paths[0], paths[1], inputs=inputs)
+    ox.export.save(lambda x: x * number, paths[0], inputs, golden=None, proof="warn")
+    found = ox.export.diff(paths[0], paths[0])
+    assert not found.same and "nothing can be proven" in str(found)
+
+
 def test_against_a_module(tmp_path: Path) -> None:
     path = export("GCN", tmp_path)
     ox.manual_seed(0)
