@@ -12,6 +12,7 @@ from ox.graph.passes import cleanup
 from ox.graph.passes.fold_if import fold_constant_ifs
 from ox.graph.passes.reshape_targets import simplify_reshape_targets
 from ox.graph.passes.shape_arithmetic import shorten_shape_arithmetic
+from ox.graph.passes.subgraph_types import note_types
 from ox.graph.reader.model_file import nodes_of
 from ox.graph.writer.write import to_model
 
@@ -62,6 +63,7 @@ def _sizes(graph: onnx.GraphProto) -> Dims:
 def simplify(graph: Graph, opset: int | None = None) -> Dims:
     """Remove what is dead, fold what is known, compute sizes in few operators, until nothing changes. Returns the
     inferred sizes of what is left, also those that are wrong: a file must not contradict them."""
+    note_types(graph)
     rounds = 0
     while True:
         cleanup.remove_dead(graph)

@@ -11,6 +11,7 @@ import onnx.inliner
 
 from ox.core import operator
 from ox.core.operator import OPS
+from ox.errors import ExportError, OxError
 from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.passes.cleanup import fold_constants, remove_dead
 from ox.graph.record.recording import record
@@ -37,7 +38,7 @@ def functions_of(graph: Graph, opset: int) -> tuple[dict[str, Graph], dict[Node,
             node.op_type,
             len(node.outputs),
             repr(sorted(node.attributes.items())),
-            tuple(None if v is None else (v.dtype, len(v.shape or ())) for v in node.inputs),
+            tuple(None if v is None else (v.dtype, len(_sizes(v))) for v in node.inputs),
             tuple(array.tobytes() for array in known.values()),
         )
         if key not in names:
@@ -51,11 +52,15 @@ def functions_of(graph: Graph, opset: int) -> tuple[dict[str, Graph], dict[Node,
 
 def body_of(node: Node, known: dict[Value, Array], body: Callable[..., Any] | None = None) -> Graph:
     """Record the operator's body, or another one, for inputs of these types and ranks, every size open; the known ones
-    have values."""
+    have values.
+
+    Raises:
+        ExportError: the body depends on the rank of an input, which is not known: its file does not state it.
+    """
     op: Any = OPS[node.key]
     body = body or (op.body if node.domain else op.expanded)
     inputs = {
-        f"input_{i}": operator.make_tensor(np.zeros(v.shape or (), v.dtype))
+        f"input_{i}": operator.make_tensor(np.zeros(_sizes(v), v.dtype))
         for i, v in enumerate(node.inputs)
         if v is not None
     }
@@ -70,11 +75,27 @@ def body_of(node: Node, known: dict[Value, Array], body: Callable[..., Any] | No
         return result[: len(node.outputs)] if isinstance(result, tuple) else result
 
     dims = {name: [f"{name}_{axis}" for axis in range(t.array.ndim)] for name, t in inputs.items()}
-    recorded = record(run, inputs, dims=dims)
+    try:
+        recorded = record(run, inputs, dims=dims)
+    except (ArithmeticError, LookupError, OxError) as error:
+        if all(v is None or v.shape is not None for v in node.inputs):
+            raise
+        raise ExportError(
+            f"{node.op_type} cannot be written for this opset: the sizes of its inputs are not known",
+            where=node.place or None,
+            hint="a higher --opset; in a branch or loop, also types and sizes that the file states",
+        ) from error
     remove_dead(recorded)
     fold_constants(recorded)
     remove_dead(recorded)
     return recorded
+
+
+def _sizes(value: Value) -> tuple[int, ...]:
+    """Those of the recorded run; in a subgraph that was read from a file, 1 for what is not known."""
+    if value.shape is not None:
+        return value.shape
+    return tuple(size if isinstance(size, int) else 1 for size in value.dims or ())
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:

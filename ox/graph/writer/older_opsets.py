@@ -170,10 +170,10 @@ def _every_axis(writer: _Writer, node: Node) -> bool:
     if source is None or not axes or any(changed):
         return False
     rank = len(source.shape or source.dims or ())
-    places = [axis % rank for axis in axes]
     inputs = [*node.inputs, None, None, None][:4]
-    if inputs[1] is not None:
+    if inputs[1] is not None or not rank:
         return False
+    places = [axis % rank for axis in axes]
     attributes = {k: v for k, v in node.attributes.items() if k not in plain}
     if inputs[2] is not None:
         factors = writer.array(inputs[2])
