@@ -175,15 +175,8 @@ def repeat(input: Any, *repeats: Any) -> Tensor:
     made = input
     for _ in range(len(times) - input.array.ndim):
         made = unsqueeze(made, 0)
-    for d, count in enumerate(times):
-        if count == 0 and not isinstance(count, Dim):
-            made = narrow(made, d, 0, 0)
-        elif isinstance(count, Dim):
-            sizes = list(made.shape)
-            wide = ops.Expand(unsqueeze(made, d), size_tensor([*sizes[:d], count, *sizes[d:]]))
-            made = reshape(wide, [*sizes[:d], count * sizes[d], *sizes[d + 1 :]])
-        elif count != 1:
-            made = ops.Concat(*[made] * count, axis=d)
+    if builtins.any(isinstance(n, Dim) or n != 1 for n in times):
+        made = ops.Tile(made, size_tensor(times))  # one sum in its gradient; that of Concat adds copy by copy
     return in_own_memory(made, input)
 
 
