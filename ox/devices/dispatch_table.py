@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ox.devices import compiled_recurrent, dispatch, node_session
+from ox.devices import compiled_recurrent, dispatch, node_session, summation
 from ox.devices.operator import Operator
 from ox.dtypes import FROM_ONNX, DType, float16, float32, float64
 
@@ -106,6 +107,9 @@ def never(arrays: list[Any]) -> bool:
     return False
 
 
+LONG_ROW = 1 << 14  # elements from which ONNX Runtime's sum of a row, or of products, rounds too often
+
+
 def run(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """Run the call as a session. What ONNX Runtime refuses, the reference kernel does, or explains better."""
     found = node_session.call(op, arrays, attributes)
@@ -123,8 +127,11 @@ def _transposed(a: Any) -> bool:
 
 
 def run_matmul(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """MatMul; operands that are transposed views are read as they lie (FusedMatMul) rather than copied."""
+    """MatMul; operands that are transposed views are read as they lie (FusedMatMul) rather than copied. Long sums go to
+    the kernel, which adds their parts in float64."""
     a, b = arrays
+    if a.ndim and a.shape[-1] > LONG_ROW:
+        return op.kernel(np, *arrays, **attributes)
     turn_a, turn_b = _transposed(a), _transposed(b)
     if (turn_a or turn_b) and a.dtype == float32 and a.ndim > 1 and b.ndim > 1:
         found = node_session.vendor_session(
@@ -141,8 +148,10 @@ def run_matmul(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> A
 
 
 def run_gemm(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """Gemm; an operand that is a transposed view turns its flag instead of being copied."""
+    """Gemm; an operand that is a transposed view turns its flag rather than copied. Long sums as in `run_matmul`."""
     a, b = arrays[0], arrays[1]
+    if a.ndim == 2 and a.shape[0 if attributes.get("transA") else 1] > LONG_ROW:
+        return op.kernel(np, *arrays, **attributes)
     if a.ndim == 2 and b.ndim == 2:
         arrays = list(arrays)
         attributes = dict(attributes)
@@ -159,7 +168,10 @@ def run_cast(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any
     return run(op, arrays, attributes) if pair == {float32, float16} else op.kernel(np, *arrays, **attributes)
 
 
-LONG_ROW = 1 << 14  # elements from which ONNX Runtime's sum of a row rounds too often
+def run_scatter(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """ScatterElements; sums go to the kernel, for ONNX Runtime adds what meets at a place one after the other."""
+    adds = attributes.get("reduction") == "add"
+    return op.kernel(np, *arrays, **attributes) if adds else run(op, arrays, attributes)
 
 
 def run_rows(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -182,6 +194,9 @@ def run_batch_norm(op: Operator, arrays: list[Any], attributes: dict[str, Any]) 
     return op.kernel(np, *arrays, **attributes) if large else run(op, arrays, attributes)
 
 
+LARGE_WINDOW = 256  # elements
+
+
 def run_sound(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """Where ONNX Runtime passes over a NaN: one that vanishes in a MaxPool never stops a run at its loss. So an input
     that is not finite goes to NumPy, which keeps it. A sum finds that in a fraction of the operator's own time."""
@@ -201,8 +216,10 @@ def _window_fits(x: Any, attributes: dict[str, Any]) -> bool:
 
 
 def run_average(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """AveragePool; a window that does not fit goes to the kernel, which raises the error."""
-    if attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not _window_fits(arrays[0], attributes):
+    """AveragePool; a window that does not fit goes to the kernel, which raises the error, and a large one, too, for
+    ONNX Runtime adds its elements one after the other."""
+    checked = attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+    if prod(attributes["kernel_shape"]) > LARGE_WINDOW or (checked and not _window_fits(arrays[0], attributes)):
         return op.kernel(np, *arrays, **attributes)
     return run(op, arrays, attributes)
 
@@ -241,8 +258,8 @@ class Products:
     @staticmethod
     def matmul(a: Any, b: Any) -> Any:
         """Of two float32 matrices, which may be transposed views."""
-        if a.size * b.shape[-1] <= THREADED_PRODUCT:
-            return np.matmul(a, b)
+        if a.size * b.shape[-1] <= THREADED_PRODUCT or a.shape[-1] > LONG_ROW:
+            return summation.matmul(np, a, b)
         turn_a, turn_b = _transposed(a), _transposed(b)
         flags = (("transA", int(turn_a)), ("transB", int(turn_b)))
         try:
@@ -273,7 +290,7 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], SizeCheck, Run]] = {
     "Where": ((np.dtype(bool),), any_of(8_000), run),
     "Cast": ((float32, float16), contiguous(4_000), run_cast),
     "Gather": (SINGLE, rows(50_000), run),
-    "ScatterElements": (SINGLE, third(8_000), run),
+    "ScatterElements": (SINGLE, third(8_000), run_scatter),
     "Sigmoid": (SINGLE, elements(4_000), run),
     "LeakyRelu": (SINGLE, contiguous(100_000), run),
     **{name: (SINGLE, contiguous(50_000), run) for name in ("Softsign", "HardSigmoid", "HardSwish")},

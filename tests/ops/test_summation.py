@@ -193,3 +193,63 @@ def batch_mean(x: Any) -> Array:
     mean, variance = ox.zeros(x.shape[1]), ox.ones(x.shape[1])
     ox.nn.functional.batch_norm(x, mean, variance, training=True, momentum=1.0)
     return mean.numpy()
+
+
+def around_1000(*shape: int) -> Any:
+    return ox.from_numpy((1000 + R.standard_normal(shape)).astype(float32))
+
+
+@pytest.mark.parametrize("executor", [None, "numpy"])
+@pytest.mark.parametrize("width", [3, 20])
+def test_sums_at_places(executor: str | None, width: int) -> None:
+    """What meets at a place: scatters, histograms, and the gradients of what takes a place many times."""
+    x = around_1000(ROWS, width)
+    x64, column, place = exactly(x), x[:, 0].contiguous(), ox.zeros(ROWS, dtype=ox.int64)
+    places, start = place[:, None].expand(ROWS, width), ox.zeros(1, width)
+
+    def gradient(take: Callable[[Any], Any]) -> Array:
+        return gradients(take, x, ox.zeros(1, width))[0][0]
+
+    cases: dict[str, tuple[Callable[[], Any], Array]] = {
+        "index_add": (lambda: start.index_add(0, place, x)[0], x64.sum(0)),
+        "scatter_add": (lambda: start.scatter_add(0, places, x)[0], x64.sum(0)),
+        "scatter_add along rows": (lambda: start.T.scatter_add(1, places.T, x.T)[:, 0], x64.sum(0)),
+        "scatter_reduce": (
+            lambda: start.scatter_reduce(0, places, x, "mean", include_self=False)[0], x64.mean(0),
+        ),
+        "index_reduce": (lambda: start.index_reduce(0, place, x, "mean", include_self=False)[0], x64.mean(0)),
+        "index_put": (lambda: start.index_put((place,), x, accumulate=True)[0], x64.sum(0)),
+        "bincount": (lambda: ox.bincount(place, column), x64[:, :1].sum(0)),
+        "histogram": (lambda: ox.histogram(column, 1, weight=column).hist, x64[:, :1].sum(0)),
+        "embedding": (lambda: gradient(lambda e: ox.nn.functional.embedding(place, e)), x64.sum(0)),
+        "index": (lambda: gradient(lambda e: e[place]), x64.sum(0)),
+        "gather": (lambda: gradient(lambda e: e.gather(0, places)), x64.sum(0)),
+        "index_select": (lambda: gradient(lambda e: e.index_select(0, place)), x64.sum(0)),
+        "repeat": (lambda: gradient(lambda e: e.repeat(ROWS, 1)), x64.sum(0)),
+        "as_strided": (lambda: gradient(lambda e: e.as_strided((ROWS, width), (0, 1))), x64.sum(0)),
+    }  # fmt: skip
+    with devices.forced(executor):
+        for name, (ours, exact) in cases.items():
+            assert np.abs(np.asarray(ours()) / exact - 1).max() < 1e-6, name
+
+
+@pytest.mark.parametrize("executor", [None, "numpy"])
+def test_long_windows_and_products_of_vectors(executor: str | None) -> None:
+    x = around_1000(1, 3, 400_009)
+    x64, ones = exactly(x), ox.ones(x.shape[-1])
+    cases: dict[str, tuple[Callable[[], Any], Array]] = {
+        "avg_pool1d": (lambda: ox.nn.functional.avg_pool1d(x, x.shape[-1]), x64.mean(-1, keepdims=True)),
+        "avg_pool1d with pads": (
+            lambda: ox.nn.functional.avg_pool1d(x, 400_001, 1, 3, count_include_pad=False)[..., 3:-3],
+            np.stack([x64[..., i : 400_001 + i].mean(-1) for i in range(9)], -1),
+        ),
+        "lp_pool1d": (
+            lambda: ox.nn.functional.lp_pool1d(x, 2, x.shape[-1]), np.sqrt((x64**2).sum(-1, keepdims=True)),
+        ),
+        "dot of a column": (lambda: ox.dot(x[0].T.contiguous()[:, 0], ones), x64[0, 0].sum()),
+        "matrix by vector": (lambda: x[0] @ ones, x64[0].sum(-1)),
+        "vector by matrix": (lambda: ones @ x[0].T, x64[0].sum(-1)),
+    }  # fmt: skip
+    with devices.forced(executor):
+        for name, (ours, exact) in cases.items():
+            assert np.abs(np.asarray(ours()) / exact - 1).max() < 1e-6, name

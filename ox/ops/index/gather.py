@@ -12,6 +12,7 @@ from ox.core.operator import OPS, operator
 from ox.core.symbolic import Dim, size_tensor, sizes_of
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, HostTind, T, Tind
+from ox.devices.summation import sum_over
 from ox.dtypes import ALL, FLOATS, HALF_TYPES, int32, int64, is_floating, onnx_type
 from ox.errors import ArgumentError
 from ox.ops.shape.pad import pad_axes
@@ -20,6 +21,7 @@ __all__ = ["Gather", "GatherElements", "ScatterElements", "Slice"]
 
 INDEX = (int32, int64)
 LONG_RUN = 8
+NARROW = 8  # elements of a slice below which a histogram of elements is faster than to sort the slices
 
 
 @operator("output", view=True, T=ALL, Tind=INDEX, amp="widest", batching="own")
@@ -174,7 +176,7 @@ def ScatterElements(xp: XP, data: T, indices: Tind, updates: T, *, axis: int = 0
         out[_grid(xp, places, axis) if row is None else (*extent[:axis], places, *extent[axis + 1 :])] = updates
         return out
     if reduction == "add" and is_floating(data.dtype):
-        if row is not None and data.ndim > 1 and xp is np:
+        if row is not None and data.size >= NARROW * data.shape[axis] and xp is np:
             return _add_rows(data, places, updates, axis)
         return _add_elements(xp, data, places, updates, axis)
     half = data.dtype in HALF_TYPES
@@ -246,7 +248,7 @@ def _add_rows(data: Array, places: Array, updates: Array, axis: int) -> Array:
         reached = np.flatnonzero((counts > k) & (counts <= LONG_RUN))
         sums[reached] += rows[starts[reached] + k]
     for i in np.flatnonzero(counts > LONG_RUN):
-        sums[i] = rows[starts[i] : starts[i] + counts[i]].sum(axis=0)
+        sums[i] = sum_over(np, rows[starts[i] : starts[i] + counts[i]], (0,))
     part[sorted_places[starts]] += sums
     return np.moveaxis(out.astype(data.dtype, copy=False), 0, axis)
 

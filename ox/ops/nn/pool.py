@@ -14,6 +14,7 @@ from ox.core.symbolic import Dim
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, Int64, T
 from ox.core.upcast import downcast, in_float32
+from ox.devices.summation import BLOCK
 from ox.dtypes import FLOATS, HALF_TYPES, int8, uint8
 from ox.errors import ShapeError
 from ox.ops.index.gather import ScatterElements, product_of
@@ -195,14 +196,17 @@ def AveragePool(
     places, around = ceil_padding(window, sizes)
     data = padded(xp, X, around)
     total: Any = None
-    for _, where in window.taps(places):
-        if total is None:
-            total = data[(..., *where)].copy()
-        else:
-            total += data[(..., *where)]
+    if xp is np and prod(window.kernel) > BLOCK:
+        total = _wide_sums(data, window, places)
+    else:
+        for _, where in window.taps(places):
+            if total is None:
+                total = data[(..., *where)].copy()
+            else:
+                total += data[(..., *where)]
     if _always_full(window, count_include_pad):
         total /= prod(window.kernel)
-        return total
+        return total.astype(X.dtype, copy=False)
     counted = window.padding(sizes) if count_include_pad else [(0, 0)] * len(sizes)
     for i, n in enumerate(sizes):
         stand = xp.arange(places[i]) * window.strides[i] - around[i][0]
@@ -210,7 +214,16 @@ def AveragePool(
         inside = ((taps >= -counted[i][0]) & (taps < n + counted[i][1])).sum(axis=1)
         shape = [-1 if j == i else 1 for j in range(len(sizes))]
         total /= xp.maximum(inside, 1).astype(X.dtype).reshape(shape)
-    return total
+    return total.astype(X.dtype, copy=False)
+
+
+def _wide_sums(data: Array, window: Window, places: Ints) -> Array:
+    """The sum under each window, added in float64."""
+    rank = len(places)
+    under = np.lib.stride_tricks.sliding_window_view(data, window.extents, axis=tuple(range(-rank, 0)))
+    steps = [slice(0, n * s, s) for n, s in zip(places, window.strides, strict=True)]
+    under = under[(..., *steps, *[slice(None, None, d) for d in window.dilations])]
+    return under.sum(axis=tuple(range(-rank, 0)), dtype=np.float64)
 
 
 def _always_full(window: Window, count_include_pad: int) -> bool:
