@@ -169,9 +169,10 @@ def run_cast(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any
 
 
 def run_scatter(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """ScatterElements; sums go to the kernel, for ONNX Runtime adds what meets at a place one after the other."""
-    adds = attributes.get("reduction") == "add"
-    return op.kernel(np, *arrays, **attributes) if adds else run(op, arrays, attributes)
+    """ScatterElements; reductions go to the kernel, for ONNX Runtime adds what meets at a place one after the other
+    and loses NaN in a maximum."""
+    writes = attributes.get("reduction", "none") == "none"
+    return run(op, arrays, attributes) if writes else op.kernel(np, *arrays, **attributes)
 
 
 def run_rows(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:

@@ -59,8 +59,8 @@ LARGE: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     "Cast": lambda: ([f(400, 50)], {"to": 10}),
     "Gather": lambda: ([f(50, 64), R.integers(-50, 50, (40, 50))], {}),
     "ScatterElements": lambda: (
-        [f(50, 64), np.repeat(R.integers(0, 50, (400, 1)), 64, 1), f(400, 64)],
-        {"reduction": "max"},
+        [f(500, 64), np.repeat(R.permutation(500)[:400, None], 64, 1), f(400, 64)],
+        {},
     ),
     "LayerNormalization": lambda: ([f(40, 50), f(50), f(50)], {}),
     "BatchNormalization": lambda: ([f(40, 5, 8, 8), f(5), f(5), f(5), f(5)], {}),
@@ -141,6 +141,14 @@ def test_products_of_transposed_views(shapes: Any, turned: str, dtype: Any) -> N
     if a.ndim == b.ndim == 2:
         assert compare(OPS["Gemm"](a, b).array, np.matmul(a, b)).ok
         assert compare(OPS["Gemm"](a.T, b.T, transA=1, transB=1).array, np.matmul(a, b)).ok
+
+
+def test_a_nan_stays_in_a_scattered_maximum() -> None:
+    values, places = f(4000, 4), np.repeat(np.arange(4000) % 3, 4).reshape(-1, 4)
+    values[5] = np.nan
+    for reduction in ("max", "min", "mul", "add"):
+        got = OPS["ScatterElements"](f(3, 4), places, values, reduction=reduction)
+        assert np.isnan(got.array).any(1).tolist() == [False, False, True]
 
 
 def test_small_calls_stay_on_numpy() -> None:
