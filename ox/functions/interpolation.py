@@ -33,7 +33,7 @@ def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
 @upcast_half
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """input + value · tensor1 · tensor2. `torch.addcmul`."""
-    product = tensor1 * tensor2
+    product = promote_operands(tensor1, input)[0] * tensor2
     return input + (product if value == 1 else product * value)
 
 
@@ -42,7 +42,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tens
     """input + value · tensor1 / tensor2. `torch.addcdiv`. Raises DTypeError where both are whole numbers."""
     if not is_floating(tensor1.array.dtype) and not is_floating(tensor2.array.dtype):
         raise DTypeError("addcdiv divides floats", got=str(tensor1.array.dtype), hint="x.float()")
-    quotient = tensor1 / tensor2
+    quotient = promote_operands(tensor1, input)[0] / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
 

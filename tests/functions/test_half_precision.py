@@ -80,6 +80,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Float64, ...]]] = {
     "triplet_margin_loss": (F.triplet_margin_loss, (x, y, z)),
     "triplet_margin_with_distance_loss": (F.triplet_margin_with_distance_loss, (x, y, z)),
     "cosine_embedding_loss": (lambda a, b: F.cosine_embedding_loss(a, b, ROW_SIGNS.to(a.dtype)), (x, -np.abs(y))),
+    "cosine_embedding_loss, target of float64": (
+        lambda a, b: F.cosine_embedding_loss(a, b, ROW_SIGNS), (x, -np.abs(y)),
+    ),
     "l1_loss": (F.l1_loss, (x, y)),
     "smooth_l1_loss": (F.smooth_l1_loss, (x, y)),
     "huber_loss": (partial(F.huber_loss, delta=0.001), (x, y)),
@@ -161,6 +164,12 @@ def test_a_recording_holds_the_casts(name: str) -> None:
     session = onnxruntime.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {key: h.numpy() for key, h in given.items()})
     assert np.allclose(got, function(*halves).numpy(), rtol=2e-3)
+
+
+def test_products_for_a_wider_sum() -> None:
+    one, half = ox.ones(2), ox.full((2,), 300.0).half()
+    assert ox.addcmul(one, half, half, value=1e-3).allclose(91 * one)
+    assert ox.addcdiv(one, half, half * 1e-3, value=1e-5).allclose(one + 1e-5 * 300 / 0.3, 1e-2)
 
 
 def test_many_numbers() -> None:

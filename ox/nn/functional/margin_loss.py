@@ -52,7 +52,6 @@ def hinge_embedding_loss(
 
 
 @by_policy
-@upcast_half
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -71,15 +70,19 @@ def cosine_embedding_loss(
             "cosine_embedding_loss takes inputs [N, D] with target [N], or [D] with []",
             got=", ".join(str(list(x.static_shape)) for x in (input1, input2, target)),
         )
-    a, b = promote_operands(floats(input1), floats(input2))
-    last, tiny = ints(-1), scalar_like(1e-12, a)
-    products = [ops.ReduceSum(ops.Mul(x, y), last, keepdims=0) for x, y in ((a, b), (a, a), (b, b))]
-    lengths = ops.Sqrt(ops.Mul(ops.Add(products[1], tiny), ops.Add(products[2], tiny)))
-    cos = ops.Div(products[0], lengths)
-    zero = scalar_like(0.0, cos)
-    near = ops.Where(ops.Equal(target, scalar_like(1, target)), ops.Sub(scalar_like(1.0, cos), cos), zero)
-    apart = _positive_part(ops.Sub(cos, scalar_like(margin, cos)))
-    return reduced(ops.Add(near, ops.Where(ops.Equal(target, scalar_like(-1, target)), apart, zero)), reduction)
+
+    @upcast_half
+    def loss(a: Tensor, b: Tensor) -> Tensor:  # the target decides on no type
+        last, tiny = ints(-1), scalar_like(1e-12, a)
+        products = [ops.ReduceSum(ops.Mul(x, y), last, keepdims=0) for x, y in ((a, b), (a, a), (b, b))]
+        lengths = ops.Sqrt(ops.Mul(ops.Add(products[1], tiny), ops.Add(products[2], tiny)))
+        cos = ops.Div(products[0], lengths)
+        zero = scalar_like(0.0, cos)
+        near = ops.Where(ops.Equal(target, scalar_like(1, target)), ops.Sub(scalar_like(1.0, cos), cos), zero)
+        apart = _positive_part(ops.Sub(cos, scalar_like(margin, cos)))
+        return reduced(ops.Add(near, ops.Where(ops.Equal(target, scalar_like(-1, target)), apart, zero)), reduction)
+
+    return loss(*promote_operands(floats(input1), floats(input2)))
 
 
 @by_policy

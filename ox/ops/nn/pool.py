@@ -220,7 +220,7 @@ def AveragePool(
 def _wide_sums(data: Array, window: Window, places: Ints) -> Array:
     """The sum under each window, added in float64."""
     rank = len(places)
-    under = np.lib.stride_tricks.sliding_window_view(data, window.extents, axis=tuple(range(-rank, 0)))
+    under: Array = np.lib.stride_tricks.sliding_window_view(data, window.extents, axis=tuple(range(-rank, 0)))
     steps = [slice(0, n * s, s) for n, s in zip(places, window.strides, strict=True)]
     under = under[(..., *steps, *[slice(None, None, d) for d in window.dilations])]
     return under.sum(axis=tuple(range(-rank, 0)), dtype=np.float64)
