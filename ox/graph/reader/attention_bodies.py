@@ -10,7 +10,7 @@ from ox.graph.reader.mask_bodies import kept
 
 def attention(w: BodyWriter) -> list[str]:
     """Heads of one product with all weights (Vaswani et al., 2017), with a mask of padding as ONNX Runtime takes it."""
-    heads = int(w.attribute("num_heads"))
+    heads = w.count("num_heads")
     if any(w.input(place) for place in (4, 5, 6)) or len(w.node.output) > 1:
         raise w.refuse("with keys and values of the past, or a bias of the scores")
     if w.attribute("qkv_hidden_sizes") or w.attribute("do_rotary", 0) or not w.input(2):

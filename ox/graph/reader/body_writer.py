@@ -60,6 +60,20 @@ class BodyWriter:
             return [each.decode(errors="replace") for each in value]
         return value
 
+    def needed(self, name: str) -> Any:
+        """An attribute that the operator cannot do without."""
+        value = self.attribute(name)
+        if value is None:
+            raise self.refuse(f"without {name}")
+        return value
+
+    def count(self, name: str) -> int:
+        """An attribute that says how many there are, of which there is one at least."""
+        value = self.needed(name)
+        if not isinstance(value, int) or value < 1:
+            raise self.refuse(f"with such a {name}", expected="a whole number above 0", got=repr(value))
+        return value
+
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """One more node; the name of its first output."""
         self._count += 1

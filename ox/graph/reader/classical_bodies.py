@@ -62,7 +62,7 @@ def _one_hot(w: BodyWriter) -> list[str]:
 
 
 def _linear(w: BodyWriter, rows: int) -> str:
-    coefficients = np.asarray(w.attribute("coefficients"), np.float32).reshape(rows, -1)
+    coefficients = np.asarray(w.needed("coefficients"), np.float32).reshape(rows, -1)
     scores = w.add("MatMul", _floats(w), w.constant(coefficients.T))
     intercepts = w.attribute("intercepts")
     return w.add("Add", scores, w.constant(intercepts)) if intercepts is not None and len(intercepts) else scores

@@ -128,7 +128,7 @@ def multi_head(w: BodyWriter) -> list[str]:
     """MultiHeadAttention: three tensors, or one or two that hold them packed; a bias, masks, and a past."""
     if w.input(8) or w.input(9) or w.input(10) or any(w.node.output[3:]):
         raise w.refuse("with a shared buffer of the past, or the scores as an output")
-    heads = int(w.attribute("num_heads"))
+    heads = w.count("num_heads")
     q, k, v = _heads_of(w, heads)
     if w.input(6):
         k, v = (w.add("Concat", past, x, axis=2) for past, x in ((w.input(6), k), (w.input(7), v)))
@@ -211,7 +211,9 @@ def _parts_of_bias(w: BodyWriter) -> list[str]:
 
 def grouped_query(w: BodyWriter) -> list[str]:
     """GroupQueryAttention: each sample has `seqlens_k` + 1 keys, of which the newest are those of this call."""
-    heads, groups = int(w.attribute("num_heads")), int(w.attribute("kv_num_heads"))
+    heads, groups = w.count("num_heads"), w.count("kv_num_heads")
+    if heads % groups:
+        raise w.refuse("with heads that make no equal groups", got=f"num_heads {heads}, kv_num_heads {groups}")
     if any(w.input(place) for place in range(12, len(w.node.input))) or any(w.node.output[3:]):
         raise w.refuse("with a quantized past, or the scores as an output")
     q, k, v = _grouped_heads(w, heads, groups)

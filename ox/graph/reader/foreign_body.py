@@ -33,5 +33,5 @@ def foreign_body(
         return writer.function(make(writer))
     except OxError:
         raise
-    except (TypeError, ValueError, LookupError) as error:  # one that is missing, or of another size
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # one that is missing, or of another size
         raise writer.refuse("with such attributes", got=f"{type(error).__name__}: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -63,8 +63,8 @@ def _skip_normalization(w: BodyWriter) -> list[str]:
 
 def _product_of_bits(w: BodyWriter) -> list[str]:
     """A [..., K] times weights of 4 bits, in blocks along K, each with a scale and perhaps a zero."""
-    bits, size = int(w.attribute("bits", 4)), int(w.attribute("block_size"))
-    rows, length = int(w.attribute("N")), int(w.attribute("K"))
+    bits, size = int(w.attribute("bits", 4)), w.count("block_size")
+    rows, length = w.count("N"), w.count("K")
     if bits != 4:
         raise w.refuse(f"of {bits} bits", expected="4")
     if w.input(4):
@@ -91,28 +91,35 @@ def _product_of_bits(w: BodyWriter) -> list[str]:
     return [w.add("Add", product, w.input(5)) if w.input(5) else product]
 
 
-def _activated(w: BodyWriter, x: str, name: str, numbers: tuple[float, ...]) -> str:
-    """An activation with its numbers, in the order of the attributes: alpha and beta, or the limits of Clip."""
+def _activated(w: BodyWriter, x: str, name: str, numbers: Mapping[str, float]) -> str:
+    """An activation with its attributes; those of Clip are inputs."""
+    known = ACTIVATIONS.get(name)
+    if known is None:
+        raise w.refuse(f"with the activation {name}", expected=", ".join(ACTIVATIONS))
+    if more := sorted(set(numbers) - set(known)):
+        raise w.refuse(f"with {', '.join(more)} for {name}", expected=", ".join(known) or "no numbers")
     if name == "Clip":
-        low, high = (w.add("CastLike", w.constant(n), x) for n in (*numbers, *_LIMITS[len(numbers) :]))
-        return w.add("Clip", x, low, high)
-    names = ACTIVATIONS.get(name)
-    if names is None:
-        raise w.refuse(f"with the activation {name}", expected=", ".join((*ACTIVATIONS, "Clip")))
-    return w.add(name, x, **dict(zip(names, numbers, strict=False)))
+        limits = (w.add("CastLike", w.constant(numbers.get(key, end)), x) for key, end in _LIMITS.items())
+        return w.add("Clip", x, *limits)
+    return w.add(name, x, **numbers)
 
 
-ACTIVATIONS: dict[str, tuple[str, ...]] = {  # and the attributes that they have
+ACTIVATIONS: dict[str, tuple[str, ...]] = {  # and their numbers, in the order of `activation_params`
     "Relu": (),
     "Tanh": (),
     "Sigmoid": (),
     "LeakyRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
+    "HardSwish": (),
     "Elu": ("alpha",),
+    "Celu": ("alpha",),
+    "Selu": ("alpha", "gamma"),
     "Softplus": (),
+    "Softsign": (),
     "ThresholdedRelu": ("alpha",),
+    "Clip": ("min", "max"),
 }
-_LIMITS = (-3.4028234663852886e38, 3.4028234663852886e38)
+_LIMITS = {"min": -3.4028234663852886e38, "max": 3.4028234663852886e38}
 
 
 def _fused_conv(w: BodyWriter) -> list[str]:
@@ -121,17 +128,18 @@ def _fused_conv(w: BodyWriter) -> list[str]:
     attributes = {name: value for name in names if (value := w.attribute(name)) is not None}
     y = w.add("Conv", *(name for name in (w.input(0), w.input(1), w.input(2)) if name), **attributes)
     y = w.add("Add", y, w.input(3)) if w.input(3) else y
-    name = w.attribute("activation", "")
-    return [_activated(w, y, name, tuple(w.attribute("activation_params", ()))) if name else y]
+    name, numbers = w.attribute("activation", ""), w.attribute("activation_params", ())
+    known = (*ACTIVATIONS.get(name, ()), *(f"number {i}" for i in range(1, len(numbers) + 1)))
+    return [_activated(w, y, name, dict(zip(known, numbers, strict=False))) if name else y]
 
 
 def _fused_gemm(w: BodyWriter) -> list[str]:
     attributes = {name: w.attribute(name, 0) for name in ("transA", "transB")}
     attributes |= {name: w.attribute(name, 1.0) for name in ("alpha", "beta")}
     y = w.add("Gemm", *(name for name in (w.input(0), w.input(1), w.input(2)) if name), **attributes)
-    numbers = (w.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma"))
+    given = {name: w.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
     name = w.attribute("activation", "")
-    return [_activated(w, y, name, tuple(n for n in numbers if n is not None)) if name else y]
+    return [_activated(w, y, name, {key: n for key, n in given.items() if n is not None}) if name else y]
 
 
 # what ONNX Runtime's optimizer writes into the domain of ONNX itself

@@ -22,9 +22,7 @@ def regressor(w: BodyWriter) -> list[str]:
     count = int(w.attribute("n_supports", 0))
     x, weights = w.add("Cast", w.input(0), to=FLOAT), _floats(w, "coefficients")
     kernels = _kernels(w, x, _floats(w, "support_vectors").reshape(count, -1)) if count else x
-    scores = w.add(
-        "Add", w.add("MatMul", kernels, w.constant(weights.reshape(-1, 1))), w.constant(w.attribute("rho")[:1])
-    )
+    scores = w.add("Add", w.add("MatMul", kernels, w.constant(weights.reshape(-1, 1))), w.constant(w.needed("rho")[:1]))
     if w.attribute("one_class", 0):
         inside = w.add("Greater", scores, w.constant(0.0))
         scores = w.add("Where", inside, w.constant(1.0), w.constant(-1.0))
@@ -45,7 +43,7 @@ def classifier(w: BodyWriter) -> list[str]:
     kernels = _kernels(w, x, _floats(w, "support_vectors").reshape(sum(counts), -1))
     pairs = list(combinations(range(len(labels)), 2))
     against = _one_against_one(weights.reshape(len(labels) - 1, -1), counts, pairs)
-    bias = w.constant(w.attribute("rho")[: len(pairs)])
+    bias = w.constant(w.needed("rho")[: len(pairs)])
     scores = w.add("Add", w.add("MatMul", kernels, w.constant(against)), bias)
     label = w.add("Gather", known, w.add("ArgMax", _votes(w, scores, pairs, len(labels)), axis=1, keepdims=0))
     if len(w.attribute("prob_a", [])):
@@ -56,7 +54,7 @@ def classifier(w: BodyWriter) -> list[str]:
 
 
 def _floats(w: BodyWriter, name: str) -> Any:
-    return np.asarray(w.attribute(name), np.float32)
+    return np.asarray(w.needed(name), np.float32)
 
 
 def _kernels(w: BodyWriter, x: str, vectors: Any) -> str:
@@ -105,7 +103,7 @@ def _two(w: BodyWriter, scores: str, post: str) -> str:
 
 def _linear(w: BodyWriter, x: str, weights: Any) -> tuple[str, str]:
     """The best class and the scores of linear decisions."""
-    scores = w.add("Add", w.add("MatMul", x, w.constant(weights.T)), w.constant(w.attribute("rho")[:1]))
+    scores = w.add("Add", w.add("MatMul", x, w.constant(weights.T)), w.constant(w.needed("rho")[:1]))
     best = w.add("ArgMax", scores, axis=1, keepdims=0)
     if len(weights) == 2 and not len(w.attribute("prob_a", [])):  # the second one where the larger score says so
         largest = w.add("ReduceMax", scores, w.ints(1), keepdims=0)

@@ -167,6 +167,10 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "a bias of packed heads": (
         "MultiHeadAttention", [floats(2, 5, 2, 3, 4), None, None, floats(24)], {"num_heads": 2}, "a bias of packed",
     ),
+    "no heads": ("MultiHeadAttention", [Q, K, V], {}, "without num_heads"),
+    "zero heads": ("MultiHeadAttention", [Q, K, V], {"num_heads": 0}, "with such a num_heads"),
+    "zero groups": ("GroupQueryAttention", grouped(1, 6), {"num_heads": 4, "kv_num_heads": 0}, "such a kv_num_heads"),
+    "unequal groups": ("GroupQueryAttention", grouped(1, 6), {"num_heads": 3, "kv_num_heads": 2}, "no equal groups"),
     "a quantized past": (
         "GroupQueryAttention", [*grouped(1, 6), floats(1)], {"num_heads": 4, "kv_num_heads": 2}, "a quantized past",
     ),

@@ -251,6 +251,9 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "ox has no operator ai.onnx.ml.LabelEncoder",
     ),
     "rotary places": ("Attention", VENDOR, {"num_heads": 2, "do_rotary": 1}, "rotary places"),
+    "blocks of nothing": ("MatMulNBits", VENDOR, {"K": 40, "N": 6, "block_size": 0}, "with such a block_size"),
+    "no coefficients": ("LinearRegressor", ML, {}, "without coefficients"),
+    "no coefficients of a machine": ("SVMRegressor", ML, {"rho": [0.5]}, "without coefficients"),
     "8 bits": ("MatMulNBits", VENDOR, {"K": 40, "N": 6, "bits": 8, "block_size": 16}, "of 8 bits"),
 }  # fmt: skip
 

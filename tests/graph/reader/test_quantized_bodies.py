@@ -43,7 +43,10 @@ def side(first: int, turned: int) -> Any:
 X, W, B, Z = floats(2, 4, 9, 9), floats(6, 2, 3, 3), floats(6), floats(2, 6, 5, 5)
 CONV = {"group": 2, "strides": [2, 2], "pads": [1, 1, 1, 1], "kernel_shape": [3, 3], "dilations": [1, 1]}
 FUSED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
-    **{f"conv, {name}": ("FusedConv", [X, W, B], CONV | {"activation": name}) for name in ("Relu", "Tanh", "Sigmoid")},
+    **{
+        f"conv, {name}": ("FusedConv", [X, W, B], CONV | {"activation": name})
+        for name in ("Relu", "Tanh", "Sigmoid", "HardSwish")
+    },
     **{
         f"conv, {name}": ("FusedConv", [X, W, B], CONV | {"activation": name, "activation_params": numbers})
         for name, numbers in {"LeakyRelu": [0.2], "Clip": [-0.3, 0.4], "HardSigmoid": [0.3, 0.6]}.items()
@@ -68,7 +71,14 @@ FUSED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     ),
     **{
         f"gemm, {name}": ("FusedGemm", [floats(3, 4), floats(4, 5), floats(5)], {"activation": name})
-        for name in ("Sigmoid", "Tanh", "Softplus")
+        for name in ("Sigmoid", "Tanh", "Softplus", "Softsign")
+    },
+    **{
+        f"gemm, {name}": ("FusedGemm", [floats(3, 4), floats(4, 5)], {"activation": name, **numbers})
+        for name, numbers in {
+            "Celu": {"activation_alpha": 0.5},
+            "Selu": {"activation_alpha": 1.5, "activation_gamma": 1.1},
+        }.items()
     },
 }  # fmt: skip
 
@@ -187,6 +197,12 @@ def as_weights(path: Path, feed: dict[str, Any]) -> None:
 
 
 REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
+    "numbers of an activation": (
+        "FusedConv", [X, W, B], CONV | {"activation": "Relu", "activation_params": [1.0]}, "with number 1 for Relu",
+    ),
+    "another activation": (
+        "FusedGemm", [floats(3, 4), floats(4, 5)], {"activation": "Elu", "activation_gamma": 1.0}, "with gamma for Elu",
+    ),
     "an activation": ("FusedConv", [X, W, B], CONV | {"activation": "Mish"}, "with the activation Mish"),
     "channels last": (
         "QLinearGlobalAveragePool", QUANTIZED["global pool, uint8"][1][1], {"channels_last": 1}, "the channels last",
