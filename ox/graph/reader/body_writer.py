@@ -44,6 +44,16 @@ class BodyWriter:
         """Whether a value has so many dimensions, at run time."""
         return self.add("Equal", self.add("Size", self.add("Shape", x)), self.constant(rank, np.int64))
 
+    def samples(self, place: int) -> str:
+        """An input [samples, features]; [features] is one sample."""
+        x, rank = self.input(place), self.rank(place)
+        if rank == 1:
+            return self.add("Unsqueeze", x, self.ints(0))
+        if rank is None:
+            shape = self.add("Concat", self.ints(-1), self.add("Shape", x, start=-1), axis=0)
+            return self.add("Reshape", x, shape)
+        return x
+
     def last_sizes(self, x: str, count: int) -> str:
         """The last sizes behind the first dimension, after as many ones as it takes to make `count`."""
         padded = self.add("Concat", self.ints(*[1] * count), self.add("Shape", x, start=1), axis=0)

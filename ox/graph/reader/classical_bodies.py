@@ -43,12 +43,32 @@ def _imputer(w: BodyWriter) -> list[str]:
 
 
 def _features(w: BodyWriter) -> list[str]:
-    return [w.add("Gather", w.input(0), w.add("Reshape", w.input(1), w.ints(-1)), axis=-1)]
+    """Columns by number; those of one dimension are the columns of one row."""
+    x = w.input(0)
+    found = w.add("Gather", x, w.add("Reshape", w.input(1), w.ints(-1)), axis=-1)
+    if w.rank(0) not in (1, None):
+        return [found]
+    before = w.add("Shape", found, end=-1)
+    padded = w.add("Concat", w.ints(1), w.add("Shape", found), axis=0)
+    some = w.add("Min", w.add("Shape", before), w.ints(1))  # [0] of a row, otherwise [1]
+    return [w.add("Reshape", found, w.add("Slice", padded, some, w.ints(np.iinfo(np.int64).max), w.ints(0)))]
 
 
 def _joined(w: BodyWriter) -> list[str]:
-    every = [w.add("Cast", name, to=1) for name in w.inputs]
-    return [w.add("Concat", *every, axis=-1)]
+    """Rows beside each other, each cut or filled with zeros to as many features as `inputdimensions` say."""
+    sizes = w.needed("inputdimensions")
+    if len(sizes) != len(w.inputs):
+        raise w.refuse("with other inputdimensions than inputs", expected=str(len(w.inputs)), got=str(list(sizes)))
+    rows = []
+    for place, size in enumerate(sizes):
+        x = w.add("Cast", w.input(place), to=1)
+        rank = w.rank(place)
+        if rank != 2:
+            first = w.add("Where", w.is_rank(x, 1), w.ints(1), w.add("Shape", x, start=0, end=1))
+            x = w.add("Reshape", x, w.add("Concat", first, w.ints(-1), axis=0))
+        filled = w.add("Pad", x, w.ints(0, size), w.constant(0.0), w.ints(1))
+        rows.append(w.add("Slice", filled, w.ints(0), w.ints(size), w.ints(1)))
+    return [w.add("Concat", *rows, axis=1)]
 
 
 def _one_hot(w: BodyWriter) -> list[str]:
@@ -63,13 +83,17 @@ def _one_hot(w: BodyWriter) -> list[str]:
 
 def _linear(w: BodyWriter, rows: int) -> str:
     coefficients = np.asarray(w.needed("coefficients"), np.float32).reshape(rows, -1)
-    scores = w.add("MatMul", _floats(w), w.constant(coefficients.T))
+    scores = w.add("MatMul", w.add("Cast", w.samples(0), to=1), w.constant(coefficients.T))
     intercepts = w.attribute("intercepts")
     return w.add("Add", scores, w.constant(intercepts)) if intercepts is not None and len(intercepts) else scores
 
 
 def _linear_regressor(w: BodyWriter) -> list[str]:
-    return [transformed(w, _linear(w, int(w.attribute("targets", 1))), w.attribute("post_transform", "NONE"))]
+    """One target stays as it is, whatever the post_transform, in ONNX Runtime."""
+    targets = int(w.attribute("targets", 1))
+    scores = _linear(w, targets)
+    made = transformed(w, scores, w.attribute("post_transform", "NONE"))
+    return [scores if targets == 1 else made]
 
 
 def _linear_classifier(w: BodyWriter) -> list[str]:

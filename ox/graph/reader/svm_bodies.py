@@ -20,7 +20,7 @@ def regressor(w: BodyWriter) -> list[str]:
     if w.attribute("post_transform", "NONE") != "NONE":
         raise w.refuse(f"with post_transform {w.attribute('post_transform')}")
     count = int(w.attribute("n_supports", 0))
-    x, weights = w.add("Cast", w.input(0), to=FLOAT), _floats(w, "coefficients")
+    x, weights = w.add("Cast", w.samples(0), to=FLOAT), _floats(w, "coefficients")
     kernels = _kernels(w, x, _floats(w, "support_vectors").reshape(count, -1)) if count else x
     scores = w.add("Add", w.add("MatMul", kernels, w.constant(weights.reshape(-1, 1))), w.constant(w.needed("rho")[:1]))
     if w.attribute("one_class", 0):
@@ -35,7 +35,7 @@ def classifier(w: BodyWriter) -> list[str]:
     if not labels:
         raise w.refuse("with labels that are texts", hint="labels that are numbers")
     post, counts = w.attribute("post_transform", "NONE"), [int(n) for n in w.attribute("vectors_per_class", [])]
-    x, weights = w.add("Cast", w.input(0), to=FLOAT), _floats(w, "coefficients")
+    x, weights = w.add("Cast", w.samples(0), to=FLOAT), _floats(w, "coefficients")
     known = w.constant(labels, np.int64)
     if not sum(counts):
         best, scores = _linear(w, x, weights.reshape(len(labels), -1))

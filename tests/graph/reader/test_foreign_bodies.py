@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from one_call import check
 from onnx import TensorProto, helper, numpy_helper
 
 import ox
@@ -93,6 +94,38 @@ CASES: dict[str, tuple[str, dict[str, Any], int, dict[str, Any]]] = {
 def test_classical(tmp_path: Path, name: str) -> None:
     op, inputs, outputs, attributes = CASES[name]
     same(write(tmp_path / "m.onnx", op, ML, inputs, outputs, **attributes), inputs["x"])
+
+
+ROW, LINEAR = X[0], {"coefficients": X[1:4].ravel().tolist(), "intercepts": [0.1, 0.0, -0.2]}
+MACHINE = {"kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0], "support_vectors": X[:3].ravel().tolist()}
+MACHINE |= {"coefficients": [0.5, -1.0, 2.0], "rho": [0.3]}
+SHAPES: dict[str, tuple[str, list[Any], list[int], dict[str, Any]]] = {
+    "columns of a row": ("ArrayFeatureExtractor", [ROW, np.array([1, 3])], [1], {}),
+    "columns of a cube": ("ArrayFeatureExtractor", [X.reshape(3, 3, 4), np.array([1, 3])], [1], {}),
+    "rows that are cut and filled": ("FeatureVectorizer", [X, X[:, :2]], [1], {"inputdimensions": [3, 4]}),
+    "one row": ("FeatureVectorizer", [ROW, ROW], [1], {"inputdimensions": [4, 3]}),
+    "rows of more dimensions": ("FeatureVectorizer", [X.reshape(3, 3, 4), X[:3]], [1], {"inputdimensions": [12, 4]}),
+    "linear, of a row": ("LinearRegressor", [ROW], [1], LINEAR | {"targets": 3}),
+    "linear classes of a row": ("LinearClassifier", [ROW], [7, 1], LINEAR | {"classlabels_ints": [4, 5, 6]}),
+    "a machine, of a row": ("SVMRegressor", [ROW], [1], MACHINE | {"n_supports": 3}),
+    "classes of a row": (
+        "SVMClassifier", [ROW], [7, 1], MACHINE | {"classlabels_ints": [0, 1], "vectors_per_class": [1, 2]},
+    ),
+    **{
+        f"one target, {post}": (
+            "LinearRegressor", [X], [1], {"coefficients": [1.0, 2.0, 3.0, 4.0], "targets": 1, "post_transform": post},
+        )
+        for post in ("SOFTMAX", "LOGISTIC")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [True, False])
+@pytest.mark.parametrize("name", SHAPES)
+def test_classical_shapes(tmp_path: Path, name: str, ranks: bool) -> None:
+    op, inputs, kinds, attributes = SHAPES[name]
+    used = range(len(kinds))
+    check(tmp_path, op, inputs, used, domain=ML, kinds=kinds, ranks=ranks, trained=False, **attributes)
 
 
 def trees(kind: str, count: int, mode: str, seed: int, targets: list[int], positive: bool = False) -> dict[str, Any]:
