@@ -40,6 +40,12 @@ class BodyWriter:
             return None
         return len(known.tensor_type.shape.dim)
 
+    def is_float(self, place: int) -> bool:
+        """Whether an input is known to have floats."""
+        known = self._type_of(self.node.input[place]) if self.input(place) else None
+        floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+        return known is not None and known.tensor_type.elem_type in floats
+
     def is_rank(self, x: str, rank: int) -> str:
         """Whether a value has so many dimensions, at run time."""
         return self.add("Equal", self.add("Size", self.add("Shape", x)), self.constant(rank, np.int64))

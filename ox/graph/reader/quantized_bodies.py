@@ -38,9 +38,13 @@ def _single(op: str, *names: str, **defaults: float) -> Callable[[BodyWriter], l
 
 
 def _softmax(w: BodyWriter) -> list[str]:
-    if int(w.attribute("opset", 13)) < 13:
-        raise w.refuse("as opsets before 13 have it, over all last axes")
-    return [_bits(w, w.add("Softmax", _floats(w, 0), axis=int(w.attribute("axis", -1))), 3, 0)]
+    """Before opset 13 everything from the axis on was normalized together."""
+    x, old = _floats(w, 0), int(w.needed("opset")) < 13
+    axis = int(w.attribute("axis", -1))
+    if not old or axis == -1:
+        return [_bits(w, w.add("Softmax", x, axis=axis), 3, 0)]
+    flat = w.add("Softmax", w.add("Flatten", x, axis=axis), axis=-1)
+    return [_bits(w, w.add("Reshape", flat, w.add("Shape", x), allowzero=1), 3, 0)]
 
 
 def _concat(w: BodyWriter) -> list[str]:

@@ -38,7 +38,7 @@ def _quick_gelu(w: BodyWriter) -> list[str]:
 def _fused_product(w: BodyWriter) -> list[str]:
     sides = []
     for place, side in enumerate("AB"):
-        x, turned = w.input(place), bool(w.attribute(f"trans{side}", 0))
+        x, turned = w.input(place), bool(w.attribute(f"trans{side}", 0)) and w.rank(place) != 1
         if w.attribute(f"transBatch{side}", 0):  # the first dimension goes before the last
             x = w.add("Einsum", x, equation=f"i...j->...{'ji' if turned else 'ij'}")
         elif turned:  # the last two dimensions of any number
@@ -62,7 +62,7 @@ def _skip_normalization(w: BodyWriter) -> list[str]:
 
 
 def _product_of_bits(w: BodyWriter) -> list[str]:
-    """A [..., K] times weights of 4 bits, in blocks along K, each with a scale and perhaps a zero."""
+    """A [..., K] times weights of 4 bits, in blocks along K, each with a scale, and a zero of 4 bits or a float."""
     bits, size = int(w.attribute("bits", 4)), w.count("block_size")
     rows, length = w.count("N"), w.count("K")
     if bits != 4:
@@ -80,7 +80,9 @@ def _product_of_bits(w: BodyWriter) -> list[str]:
         return w.add("CastLike", w.add("Reshape", both, w.ints(*shape)), a)
 
     wide = numbers(packed, (rows, blocks, size))
-    if zeros:
+    if zeros and w.is_float(3):
+        middle = w.add("Reshape", zeros, w.ints(rows, blocks, 1))
+    elif zeros:
         known = w.add("Slice", numbers(zeros, (rows, -1)), w.ints(0), w.ints(blocks), w.ints(1))
         middle = w.add("Unsqueeze", known, w.ints(-1))
     else:

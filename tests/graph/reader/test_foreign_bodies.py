@@ -221,6 +221,11 @@ VENDORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**PACKED, "s": SCALES, "z": R.integers(0, 256, (6, 2), np.uint8)},
         {"K": 40, "N": 6, "bits": 4, "block_size": 16},
     ),
+    "MatMulNBits with zeros that are floats": (
+        "MatMulNBits",
+        {**PACKED, "s": SCALES, "z": 15 * SCALES},
+        {"K": 40, "N": 6, "bits": 4, "block_size": 16},
+    ),
 }  # fmt: skip
 
 

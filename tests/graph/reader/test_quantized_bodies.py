@@ -58,6 +58,15 @@ FUSED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         )
         for a, b, c, d in product((0, 1), repeat=4)
     },
+    **{
+        f"matmul, {name} {a}{b}": ("FusedMatMul", [left, right], {"transA": a, "transB": b})
+        for name, left, right, a, b in (
+            ("two vectors", floats(4), floats(4), 1, 1),
+            ("a vector", floats(4), floats(2, 4, 3), 1, 0),
+            ("a vector", floats(4), floats(2, 3, 4), 1, 1),
+            ("by a vector", floats(3, 4), floats(4), 0, 1),
+        )
+    },
     "conv, a sum": ("FusedConv", [X, W, B, Z], CONV | {"activation": "Relu"}),
     "conv, a sum and no bias": ("FusedConv", [X, W, None, Z], CONV | {"activation": "Relu"}),
     "gemm": ("FusedGemm", [floats(3, 4), floats(4, 5), floats(5)], {"activation": "Relu"}),
@@ -107,7 +116,13 @@ def quantized(dtype: Any) -> dict[str, tuple[str, list[Any], dict[str, Any]]]:
         "global pool": ("QLinearGlobalAveragePool", [*image, *target], {}),
         "concat": ("QLinearConcat", [*target, *image, *scaled(dtype, 2, 3, 6, 6)], {"axis": 1}),
         "softmax": ("QLinearSoftmax", [*image, number(1 / 256), np.array(0, dtype)], {"axis": 1, "opset": 13}),
-    }
+        **{
+            f"old softmax, {axis}": (
+                "QLinearSoftmax", [*image, number(1 / 256), np.array(0, dtype)], {"opset": 12} | axis,
+            )
+            for axis in ({}, {"axis": 1}, {"axis": -1}, {"axis": -2})
+        },
+    }  # fmt: skip
 
 
 QUANTIZED = {f"{name}, {np.dtype(t)}": (t, case) for t in (np.uint8, np.int8) for name, case in quantized(t).items()}
@@ -207,7 +222,6 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "channels last": (
         "QLinearGlobalAveragePool", QUANTIZED["global pool, uint8"][1][1], {"channels_last": 1}, "the channels last",
     ),
-    "an old softmax": ("QLinearSoftmax", QUANTIZED["softmax, uint8"][1][1], {"axis": 1, "opset": 11}, "before 13"),
 }  # fmt: skip
 
 
