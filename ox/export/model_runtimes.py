@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from onnx.reference import ReferenceEvaluator
 from ox.autograd.grad_mode import no_grad
 from ox.devices.node_session import runtime
 from ox.engines.openvino import open_file
-from ox.errors import ArgumentError, ExportError
+from ox.errors import ArgumentError, ExportError, LoadError
 from ox.export.drawn_inputs import Feed
+from ox.export.runtimes import refuse_aborting
 from ox.graph.contract import Array
 from ox.graph.reader.source import read_model
 from ox.onnx_module.loaded import load
@@ -44,7 +46,14 @@ def _onnxruntime(path: Path) -> tuple[str, Run]:
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ExportError(f"ONNX Runtime refuses {path}", got=str(error).strip().splitlines()[0]) from error
     names = [o.name for o in session.get_outputs()]
-    return f"ONNX Runtime {module.__version__}", lambda feed: dict(zip(names, session.run(names, feed), strict=True))
+
+    def run(feed: Feed) -> dict[str, Array]:
+        if any(0 in array.shape for array in feed.values()):
+            with suppress(LoadError):  # what ox cannot read may still run
+                refuse_aborting(load(path).graph, feed)
+        return dict(zip(names, session.run(names, feed), strict=True))
+
+    return f"ONNX Runtime {module.__version__}", run
 
 
 def _openvino(path: Path) -> tuple[str, Run]:

@@ -21,7 +21,7 @@ from ox.export.amplification import amplified
 from ox.export.files import Written
 from ox.export.large_weights import to_run
 from ox.export.quantization.rounding import rounding_tolerance
-from ox.export.runtimes import Runtime, open_runtime
+from ox.export.runtimes import Runtime, open_runtime, refuse_aborting
 from ox.graph.contract import PROOF
 from ox.graph.ir import Array, Graph, Node
 from ox.graph.replay import values
@@ -148,6 +148,7 @@ def prove(written: Written, graph: Graph, opset: int, cases: Sequence[Case], opt
     through = allowance(graph, cases)
     rows, failed = [], []
     for case in cases:
+        refuse_aborting(graph, case.inputs)
         got = _run(runtime, case)
         difference, name = _worst(got, case.outputs, through, options)
         if not difference.ok and not options.strict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,10 +15,13 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from ox.autograd.grad_mode import no_grad
+from ox.core.operator import make_tensor
 from ox.devices.node_session import runtime as shared
 from ox.dtypes import bfloat16, float32, onnx_type
 from ox.errors import ExportError
 from ox.graph.ir import Array, Graph, Node, Value
+from ox.graph.replay import call, replay
 from ox.graph.writer.workarounds import mixed_bfloat16
 from ox.graph.writer.write import to_model
 
@@ -68,6 +71,30 @@ class Widened(Runtime):
             v.name: results[v.name].astype(bfloat16) if v.dtype == bfloat16 else results[v.name]
             for v in self._graph.outputs
         }
+
+
+ABORTING = {"LSTM", "GRU"}  # ONNX Runtime's kernels end the process where their input has no rows
+
+
+def refuse_aborting(graph: Graph, arrays: Mapping[str, Array]) -> None:
+    """Raises ExportError where a run with these inputs would end the process instead of raising an exception."""
+    if not any(node.op_type in ABORTING for node in graph.all_nodes()):
+        return
+
+    def run(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        if node.op_type in ABORTING and not inputs[0].shape[0 if node.attributes.get("layout") else 1]:
+            sizes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+            raise ExportError(
+                f"ONNX Runtime would end the process: {node.op_type} without rows",
+                where=node.place or node.name or None,
+                expected="1 row at least",
+                got=sizes,
+                hint="inputs with rows; ox.Dim without min=0, if the size of the batch is declared",
+            )
+        return call(node, inputs)
+
+    with no_grad():
+        replay(graph, [make_tensor(arrays[v.name]) for v in graph.inputs], run=run)
 
 
 def open_runtime(model: Path | bytes, graph: Graph, opset: int, weights: Mapping[str, Array] | None = None) -> Runtime:

@@ -290,3 +290,23 @@ def test_a_batch_that_may_be_empty(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="does not run at the smallest batch that was declared"):
         ox.export.save(lambda input: input - input.max(0).values, tmp_path / "n.onnx", x, dims=dims)
     assert not (tmp_path / "n.onnx").exists()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("rows_first", [True, False])
+def test_a_recurrent_layer_without_rows_is_refused(tmp_path: Path, kind: Any, rows_first: bool) -> None:
+    """ONNX Runtime's kernels would end the process."""
+    layer, x = kind(3, 4, batch_first=rows_first), np.ones((4, 4, 3), np.float32)
+    n = ox.Dim("n", min=0)
+    rows = [n, "t", 3] if rows_first else ["t", n, 3]
+    with pytest.raises(ExportError, match=r"would end the process: .* without rows"):
+        ox.export.save(lambda x: layer(x)[0], tmp_path / "m.onnx", x, dims={"x": rows}, input_names=["x"])
+    assert not (tmp_path / "m.onnx").exists()
+    with pytest.raises(ExportError, match="would end the process"):  # inside a subgraph
+        ox.export.save(
+            lambda x: ox.cond(x.sum() > -1, lambda: layer(x)[0], lambda: x.sum(2, keepdim=True).expand(-1, -1, 4) * 1),
+            tmp_path / "m.onnx", x, dims={"x": rows}, input_names=["x"],
+        )  # fmt: skip
+    ox.export.save(lambda x: layer(x)[0], tmp_path / "m.onnx", x, dims={"x": ["a", "b", 3]}, input_names=["x"])
+    with pytest.raises(ox.errors.ArgumentError, match="cannot run with these inputs"):
+        ox.export.prove(tmp_path / "m.onnx", tmp_path / "m.onnx", inputs=x[:0] if rows_first else x[:, :0])
