@@ -51,7 +51,7 @@ def write_whole(
     Raises:
         WriteError: the system refuses, as the folder is not there or not writable, or the disk is full.
     """
-    path = destination(Path(path))
+    path = _destination(Path(path))
     if path.exists() and not path.is_file():
         raise WriteError(f"{path} was not written", got="it is there, and no regular file", hint="the name of a file")
     try:
@@ -83,17 +83,15 @@ def write_whole(
         ) from error
 
 
-def destination(path: Path) -> Path:
+def _destination(path: Path) -> Path:
     """The file that is written: what a link points to, so that the link stays. But the blobs of the Hugging Face cache
     are named by their content and shared by revisions, so a link to one of them becomes a file itself."""
-    target = path.resolve()
-    if target.parent.name != "blobs" or not (target.parent.parent / "snapshots").is_dir():
-        return target
-    link = path.parent.resolve() / path.name
-    while link.is_symlink():
-        path = link
-        link = (path.parent / path.readlink()).parent.resolve() / path.readlink().name
-    return path
+    target = written = path.resolve()
+    if target.parent.name == "blobs" and (target.parent.parent / "snapshots").is_dir():
+        while path.is_symlink():
+            written = path.parent.resolve() / path.name
+            path = written.parent / path.readlink()
+    return written
 
 
 def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:

@@ -49,6 +49,24 @@ def test_sizes_that_are_fixed(tmp_path: Path) -> None:
     assert caught.value.expected == "h in 2.. in steps of 2"
 
 
+def test_files_in_the_hugging_face_cache(tmp_path: Path) -> None:
+    """Each is a link to a blob, which other revisions share."""
+    blobs, revision = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "main"
+    for folder in (blobs, revision):
+        folder.mkdir(parents=True)
+    ox.export.save(ox.nn.Linear(4, 3), blobs / "1234", np.ones((2, 4), np.float32), optimize=None)
+    before, path = (blobs / "1234").read_bytes(), revision / "m.onnx"
+    for write in (
+        lambda: ox.export.convert(path, path, opset=17),
+        lambda: ox.export.quantize(path, path, "float16"),
+    ):
+        path.unlink(missing_ok=True)
+        path.symlink_to(blobs / "1234")
+        write()
+        assert not path.is_symlink() and ox.export.load(path)(ox.ones(2, 4)).shape == (2, 3)
+        assert (blobs / "1234").read_bytes() == before and len(list(blobs.iterdir())) == 1
+
+
 def test_a_foreign_file_with_unnamed_sizes(tmp_path: Path) -> None:
     weight = numpy_helper.from_array(np.eye(4, 3, dtype=np.float32), "w")
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [None, None, d]) for n, d in (("x", 4), ("y", 3))]

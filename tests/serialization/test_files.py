@@ -422,6 +422,26 @@ def test_a_special_file_is_never_replaced_and_a_link_is_followed(tmp_path: Path)
     assert ox.load(real) == {"a": 2}
 
 
+def test_a_blob_of_the_hugging_face_cache_is_never_written(tmp_path: Path) -> None:
+    """Its name is the hash of its content, and several revisions share it: the link to it becomes a file."""
+    blob, revision = tmp_path / "models--a--b" / "blobs" / "1234", tmp_path / "models--a--b" / "snapshots" / "main"
+    for folder in (blob.parent, revision):
+        folder.mkdir(parents=True)
+    ox.save({"a": 1}, blob)
+    before = blob.read_bytes()
+    (revision / "x.ox").symlink_to("../../blobs/1234")
+    (tmp_path / "folder").symlink_to(revision)
+    (tmp_path / "far.ox").symlink_to(tmp_path / "folder" / "x.ox")
+    ox.save({"a": 2}, tmp_path / "far.ox")
+    assert (tmp_path / "far.ox").is_symlink() and not (revision / "x.ox").is_symlink()
+    assert blob.read_bytes() == before and ox.load(tmp_path / "far.ox") == {"a": 2}
+    (tmp_path / "near.ox").symlink_to(blob)
+    ox.save({"a": 3}, tmp_path / "near.ox")
+    assert blob.read_bytes() == before and ox.load(tmp_path / "near.ox") == {"a": 3}
+    ox.save({"a": 4}, blob)  # by its own name
+    assert ox.load(blob) == {"a": 4}
+
+
 def test_an_open_file_serves_as_well(tmp_path: Path) -> None:
     value = {"epoch": 3, "model": {"weight": ox.randn(2, 3)}}
     buffer = io.BytesIO()
