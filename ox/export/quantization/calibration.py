@@ -78,7 +78,7 @@ def read_calibration(data: Any, session: Any, infinite: bool) -> list[Feed]:
     Args:
         data: the path of an .npz or .npy file of arrays with rows along the first dimension; an array for the only
             input, a tuple in the order of the inputs, a dict of arrays by input name, each with such rows; or a list of
-            such dicts, each of them one run.
+            such dicts, each of them one run. Where an input has no rows, the arrays are one run.
         infinite: whether infinities are allowed, such as those of a mask; NaN never is.
 
     Raises:
@@ -138,12 +138,20 @@ def _arrays(data: Mapping[str, Any], names: Sequence[str]) -> Feed:
 
 
 def _cut(arrays: Feed, inputs: Sequence[Any]) -> list[Feed]:
-    """Runs of equal size; ONNX Runtime's histograms need that."""
+    """Runs of equal size; ONNX Runtime's histograms need that. One run where the inputs have no rows in common."""
     counts = {name: len(array) if array.ndim else None for name, array in arrays.items()}
-    if len(set(counts.values())) != 1 or None in counts.values():
+    firsts = {info.name: info.shape[0] if info.shape else None for info in inputs}
+    in_common = len({first if isinstance(first, int) else None for first in firsts.values()}) == 1
+    if None in counts.values() or not in_common:
+        return [arrays]
+    if len(set(counts.values())) != 1:
+        of_each_size = {(first, counts[name]) for name, first in firsts.items()}
+        if None not in firsts.values() and len(of_each_size) == len(set(firsts.values())):
+            return [arrays]
         raise ArgumentError(
             "the calibration data have different numbers of rows",
             got=", ".join(f"{name} {count}" for name, count in counts.items()),
+            hint="in Python a list of dicts, each of them one run, may have any",
         )
     count = next(iter(arrays.values())).shape[0]
     if not count:

@@ -289,6 +289,33 @@ def test_a_layer_whose_weights_are_computed_is_not_counted(tmp_path: Path, caplo
     assert not caplog.records
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "float16", "bfloat16"])
+@pytest.mark.parametrize("in_file", [True, False])
+@pytest.mark.parametrize("second", ["scalar", "fixed", "named"])
+def test_inputs_without_rows_in_common_are_one_run(scheme: str, in_file: bool, second: str, tmp_path: Path) -> None:
+    layer, x = nn.Linear(32, 32), np.random.default_rng(0).normal(size=(40, 32)).astype(np.float32)
+    rate, dims = {
+        "scalar": (np.array(3), []), "fixed": (np.array([1, 2]), [2]), "named": (np.arange(5), ["rates"])
+    }[second]  # fmt: skip
+    ox.export.save(
+        lambda x, rate: layer(x) * rate.sum().float(), tmp_path / "float.onnx", (x, rate),
+        dims={"x": ["batch", 32], "rate": dims},
+    )  # fmt: skip
+    data: Any = {"x": x, "rate": rate}
+    if in_file:
+        np.savez(tmp_path / "x.npz", **data)
+        data = tmp_path / "x.npz"
+    report = ox.export.quantize(tmp_path / "float.onnx", tmp_path / "a.onnx", scheme, calibration=data)
+    assert report.quantized and report.calibrated == 1
+
+
+def test_different_numbers_of_the_same_rows(tmp_path: Path) -> None:
+    layer, x = nn.Linear(32, 32), np.ones((4, 32), np.float32)
+    ox.export.save(lambda x, y: layer(x) + y, tmp_path / "float.onnx", (x, x))
+    with pytest.raises(ArgumentError, match="different numbers of rows"):
+        ox.export.quantize(tmp_path / "float.onnx", tmp_path / "a.onnx", calibration={"x": x, "y": x[:3]})
+
+
 @pytest.mark.parametrize("scatter", ["scatter_add", "index_add", "scatter_reduce"])
 def test_sums_at_places_stay_in_float32(scatter: str, scores: Scores, tmp_path: Path) -> None:
     """ONNX Runtime's CPU has no kernel for them in float16."""
