@@ -11,7 +11,9 @@ from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
 # ONNX Runtime's wheels for Linux send usage data from 1.29 on, unless this is set before it is imported (SECURITY.md).
-_os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# They take an empty value, as env files write it, for consent.
+if _os.environ.get("ORT_DISABLE_TELEMETRY") != "0":
+    _os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 from numpy import dtype, newaxis
 

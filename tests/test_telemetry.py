@@ -52,6 +52,15 @@ def device_ids(home: Path) -> list[Path]:
     return [path for path in home.rglob("*") if "microsoft" in str(path.relative_to(home)).lower()]
 
 
+@pytest.mark.parametrize(("given", "then"), [(None, "1"), ("", "1"), ("1", "1"), ("true", "1"), ("0", "0")])
+def test_only_0_is_consent(tmp_path: Path, given: str | None, then: str) -> None:
+    """Compose and env files set a variable without a value to nothing. ONNX Runtime is not imported here."""
+    variables = environment(tmp_path / "home", **({} if given is None else {"ORT_DISABLE_TELEMETRY": given}))
+    script = "import os, sys, ox; print(os.environ['ORT_DISABLE_TELEMETRY'], 'onnxruntime' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], env=variables, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [then, "False"]
+
+
 def test_no_file_of_onnx_runtime(tmp_path: Path) -> None:
     """Of a process that exports, proves and serves, and of those that it starts."""
     variables = environment(tmp_path / "home", OX_KERNELS="off")
@@ -132,6 +141,7 @@ import os
 os.environ.pop("RAY_USAGE_STATS_ENABLED", None)
 import {usage} as usage
 before = usage.usage_stats_enabled()
+os.environ["RAY_USAGE_STATS_ENABLED"] = ""
 import ox.ray
 print(before, usage.usage_stats_enabled())
 """

@@ -80,7 +80,8 @@ def run(plan: launcher.Plan, path: Path, report: Callable[[str], None]) -> int:
     launcher.check(replace(plan, nodes=(1, 1)))
     shares = divide(read(path), plan.ranks)
     plan = replace(plan, nodes=(len(shares), len(shares)))
-    os.environ.setdefault(frames.TOKEN, secrets.token_hex(16))
+    if not os.environ.get(frames.TOKEN):
+        os.environ[frames.TOKEN] = secrets.token_hex(16)
     alone = all(host in LOCAL for host, _ in shares)
     address = "127.0.0.1" if alone else socket.gethostname()
     coordinator = launcher.serve(plan, ports.listen(address, 0))

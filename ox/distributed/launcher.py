@@ -88,8 +88,8 @@ def run(plan: Plan, report: Callable[[str], None]) -> int:
     cores, ranks = machine.limit().threads, plan.ranks or machine.threads()
     if ranks > cores:
         report(f"{ranks} processes on {cores} core{'s' * (cores != 1)}: they share the cores")
-    if plan.endpoint is None:
-        os.environ.setdefault(frames.TOKEN, secrets.token_hex(16))  # other users of this machine do not know it
+    if plan.endpoint is None and not os.environ.get(frames.TOKEN):
+        os.environ[frames.TOKEN] = secrets.token_hex(16)  # other users of this machine do not know it
     listener = ports.listen("127.0.0.1", 0) if plan.endpoint is None else endpoint_listener(*plan.endpoint)
     coordinator = None if listener is None else serve(plan, listener)
     address = plan.endpoint or ("127.0.0.1", coordinator.port)  # type: ignore[union-attr]

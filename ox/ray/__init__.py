@@ -18,7 +18,8 @@ if getattr(_find_spec("ray"), "origin", None) is None:  # a folder of this name 
     raise _DeviceError("Ray is not installed", hint='pip install "ox-onnx[ray]"')
 
 # A cluster that this process starts would send usage reports to Ray's makers (SECURITY.md).
-_os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+if not _os.environ.get("RAY_USAGE_STATS_ENABLED"):
+    _os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 _ELSEWHERE = {
     "OxConfig": "ox.ray.backend",

@@ -15,6 +15,7 @@ from ranks import THREADS, needs_mpi
 from ox.devices import machine
 from ox.distributed import coordinator, hosts, launcher, mpi
 from ox.distributed import init as distributed_init
+from ox.distributed.frames import TOKEN
 from ox.distributed.launcher import Plan
 from ox.errors import ArgumentError, DeviceError
 
@@ -85,6 +86,15 @@ def test_more_processes_than_cores_work_and_are_told(tmp_path: Path) -> None:
     assert f"{cores + 2} processes on {cores} core" in out
     assert out.count(f"of {cores + 2} is done") == cores + 2
     assert "take turns" not in launched(tmp_path, "--nproc", "1", "--", "page.py")[1]
+
+
+@needs_mpi
+def test_an_empty_token_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As env files write it. The ranks get a secret one then, as without the variable."""
+    monkeypatch.setenv(TOKEN, "")
+    page(tmp_path, after=f"print('token of', len(os.environ['{TOKEN}']))")
+    code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
+    assert code == 0 and out.count("token of 32") == 2, out
 
 
 @needs_mpi
