@@ -21,7 +21,8 @@ for name in ("fcntl", "resource", "termios", "pwd", "grp"):
     sys.modules.pop(name, None)
 for module, names in (
     (os, "fork register_at_fork sched_getaffinity memfd_create killpg getuid geteuid O_CLOEXEC O_NOFOLLOW O_DIRECTORY"),
-    (signal, "pthread_sigmask SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGQUIT SIGALRM"),
+    (os, "posix_spawn chown preadv pwritev getloadavg sysconf mkfifo"),
+    (signal, "pthread_sigmask setitimer alarm SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGQUIT SIGALRM"),
     (socket, "SO_REUSEPORT"),
 ):
     for name in names.split():
@@ -43,10 +44,16 @@ model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 data = ox.randn(100, 4), ox.randint(0, 3, (100,))
 Trainer(model, nn.CrossEntropyLoss(), None, data, epochs=1).fit("run")
 assert sum(len(x) for x, _ in ox.data.DataLoader(ox.data.TensorDataset(*data), batch_size=10)) == 100
-try:
-    next(iter(ox.data.DataLoader(ox.data.TensorDataset(*data), num_workers=1)))
-except ox.errors.ArgumentError as error:
-    assert error.hint == "num_workers=0"
+
+def refused(call):
+    try:
+        call()
+    except ox.errors.OxError as error:
+        assert "need Linux or macOS" in error.what, error
+    else:
+        raise AssertionError("not refused")
+
+refused(lambda: next(iter(ox.data.DataLoader(ox.data.TensorDataset(*data), num_workers=1))))
 ox.save(model.state_dict(), "model.safetensors")
 assert len(ox.load("model.safetensors")) == 4
 ox.export.save(model, "model.onnx", data[0][:2])
@@ -55,6 +62,30 @@ with ox.no_grad():
     assert ox.compile(model)(data[0]).allclose(model(data[0]), atol=1e-5)
 with ox.serve.Server(["model.onnx"]) as server:
     assert urllib.request.urlopen(f"{server.url}/v2/models/model").status == 200
+refused(lambda: ox.serve.serve(["model.onnx"], workers=2))
+from ox.distributed import launcher
+refused(lambda: launcher.run(launcher.Plan(["-m", "this"], 2), print))
+os.environ |= {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+refused(lambda: ox.distributed.init_process_group("gloo"))
+from ox.serve.access import keyfile
+keyfile.write(__import__("pathlib").Path("keys.toml"), [])
+keyfile.write(__import__("pathlib").Path("keys.toml"), [])  # over one that has an owner
+
+import threading
+
+def no_handler(*_):
+    raise NotImplementedError  # as the loops of Windows
+
+asyncio.SelectorEventLoop.add_signal_handler = no_handler
+lines = []
+
+def show(line):
+    lines.append(line)
+    if len(lines) == 1:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+ox.serve.serve(["model.onnx"], port=0, show=show)
+assert lines[-1].startswith("stopped"), lines
 print("done")
 '''
 

@@ -4,10 +4,11 @@ environment variables."""
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 
 from ox.distributed import frames
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, DeviceError
 
 ATTEMPT = "OX_LAUNCH_ATTEMPT"  # the number of the attempt of `ox launch` to run all ranks
 MEETING = ("ox", "mpi", "torchrun", "srun")  # launchers whose ranks meet at a store
@@ -41,6 +42,19 @@ def launch() -> Launch:
             local = numbers.get(local_rank, numbers[rank]), numbers.get(local_size, numbers[size])
             return Launch(by, numbers[rank], numbers[size], *local)
     return Launch("nobody")
+
+
+def check_system() -> None:
+    """Raises DeviceError where ranks cannot be started, watched and ended."""
+    try:
+        import fcntl  # noqa: F401  # which tells of news while MPI starts
+    except ImportError:
+        found = False
+    else:
+        found = hasattr(os, "posix_spawn")
+    if not found:
+        raise DeviceError("several processes that train together need Linux or macOS", got=sys.platform,
+                          hint="one process: without --nproc and without a launcher")  # fmt: skip
 
 
 def check_variables(here: Launch) -> None:

@@ -17,6 +17,7 @@ from time import sleep
 
 from ox.distributed import frames, launcher, mpi, ports
 from ox.distributed.coordinator import GOODBYE, Coordinator
+from ox.distributed.environment import check_system
 from ox.distributed.node import Node, NodePlan
 from ox.distributed.signals import handle_signals
 from ox.errors import ArgumentError, DeviceError
@@ -76,6 +77,7 @@ def run(plan: launcher.Plan, path: Path, report: Callable[[str], None]) -> int:
     Raises:
         ArgumentError: an invalid file, or fewer slots than ranks; and what `launcher.run` raises.
     """
+    check_system()
     mpi.library()
     launcher.check(replace(plan, nodes=(1, 1)))
     shares = divide(read(path), plan.ranks)

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ox.distributed.environment import MEETING, Launch, check_heartbeat, check_variables, launch
+from ox.distributed.environment import MEETING, Launch, check_heartbeat, check_system, check_variables, launch
 from ox.errors import ArgumentError, DeviceError, DistributedError
 
 RUN = "OX_LAUNCH_RUN"  # the run that an earlier attempt created
@@ -109,6 +109,7 @@ def start_mpi(here: Launch, limit: float) -> Any:
         return mpi.start()
     from ox.distributed import rendezvous
 
+    check_system()
     check_heartbeat()
     if here.by != "mpi":
         mpi.check_pmi()

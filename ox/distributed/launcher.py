@@ -19,7 +19,7 @@ from ox.devices import machine
 from ox.distributed import frames, mpi, ports
 from ox.distributed.client import receive
 from ox.distributed.coordinator import GOODBYE, GRACE, Coordinator, Job
-from ox.distributed.environment import check_heartbeat
+from ox.distributed.environment import check_heartbeat, check_system
 from ox.distributed.init import START_TIMEOUT
 from ox.distributed.node import Node, NodePlan
 from ox.errors import ArgumentError, DistributedError
@@ -83,6 +83,7 @@ def run(plan: Plan, report: Callable[[str], None]) -> int:
         DeviceError: mpi4py or its MPI is missing. ArgumentError: no such script, too few ranks or no endpoint.
         DistributedError: the port is in use, there is no coordinator, or it refuses this node.
     """
+    check_system()
     mpi.library()
     check(plan)
     cores, ranks = machine.limit().threads, plan.ranks or machine.threads()

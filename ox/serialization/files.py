@@ -68,11 +68,12 @@ def write_whole(
                 os.replace(temporary, path)
             finally:
                 close(handle)
-            directory = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)  # the rename itself
-            finally:
-                os.close(directory)
+            if hasattr(os, "O_DIRECTORY"):  # on Windows no folder can be opened
+                directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(directory)  # the rename itself
+                finally:
+                    os.close(directory)
     except WriteError:
         raise
     except OSError as error:

@@ -76,8 +76,7 @@ def serve(
 async def _run_until_signal(server: RunnableServer, show: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    forget = _at_signals(loop, stopping.set)
     stopped = asyncio.ensure_future(stopping.wait())
     starting = asyncio.ensure_future(_start(server, show))
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -88,10 +87,31 @@ async def _run_until_signal(server: RunnableServer, show: Callable[[str], None])
         starting.cancel()
         await asyncio.wait((starting,))
     show("draining")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)  # a second signal ends the process at once
+    forget()  # a second signal ends the process at once
     await server.stop()
     show(f"stopped after {server.answers:,} answers")
+
+
+def _at_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Callable[[], None]:
+    """Calls `stop` at SIGINT or SIGTERM. Returns what gives the signals their own effect back."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    by_loop = True
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, stop)
+    except NotImplementedError:  # a loop of Windows
+        by_loop = False
+        for number in numbers:
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
+
+    def forget() -> None:
+        for number in numbers:
+            if by_loop:
+                loop.remove_signal_handler(number)
+            else:
+                signal.signal(number, signal.SIG_DFL)
+
+    return forget
 
 
 async def _start(server: RunnableServer, show: Callable[[str], None]) -> None:

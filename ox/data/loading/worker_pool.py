@@ -81,8 +81,6 @@ class Pool:
         _pools.add(self)
         if multiprocessing.current_process().daemon:
             raise ArgumentError("a worker cannot have workers of its own", hint="num_workers=0 in the inner loader")
-        if not hasattr(signal, "pthread_sigmask"):
-            raise ArgumentError("worker processes of a loader need Linux or macOS", hint="num_workers=0")
         try:
             for number in range(count):
                 self.workers.append(self._start(number, count, seed, job, context))
@@ -282,8 +280,10 @@ def start_context(context: Any) -> Any:
     Raises:
         ArgumentError: no such start method.
     """
-    if not hasattr(socket, "send_fds"):
-        raise ArgumentError("workers need Linux or macOS", got=sys.platform, hint="num_workers=0")
+    if not all((hasattr(os, "fork"), hasattr(socket, "send_fds"), hasattr(signal, "pthread_sigmask"))):
+        raise ArgumentError(
+            "worker processes of a loader need Linux or macOS", got=sys.platform, hint="num_workers=0 (--workers 0)"
+        )
     if context is None:
         return multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     if isinstance(context, str):

@@ -70,7 +70,7 @@ def write(path: Path, keys: list[Key]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             if old is not None:
-                with suppress(PermissionError):  # not ours to give away
+                with suppress(PermissionError, AttributeError):  # not ours to give away; no owners on Windows
                     os.chown(temporary, old.st_uid, old.st_gid)
             temporary.chmod(0o600 if old is None else old.st_mode & 0o777)
             os.replace(temporary, place)

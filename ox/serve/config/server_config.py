@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -82,6 +83,9 @@ class ServerConfig:
             raise ArgumentError("unknown gRPC implementation", expected="own, grpcio or off", got=self.grpc)
         if not 1 <= self.workers <= 1024:
             raise ArgumentError("the number of workers is out of range", expected="1 to 1,024", got=str(self.workers))
+        if self.workers > 1 and not hasattr(socket, "SO_REUSEPORT"):
+            raise ArgumentError("several server processes need Linux or macOS, where they share a port",
+                                expected="1 worker", got=str(self.workers))  # fmt: skip
         if self.grpc == "off" and self.grpc_port is not None:
             raise ArgumentError("a port for gRPC needs gRPC, which is off", expected="--grpc own or grpcio",
                                 got=f"--grpc off --grpc-port {self.grpc_port}")  # fmt: skip

@@ -78,8 +78,8 @@ def _error(device: bool, what: str, **fields: Any) -> OxError:
 def main() -> None:
     """The child: orders on stdin, an answer on stdout."""
     orders = json.load(sys.stdin)
-    # If the parent is gone: a signal ends this process.
-    signal.setitimer(signal.ITIMER_REAL, orders["options"]["load_timeout_s"] + GRACE_S)
+    if hasattr(signal, "setitimer"):  # if the parent is gone, a signal ends this process; not on Windows
+        signal.setitimer(signal.ITIMER_REAL, orders["options"]["load_timeout_s"] + GRACE_S)
     from ox.devices.runtime import onnxruntime
     from ox.serve.config.request_limits import RequestLimits
     from ox.serve.repository.model import Model

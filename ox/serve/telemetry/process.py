@@ -18,9 +18,9 @@ def figures(root: Path = SELF) -> dict[str, float]:
         limits = (root / "limits").read_text()
         files = len(os.listdir(root / "fd"))
         up_s = float(UPTIME.read_text().split()[0])
-    except (OSError, ValueError):
+        tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
         return {}
-    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     most = next((line.split()[3] for line in limits.splitlines() if line.startswith("Max open files")), "0")
     return {
         "cpu_s": (int(fields[11]) + int(fields[12])) / tick,

@@ -246,6 +246,8 @@ def _open(key: str) -> int:
     name = key.removeprefix("/") if type(key) is str else ""
     if not 0 < len(name.encode("utf-8", "replace")) < 256 or name in (".", "..") or "/" in name or "\0" in name:
         raise ServeError("invalid key of shared memory", expected="a name such as '/frames'", got=quote(key))
+    if not hasattr(os, "preadv"):
+        raise ServeError("there is no shared memory of POSIX on this system", hint="sending the tensors")
     # O_NONBLOCK: a pipe of that name must not block the server
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
