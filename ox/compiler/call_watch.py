@@ -36,6 +36,7 @@ from ox.compiler.dynamic_access import (
 from ox.compiler.place import Place, is_library, is_own_code
 from ox.compiler.python_state import PythonState
 from ox.compiler.tensor_facts import NOT_COMPARED, QUESTIONS
+from ox.core.tensor import is_tensor
 from ox.errors import OxError
 from ox.tensors.tensor import Tensor
 
@@ -97,16 +98,15 @@ def _texts(code: CodeType) -> Iterator[str]:
 
 
 @cache
-def reads_arrays(code: CodeType) -> bool:
-    """Whether a function reads ``x.array``, which no recording sees; ``numpy.array(...)`` is none of that."""
-    if "getattr" in code.co_names and "array" in code.co_consts:
-        return True
-    before = ""
-    for i in dis.get_instructions(code):
-        if i.opname == "LOAD_ATTR" and i.argval == "array" and before not in ("LOAD_GLOBAL", "LOAD_NAME"):
-            return True
-        before = i.opname
-    return False
+def array_reads(code: CodeType) -> tuple[str, ...]:
+    """Of what a function reads ``.array``, which no recording sees: names of globals, and "" for anything else. A
+    global can be a module, as in ``numpy.array(...)``."""
+    found = [""] if "getattr" in code.co_names and "array" in code.co_consts else []
+    instructions = [*dis.get_instructions(code)]
+    for before, i in pairwise(instructions):
+        if i.opname == "LOAD_ATTR" and i.argval == "array":
+            found.append(str(before.argval) if before.opname in ("LOAD_GLOBAL", "LOAD_NAME") else "")
+    return tuple(found)
 
 
 @cache
@@ -233,7 +233,7 @@ class CallWatch:
                     if unseen := unseen_access(code):
                         self._note(frame, f"{unseen} is read, whose objects are not compared")
                     self.state.visit_function(frame, globals_of(code))
-                    if reads_arrays(code):
+                    if any(not name or is_tensor(frame.f_globals.get(name)) for name in array_reads(code)):
                         self._note(frame, "`.array` is read, which a recording does not see")
                     for name in handed_on(code):
                         if name not in frame.f_globals:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.autograd.accumulate_grad import owner
 from ox.call_site import module_path, users_line
 from ox.compiler.branches import keep_branches
 from ox.core.generator import Generator, default_generator
@@ -86,12 +87,14 @@ class Capture(Recording):
         self.walked = False  # whether gradients are computed inside
         self.cleared: list[Tensor] = []  # those whose gradient is gone before anything is computed
         self.host_calls: list[Callable[[], Any]] = []
-        self.settings: list[tuple[Any, tuple[str, ...]]] = []
+        self.settings: dict[tuple[int, tuple[str, ...]], tuple[Any, tuple[str, ...], tuple[Any, ...]]] = {}
         self.read_settings: dict[tuple[int, str], tuple[Any, str, Any]] = {}  # group, name and value
         self._in_host_call = False
         self.known: Container[int] = ()  # ids of tensors that are no constants
         self.watch: Any = None  # of the Python functions that are called
         self._changed: set[int] = set()  # arrays that host calls wrote
+        self.read_values: list[tuple[Any, str, str]] = []  # arrays whose values Python code read, how and where
+        self.written_inside: list[Any] = []  # arrays that branches and loops wrote, and may not have made
 
     @property
     def over(self) -> bool:  # type: ignore[override]
@@ -196,7 +199,8 @@ class Capture(Recording):
             self._in_host_call = False
 
     def depends_on(self, owner: Any, names: Sequence[str]) -> None:
-        self.settings.append((owner, tuple(names)))
+        values = tuple([getattr(owner, name) for name in names])
+        self.settings.setdefault((id(owner), tuple(names)), (owner, tuple(names), values))
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -215,14 +219,33 @@ class Capture(Recording):
         if recorded is None or recorded.recording is not self:
             if recorded is not None and recorded.recording.root() is self:
                 self.give_up("a tensor that a branch or a loop's body made is used outside of it")
-            return self.external(tensor, read=True).value
-        if recorded.version != tensor.version:
-            self.refuse(stale_view_error(tensor))
+            return self._read(tensor)
         value: Value = recorded.value
+        written = self._written.get(id(tensor.array))
+        # a tensor that `.data` gave outside counts its own writes
+        if recorded.version != tensor.version or (written is not None and written[1].value is not value):
+            self.refuse(stale_view_error(tensor))
         return value
 
     def constant(self, tensor: Tensor, name: str | None = None) -> Value:
-        return self.external(tensor, read=True).value
+        return self._read(tensor)
+
+    def _read(self, tensor: Tensor) -> Value:
+        """What a tensor that was not made inside is now: the call may have written its memory through another one."""
+        known = self.external(tensor, read=True)
+        written = self._overwritten(tensor)
+        if written is not None:
+            return written
+        if known.version != tensor.version:
+            self.refuse(stale_view_error(tensor))
+        return known.value
+
+    def on_value(self, tensor: Tensor, what: str) -> None:
+        if not self._in_host_call:
+            self.read_values.append((tensor.array, what, users_line()))
+
+    def on_write_inside(self, tensor: Tensor) -> None:
+        self.written_inside.append(tensor.array)
 
     def constant_of(self, tensor: Tensor) -> Value | None:
         known = self.externals.get(id(tensor.array))
@@ -240,8 +263,6 @@ class Capture(Recording):
             unknown = type(tensor) is Tensor and array.nbytes <= LARGEST_COPY and id(tensor) not in self.known
             if read and (self.undo or unknown):  # perhaps it is a constant, which is written by now
                 known.copy = cuda_state.copy(array)
-        elif known.version != tensor.version and read:
-            self.refuse(stale_view_error(tensor))
         if not any(tensor is each for each in known.tensors):
             known.hold(tensor)
         return known
@@ -265,15 +286,25 @@ class Capture(Recording):
         own = new._recorded
         how = None
         if own is None or own.recording is not self:
-            self.external(new, read=False)
+            known: External | None = self.external(new, read=False)
             self._touched.append(new)
         else:
             how = own.view_call
-            known = self.externals.get(id(new.array))
-            if known is not None and not any(new is each for each in known.tensors):  # p.data, or p.detach()
+            known = self.externals.get(id(new.array)) or next((e for e in self.arguments if e.array is new.array), None)
+            if known is None and new._base is None and self._is_part_of_external(new.array):
+                self.give_up("a view of a tensor that the call did not make is written through .data or .detach()")
+            elif known is not None and not any(new is each for each in known.tensors):  # p.data, or p.detach()
                 known.hold(new)
         new._recorded = Recorded(self, value, (False,) * new.array.ndim, new.version)
         new._recorded.view_call = how
+        if known is not None:
+            self._written[id(new.array)] = new.array, new._recorded
+
+    def _is_part_of_external(self, array: Any) -> bool:
+        memory = owner(array)
+        return memory is not array and any(
+            owner(e.array) is memory for e in (*self.arguments, *self.externals.values())
+        )
 
     def set_value(self, tensor: Tensor, other: Tensor) -> None:
         super().set_value(tensor, other)
@@ -297,9 +328,8 @@ class Capture(Recording):
 
     def current(self, external: External) -> Value:
         """The value that the memory holds at the end: that of the last write, through whichever tensor."""
-        made = [t._recorded for t in external.tensors if self.is_made(t) and t._recorded.value is not external.value]
-        value: Value = max(made, key=lambda recorded: recorded.version).value if made else external.value
-        return value
+        written = self._written.get(id(external.array))
+        return external.value if written is None else written[1].value
 
     def is_on_host(self) -> bool:
         """Whether everything from outside lies in the memory of the CPU."""
@@ -308,7 +338,7 @@ class Capture(Recording):
     def release(self) -> None:
         """Let go of the tensors of the recorded call."""
         self.arguments, self.externals, self.grads, self.random = [], {}, {}, {}
-        self.cleared = []
+        self.cleared, self.read_values, self.written_inside = [], [], []
 
     def forget(self) -> None:
         if keep_branches(self.controls, self._inside):

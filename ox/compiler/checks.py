@@ -7,14 +7,17 @@ import dataclasses
 import enum
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
+from itertools import chain, permutations
 from types import FunctionType
 from typing import Any
 
+from ox.autograd.accumulate_grad import owner
 from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import Capture
+from ox.compiler.capture import Capture, External
 from ox.compiler.place import SIMPLE, Place, attributes_of, is_ox_class, same
 from ox.compiler.python_state import PythonState
 from ox.compiler.signature import Unusual, describe
+from ox.core.memory_format import byte_range
 from ox.core.mode import MODE, Mode
 from ox.core.node import Node
 from ox.core.operator import OPS
@@ -120,6 +123,36 @@ def check_views(capture: Capture, tensors: list[Tensor]) -> None:
     for tensor in tensors:
         if tensor._base is not None and capture.is_written(tensor._base):
             capture.give_up("an argument that is a view is written in place", "")
+
+
+def check_memory(capture: Capture, state: PythonState) -> None:
+    """A write to memory from outside reaches what shows it as the same array, and the views of one root. A part of it
+    that was made by `detach` is neither: a graph would have its value from before the write."""
+    shared: dict[int, list[tuple[External, tuple[int, int]]]] = {}
+    for each in (*capture.arguments, *capture.externals.values()):
+        shared.setdefault(id(owner(each.array)), []).append((each, byte_range(each.array)))
+    for (one, (begin, end)), (other, (start, stop)) in chain(*(permutations(each, 2) for each in shared.values())):
+        if not (start < end and begin < stop) or capture.current(one) is one.value:
+            continue
+        if one.argument is not None or other.argument is not None:  # those of another call may lie elsewhere
+            if one.tensors[0] is not other.tensors[0]:
+                capture.give_up("an argument shares memory with another tensor, and the call writes it", "", again=True)
+        elif not _is_reached(capture, one, other):
+            capture.give_up("memory is written through one tensor and read through one that shows a part of it", "")
+    outside = {id(owner(places[0].value.array)) for places in state.tensors.values()}
+    for array, what, where in capture.read_values:
+        if id(owner(array)) in outside:
+            capture.give_up(f"{what} needs the value of a tensor, which a recording does not have", where)
+    outside |= {id(owner(each.array)) for each in capture.externals.values()}
+    if any(id(owner(array)) in outside for array in capture.written_inside):
+        capture.give_up("a branch or a loop's body writes in place to a tensor from outside of it", "")
+
+
+def _is_reached(capture: Capture, written: External, other: External) -> bool:
+    """Whether all writes to one tensor's memory went through a root that has the other one as a view, or is it."""
+    roots = {id(t if t._base is None else t._base) for t in other.tensors}
+    writers = [t for t in written.tensors if capture.is_made(t) and t._recorded.value is not written.value]
+    return all(id(t if t._base is None else t._base) in roots for t in writers)
 
 
 def check_sizes(capture: Capture) -> None:

@@ -82,7 +82,7 @@ class Plan:
         self._filled = [i for i in range(self._count) if i in filled]
         self._hooked = [t.node for n, t, *_ in self._grads if n is None and isinstance(t.node, Leaf)]
         self._settings = [(group, setting_signature(group), path) for group, path in trace.settings]
-        self._owned = [(o, n, tuple([getattr(o, x) for x in n])) for o, n in trace.capture.settings]
+        self._owned = [*trace.capture.settings.values()]
         self._written = {place for _, place in self.layout.updates}
         argument_writes = {i for i in self._written if i < self._count}
         self._check_memory = bool(self._written) and (bool(argument_writes) or self._count > 0)

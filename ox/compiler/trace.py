@@ -16,7 +16,7 @@ from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import NEW_STATE, Capture, Reason
-from ox.compiler.checks import check_mode, check_python, check_sizes, check_views, contents_of, parts_of
+from ox.compiler.checks import check_memory, check_mode, check_python, check_sizes, check_views, contents_of, parts_of
 from ox.compiler.fresh import fresh_results
 from ox.compiler.gradients import Gradient, gradients_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, saved_in
@@ -194,6 +194,7 @@ def _finish(
     _check_leftovers(capture, leaves, kept, [g.tensor._grad for g in grads])
     if capture.reason is not None:
         return None
+    check_memory(capture, state)
     updates, externals = updates_of(capture), list(capture.externals.values())
     sources = _sources(capture, found, reached)
     states = states_of(capture, state, externals, kept)

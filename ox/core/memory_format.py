@@ -52,6 +52,13 @@ def address(array: Any) -> int:
     return int(where)
 
 
+def byte_range(array: Any) -> tuple[int, int]:
+    """The addresses of the first byte of an array and of the one behind its last; nothing lies between for an empty
+    array."""
+    first, last = layout(array).span() if array.size else (0, -1)
+    return address(array) + first * array.itemsize, address(array) + (last + 1) * array.itemsize
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A view: its own layout, that of the whole, and how many elements lie between their first ones."""

@@ -8,7 +8,7 @@ from itertools import chain
 from math import cos, pi
 from typing import Any
 
-from ox.core.mode import switch_mode
+from ox.core.mode import MODE, switch_mode
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError
 from ox.functions import ones_like, zeros_like
@@ -94,6 +94,10 @@ class AveragedModel(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
 
+    @property
+    def _has_averages(self) -> bool:
+        return bool(self.n_averaged.array.item())
+
     def update_parameters(self, model: Module) -> None:
         """Take the model's present parameters into the averages; the first are copied."""
         own, theirs = list(self.module.parameters()), list(model.parameters())
@@ -102,11 +106,14 @@ class AveragedModel(Module):
         if self.use_buffers:
             own, theirs = list(chain(own, held)), list(chain(theirs, present))  # type: ignore[arg-type]
         pairs = [(a.detach(), b.detach().to(a.device)) for a, b in zip(own, theirs, strict=True)]
+        recording = MODE.get().recording
+        if recording is not None:
+            recording.depends_on(self, ("_has_averages",))
         with switch_mode(grad=False):
             for a, b in pairs:
-                if not self.n_averaged.item() or not is_floating(a.array.dtype):
+                if not self._has_averages or not is_floating(a.array.dtype):
                     a.copy_(b)
-            pairs = [(a, b) for a, b in pairs if is_floating(a.array.dtype)] if self.n_averaged.item() else []
+            pairs = [(a, b) for a, b in pairs if is_floating(a.array.dtype)] if self._has_averages else []
             if pairs:
                 update = self.multi_avg_fn or _of_lists(self.avg_fn or get_swa_avg_fn())
                 update([a for a, _ in pairs], [b for _, b in pairs], self.n_averaged)

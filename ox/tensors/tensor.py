@@ -223,7 +223,11 @@ class Tensor(Methods, Aliases, TensorBase):
 
     def _refuse_under_recording(self, what: str) -> None:
         recorded = self._recorded
-        if recorded is not None and recorded.active():
+        if recorded is None:
+            recording = MODE.get().recording
+            if recording is not None:
+                recording.on_value(self, what)
+        elif recorded.active():
             recorded.recording.refuse(
                 RecordError(
                     f"{what} needs the value of a tensor, which a recording does not have",

@@ -98,3 +98,151 @@ def test_a_write_alone() -> None:
     for _ in range(4):
         double(ox.ones(1))
     np.testing.assert_array_equal(p.detach().numpy(), [16, 16])
+
+
+class Held:
+    """Tensors of one memory: itself, a view, a view that knows no root, and what counts its own writes."""
+
+    def __init__(self) -> None:
+        self.q = ox.zeros(2)
+        self.view = self.q[:]
+        self.part = self.q[:1].detach()
+        self.data = self.q.data
+
+
+def answers(step: Callable[[Any, Any], Any], compiled: bool, make: Callable[[], Any] = Held) -> list[Any]:
+    held = make()
+
+    def call(x: Any) -> Any:
+        with ox.no_grad():
+            return step(held, x) + 0
+
+    run = ox.compile(call) if compiled else call
+    return [(run(ox.full((2,), float(i))).tolist(), held.q.tolist()) for i in range(1, 6)]
+
+
+def after(write: Callable[[Any, Any], Any], read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    def step(held: Any, x: Any) -> Any:
+        write(held, x)
+        return read(held)
+
+    return step
+
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "data.copy_": lambda h, x: h.q.data.copy_(x),
+    "detach().copy_": lambda h, x: h.q.detach().copy_(x * 2),
+    "out=": lambda h, x: ox.mul(x, 2.0, out=h.q.data),
+    "data, then itself": lambda h, x: (h.q.data.copy_(x), h.q.add_(x)),
+    "itself, then data": lambda h, x: (h.q.add_(x), h.q.data.copy_(x)),
+    "data from outside": lambda h, x: h.data.copy_(x),
+    "twice, then data from outside": lambda h, x: (h.q.add_(x), h.q.add_(x), h.data.copy_(x)),
+    "view.detach()": lambda h, x: h.view.detach().copy_(x),
+    "view inside": lambda h, x: h.q[0].data.copy_(x[0]),
+    "part": lambda h, x: h.part.copy_(x[:1]),
+    "read, then part": lambda h, x: (h.q * 2, h.part.copy_(x[:1])),
+    "in a branch": lambda h, x: ox.cond(x.sum() > 0, lambda: h.q.data.copy_(x).sum(), lambda: x.sum()),
+}
+READS: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda h: h.q.sum(),
+    "view": lambda h: h.view.sum(),
+    "part": lambda h: h.part.sum(),
+    "nothing": lambda h: ox.ones(()),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_read_after_a_write_through_another_tensor(write: str, read: str) -> None:
+    step = after(WRITES[write], READS[read])
+    assert answers(step, True) == answers(step, False)
+
+
+def test_an_overwritten_tensor_is_recorded() -> None:
+    net, target = nn.Linear(2, 1), nn.Linear(2, 1)
+
+    @ox.compile(fullgraph=True)
+    def step(x: Any) -> Any:
+        with ox.no_grad():
+            for p, q in zip(net.parameters(), target.parameters(), strict=True):
+                p.add_(1.0)
+                q.data.copy_(p.data)
+            return target(x)
+
+    for _ in range(4):
+        assert ox.equal(step(ox.ones(1, 2)), net(ox.ones(1, 2)).detach())
+
+
+@pytest.mark.parametrize("read", [lambda h, x: x.sum(), lambda h, x: ox.ones(())])
+def test_an_argument_is_overwritten(read: Callable[[Any, Any], Any]) -> None:
+    @ox.compile
+    def step(x: Any, y: Any) -> Any:
+        x.data.copy_(y)
+        return read(None, x)
+
+    for i in range(4):
+        x = ox.zeros(2)
+        step(x, ox.full((2,), float(i)))
+        assert x.tolist() == [i, i]
+
+
+def test_an_argument_of_the_same_memory_is_written() -> None:
+    q = ox.zeros(2)
+
+    @ox.compile
+    def step(x: Any) -> Any:
+        x.copy_(x * 2 + 1)
+        return q.sum() + 0
+
+    assert [step(x).item() for x in (q.detach(), ox.ones(2), q.detach(), ox.ones(2))] == [2, 2, 6, 6]
+
+
+VALUES: dict[str, Callable[[Any], float]] = {
+    "item()": lambda q: q[:1].item(),
+    "item() of itself": lambda q: q.item(),
+    "float": float,
+    "bool": lambda q: 1.0 if q else 0.0,
+    "data": lambda q: q.data.item(),
+    "numpy": lambda q: float(q.numpy()[0]),
+    "tolist": lambda q: q.tolist()[0],
+    "text": lambda q: float(f"{q.detach():.1f}"),
+    "tensor of it": lambda q: ox.tensor([q, q]).sum() / 2,
+}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("name", VALUES)
+def test_python_reads_the_value_of_a_tensor_from_outside(name: str, inside: bool) -> None:
+    def run(compiled: bool) -> list[float]:
+        q = ox.zeros(1)
+
+        def step(x: Any) -> Any:
+            y = x * (VALUES[name](q) + 2)
+            if inside:
+                q.add_(1)
+            return y
+
+        call = ox.compile(step) if compiled else step
+        found = []
+        for _ in range(4):
+            found.append(call(ox.ones(1)).item())
+            q.add_(1)
+        return found
+
+    assert run(True) == run(False)
+
+
+TOTAL = ox.zeros(1)
+
+
+def test_the_array_of_a_global() -> None:
+    @ox.compile
+    def step(x: Any) -> Any:
+        return x + float(TOTAL.array[0])
+
+    try:
+        for i in range(4):
+            assert step(ox.zeros(1)).item() == i
+            TOTAL.add_(1)
+    finally:
+        TOTAL.zero_()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 import ox
 from ox import nn, optim
@@ -46,3 +49,24 @@ def test_the_rate_goes_to_its_end() -> None:
         found.append(optimizer.param_groups[0]["lr"])
         plan.step()
     assert found == [1, 0.75, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("average", [None, swa_utils.get_ema_avg_fn(0.5)])
+def test_in_a_compiled_step(average: Any) -> None:
+    found = []
+    for compiled in (False, True):
+        model = nn.Linear(2, 1, bias=False)
+        with ox.no_grad():
+            model.weight.fill_(0.0)
+        averaged = swa_utils.AveragedModel(model, avg_fn=average)
+
+        def step(x: Any, model: Any = model, averaged: Any = averaged) -> Any:
+            with ox.no_grad():
+                model.weight.add_(x)
+            averaged.update_parameters(model)
+            return averaged.module.weight.detach().sum()
+
+        run = ox.compile(step) if compiled else step
+        found.append([round(run(ox.ones(1, 2)).item(), 4) for _ in range(6)])
+    assert found[0] == found[1]
+    assert "recorded 2 times" in str(run.explain())

@@ -170,6 +170,8 @@ class Nested(Recording):
                 "a loop's body writes in place to a value that it is given",
                 hint="the out-of-place form, or h = h.clone() before it",
             )
+        if recorded is None:
+            self.root().on_write_inside(new)
         super().alias(new, old)
 
     def forget(self) -> None:

@@ -41,6 +41,7 @@ class Recording:
         self.size_tests: list[SizeTest] = []
         self._constants: dict[int, tuple[Any, Value, int]] = {}  # by array, which is kept, so its id stays its own
         self._touched: list[Tensor] = []
+        self._written: dict[int, tuple[Any, Recorded]] = {}  # by array, which is kept: what memory from outside is now
         self._names: dict[str, Value] = {}
         self._numbers: dict[str, int] = {}  # of the last name that was made of another one
         self._inside: list[Recording] = []  # recordings of branches and bodies
@@ -129,7 +130,17 @@ class Recording:
                 "a tensor that a branch or a loop's body made is used outside of it",
                 hint="return it from the function that was given to ox.cond, ox.while_loop or ox.scan",
             )
-        return self.constant(tensor)
+        written = self._overwritten(tensor)
+        return self.constant(tensor) if written is None else written
+
+    def _overwritten(self, tensor: Tensor) -> Value | None:
+        """What a tensor from outside is now, if its memory was written through another tensor: `.data` or `detach`."""
+        written = self._written.get(id(tensor.array))
+        if written is None:
+            return None
+        if written[1].version != tensor.version:
+            self.refuse(stale_view_error(tensor))
+        return written[1].value
 
     def is_or_encloses(self, recording: Any) -> bool:
         """Whether a recording is this one or one that this one is inside of: its tensors can be read here."""
@@ -157,6 +168,9 @@ class Recording:
     def resume(self, tape: Any, inputs: Sequence[Tensor]) -> None:
         """Copy the nodes of another body into this one, so that its tensors can be read; only `Nested` supports it."""
         raise RecordError("only inside a branch or a loop can what another one did be read")
+
+    def on_write_inside(self, tensor: Tensor) -> None:
+        """A branch or a loop's body writes a tensor in place that it may not have made."""
 
     def set_value(self, tensor: Tensor, other: Tensor) -> None:
         """`tensor` now has the value of `other`, of any size."""
@@ -252,6 +266,11 @@ class Recording:
     def on_number(self, tensor: Tensor) -> None:
         """Python code sets a number that a recorded update reads as a tensor."""
 
+    def on_value(self, tensor: Tensor, what: str) -> None:
+        """Python code reads the value of a tensor that no operator of this recording made."""
+        if self.outer is not None:
+            self.outer.on_value(tensor, what)
+
     def on_setting(self, group: Any, names: Sequence[str]) -> None:
         """Python code reads these settings of a parameter group of an optimizer."""
 
@@ -277,9 +296,12 @@ class Recording:
         recorded = old._recorded
         if recorded is None or recorded.recording is not self:
             recorded = Recorded(self, self.constant(old), (False,) * old.array.ndim, 0)
-        how = None if new._recorded is None or new._recorded.recording is not self else new._recorded.view_call
+        outside = new._recorded is None or new._recorded.recording is not self
+        how = None if outside else new._recorded.view_call
         new._recorded = Recorded(self, recorded.value, recorded.dynamic, new.version)
         new._recorded.view_call = how
+        if outside or id(new.array) in self._written:
+            self._written[id(new.array)] = new.array, new._recorded
         self._touched.append(new)
 
     def finish(self, outputs: Mapping[str, Tensor]) -> Graph:
@@ -305,6 +327,7 @@ class Recording:
         for tensor in self._touched:
             if tensor._recorded is not None and tensor._recorded.recording is self:
                 tensor._recorded = None
+        self._written = {}
 
 
 def stale_view_error(tensor: Tensor) -> RecordError:

@@ -379,3 +379,14 @@ def test_none_beside_tensors_is_no_output() -> None:
     assert len(graph.outputs) == 1
     with pytest.raises(RecordError, match="is no tensor"):
         record(lambda t: None, {"x": x()})
+
+
+def test_a_buffer_is_overwritten_through_another_tensor() -> None:
+    last = ox.zeros(2, 4)
+
+    def function(x: Any) -> Any:
+        last.data.copy_(x)
+        return last * 2
+
+    graph = record(function, {"x": x()})
+    np.testing.assert_array_equal(again(graph, x() + 1)[0], (x() * 2 + 2).numpy())
