@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from inspect import signature
+from typing import Any, cast
 
 from ox.errors import ArgumentError, RecipeError
 from ox.nn import functional as F
@@ -29,15 +30,31 @@ def batch_weights(recipe: Recipe) -> tuple[BatchWeight, BatchWeight]:
     """
     own_step, own_validation, loss = map(recipe.optional, ("step", "validate", "loss"))
     by_loss = _of_target(_declared(loss))
-    training = by_loss if own_step is None else _checked(getattr(own_step, "batch_weight", None))
+    training = by_loss if own_step is None else _checked(_own(own_step, "batch"))
     if own_validation is not None:
-        return training, _checked(getattr(own_validation, "batch_weight", None))
+        return training, _checked(_own(own_validation, "batch"))
     return training, by_loss if recipe.updates else training
+
+
+def _own(function: Any, of: str) -> Callable[[Any], Any] | None:
+    """The attribute `batch_weight`. Raises RecipeError where it is nothing to call with one value."""
+    own: Any = getattr(function, "batch_weight", None)
+    if own is None:
+        return None
+    try:
+        signature(own).bind(None)
+    except TypeError as error:
+        raise RecipeError(
+            f"batch_weight is no function of a {of}", expected=f"batch_weight({of})", got=f"{own!r}: {error}"
+        ) from None
+    except ValueError:  # a function of C, which does not tell its parameters
+        pass
+    return cast("Callable[[Any], Any]", own)
 
 
 def _declared(loss: Any) -> Callable[[Any], Any] | None:
     """The `batch_weight` of a loss, also of the functions of `ox.nn.functional` and their partials."""
-    own: Callable[[Any], Any] | None = getattr(loss, "batch_weight", None)
+    own = _own(loss, "target")
     if own is not None:
         return own
     function, named = (loss.func, dict(loss.keywords)) if isinstance(loss, partial) else (loss, {})
@@ -70,9 +87,18 @@ def _checked(declared: Callable[[Any], Any] | None) -> BatchWeight:
         value = declared(batch)
         if value is None:
             return batch_size(batch)
-        number = float(value)
+        shape = tuple(getattr(value, "shape", ()))
+        try:
+            number = math.nan if math.prod(shape) != 1 or isinstance(value, str) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
         if not (math.isfinite(number) and number >= 0):
-            raise RecipeError("batch_weight() is not the weight of a mean", expected="a number from 0", got=f"{number}")
+            raise RecipeError(
+                "batch_weight() is not the weight of a mean",
+                expected="a number from 0, or None: the number of samples",
+                got=f"{type(value).__name__} of shape {list(shape)}" if shape else repr(value),
+                hint="such as (target != ignored).sum()" if shape else None,
+            )
         return number
 
     return weight

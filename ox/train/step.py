@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +40,16 @@ class Step:
         if self.trainer.recipe.updates:
             return self._user_step(batches, weights, running)
         whole = self.trainer.ranks.sum(sum(weights))
-        if not whole:  # no label counts on any rank: the loss is NaN, which is an error below
+        counts = bool(whole)
+        if not counts:  # no label counts on any rank: the loss is NaN, which is an error below
             weights = [float(batch_size(batch)) for batch in batches]
             whole = self.trainer.ranks.sum(sum(weights))
         if self.trainer.update.closure:
             return self._closure_step(batches, weights, whole, running)
         loss = self._gradients(batches, weights, whole, running)
+        if not counts and loss:
+            what = f"batch_weight is 0 for all batches of a step, but their loss is {loss:.4g}: they count by samples"
+            warnings.warn(what, stacklevel=2)
         self.trainer.update()
         return loss
 

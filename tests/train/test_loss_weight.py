@@ -128,6 +128,36 @@ def test_a_step_may_state_its_weight_and_without_labels_the_loss_is_an_error() -
         Trainer(Net(), nn.CrossEntropyLoss(), None, data, (x, y), epochs=1).fit()
 
 
+WRONG: dict[str, tuple[Any, str]] = {
+    "text": (lambda target: "a", "not the weight of a mean[^~]*'a'"),
+    "a vector": (lambda target: (target != 0).sum(1), r"not the weight of a mean[^~]*Tensor of shape \[4\]"),
+    "a list": (lambda target: [1], r"not the weight of a mean[^~]*\[1\]"),
+    "infinite": (lambda target: math.inf, "not the weight of a mean[^~]*inf"),
+    "a number": (7, "no function of a target[^~]*7"),
+    "of nothing": (lambda: 1, "no function of a target"),
+    "of two": (lambda output, target: 1, "no function of a target[^~]*missing a required"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_weight_is_named(name: str) -> None:
+    def loss(outputs: Any, target: Any) -> Any:
+        return F.cross_entropy(outputs, target)
+
+    loss.batch_weight, said = WRONG[name]  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match=said):
+        Trainer(Net(), loss, None, sequences(12), None, epochs=1, batch_size=4).fit()
+
+
+def test_a_loss_of_batches_that_count_nothing_is_told() -> None:
+    def loss(outputs: Any, target: Any) -> Any:
+        return (outputs * outputs).mean()
+
+    loss.batch_weight = lambda target: 0  # type: ignore[attr-defined]
+    with pytest.warns(UserWarning, match="batch_weight is 0 for all batches of a step, but their loss is"):
+        Trainer(Net(), loss, None, sequences(12), None, epochs=1, batch_size=4).fit()
+
+
 @needs_mpi
 def test_ranks_with_other_numbers_of_labels_are_as_one(tmp_path: Path) -> None:
     """And of samples: the mean over all ranks' samples, not the mean of the ranks' means."""
