@@ -164,8 +164,9 @@ ox port --check src              # writes nothing; lists names without a counter
 ```
 
 It rewrites all imports of `torch`, `torchvision` (`ox.vision`: transforms, datasets, models, ops, utils), `functorch`
-and `einops.layers.torch`. An import of nothing that ox has (`torchvision.models._api`) stays as it is. It changes
-nothing else and runs nothing. It names the libraries that need PyTorch itself (transformers, peft, timm, ...) and lists
+and `einops.layers.torch`. An import of nothing that ox has (`torchvision.models._api`) stays as it is; such names
+beside others get a statement of their own. It changes nothing else and runs nothing. It names the libraries that need
+PyTorch itself (transformers, peft, timm, ...) and lists
 each name without a counterpart with its place and what to use instead (`--json` for programs). If the script checks for
 the name with `hasattr` or catches the error, the name is marked as guarded.
 

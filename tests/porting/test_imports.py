@@ -57,7 +57,32 @@ def test_an_import_is_rewritten(before: str, after: str | None) -> None:
         ("import torchvision.models._api as api", None),
         ("import torch.nonsense as n, torch.nn as nn", "import torch.nonsense as n, ox.nn as nn"),
         ("import torchvision.models._api", "import ox.vision as torchvision"),
-        ("from torchvision.models import _api, resnet18", "from ox.vision.models import _api, resnet18"),
+        (
+            "from torchvision.models import _api, resnet18",
+            "from ox.vision.models import resnet18; from torchvision.models import _api",
+        ),
+        (
+            "if 1: from torchvision.models import resnet18 as r, _api as a, _b, resnet50, _c, _d # é\nx = 1",
+            "if 1: from ox.vision.models import resnet18 as r, resnet50; "
+            "from torchvision.models import _api as a, _b, _c, _d # é\nx = 1",
+        ),
+        (
+            "from torchvision.models import (\n    _api,  # gone\n    resnet18,  # é\n    resnet50,\n    _b,\n)\nx = 1",
+            "from ox.vision.models import (\n    resnet18,  # é\n    resnet50,\n); "
+            "from torchvision.models import _api, _b\nx = 1",
+        ),
+        (
+            "from torchvision.models import (\n    resnet18,  # é\n    _api,  # gone\n    _b,\n)",
+            "from ox.vision.models import (\n    resnet18,  # é\n    \n); from torchvision.models import _api, _b",
+        ),
+        (
+            "from torchvision.models import resnet18, \\\n    _api; x = 1",
+            "from ox.vision.models import resnet18; from torchvision.models import _api; x = 1",
+        ),
+        (
+            "try:\n    from torchvision.models import _api, resnet18\nexcept ImportError:\n    resnet18 = 0",
+            "try:\n    from ox.vision.models import _api, resnet18\nexcept",
+        ),
         (
             "try:\n    from torch.nonsense import a\nexcept ImportError:\n    a = 0",
             "try:\n    from ox.nonsense import a",
@@ -69,6 +94,8 @@ def test_what_ox_does_not_have_is_left_alone(before: str, after: str | None) -> 
     """And listed. Where the script catches the ImportError, it gets one."""
     ported = port(before.encode())
     assert ported.data.decode().startswith(after or before)
+    again = port(ported.data)
+    assert again.data == ported.data and again.imports == 0
     assert ported.missing and all(each.name.startswith("torch") for each in ported.missing)
 
 
