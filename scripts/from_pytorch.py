@@ -212,6 +212,10 @@ Smaller differences:
   `exp`), which they would slow down.
 - `out=` must have the shape of the result or no elements. ox refuses another shape; PyTorch warns and resizes the
   tensor. ox also refuses a result that requires a gradient.
+- Long sums on the CPU round less than PyTorch's where PyTorch adds one number after the other: those of `index_add`,
+  `scatter_add`, `bincount`, the gradient of `embedding` and large average pools. Three kinds round as PyTorch's do:
+  an embedding's gradient where the table has more rows than were looked up; such sums on a GPU; and those of a graph
+  that ONNX Runtime runs as a whole.
 - `layout=`, `pin_memory=` and `memory_format=` have no effect.
 - `torch.compile` records calls and runs them as graphs: see [compile](compile.md). Its `mode` has no effect.
 - Settings without an equivalent in ox (`torch.jit.script`, `add_safe_globals`) have no effect and
