@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import copysign
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ox.core import operator
@@ -71,6 +72,38 @@ def scalar(value: Any, dtype: DType) -> Any:
         if counted and -np.iinfo(dtype).max <= value < 0:
             return number(value % (1 << 8 * dtype.itemsize), dtype)
         raise ArgumentError(f"{value} does not fit {dtype}", hint="a wider type first: x.long() or x.float()") from None
+
+
+@cache
+def _largest(dtype: DType) -> float:
+    return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+
+
+def stored(value: Any, dtype: DType, *, infinite_halves: bool = False) -> Any:
+    """`scalar` of a number that is to be written into a tensor: what the type does not hold is an error, as in PyTorch.
+
+    Args:
+        infinite_halves: give infinity for what is too large for float16 or bfloat16, as some of PyTorch's functions do.
+
+    Raises:
+        ArgumentError: a finite number beyond the largest one, or NaN or infinity in integers.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    if type(plain) in (int, float):  # no size, which is computed, and no bool
+        if is_floating(dtype):
+            fits = abs(plain) <= _largest(dtype) or plain != plain or abs(plain) == np.inf
+            fits |= infinite_halves and dtype.itemsize == 2
+            limits = f"{-_largest(dtype):g} to {_largest(dtype):g}"
+        elif dtype.kind in "iu" and type(plain) is float:
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+            fits, limits = low <= plain <= high, f"{low} to {high}"
+        else:
+            fits, limits = True, ""  # `scalar` looks at whole numbers
+        if not fits:
+            raise ArgumentError(
+                f"{value} does not fit {dtype}", expected=limits, got=str(value), hint="a wider type first: x.float()"
+            )
+    return scalar(value, dtype)
 
 
 def scalar_like(value: Any, like: TensorType) -> TensorType:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ox.core.lazy import public_names
 from ox.functions.bessel import *
 from ox.functions.comparison import *
+from ox.functions.comparison import comparable as comparable
 from ox.functions.concatenation import *
 from ox.functions.control import *
 from ox.functions.cumulative import *
@@ -41,7 +42,7 @@ from ox.functions.statistics import *
 from ox.functions.transcendental import *
 
 _METHODS = {"fill_diagonal", "unfold"}  # PyTorch has them as methods only
-_HELPERS = {"full_like_shape", "like", "to_device", "together"}
+_HELPERS = {"comparable", "full_like_shape", "like", "to_device", "together"}
 if not TYPE_CHECKING:  # type checkers follow the imports
     __all__ = sorted(public_names(globals()) - _METHODS - _HELPERS)
     _with_keywords(globals(), __all__)

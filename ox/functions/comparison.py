@@ -26,11 +26,23 @@ __all__ = [
 ]  # fmt: skip
 
 
+def comparable(a: Any, b: Any) -> tuple[Any, Any]:
+    """The operands of a comparison in one type; also of a tensor with a whole number that its type does not have."""
+    try:
+        return promote_operands(a, b)
+    except ArgumentError:
+        if is_tensor(b):
+            return comparable(b, a)[::-1]
+        if -(1 << 63) <= b < 1 << 63:
+            return cast(a, int64), scalar(b, int64)
+        return cast(a, float64), scalar(np.inf if b > 0 else -np.inf, float64)  # beyond all of them
+
+
 def _comparison(op: Any, name: str) -> Any:
     def function(input: Any, other: Any, *, out: Any = None) -> Tensor:
         if out is not None:
             return write(function(input, other), out, name)
-        a, b = promote_operands(input, other)
+        a, b = comparable(input, other)
         if a.array.dtype == bool_:  # ONNX does not order bools
             a, b = cast(a, int32), cast(b, int32)
         return op(a, b)
@@ -42,7 +54,7 @@ def eq(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Equal, element by element. `torch.eq`."""
     if out is not None:
         return write(eq(input, other), out, "eq")
-    return ops.Equal(*promote_operands(input, other))
+    return ops.Equal(*comparable(input, other))
 
 
 lt, gt = _comparison(ops.Less, "lt"), _comparison(ops.Greater, "gt")
@@ -53,7 +65,7 @@ def ne(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Not equal, element by element."""
     if out is not None:
         return write(ne(input, other), out, "ne")
-    return ops.Not(ops.Equal(*promote_operands(input, other)))
+    return ops.Not(ops.Equal(*comparable(input, other)))
 
 
 def logical_not(input: Any, *, out: Any = None) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.core import operator
-from ox.core.constants import axes_tensor, is_made_on_gpu, scalar
+from ox.core.constants import axes_tensor, is_made_on_gpu, scalar, stored
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
@@ -204,7 +204,7 @@ def _full(shape: Sequence[Any], value: Any, dtype: DType | None, device: str | N
     dtype = as_array(value, None).dtype if dtype is None else _element_type(dtype)
     if isinstance(value, COMPUTED):
         return OPS["Expand"](scalar(value, dtype), size_tensor(sizes)).requires_grad_(requires_grad)
-    number = as_array(value, dtype) if hasattr(value, "dtype") else scalar(value, dtype).array
+    number = as_array(value, dtype) if hasattr(value, "dtype") else stored(value, dtype, infinite_halves=True).array
     if any(isinstance(s, Dim) for s in sizes):
         return OPS["ConstantOfShape"](size_tensor(sizes), value=number.reshape(1))
     if dtype not in NARROW and is_made_on_gpu(device):

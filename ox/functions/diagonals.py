@@ -9,7 +9,7 @@ import numpy as np
 
 from ox import ops
 from ox.core import operator, views
-from ox.core.constants import axes_tensor, on_device_of, positions, scalar
+from ox.core.constants import axes_tensor, on_device_of, positions, scalar, stored
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim, size_tensor
@@ -202,7 +202,7 @@ def fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Tensor:
     step = int(sum(np.prod(shape[d + 1 :], dtype=int) for d in range(len(shape))))
     end = x.array.size if wrap or len(shape) > 2 or shape[0] <= shape[1] else shape[1] * shape[1]
     places = np.arange(0, min(end, step * (min(shape) - 1) + 1) if not wrap else end, step)
-    filled = np.full(places.shape, fill_value, x.array.dtype)
+    filled = np.full(places.shape, stored(fill_value, x.array.dtype).array)
     flat = ops.ScatterElements(reshape(x, -1), *(on_device_of(operator.as_input(a), x) for a in (places, filled)))
     return reshape(flat, x.shape)
 
@@ -215,7 +215,7 @@ def _fill_open_diagonal(x: Any, fill_value: Any, wrap: bool) -> Tensor:
     filled = ops.Equal(ops.Mod(places, size_tensor([sum(steps)])), scalar(0, int64))
     if not wrap and len(sizes) == 2:
         filled = ops.And(filled, ops.Less(places, size_tensor([sizes[1] * sizes[1]])))
-    return ops.Where(on_device_of(reshape(filled, sizes), x), scalar(fill_value, x.array.dtype), x)
+    return ops.Where(on_device_of(reshape(filled, sizes), x), stored(fill_value, x.array.dtype), x)
 
 
 def trace(input: Any) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ox import ops
 from ox.core import operator
-from ox.core.constants import is_made_on_gpu, scalar
+from ox.core.constants import is_made_on_gpu, stored
 from ox.core.symbolic import COMPUTED, size_tensor
 from ox.devices import cuda
 from ox.dtypes import NARROW, DType
@@ -31,7 +31,8 @@ def full_like_shape(
 ) -> Tensor:
     """A shape full of one number, but for `dtype` and `device` in the type and on the device of `x`; of complex numbers
     where `x` stands for them and no type is named."""
-    one, sizes = scalar(value, np.dtype(dtype or x.array.dtype)), size_tensor(sizes_of(shape))
+    one = stored(value, np.dtype(dtype or x.array.dtype), infinite_halves=True)
+    sizes = size_tensor(sizes_of(shape))
     computed = isinstance(value, COMPUTED)
     device = device or x.device
     if is_made_on_gpu(device) and not computed and one.dtype not in NARROW:
@@ -57,6 +58,7 @@ def full_like(
     memory_format: Any = None,
 ) -> Tensor:
     """The shape of `input` full of one number. `torch.full_like`."""
+    stored(fill_value, np.dtype(dtype or input.array.dtype))  # raises for one that the type does not hold
     return full_like_shape(input, (input.shape,), fill_value, dtype, device, requires_grad)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from ox.amp.policy import by_policy
 from ox.core import operator
-from ox.core.constants import scalar
+from ox.core.constants import scalar, stored
 from ox.core.promotion import cast, scalar_type
+from ox.core.symbolic import COMPUTED
 from ox.core.tensor import is_tensor
 from ox.dtypes import HALF_TYPES, float32, get_default_dtype, is_floating
 from ox.errors import DTypeError
@@ -26,6 +27,13 @@ def like(value: Any, x: Any) -> Tensor:
     if isinstance(value, (bool, int, float, np.generic)):
         return scalar(value, scalar_type(value, x.array.dtype))
     return operator.as_input(value)
+
+
+def stored_like(value: Any, x: Any, *, infinite_halves: bool = False) -> Tensor:
+    """What is written into `x`, in its type; see `stored`."""
+    if isinstance(value, (int, float, np.generic)) and not isinstance(value, COMPUTED):
+        return stored(value, x.array.dtype, infinite_halves=infinite_halves)
+    return cast(like(value, x), x.array.dtype)
 
 
 def no_tensor(name: str, x: Any) -> DTypeError:

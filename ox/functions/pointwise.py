@@ -15,7 +15,7 @@ from ox.core.tensor import is_tensor
 from ox.dtypes import UNSIGNED, bool_, int32, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.comparison import ne
-from ox.functions.operand_arguments import floating, like, unary, unary_float
+from ox.functions.operand_arguments import floating, like, stored_like, unary, unary_float
 from ox.functions.out_argument import write
 from ox.functions.zero_gradients import with_zero_gradient
 
@@ -251,7 +251,10 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     for bound in bounds:
         if bound is not None:
             input = promote_operands(input, bound)[0]
-    low, high = [None if b is None else cast(b, input.array.dtype) for b in bounds]
+    low, high = [
+        b if b is None else cast(b, input.array.dtype) if is_tensor(given) else stored_like(given, input)
+        for b, given in zip(bounds, (min, max), strict=True)
+    ]
     if are_clip_bounds(low, high):
         return ops.Clip(input, low, high)
     if all(x is None or x.node is None for x in (input, low, high)):
@@ -300,7 +303,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     """
     if is_tensor(value) and value.array.ndim:
         raise ShapeError("masked_fill fills with one number", got=str(list(value.static_shape)))
-    return ops.Where(mask, cast(like(value, input), input.array.dtype), input)
+    return ops.Where(mask, stored_like(value, input), input)
 
 
 absolute, negative, clip, subtract, multiply, divide = abs, neg, clamp, sub, mul, div

@@ -8,7 +8,7 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.core.constants import on_device_of, scalar
+from ox.core.constants import on_device_of, scalar, stored
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
 from ox.core.tensor import is_tensor
@@ -16,8 +16,8 @@ from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dimension_arguments import one_dim
 from ox.functions.index_arguments import as_mask, at_least_one, broadcast_all, check_range, fits, from_start, vector
-from ox.functions.like_creation import full_like_shape, ones_like, zeros_like
-from ox.functions.operand_arguments import like
+from ox.functions.like_creation import full_like, full_like_shape, ones_like, zeros_like
+from ox.functions.operand_arguments import stored_like
 from ox.functions.pointwise import clamp, div
 from ox.functions.shapes import broadcast_to, cat, narrow, reshape, unsqueeze
 from ox.functions.zero_gradients import with_zero_gradient
@@ -37,7 +37,7 @@ def _source(x: Any, dim: int, index: Any, source: Any, what: str) -> Tensor:
     """What is written for each entry of `index`: a number everywhere, or the corner of a tensor."""
     fits(x, dim, index, what)
     if not is_tensor(source):
-        return broadcast_to(scalar(source, x.array.dtype), index.shape)
+        return broadcast_to(stored(source, x.array.dtype), index.shape)
     have, want = source.static_shape, index.static_shape
     if source.array.dtype != x.array.dtype:
         raise DTypeError(
@@ -198,7 +198,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
     count = input.shape[dim]
     named = ops.ScatterElements(full_like_shape(index, (count,), 0), index, ones_like(index))
     column = reshape(named, [count if d == dim else 1 for d in range(input.array.ndim)])
-    return ops.Where(cast(column, bool_), cast(like(value, input), input.array.dtype), input)
+    return ops.Where(cast(column, bool_), stored_like(value, input), input)
 
 
 @by_policy
@@ -226,7 +226,7 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor
 
 
 def _of_type(value: Any, x: Any, what: str) -> Any:
-    value = value if is_tensor(value) else cast(like(value, x), x.array.dtype)
+    value = value if is_tensor(value) else stored_like(value, x)
     if value.array.dtype != x.array.dtype:
         raise DTypeError(
             f"{what}: the values have another element type", expected=str(x.array.dtype), got=str(value.array.dtype)
@@ -300,4 +300,4 @@ def fill(input: Any, value: Any) -> Tensor:
     """The shape of `input` full of one number. `torch.fill`."""
     if is_tensor(value):
         return with_zero_gradient(broadcast_to(cast(value, input.array.dtype), input.shape), input)
-    return with_zero_gradient(full_like_shape(input, (input.shape,), value), input)
+    return with_zero_gradient(full_like(input, value), input)

@@ -11,12 +11,12 @@ from ox.core import operator, views
 from ox.core.constants import axes_tensor
 from ox.core.memory_format import part_of, same_place
 from ox.core.mode import MODE, cannot_record
-from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
 from ox.devices import cpu, cuda, cuda_state
 from ox.errors import ShapeError
-from ox.functions import broadcast_to, like, reshape
+from ox.functions import broadcast_to, reshape
 from ox.functions.indexing import as_parts, check_bounds, check_index_shapes, check_inside, get, index_arrays, is_mask
+from ox.functions.operand_arguments import stored_like
 from ox.tensors.slice_assignment import Block, copied_part, written_through
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         GradientError: as for every write in place.
     """
     mode = MODE.get()
-    value = cast(like(value, x), x.array.dtype)
+    value = stored_like(value, x, infinite_halves=True)
     if isinstance(index, bool) or (is_mask(index) and not index.array.ndim):  # all of x, or nothing
         rank = x.array.ndim
         while value.array.ndim > rank and value.static_shape[0] == 1:

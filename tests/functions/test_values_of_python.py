@@ -98,3 +98,69 @@ def test_the_cpu_is_a_context() -> None:
         assert ox.ones(1).device == device
     with pytest.raises(ArgumentError, match="always the CPU"), ox.device("cuda:1"):
         pass
+
+
+WRITTEN: dict[str, Callable[[Any, Any], Any]] = {
+    "full_like": ox.full_like,
+    "fill": ox.fill,
+    "masked_fill": lambda x, v: x.masked_fill(ox.tensor([True, False]), v),
+    "index_fill": lambda x, v: x.index_fill(0, ox.tensor([0]), v),
+    "scatter": lambda x, v: x.scatter(0, ox.tensor([0]), v),
+    "pad": lambda x, v: ox.nn.functional.pad(x, (1, 0), value=v),
+    "fill_diagonal_": lambda x, v: ox.stack([x, x]).fill_diagonal_(v),
+    "threshold": lambda x, v: ox.nn.functional.threshold(x, 0.0, v),
+    "clamp": lambda x, v: x.clamp(max=v),
+    "full": lambda x, v: ox.full((2,), v, dtype=x.dtype),
+    "new_full": lambda x, v: x.new_full((2,), v),
+    "x[0] =": lambda x, v: x.__setitem__(0, v),
+    "x[mask] =": lambda x, v: x.__setitem__(ox.tensor([True, False]), v),
+}
+FLOATS_ONLY = {"clamp", "threshold"}  # where a float makes floats of integers, or integers are not taken
+HALVES_MAY_BE_INFINITE = {"full", "new_full", "x[0] =", "x[mask] ="}
+
+
+@pytest.mark.parametrize("write", WRITTEN)
+def test_numbers_that_do_not_fit_are_not_written(write: str) -> None:
+    outside: list[tuple[Any, list[float]]] = [(ox.float32, [1e39, -3.5e38])]
+    if write not in HALVES_MAY_BE_INFINITE:
+        outside.append((ox.float16, [1e6, -1e9, 65519.0, 10**6]))
+    if write not in FLOATS_ONLY:
+        nan, inf = float("nan"), float("inf")
+        outside += [
+            (ox.uint8, [-1.0, 255.5, nan, inf]),
+            (ox.int8, [-128.7, 1e3, nan]),
+            (ox.int64, [2.0**63, nan, -inf]),
+        ]
+    for dtype, numbers in outside:
+        for n in numbers:
+            with pytest.raises(ArgumentError, match="does not fit"):
+                WRITTEN[write](ox.zeros(2, dtype=dtype), n)
+    for n in (65504.0, float("inf"), float("nan")):
+        WRITTEN[write](ox.zeros(2).half(), n)
+    WRITTEN[write](ox.zeros(2, dtype=ox.float32), 3.4e38)
+
+
+def test_negative_numbers_for_bytes() -> None:
+    """From the end, as in PyTorch; padding takes a float there."""
+    x = ox.zeros(2, dtype=ox.uint8)
+    x[0] = -1
+    assert x.tolist() == [255, 0]
+    with pytest.raises(ArgumentError, match="does not fit"):
+        ox.nn.functional.pad(x, (1, 0), value=-1)
+
+
+def test_numbers_in_halves_that_pytorch_writes_as_infinities() -> None:
+    x = ox.zeros(2).half()
+    x[x == 0] = -1e9
+    assert x.tolist() == [-np.inf, -np.inf]
+    assert ox.full((1,), 1e6, dtype=ox.float16).item() == np.inf
+
+
+@pytest.mark.parametrize("n", [300, -300, 2**70, -(2**70)])
+def test_whole_numbers_beyond_a_type_are_compared(n: int) -> None:
+    for dtype in (ox.uint8, ox.int8, ox.int64) if abs(n) > 1000 else (ox.uint8, ox.int8):
+        x = ox.tensor([0, 100], dtype=dtype)
+        above = [n > 0] * 2
+        assert (x == n).tolist() == [False, False] and (x != n).tolist() == (n != x).tolist() == [True, True]
+        assert (x < n).tolist() == (x <= n).tolist() == (n > x).tolist() == ox.lt(x, n).tolist() == above
+        assert (x > n).tolist() == (x >= n).tolist() == ox.ge(x, n).tolist() == [not above[0]] * 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from ox import ops
 from ox.core.argument_errors import check_tensor_arguments
-from ox.core.constants import scalar_like
+from ox.core.constants import stored
 from ox.core.symbolic import Dim, size_tensor
 from ox.core.views import in_own_memory
 from ox.errors import ArgumentError, ShapeError
@@ -46,7 +46,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if any(n + b + e < 0 for n, b, e in zip(shape, begin, end, strict=True)):
         raise ShapeError("negative padding removes more than the input has", got=f"pad {tuple(pad)} of {list(shape)}")
     if mode == "constant":
-        made = ops.Pad(input, size_tensor([*begin, *end]), scalar_like(0 if value is None else value, input))
+        dtype = input.array.dtype
+        if dtype.kind == "u" and type(value) is int:
+            value = float(value)  # as PyTorch takes it: a negative one does not count from the end
+        made = ops.Pad(input, size_tensor([*begin, *end]), stored(0 if value is None else value, dtype))
         return in_own_memory(made, input)
     if mode == "circular" and any(a < 0 for a in amounts):
         # what is cropped does not come round again

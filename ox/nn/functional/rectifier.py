@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops, random
-from ox.core.constants import on_device_of, scalar_like
+from ox.core.constants import on_device_of, scalar_like, stored
 from ox.core.generator import words_of
 from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
@@ -45,7 +45,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it is above the threshold, else a value. `torch.nn.functional.threshold`."""
     result = ops.Where(
-        ops.LessOrEqual(input, scalar_like(threshold, input)), scalar_like(value, input), input
+        ops.LessOrEqual(input, scalar_like(threshold, input)), stored(value, input.array.dtype), input
     )  # NaN stays
     return result_or_inplace(input, result, inplace, "threshold_")
 
@@ -58,7 +58,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """
     if min_val > max_val:
         raise ArgumentError("hardtanh's min_val is above max_val", got=f"{min_val} and {max_val}")
-    low, high = scalar_like(min_val, input), scalar_like(max_val, input)
+    low, high = stored(min_val, input.array.dtype), stored(max_val, input.array.dtype)
     if input.node is None:
         return result_or_inplace(input, ops.Clip(input, low, high), inplace, "hardtanh_")
     # Clip passes a gradient on its bounds, PyTorch's hardtanh does not

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
 
 
-def binary(name: str, *, reflected: bool = False, on_bools: str | None = None, numbers: bool = False) -> Any:
+def binary(
+    name: str,
+    *,
+    reflected: bool = False,
+    on_bools: str | None = None,
+    numbers: bool = False,
+    operands: Any = promote_operands,
+) -> Any:
     """The method of an operator, and for two bools a function, as ONNX does not add, multiply or order them; with
     `numbers` bools are refused beside numbers, too."""
     op: Operator = OPS[name]
@@ -30,7 +37,7 @@ def binary(name: str, *, reflected: bool = False, on_bools: str | None = None, n
             if numbers and (_of_bools(self) or _of_bools(other)):
                 raise DTypeError("bools are not subtracted", hint="~mask, a ^ b, or mask.int()")
             try:
-                a, b = promote_operands(self, other)
+                a, b = operands(self, other)
             except TypeError:
                 return NotImplemented
         try:

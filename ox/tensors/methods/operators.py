@@ -96,9 +96,15 @@ class Methods(
     __sub__, __rsub__ = binary("Sub", numbers=True), binary("Sub", reflected=True, numbers=True)
     __mul__ = binary("Mul", on_bools="logical_and")
     __rmul__ = binary("Mul", reflected=True, on_bools="logical_and")
-    __eq__ = binary("Equal")
-    __lt__, __gt__ = binary("Less", on_bools="lt"), binary("Greater", on_bools="gt")
-    __le__, __ge__ = binary("LessOrEqual", on_bools="le"), binary("GreaterOrEqual", on_bools="ge")
+    __eq__ = binary("Equal", operands=F.comparable)
+    __lt__, __gt__ = (
+        binary("Less", operands=F.comparable, on_bools="lt"),
+        binary("Greater", operands=F.comparable, on_bools="gt"),
+    )
+    __le__, __ge__ = (
+        binary("LessOrEqual", operands=F.comparable, on_bools="le"),
+        binary("GreaterOrEqual", operands=F.comparable, on_bools="ge"),
+    )
     __ne__ = infix("ne")
     __truediv__, __rtruediv__ = infix("div"), infix("div", reflected=True)
     __floordiv__, __rfloordiv__ = infix("floor_divide"), infix("floor_divide", reflected=True)
