@@ -316,8 +316,8 @@ def operator(
         batching: how `vmap` calls it once for all examples; see `ox.func.batching_rules`.
         weights: the inputs that are weights of a layer when a file holds them as constants.
         settings: the inputs that are no weights when a file holds them as constants, although they have a gradient.
-        nondifferentiable: the inputs that never get a gradient, such as those read for their type or shape alone: ONNX
-            calls them non-differentiable, or PyTorch treats them as constants. The output does not depend on them.
+        nondifferentiable: the inputs that never get a gradient, because the output does not change with them, or only
+            in steps: those read for their type or shape alone, edges that are rounded.
         random: each call draws new random numbers, so that calls with equal inputs cannot be merged.
         data_dependent_shape: its output's sizes depend on values, so they may change though those of its inputs do not.
         types: the element types of each type variable (those ox computes with; the schema may list more).

@@ -141,7 +141,7 @@ def roi_align(
 
     Args:
         input: [n, c, h, w].
-        boxes: [boxes, (image, x1, y1, x2, y2)], or for each image its [boxes, 4].
+        boxes: [boxes, (image, x1, y1, x2, y2)], or for each image its [boxes, 4]; no gradient flows to them.
         output_size: height and width, or one int for both.
         spatial_scale: by which coordinates are multiplied.
         sampling_ratio: samples along a bin's side; 0 or less takes as many as the bin has pixels.
@@ -154,7 +154,7 @@ def roi_align(
         images, corners = cat(counts), cat(list(boxes))
     height, width = (output_size, output_size) if isinstance(output_size, int) else output_size
     return ops.RoiAlign(
-        input, corners.to(input.dtype), images, output_height=height, output_width=width,
+        input, corners.to(input.dtype).detach(), images, output_height=height, output_width=width,
         coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
         sampling_ratio=max(sampling_ratio, 0), spatial_scale=spatial_scale,
     )  # fmt: skip

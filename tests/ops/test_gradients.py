@@ -65,8 +65,15 @@ def disagreements(name: str, order: int) -> list[str]:
 # an error says that no gradient passes; PyTorch has none for these either
 WITHOUT_GRADIENT = {
     "BitCast": {"input"},
+    "DequantizeLinear": {"x_scale"},
+    "Dropout": {"ratio"},
     "DynamicQuantizeLinear": {"x"},  # its scale depends on x: no gradient at all would be a wrong one
+    "NegativeLogLikelihoodLoss": {"weight"},
     "OptionalGetElement": {"input"},
+    "Range": {"start", "delta"},
+    "Resize": {"roi", "scales"},
+    "RoiAlign": {"rois"},
+    "SoftmaxCrossEntropyLoss": {"weights"},
     "Unique": {"X"},
     "Upsample": {"X", "scales"},  # files that hold it are read as Resize
     "ox.SoftCrossEntropy": {"weight"},
@@ -107,6 +114,33 @@ def test_every_floating_input_has_a_rule_or_is_a_constant(name: str) -> None:
         grads = grad(outputs, followed, [y.detach() for y in outputs], allow_unused=True)
         constants = {id(x) for i, x in enumerate(inputs) if schema.input_at(i).name in op.nondifferentiable}
         assert all(g is None for x, g in zip(followed, grads, strict=True) if id(x) in constants)
+
+
+SOME = np.random.default_rng(0).uniform(0.5, 2, 4)
+CUT: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
+    "DequantizeLinear": ([np.ones((2, 4), np.int8), SOME.astype(np.float32)], 1, {}),
+    "NegativeLogLikelihoodLoss": ([np.eye(3, 4), np.array([0, 2, 1]), SOME], 2, {}),
+    "Range": ([np.array(0.5), np.array(3.0), np.array(0.7)], 2, {}),
+    "Resize": (
+        [SOME.reshape(1, 4), np.array([0, 0.1, 1, 0.8]), np.array([1, 2], np.float32)],
+        1,
+        {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},
+    ),
+    "RoiAlign": ([SOME.reshape(1, 1, 2, 2), np.array([[0.1, 0.2, 1.3, 1.7]]), np.array([0])], 1, {}),
+    "SoftmaxCrossEntropyLoss": ([np.eye(3, 4), np.array([0, 2, 1]), SOME], 2, {}),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_gradient_that_no_rule_gives_is_an_error(name: str) -> None:
+    """The output changes with these inputs: without a word their gradient would be missing."""
+    arrays, place, attributes = CUT[name]
+    inputs = [make_tensor(array) for array in arrays]
+    followed = make_tensor(arrays[place]).requires_grad_()
+    inputs[place] = followed * 1
+    result = OPS[name](*inputs, **attributes)
+    with pytest.raises(GradientError, match=f"{name} has no gradient for input"):
+        result.sum().backward()
 
 
 HEAVY = {"Attention", "GRU", "GridSample", "LSTM"}  # five seconds and more each

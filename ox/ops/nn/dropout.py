@@ -22,7 +22,6 @@ __all__ = ["Dropout"]
     amp="widest",
     batching="each",
     random=True,
-    nondifferentiable="ratio",
 )
 def Dropout(
     xp: XP, data: T, ratio: T1 = None, training_mode: T2 = None, *, seed: int | None = None, outputs: int = 1

@@ -29,7 +29,6 @@ REDUCTIONS = ("mean", "sum", "none")
     ignore_fp_warnings=True,
     amp="float32",
     batching="each",
-    nondifferentiable="weight",
 )
 def NegativeLogLikelihoodLoss(
     xp: XP, input: T, target: Tind, weight: T = None, *, ignore_index: int | None = None, reduction: str = "mean"
@@ -50,7 +49,6 @@ def NegativeLogLikelihoodLoss(
     ignore_fp_warnings=True,
     amp="float32",
     batching="each",
-    nondifferentiable="weights",
 )
 def SoftmaxCrossEntropyLoss(
     xp: XP,

@@ -117,7 +117,6 @@ def _spread(xp: XP, given: Array, x: Array, axis: int, block_size: int) -> Array
     T3=HALF_OR_SINGLE,
     amp="keep",
     batching="each",
-    nondifferentiable="x_scale",
 )
 def DequantizeLinear(
     xp: XP,

@@ -154,7 +154,7 @@ def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
     "output",
     T=(float32, float64, int16, int32, int64, float16, bfloat16),
     batching="shared",
-    nondifferentiable="start limit delta",
+    nondifferentiable="limit",
 )
 def Range(xp: XP, start: HostT, limit: HostT, delta: HostT, *, stash_type: int = 1) -> T:
     """start, start + delta, ... before limit; half floats are computed in float32. ONNX Range."""

@@ -40,7 +40,7 @@ class Along(NamedTuple):
     roi: tuple[float, float] | None
 
 
-@operator("Y", T1=ALL, T2=(float16, float32, float64), amp="widest", batching="each", nondifferentiable="roi scales")
+@operator("Y", T1=ALL, T2=(float16, float32, float64), amp="widest", batching="each")
 def Resize(
     xp: XP,
     X: T1,

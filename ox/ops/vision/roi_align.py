@@ -28,7 +28,7 @@ def _fits(name: str, X: Array, rois: Array, columns: int, images: Array) -> None
         raise BoundsError(f"{name} has a box in an image that is not there", expected=f"0 to {X.shape[0] - 1}")
 
 
-@operator("Y", T1=FLOATS, T2=(int64,), amp="float32", batching="each", nondifferentiable="rois")
+@operator("Y", T1=FLOATS, T2=(int64,), amp="float32", batching="each")
 @in_float32
 def RoiAlign(
     xp: XP,
