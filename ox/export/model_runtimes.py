@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ from ox.errors import ArgumentError, ExportError, LoadError
 from ox.export.drawn_inputs import Feed
 from ox.export.runtimes import refuse_aborting
 from ox.graph.contract import Array
+from ox.graph.reader.model_file import parse
 from ox.graph.reader.source import read_model
 from ox.onnx_module.loaded import load
 
@@ -46,14 +48,30 @@ def _onnxruntime(path: Path) -> tuple[str, Run]:
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ExportError(f"ONNX Runtime refuses {path}", got=str(error).strip().splitlines()[0]) from error
     names = [o.name for o in session.get_outputs()]
+    mapped = any(o.type.startswith("seq") for o in session.get_outputs())
+    nodes = parse(path).graph.node if mapped else ()
+    labels = {node.output[0]: _labels(node) for node in nodes if node.op_type == "ZipMap"}
 
     def run(feed: Feed) -> dict[str, Array]:
         if any(0 in array.shape for array in feed.values()):
             with suppress(LoadError):  # what ox cannot read may still run
                 refuse_aborting(load(path).graph, feed)
-        return dict(zip(names, session.run(names, feed), strict=True))
+        found = dict(zip(names, session.run(names, feed), strict=True))
+        return {name: _columns(y, labels.get(name)) if isinstance(y, list) else y for name, y in found.items()}
 
     return f"ONNX Runtime {module.__version__}", run
+
+
+def _labels(node: onnx.NodeProto) -> list[Any]:
+    given = [onnx.helper.get_attribute_value(a) for a in node.attribute if a.name.startswith("classlabels_")]
+    return [label.decode() if isinstance(label, bytes) else label for labels in given for label in labels]
+
+
+def _columns(samples: list[Any], labels: list[Any] | None) -> Array:
+    """What ZipMap gives, a map from labels to scores for each sample, as ox reads it: a column for each label."""
+    if not labels or any(not isinstance(scores, dict) or scores.keys() != set(labels) for scores in samples):
+        raise ExportError("an output is a sequence", expected="a tensor, or the maps of ZipMap at the end of the graph")
+    return np.array([[scores[label] for label in labels] for scores in samples], np.float32).reshape(-1, len(labels))
 
 
 def _openvino(path: Path) -> tuple[str, Run]:
@@ -61,7 +79,10 @@ def _openvino(path: Path) -> tuple[str, Run]:
 
 
 def _reference(path: Path) -> tuple[str, Run]:
-    session = ReferenceEvaluator(read_model(path))
+    try:
+        session = ReferenceEvaluator(read_model(path))
+    except NotImplementedError as error:
+        raise ExportError(f"onnx.reference refuses {path}", got=str(error).strip().splitlines()[0]) from error
     names = list(session.output_names)
     return f"onnx.reference {onnx.__version__}", lambda feed: dict(zip(names, session.run(names, feed), strict=True))
 

@@ -126,6 +126,32 @@ def test_a_file_that_takes_fewer_sizes_than_another(tmp_path: Path) -> None:
     assert found.numbers is None and not found.same and "does not take x [2, 8]" in str(found)
 
 
+@pytest.mark.parametrize("labels", [[5, 2, 9], ["red", "green", "blue"]])
+def test_maps_from_labels_to_scores(tmp_path: Path, labels: list[Any]) -> None:
+    """ONNX Runtime gives a list of dicts in the order of the labels' values, ox columns in the order of the file."""
+    path, new = tmp_path / "m.onnx", tmp_path / "new.onnx"
+    kind, suffix = (TensorProto.INT64, "int64s") if isinstance(labels[0], int) else (TensorProto.STRING, "strings")
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["p"], axis=1),
+        helper.make_node("ZipMap", ["p"], ["y"], domain="ai.onnx.ml", **{f"classlabels_{suffix}": labels}),
+    ]
+    maps = helper.make_map_type_proto(kind, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    outputs = [helper.make_value_info("y", helper.make_sequence_type_proto(maps))]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])], outputs)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), path)
+    ox.export.convert(path, new)
+    assert all(row.max_abs < 1e-6 for row in ox.export.prove(path).rows)
+    assert ox.export.diff(path, new).numbers is not None
+    scores = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])]
+    wrong = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], axis=0)], "g", graph.input, scores)
+    onnx.save(helper.make_model(wrong, opset_imports=imports, ir_version=8), new)
+    with pytest.raises(ExportError, match="gives another 'y'"):
+        ox.export.prove(new, path)
+    with pytest.raises(ExportError, match=r"onnx\.reference refuses"):
+        ox.export.prove(path, runtime="reference")
+
+
 def test_what_differs(tmp_path: Path) -> None:
     path, new = export("TabNet", tmp_path), tmp_path / "new.onnx"
     same = ox.export.diff(path, path)
