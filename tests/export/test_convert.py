@@ -150,6 +150,8 @@ def test_maps_from_labels_to_scores(tmp_path: Path, labels: list[Any]) -> None:
         ox.export.prove(new, path)
     with pytest.raises(ExportError, match=r"onnx\.reference refuses"):
         ox.export.prove(path, runtime="reference")
+    with pytest.raises(ArgumentError, match="an output that is no tensor"):
+        ox.export.quantize(path, tmp_path / "small.onnx", "int8-dynamic")
 
 
 def test_what_differs(tmp_path: Path) -> None:

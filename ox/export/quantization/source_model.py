@@ -40,7 +40,7 @@ def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
     Raises:
         LoadError: missing, damaged, not ONNX.
         ArgumentError: it is quantized already or has weights of 16 bits or fewer, its opset is older than the scheme
-            needs, it has no float32 weights, or its weights are too large.
+            needs, it has no float32 weights, its weights are too large, or an output is a sequence or map.
     """
     model = read_model(path)
     if found := sorted({node.op_type for node in nodes_of(model)} & QUANTIZED):
@@ -49,6 +49,12 @@ def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
             got=f"a file with {', '.join(found[:3])}",
             hint="the float32 file that it was made from; ox quantize --adopt renews the golden samples of a file "
             "that another tool quantized",
+        )
+    if others := [o.name for o in model.graph.output if o.type.WhichOneof("value") not in (None, "tensor_type")]:
+        raise ArgumentError(
+            f"{path} has an output that is no tensor",
+            got=others[0],
+            hint=f"ox convert {path} writes the scores of a ZipMap as a tensor; quantize that file",
         )
     if (version := opset_of(model)) < opset:
         raise ArgumentError(

@@ -112,10 +112,20 @@ def _axes_as_attribute(writer: _Writer, node: Node) -> bool:
         return False
     attributes = {k: v for k, v in node.attributes.items() if k != "noop_with_empty_axes"}
     if not numbers and node.attributes.get("noop_with_empty_axes"):
-        return False
+        return _of_each_element(writer, node)
     if numbers:
         attributes["axes"] = numbers
     writer.nodes.append(replace(node, inputs=node.inputs[:1], attributes=attributes))
+    return True
+
+
+def _of_each_element(writer: _Writer, node: Node) -> bool:
+    """What a reduction over no axes does: that to one element which it does to several."""
+    source, made = node.inputs[0], node.outputs[0]
+    each = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log", "ReduceSumSquare": "Mul"}.get(node.op_type)
+    if each == "Log" and source is not None and source.dtype is not None and source.dtype.kind in "iu":
+        return False
+    writer.call(node, each or "Identity", [source] * (2 if each == "Mul" else 1), made)
     return True
 
 

@@ -101,3 +101,22 @@ def test_numbers_that_became_attributes_are_left_out(tmp_path: Path) -> None:
     graph = onnx.load(tmp_path / "m.onnx").graph
     read = {name for node in graph.node for name in node.input}
     assert all(set(node.output) & read for node in graph.node if node.op_type == "Constant")
+
+
+KINDS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("axes", [None, np.zeros(0, np.int64)], ids=["left out", "empty"])
+def test_reductions_over_no_axes(tmp_path: Path, kind: str, axes: Any) -> None:
+    helper, numbers = onnx.helper, [] if axes is None else [onnx.numpy_helper.from_array(axes, "axes")]
+    node = helper.make_node(f"Reduce{kind}", ["x", *(n.name for n in numbers)], ["y"], noop_with_empty_axes=1)
+    ends = [[helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3])] for name in "xy"]
+    model = helper.make_model(
+        helper.make_graph([node], "g", *ends, numbers), opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.array([[2, 3, 0.5], [4, 0.25, 1.5]], np.float32) * (1 if kind == "LogSum" else -1)
+    ox.export.convert(tmp_path / "m.onnx", tmp_path / "older.onnx", opset=13, inputs=x)
+    wanted, found = (ort.InferenceSession(tmp_path / name).run(None, {"x": x})[0] for name in ("m.onnx", "older.onnx"))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
