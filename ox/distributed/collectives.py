@@ -98,6 +98,7 @@ def all_gather_into_tensor(
     array = input_array(chosen, input_tensor, "all_gather_into_tensor")
     out, back = output_array(chosen, output_tensor, "all_gather_into_tensor")
     _check_sizes(out, array, chosen, "all_gather_into_tensor")
+    _follow(output_tensor, input_tensor, "all_gather_into_tensor")
     text = f"all_gather_into_tensor {describe(array)}"
     return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op, outputs=[output_tensor])
 
@@ -172,6 +173,7 @@ def reduce_scatter_tensor(
     array, back = output_array(chosen, output, "reduce_scatter_tensor")
     source = input_array(chosen, input, "reduce_scatter_tensor")
     _check_sizes(source, array, chosen, "reduce_scatter_tensor")
+    _follow(output, input, "reduce_scatter_tensor")
     text = f"reduce_scatter_tensor {describe(array)} {op.value}"
     return chosen.start(
         text, lambda: chosen.backend.reduce_scatter(array, source, op), back, async_op, outputs=[output]
@@ -247,6 +249,31 @@ class Exchanged(CustomNode):
             raise GradientError(what, where=self.where, got="no gradient from the other ranks", hint=hint)
         warnings.warn(f"{what} ({self.where}): that of the other ranks is left out; {hint}", stacklevel=2)
         return [g]
+
+
+class Unexchanged(CustomNode):
+    """What a collective made of a tensor that a gradient follows: it stops here, with a warning, as in PyTorch."""
+
+    op = SimpleNamespace(name="Unexchanged", single_output=False)
+
+    def __init__(self, source: Tensor, name: str, where: str) -> None:
+        self.text, self.where = name, where
+        self.connect([source])
+
+    def rule(self, g: Any) -> list[Any]:
+        warnings.warn(
+            f"a gradient reaches what {self.text} made ({self.where}), and goes no further; an autograd.Function whose "
+            "backward exchanges the gradient, or x.detach() where none is wanted",
+            stacklevel=2,
+        )
+        return [None]
+
+
+def _follow(output: Tensor, source: Tensor, name: str) -> None:
+    """Let a gradient that reaches the output of a collective say that its input gets none."""
+    if MODE.get().grad and source.requires_grad and not output.requires_grad:
+        node, shape = Unexchanged(source, name, output.last_write()), output.static_shape
+        views.update_history(output, SimpleNamespace(node=node, port=0, shape=shape, _stored_shape=shape))
 
 
 def _begin_write(tensor: Tensor, name: str, op: ReduceOp | None = None) -> None:

@@ -86,6 +86,22 @@ CHECKS = {
         write(y.detach())
         y.sum().backward()
     """,
+    "a gradient that goes no further says so": """
+    def made(collective, size, source):
+        out = ox.zeros(size)
+        collective(out, source)
+        return out
+    for collective, size in ((dist.all_gather_into_tensor, 2 * world * world), (dist.reduce_scatter_tensor, 2)):
+        x = ox.ones(2 * world, requires_grad=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            (made(collective, size, x * 2).sum() + x.sum()).backward()
+        assert [collective.__name__ in str(each.message) for each in caught] == [True], caught
+        assert x.grad.tolist() == [1] * 2 * world
+        assert not made(collective, size, (x * 2).detach()).requires_grad
+        with ox.no_grad():
+            assert not made(collective, size, x).requires_grad
+    """,
     "memory of any layout is written where it is": """
     whole = ox.zeros(4, 6)
     part = whole[:, ::2].t()                      # neither contiguous nor in C's order
