@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import onnx
-from onnx import checker, defs, shape_inference
+from onnx import defs
 
 from ox.core.operator import OPS
 from ox.errors import LoadError
@@ -17,6 +17,7 @@ from ox.graph.reader import version_converter
 from ox.graph.reader.arrays import array_of, attribute_value, constant_of, dense, value_of
 from ox.graph.reader.foreign_body import foreign_body
 from ox.graph.reader.function_bodies import Functions, count_inlined, functions_of, key_of, opset_of, standard_body
+from ox.graph.reader.inferred_types import inferred_types
 from ox.graph.reader.model_file import MAX_SUBGRAPH_DEPTH
 from ox.graph.reader.model_file import opset_of as opset_of_model
 from ox.graph.reader.order import in_order
@@ -273,7 +274,7 @@ class Reader:
         """The type of a name: declared, inferred, or what is known of its value."""
         if not self.inferred:
             self.inferred = True
-            self.top.types = _infer(self.model)
+            self.top.types = inferred_types(self.model)
         if not name or scope.is_absent(name):
             return onnx.TypeProto()  # marks a missing input for a body that depends on types
         at: Scope | None = scope
@@ -288,16 +289,6 @@ class Reader:
             return None
         dims = None if value.dims is None else [None if d == "?" else d for d in value.dims]
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), dims)
-
-
-def _infer(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    """Results of shape inference for the values of the main graph; empty if it fails."""
-    try:
-        graph = shape_inference.infer_shapes(model).graph
-    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
-        graph = model.graph
-    known = {i.name: i.type for i in [*graph.value_info, *graph.input, *graph.output] if i.type.WhichOneof("value")}
-    return known
 
 
 def _resolved(n: onnx.NodeProto, scope: Scope) -> dict[str, onnx.AttributeProto]:
