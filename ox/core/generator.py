@@ -59,7 +59,7 @@ class Generator:
         """The key for a kind of draws: `key`, combined with the kind; uint64 []."""
         if self.version == 1:
             return self.key
-        word = random_stream.word(kind)
+        word = random_stream.word(kind, self.version)
         if MODE.get().recording is None:
             return operator.make_tensor(np.asarray(self.key.array ^ np.uint64(word)))
         return operator.OPS["BitwiseXor"](self.key, number(word, uint64))

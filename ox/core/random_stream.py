@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 
 from ox.errors import ArgumentError
 
-NEWEST = 2  # 1: one key for all kinds, no seed drawn for the workers of a loader
+# 1: one key for all kinds, no seed drawn for the workers of a loader
+# 2: the same key for weighted sampling with and without replacement
+NEWEST = 3
 
 # The position is part of the numbers: new kinds are appended. The names of distributions are those of their classes.
 KINDS = (
@@ -29,6 +31,7 @@ KINDS = (
     "Kumaraswamy", "Laplace", "LogNormal", "LogitRelaxedBernoulli", "LowRankMultivariateNormal", "MixtureSameFamily",
     "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "Pareto", "Poisson",
     "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "Weibull",
+    "weighted_sampling_distinct",
 )  # fmt: skip
 _STEP = 0xD1342543DE82EF95  # odd, so that kinds differ; its high word is not 0, so that small seeds never meet
 _WORDS = {kind: (number + 1) * _STEP % (1 << 64) for number, kind in enumerate(KINDS)}
@@ -36,9 +39,12 @@ _WORDS = {kind: (number + 1) * _STEP % (1 << 64) for number, kind in enumerate(K
 _outer: ContextVar[str | None] = ContextVar("kind", default=None)
 
 
-def word(kind: str) -> int:
+def word(kind: str, version: int = NEWEST) -> int:
     """What the 64-bit key of a generator is combined with by XOR, for a kind of `KINDS`."""
-    return _WORDS[_outer.get() or kind]
+    kind = _outer.get() or kind
+    if version == 2 and kind == "weighted_sampling_distinct":
+        kind = "weighted_sampling"
+    return _WORDS[kind]
 
 
 @contextmanager
@@ -58,11 +64,12 @@ class stream_version:  # a switch that is called like a function, as `torch_comp
     """Which version of ox's random numbers the generators that are seeded from here on have; as a context manager only
     inside the block.
 
-    Version 2 is the default. Version 1 has one key for all kinds of draws; ox drew so before. A state of a generator
-    and a run that do not name their version are of version 1, and continue with it.
+    Version 3 is the default. Version 1 has one key for all kinds of draws, version 2 one for weighted sampling with and
+    without replacement; ox drew so before. A state of a generator and a run that do not name their version are of
+    version 1; all continue with their own.
 
     Args:
-        version: 1 or 2.
+        version: 1, 2 or 3.
 
     Raises:
         ArgumentError: another version.

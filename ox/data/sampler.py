@@ -198,7 +198,8 @@ class WeightedRandomSampler(_SeededSampler):
         weights = np.asarray(self.weights, np.float64)
         count = self.num_samples if self.replacement else len(weights)
         generator = self._epoch_generator()
-        drawn = random.uniform((2, count), generator=generator, kind="weighted_sampling").array.astype(np.float64)
+        kind = "weighted_sampling" if self.replacement else "weighted_sampling_distinct"
+        drawn = random.uniform((2, count), generator=generator, kind=kind).array.astype(np.float64)
         fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits: 24 are too few for large datasets
         if self.replacement:
             edges = np.cumsum(weights)

@@ -233,7 +233,7 @@ def test_a_state_without_a_version_continues_its_stream() -> None:
     assert ox.poisson(ox.full((4,), 5.0), generator=generator).tolist() == [3, 7, 7, 5]
     assert generator.get_state() == {"seed": 3, "counter": 15, "version": 1}
     assert generator.clone_state().version == 1
-    assert generator.manual_seed(3).get_state() == {"seed": 3, "counter": 0, "version": 2}
+    assert generator.manual_seed(3).get_state() == {"seed": 3, "counter": 0, "version": 3}
 
 
 def test_a_loader_of_version_1_draws_as_before() -> None:
@@ -250,22 +250,44 @@ def test_a_loader_of_version_1_draws_as_before() -> None:
 def test_the_switch() -> None:
     with stream_version(1):
         assert ox.Generator(1).version == 1
-    assert ox.Generator(1).version == 2
+    assert ox.Generator(1).version == 3
     stream_version(1)
     assert ox.manual_seed(1).version == 1
-    stream_version(2)
-    for wrong in (0, 3, True, "1"):
+    stream_version(3)
+    for wrong in (0, 4, True, "1"):
         with pytest.raises(ArgumentError, match="no such version"):
             stream_version(wrong)
     with pytest.raises(ArgumentError, match="no such version"):
-        ox.random.set_state({"seed": 1, "counter": 0, "version": 3})
+        ox.random.set_state({"seed": 1, "counter": 0, "version": 4})
     ox.manual_seed(0)
+
+
+def test_weighted_sampling_with_and_without_replacement() -> None:
+    """Independent; in an older state, which may be that of a run, as it was."""
+
+    def orders(**state: int) -> tuple[list[int], list[int]]:
+        generator = ox.Generator(5)
+        found = []
+        for replacement in (True, False):
+            generator.set_state({"seed": 5, "counter": 0, **state})
+            found.append(list(WeightedRandomSampler([1.0] * 400, 400, replacement, generator)))
+        return found[0], found[1]
+
+    def correlation(drawn: list[int], order: list[int]) -> float:
+        return abs(np.corrcoef(np.array(drawn)[order], np.arange(400))[0, 1])
+
+    drawn, order = orders(version=3)
+    assert correlation(drawn, order) < 0.2
+    old_drawn, old_order = orders(version=2)
+    assert old_drawn == drawn and old_order != order
+    assert correlation(old_drawn, old_order) > 0.99
+    assert old_order[:5] == [13, 25, 44, 15, 265]
 
 
 # -- one kind has the same bits everywhere ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_compiled_and_eager_bits(version: int) -> None:
     def noisy(x: ox.Tensor) -> tuple[ox.Tensor, ...]:
         return (
