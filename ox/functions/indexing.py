@@ -40,6 +40,8 @@ def get(x: Tensor, index: Any) -> Tensor:
     index = _as_tuple(index)
     if len(index) == 1 and (single := _truth(index[0])) is not None:
         return ops.Compress(ops.Unsqueeze(x, axes_tensor([0])), reshape(_beside(single, x), 1), axis=0)
+    if (own_axis := single_bool(x, index)) is not None:
+        return get(*own_axis)
     parts = as_parts(x, index, whole=True)
     if len(parts) == 1 and is_mask(parts[0]):
         return _masked(x, parts[0])
@@ -72,6 +74,27 @@ def _truth(part: Any) -> Any:
     if part is False or isinstance(part, np.bool_):
         return operator.as_input(np.asarray(part))
     return part if is_mask(part) and not part.array.ndim else None
+
+
+def single_bool(x: Tensor, index: Any) -> tuple[Tensor, tuple[Any, ...]] | None:
+    """Where a single bool stands among other indices: `x` with a new dimension there, of which the bool is the mask."""
+    index = _as_tuple(index)
+    at = next((i for i, part in enumerate(index) if _truth(part) is not None), None)
+    if at is None or len(index) == 1:
+        return None
+    counted_from_end = any(part is Ellipsis for part in index[:at])
+    used = sum(_used(part) for part in (index[at + 1 :] if counted_from_end else index[:at]))
+    d = x.array.ndim - used if counted_from_end else used
+    if not 0 <= d <= x.array.ndim:
+        raise BoundsError(f"too many indices for a tensor of {x.array.ndim} dimensions", got=str(list(x.static_shape)))
+    return ops.Unsqueeze(x, axes_tensor([d])), (*index[:at], reshape(_truth(index[at]), 1), *index[at + 1 :])
+
+
+def _used(part: Any) -> int:
+    """The number of dimensions that an entry takes away from those that follow."""
+    if part is None or part is Ellipsis or part is True or _truth(part) is not None:
+        return 0
+    return _width(_part(part))
 
 
 def index_arrays(parts: list[Any]) -> list[tuple[int, Any]]:

@@ -15,7 +15,16 @@ from ox.core.tensor import is_tensor
 from ox.devices import cpu, cuda, cuda_state
 from ox.errors import ShapeError
 from ox.functions import broadcast_to, reshape
-from ox.functions.indexing import as_parts, check_bounds, check_index_shapes, check_inside, get, index_arrays, is_mask
+from ox.functions.indexing import (
+    as_parts,
+    check_bounds,
+    check_index_shapes,
+    check_inside,
+    get,
+    index_arrays,
+    is_mask,
+    single_bool,
+)  # fmt: skip
 from ox.functions.operand_arguments import stored_like
 from ox.tensors.slice_assignment import Block, copied_part, written_through
 
@@ -41,6 +50,9 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
             value = reshape(value, value.shape[1:])
         value = broadcast_to(value, x.shape) if value.array.ndim else value  # a number may lie in host memory
         x.assign(ops.Where(index if is_tensor(index) else operator.as_input(index), value, x), "x[mask] = v")
+        return
+    if (own_axis := single_bool(x, index)) is not None:
+        setitem(*own_axis, value)
         return
     followed = mode.grad and (x.node is not None or value.node is not None or x._views_differentiable())
     if is_mask(index) and value.array.ndim == 0 and index.static_shape == x.static_shape[: index.array.ndim]:

@@ -10,14 +10,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import tensorboardX
+from tensorboardX.proto import types_pb2
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.proto.tensor_pb2 import TensorProto
+from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
 
 from ox.core.tensor import is_tensor
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, DTypeError
 
 __all__ = ["SummaryWriter"]
 
 __path__: list[str] = []  # older paths lie below
+_NAMES = {
+    "float32": "FLOAT", "float64": "DOUBLE", "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "int8": "INT8",
+    "int16": "INT16", "int32": "INT32", "int64": "INT64",
+}  # fmt: skip
+_TENSOR_TYPES = {np.dtype(name): getattr(types_pb2, f"DT_{theirs}") for name, theirs in _NAMES.items()}
 
 
 def _as_numpy(value: Any) -> Any:
@@ -47,6 +57,29 @@ class SummaryWriter(tensorboardX.SummaryWriter):  # type: ignore[misc]
     Every method also takes tensors of any type and device, with or without a history. `add_figure` needs matplotlib,
     `add_video` moviepy, `add_audio` soundfile.
     """
+
+    @property
+    def log_dir(self) -> str:
+        """The folder of the event files."""
+        return str(self.logdir)
+
+    def get_logdir(self) -> str:
+        """The folder of the event files."""
+        return self.log_dir
+
+    def add_tensor(self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None) -> None:
+        """All elements of a tensor; bfloat16 and float16 as float32."""
+        array = np.asarray(_as_numpy(tensor))
+        if array.dtype not in _TENSOR_TYPES:
+            raise DTypeError("add_tensor has no such element type", got=str(array.dtype), hint="x.float()")
+        content = TensorProto(
+            dtype=_TENSOR_TYPES[array.dtype],
+            tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=n) for n in array.shape]),
+            tensor_content=array.tobytes(),
+        )
+        about = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="tensor"))
+        summary = Summary(value=[Summary.Value(tag=tag, metadata=about, tensor=content)])
+        self._get_file_writer().add_summary(summary, _as_numpy(global_step), walltime)
 
     def add_scalar(
         self,

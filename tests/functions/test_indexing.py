@@ -139,7 +139,7 @@ def test_an_int_beside_index_tensors_is_taken_first_in_reading_and_writing() -> 
         ("a", "indexed by str"), (["a"], "no index"), ([0.5], "no index"), (np.ones(2), "no index"),
         ((..., ...), "one ... at most"), (slice(None, None, -1), "step above 0"),
         (slice(None, None, 0), "step above 0"),
-        (slice(0.5, None), "sliced by float"), ((0, False), "single bool"), (MASK[0], "does not have the sizes"),
+        (slice(0.5, None), "sliced by float"), (MASK[0], "does not have the sizes"),
         ([True, False, True], "does not have the sizes"), ([[[1], [2, 3]]], "no index"), ({1}, "indexed by set"),
     ],
     ids=str,

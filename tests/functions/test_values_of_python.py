@@ -100,6 +100,34 @@ def test_the_cpu_is_a_context() -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        ("x[:, t]", (2, 1, 3, 4)), ("x[:, f]", (2, 0, 3, 4)), ("x[0, False]", (0, 3, 4)), ("x[..., t]", (2, 3, 4, 1)),
+        ("x[..., t, :]", (2, 3, 1, 4)), ("x[t, 0]", (1, 3, 4)), ("x[0, f, 1]", (0, 4)), ("x[None, t]", (1, 1, 2, 3, 4)),
+        ("x[:, t, i]", (2, 2, 4)), ("x[i, t]", (2, 3, 4)), ("x[:, t, f]", (2, 0, 3, 4)), ("x[1:, t, 1:]", (1, 1, 2, 4)),
+    ],
+)  # fmt: skip
+def test_a_bool_among_other_indices(index: str, shape: tuple[int, ...]) -> None:
+    """A mask over a dimension of its own, as in PyTorch; also where it is recorded, and where it is written."""
+    x = ox.arange(24).reshape(2, 3, 4)
+    given = {"x": x, "t": ox.tensor(True), "f": ox.tensor(False), "i": ox.tensor([0, 1])}
+    made = eval(index, given)
+    assert made.shape == shape
+    plain = index.replace("t", "True").replace("f", "False") if "i" not in index and "False" not in index else None
+    if plain:
+        assert made.tolist() == np.arange(24).reshape(2, 3, 4)[eval(plain, {"x": _Index()})].tolist()
+    exec(f"{index} = -1", given)
+    assert (x == -1).sum() == made.numel()
+
+
+class _Index:
+    """Gives back what stands in its brackets."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return index
+
+
 WRITTEN: dict[str, Callable[[Any, Any], Any]] = {
     "full_like": ox.full_like,
     "fill": ox.fill,

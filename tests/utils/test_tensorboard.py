@@ -130,3 +130,21 @@ def test_the_graph_of_a_model_is_that_of_its_file(tmp_path: Path, capsys: pytest
             writer.add_graph(Sum())
     (graph,) = [GraphDef.FromString(event.graph_def) for event in events(tmp_path) if event.graph_def]
     assert {"Add", "Relu"} <= {node.op for node in graph.node} and not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "int64", "int32", "int8", "uint8", "bool", "float16", "bfloat16"]
+)
+def test_tensors(tmp_path: Path, dtype: str) -> None:
+    x = ox.tensor([[0, 1, 1], [1, 0, 3]]).to(getattr(ox, dtype))
+    value = written(tmp_path, lambda w: w.add_tensor("x", x, ox.tensor(3)))["x"]
+    assert value.metadata.plugin_data.plugin_name == "tensor"
+    assert [d.size for d in value.tensor.tensor_shape.dim] == [2, 3]
+    stored = np.frombuffer(value.tensor.tensor_content, "float32" if "16" in dtype else dtype)
+    assert stored.tolist() == x.flatten().tolist()
+    assert [event.step for event in events(tmp_path) if event.summary.value] == [3]
+
+
+def test_the_folder(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path)) as writer:
+        assert writer.log_dir == writer.get_logdir() == str(tmp_path)

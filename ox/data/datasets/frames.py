@@ -92,14 +92,15 @@ def frame_array(frame: Any, name: str) -> NDArray[Any]:
 
 
 def _numbers(column: NDArray[Any], name: str, frame: str) -> NDArray[Any]:
+    what = frame if name == frame else f"column '{name}' of {frame}"
     if column.dtype == object:
         raise ArgumentError(
-            f"column '{name}' of {frame} is not numbers", got="text or categories",
+            f"{what} is text or categories, not numbers",
             hint="TableDataset(frame, target=...) encodes categories",
         )  # fmt: skip
     if (gone := np.isnan(column)).any():
         raise LoadError(
-            f"column '{name}' of {frame} has missing values",
+            f"{what} has missing values",
             got=f"{int(gone.sum()):,}, the first in row {gone.argmax()}",
             hint="TableDataset(frame, target=..., missing='fill'), or frame.dropna()",
         )  # fmt: skip

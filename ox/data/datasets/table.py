@@ -118,8 +118,8 @@ class TableDataset(Dataset):
 
     Raises:
         LoadError: a file that is not there or damaged, values that are missing, infinite or of another kind.
-        ArgumentError: a category with more than `max_categories` values; a text column with another value in each row,
-            which identifies the rows; columns that are not there; options that do not fit.
+        ArgumentError: a category with more than `max_categories` values; a text column, also the target, with another
+            value in each row, which identifies the rows; columns that are not there; options that do not fit.
 
     Warns:
         of a text column of which nearly all values differ, and in a table of fewer than `MIN_IDENTIFIER_ROWS` rows of
@@ -172,7 +172,7 @@ class TableDataset(Dataset):
         self.source = TableSource(columns)
         self.indices: NDArray[np.int64] | None = None
         if coding is None:
-            _check_identifiers({name: columns[name] for name in names if name not in categorical})
+            _check_identifiers({name: columns[name] for name in wanted if name not in categorical}, target)
             coding = Coding(
                 [_learnt(name, columns[name]) for name in names],
                 None if target is None else _learnt(target, columns[target], scale=False),
@@ -306,18 +306,24 @@ class TableDataset(Dataset):
         return [self.select(part, coding) for part in order]
 
 
-def _check_identifiers(columns: Columns) -> None:
+def _check_identifiers(columns: Columns, target: str | None) -> None:
     """Refuses a text column with another value in each row, and warns of one that is nearly so."""
     for name, column in columns.items():
         if column.dtype != object:
             continue
         present = [value for value in column if value is not None]
         count, distinct = len(present), len(set(present))
-        options = f"drop=[{name!r}] leaves it out, categorical=[{name!r}] uses it"
+        is_target = name == target
+        if is_target and len(column) < MIN_IDENTIFIER_ROWS:
+            continue  # a toy with a row for each class
+        use = f"categorical=[{name!r}] uses it"
+        options = f"another target; {use}" if is_target else f"drop=[{name!r}] leaves it out, {use}"
         if count > 1 and distinct == count and len(column) >= MIN_IDENTIFIER_ROWS:
             raise ArgumentError(
-                f"column '{name}' has another value in each row: it identifies the rows, and a model learns nothing "
-                "from it",
+                f"the target '{name}' has another value in each row: no class has two rows"
+                if is_target
+                else f"column '{name}' has another value in each row: it identifies the rows, and a model learns "
+                "nothing from it",
                 got=f"{distinct:,} values in {count:,} rows: {', '.join(map(repr, present[:3]))}, ...", hint=options,
             )  # fmt: skip
         if count > 1 and distinct >= IDENTIFIER_SHARE * count:

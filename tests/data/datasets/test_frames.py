@@ -186,7 +186,7 @@ def test_frames_that_a_trainer_refuses(kind: str) -> None:
         start(one, frame["y"])
     assert "5, the first in row 2" in str(caught.value) and "dropna" in str(caught.value)
     for name in ("c", "code"):
-        with pytest.raises(ArgumentError, match="column 'the target' of the target is not numbers") as error:
+        with pytest.raises(ArgumentError, match="the target is text or categories, not numbers") as error:
             start(np.ones((20, 1), np.float32), frame[name])
         assert "TableDataset" in str(error.value)
     for alone in (frame, frame["y"]):

@@ -306,6 +306,17 @@ def test_a_column_that_identifies_the_rows_is_refused(count: int, one_hot: bool)
         TableDataset(gaps, target="y", missing="fill", one_hot=one_hot)
 
 
+def test_a_target_with_another_class_in_each_row_is_refused() -> None:
+    columns = {"id": [f"id{i}" for i in range(60)], "x": np.arange(60.0)}
+    with pytest.raises(ArgumentError, match="the target 'id' has another value in each row") as caught:
+        TableDataset(columns, target="id")
+    assert "categorical=['id']" in str(caught.value) and "drop" not in str(caught.value)
+    assert len(TableDataset(columns, target="id", categorical=["id"]).classes) == 60
+    with pytest.warns(UserWarning, match="'id' has 59 different values in 60 rows.*another target"):
+        TableDataset(columns | {"id": ["id1", *columns["id"][1:]]}, target="id")
+    assert len(TableDataset({name: values[:3] for name, values in columns.items()}, target="id").classes) == 3
+
+
 def test_a_column_that_nearly_identifies_the_rows_is_named() -> None:
     columns = {"id": [f"id{max(i, 3)}" for i in range(100)], "y": np.arange(100.0)}
     with pytest.warns(UserWarning, match="'id' has 97 different values in 100 rows.*drop=..id.. leaves it out"):
