@@ -63,6 +63,7 @@ ERROR = OxError.__init__.__code__
 SETTINGS = {  # of ox; which are set or read
     *("set_default_dtype", "set_default_device", "set_float32_matmul_precision", "set_printoptions"),
     *("get_float32_matmul_precision", "get_num_threads", "initial_seed"),
+    *("get_state", "get_rng_state"),
 }
 STREAM = {"read", "readline", "readlines", "write", "writelines"}
 CLOCK = {"now", "utcnow", "today"}

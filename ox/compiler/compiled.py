@@ -24,6 +24,7 @@ from ox.compiler.signature import Unusual, describe, sharing
 from ox.compiler.trace import record
 from ox.core.changes import CHANGES
 from ox.core.mode import MODE, switch_mode
+from ox.core.mt19937.switch import torch_compatible
 from ox.devices.heap import trim_heaps
 from ox.dtypes import get_default_dtype
 from ox.errors import ArgumentError, CompileError, OxError
@@ -150,6 +151,7 @@ class Compiled:
                 None if (state := STATE.get()) is _PLAIN_STATE else (state.on, tuple(state.dtypes.items())),
                 (shared := sharing(tensors)),
                 get_default_dtype(),
+                torch_compatible.on,
             )
             known = self.plans.get(key)
         except (Unusual, TypeError) as unusual:

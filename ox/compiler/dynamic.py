@@ -115,7 +115,7 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
 
 
 SWITCHES = ("", "", "the gradient mode", "inference mode", "autocast", "autocast", "which arguments are one tensor",
-            "the default element type")  # fmt: skip
+            "the default element type", "torch_compatible")  # fmt: skip
 
 
 def changed_part(one: Any, other: Any) -> str:

@@ -112,6 +112,7 @@ def record(
         state.visit_argument(value)
     for root in (default_generator, function, *objects):
         _visit_root(state, root)
+    state.note_switches()
     if first and not (undo or fullgraph) and any(not keys for _, keys in state.optimizers):
         return function(*args, **kwargs), Reason(NEW_STATE, again=True)
     capture = Capture(fullgraph, undo or fullgraph)

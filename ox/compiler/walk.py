@@ -38,6 +38,8 @@ from ox.compiler.place import (
     slot_or_missing,
 )
 from ox.core.generator import Generator
+from ox.core.mt19937.switch import torch_compatible
+from ox.core.random_stream import stream_version
 from ox.nn.base.module import Module
 
 Where = tuple[Callable[[Any], Any], Any, str, str, bool]  # the first fields of a Place
@@ -102,6 +104,12 @@ class Walk:
         place.owner = self._owners[-1]
         self.places.append(place)
 
+    def note_switches(self) -> None:
+        """Note which random numbers are drawn."""
+        for switch, name in ((stream_version, "current"), (torch_compatible, "on")):
+            path = f"ox.random.{switch.__name__}"
+            self.add(Place(getter(switch), name, path, name, False, getattr(switch, name)))
+
     def _visit(self, value: Any, place: Where | None, owner: int, depth: int) -> None:
         """What `visit` does for a value inside its owner."""
         raise NotImplementedError
@@ -147,6 +155,8 @@ class Walk:
                 self.visit(getattr(value, name), (getter(value), name, f"{path}.{name}", name, False), depth + 1)
         elif isinstance(value, Generator):
             self.generators[id(value)] = value, value.key, value.counter
+            text = f"the version of {path or 'a generator'}"
+            self.add(Place(getter(value), "version", text, "version", False, value.version))
 
     def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
         if len(owner) > LARGEST:

@@ -21,6 +21,9 @@ def gradients_afterwards() -> Iterator[None]:
     yield
     ox.set_grad_enabled(True)
     ox.set_autocast_enabled("cpu", False)
+    ox.random.torch_compatible(False)
+    ox.random.stream_version(2)
+    ox.manual_seed(0)
 
 
 def off(x: Any) -> Any:
@@ -121,3 +124,64 @@ def test_a_block_gives_back_its_own_switches_alone() -> None:
         ox.set_grad_enabled(True)
         ox.set_grad_enabled(False)
     assert ox.is_grad_enabled()
+
+
+OLD = {"seed": 9, "counter": 0}  # of version 1
+
+
+def drawn(call: Callable[[Any], Any], begin: Callable[[], Any]) -> tuple[list[float], float]:
+    begin()
+    return call(ox.ones(12)).tolist(), ox.rand(1).item()
+
+
+@pytest.mark.parametrize("begin", [
+    lambda: ox.random.set_state(OLD),
+    lambda: (ox.random.stream_version(1), ox.manual_seed(9)),
+    lambda: (ox.random.torch_compatible(True), ox.manual_seed(9)),
+])  # fmt: skip
+def test_random_numbers_are_those_of_the_version(begin: Callable[[], Any]) -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Tanh())
+    compiled = ox.compile(model)
+    for _ in range(3):
+        drawn(compiled, lambda: ox.manual_seed(9))
+    assert drawn(compiled, begin) == drawn(model, begin)
+    ox.random.torch_compatible(False)
+    ox.random.stream_version(2)
+    before = recordings(compiled)
+    assert drawn(compiled, lambda: ox.manual_seed(9)) == drawn(model, lambda: ox.manual_seed(9))
+    assert recordings(compiled) == before
+
+
+def test_a_generator_of_ones_own_that_loads_an_old_state() -> None:
+    generator = ox.Generator().manual_seed(9)
+
+    def call(x: Any) -> Any:
+        return x * ox.rand(12, generator=generator)
+
+    compiled = ox.compile(call)
+    for _ in range(3):
+        compiled(ox.ones(12))
+    assert drawn(compiled, lambda: generator.set_state(OLD))[0] == drawn(call, lambda: generator.set_state(OLD))[0]
+
+
+def test_random_switches_that_are_turned_inside() -> None:
+    def call(x: Any) -> Any:
+        ox.random.stream_version(1)
+        return x * 2
+
+    compiled = ox.compile(call)
+    for _ in range(3):
+        ox.random.stream_version(2)
+        compiled(ONE)
+        assert ox.random.stream_version.current == 1
+
+
+def test_the_state_of_a_generator_is_read_at_each_call() -> None:
+    def call(x: Any) -> Any:
+        return x * ox.random.get_state()["counter"]
+
+    compiled = ox.compile(call)
+    for _ in range(3):
+        ox.rand(4)
+        assert compiled(ONE).item() == call(ONE).item()
+    assert "get_state() is called" in reasons(compiled)
