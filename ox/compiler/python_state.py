@@ -62,8 +62,9 @@ from ox.nn.base.module import Module
 BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 DEEPEST = 6
-# what Python code of libraries keeps is its own affair
+# what Python code of these keeps is its own affair, but for objects with settings of ox and NumPy
 OPAQUE = {"ox", "builtins", "dataclasses", "numpy", "logging", "_thread", "io", "_io"}
+INNER = ("ox.core.", "ox.autograd.", "ox.compiler.", "ox.devices.", "ox.engines.", "ox.graph.", "ox.ops.")
 PLAIN = (bool, int, float, str, NoneType, FunctionType)
 PROXIES = (ProxyType, CallableProxyType)
 # what Python itself keeps in modules and classes
@@ -275,11 +276,15 @@ class PythonState(Walk):
                     self.visit(held, place, depth + 1)
 
     def _visit_object(self, value: Any, path: str, depth: int) -> None:
-        """Note the attributes of an object; of what a library made those that the library does not set itself."""
+        """Note the attributes of an object; of what a library keeps for itself those that it does not set."""
         kind: Any = type(value)
         held, name = getattr(value, "__dict__", None), path or kind.__name__
-        if kind.__module__.partition(".")[0] in OPAQUE:
-            if isinstance(held, dict):
+        package = kind.__module__.partition(".")[0]
+        if package in OPAQUE:
+            if package in ("ox", "numpy") and not kind.__module__.startswith(INNER):
+                self._visit_attributes(held or {}, name, depth + 1)
+                self._visit_slots(value, path, depth)
+            elif isinstance(held, dict):
                 self._visit_attributes(held, name, depth + 1, attributes_set_by(kind))
                 if not kind.__module__.startswith("ox."):  # the level of a logger
                     self._visit_plain(held, name, depth)
