@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ox.compiler.place import SIMPLE, Place, getter, step_hooks
@@ -20,13 +21,19 @@ def visit_optimizer(state: PythonState, value: Any, path: str, depth: int) -> No
             groups = value.param_groups
             state.visit(group, (groups.__getitem__, i, f"{inner}.param_groups[{i}]", "", False), depth + 1)
             continue
+        group.settle()
         state.settings.append((group, f"{inner}.param_groups[{i}]"))
         for name in tensors:
             state.visit(tensors[name], (tensors.__getitem__, name, f"{inner}.{name}", "", False))
         params = group["params"]
         state.visit(params, (group.__getitem__, "params", f"{inner}.params", "", False), depth + 1)
-    groups_now = len(value.param_groups)
-    state.add(Place(lambda _: len(value.param_groups), None, f"the groups of {inner}", "", False, groups_now))
+    known = [*value.param_groups]
+
+    def groups_now(_: Any) -> list[Any]:
+        now = value.param_groups
+        return known if len(now) == len(known) and all(map(is_, now, known)) else [*now]
+
+    state.add(Place(groups_now, None, f"a group of {inner}", "", False, known))
     if hasattr(value, "_hooks"):
         hooks = step_hooks(value)
         state.add(Place(lambda _: step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))

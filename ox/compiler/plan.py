@@ -109,6 +109,7 @@ class Plan:
             if now is not expected and not same(expected, now):
                 return _changed(place, now)
         for group, signature, path in self._settings:
+            group.settle()
             if setting_signature(group) != signature:
                 return f"a setting of {path} changed"
         for owner_, names, values in self._owned:

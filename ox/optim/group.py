@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,12 @@ class Group(dict[str, Any]):
     def __init__(self, entries: Mapping[str, Any]) -> None:
         super().__init__()
         self.tensors: dict[str, Tensor] = {}
+        self._known: list[Any] = []  # the values, as of the last write that the tensors got
+        self._lists: dict[str, tuple[Any, ...]] = {}  # what lists of numbers held then
         self.update(entries)
+
+    def __reduce__(self) -> Any:
+        return Group, (dict(self),)
 
     def __setitem__(self, name: str, value: Any) -> None:
         if isinstance(value, Tensor) and value.array.size == 1:
@@ -41,6 +47,9 @@ class Group(dict[str, Any]):
             for i, each in enumerate(value, start=1):
                 if _is_number(each):
                     self._set(f"{one}{i}", each)
+                    if isinstance(value, list):
+                        self._lists[name] = tuple(value)
+        self._known = [*dict.values(self)]
 
     def _set(self, name: str, value: float) -> None:
         if name in self.tensors:
@@ -54,6 +63,17 @@ class Group(dict[str, Any]):
     def update(self, *entries: Any, **named: Any) -> None:
         for name, value in dict(*entries, **named).items():
             self[name] = value
+
+    def __ior__(self, entries: Any) -> Group:  # type: ignore[override, misc]
+        self.update(entries)
+        return self
+
+    def settle(self) -> None:
+        """Let the tensors have what was written past this class: `dict.update(group, lr=0)`."""
+        now = dict.values(self)
+        same = len(now) == len(self._known) and all(map(is_, now, self._known))
+        if not same or any(tuple(dict.__getitem__(self, name)) != entries for name, entries in self._lists.items()):
+            self.update(dict.items(self))
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         if name not in self:

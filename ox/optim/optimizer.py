@@ -14,7 +14,7 @@ from ox.core.mode import MODE, switch_mode
 from ox.core.operator import as_input, make_tensor
 from ox.devices import cuda_state
 from ox.dtypes import DType, float32, is_floating
-from ox.errors import ArgumentError, GradientError, LoadError
+from ox.errors import ArgumentError, GradientError, LoadError, RecordError
 from ox.optim.group import Group
 from ox.optim.hooks import Hooked
 from ox.sparse.creation import cleared
@@ -139,7 +139,7 @@ class Optimizer(Hooked):
                 loss = closure()
         recording = MODE.get().recording
         with switch_mode(grad=False):
-            for group in self.param_groups:
+            for group in map(_settled, self.param_groups):
                 params = [p for p in group["params"] if p.grad is not None]
                 for p in params:
                     if p not in self.state:
@@ -287,6 +287,22 @@ class Optimizer(Hooked):
             lines.append(f"Parameter Group {i}")
             lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if not name.startswith("param")]
         return "\n".join([*lines, ")"])
+
+
+def _settled(group: dict[str, Any]) -> Group:
+    """A group whose tensors have its numbers: also of a dict that a user put in the place of one."""
+    if isinstance(group, Group):
+        group.settle()
+        return group
+    recording = MODE.get().recording
+    if recording is not None:
+        recording.refuse(
+            RecordError(
+                "a parameter group is a plain dict, whose numbers a graph does not take in",
+                hint="optimizer.param_groups[i].update(lr=...), which changes the group that is there",
+            )
+        )
+    return Group(group)
 
 
 def _refuse_unasked(cls: type) -> None:

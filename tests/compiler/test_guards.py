@@ -329,6 +329,46 @@ def test_groups_that_are_plain_dicts_or_added() -> None:
     assert q.tolist() == [0]
 
 
+GROUPS: dict[str, Callable[[Any], Any]] = {
+    "another dict": lambda o: o.param_groups.__setitem__(0, dict(o.param_groups[0], lr=0.0)),
+    "another group": lambda o: o.param_groups.__setitem__(0, type(o.param_groups[0])({**o.param_groups[0], "lr": 0.0})),
+    "another list": lambda o: setattr(o, "param_groups", [dict(g, weight_decay=1.0) for g in o.param_groups]),
+    "all entries": lambda o: o.param_groups.__setitem__(slice(None), [dict(g, lr=0.0) for g in o.param_groups]),
+    "|=": lambda o: o.param_groups[0].__ior__({"lr": 0.0}),
+    "dict.update": lambda o: dict.update(o.param_groups[0], lr=0.0),
+    "dict.__setitem__": lambda o: dict.__setitem__(o.param_groups[0], "lr", 0.5),
+    "pop and setdefault": lambda o: (o.param_groups[0].pop("lr"), o.param_groups[0].setdefault("lr", 0.9)),
+    "an entry of a list": lambda o: (
+        o.param_groups[0]["betas"].__setitem__(0, 0.1) if o.param_groups[0].get("betas") else 0
+    ),
+    "the parameters": lambda o: dict.update(o.param_groups[0], params=o.param_groups[0]["params"][:1]),
+}
+
+
+@pytest.mark.parametrize("make", [lambda p: ox.optim.SGD(p, lr=0.1), lambda p: ox.optim.AdamW(p, betas=[0.9, 0.99])])
+@pytest.mark.parametrize("change", GROUPS)
+def test_a_group_that_is_replaced_or_written_past_its_class(change: str, make: Callable[[Any], Any]) -> None:
+    def run(compiled: bool) -> list[Any]:
+        p, q = nn.Parameter(ox.ones(1)), nn.Parameter(ox.ones(1))
+        optimizer = make([p, q])
+
+        def step(x: Any) -> None:
+            optimizer.zero_grad()
+            (p * x + q).sum().backward()
+            optimizer.step()
+
+        call = ox.compile(step) if compiled else step
+        for i in range(10):
+            if i == 4:
+                GROUPS[change](optimizer)
+            if i == 7:
+                optimizer.param_groups[0]["lr"] = 0.3
+            call(ox.ones(1) * (i + 1))
+        return [p.item(), q.item()]
+
+    np.testing.assert_allclose(run(True), run(False), rtol=1e-4)
+
+
 def test_another_optimizer_state() -> None:
     p = nn.Parameter(ox.ones(2))
     optimizer = ox.optim.Adam([p], lr=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -339,3 +340,19 @@ def test_a_parameter_that_stands_twice_in_a_list_is_updated_once() -> None:
     q.grad = ox.ones_like(q)
     optimizer.step()
     assert (before - q.detach()).numpy().tolist() == ox.ones_like(q).tolist()
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad", "Adafactor"])
+def test_groups_of_plain_dicts_and_from_a_pickle(name: str) -> None:
+    p, q = nn.Parameter(ox.ones(2)), nn.Parameter(ox.ones(2))
+    one, other = getattr(optim, name)([p], lr=0.1), getattr(optim, name)([q], lr=0.1)
+    other.param_groups[:] = [dict(group) for group in other.param_groups]
+    for lr in (0.1, 0.3):
+        dict.update(one.param_groups[0], lr=lr)
+        other.param_groups[0]["lr"] = lr
+        for parameter, optimizer in ((p, one), (q, other)):
+            parameter.grad = ox.full((2,), 0.5)
+            optimizer.step()
+        assert ox.equal(p, q)
+    again = pickle.loads(pickle.dumps(one.param_groups[0]))
+    assert again["lr"] == 0.3 and again.tensor("lr").item() == 0.3
