@@ -39,7 +39,7 @@ OPS: dict[str, Operator] = {}
 # Infinities and NaN are values like others, as in PyTorch. A filter costs a call nothing, `np.errstate` 0.7 µs: that
 # stands only around kernels that meet them in the ordinary course (`ignore_fp_warnings`).
 warnings.filterwarnings(
-    "ignore", "(overflow|underflow|invalid value|divide by zero)", RuntimeWarning, module=r"ox\.(core|ops)\."
+    "ignore", "(overflow|underflow|invalid value|divide by zero)", RuntimeWarning, module=r"ox\.(core|devices|ops)\."
 )
 
 if TYPE_CHECKING:
