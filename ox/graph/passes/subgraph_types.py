@@ -66,6 +66,9 @@ def _infer(graph: Graph, numbers: Mapping[Value, Array]) -> None:
     ends = [v for v in [*graph.captures, *graph.inputs] if v not in known]
     if any(v.dtype is None for v in ends):
         return
+    names = [(v, v.name) for v in graph.captures]
+    for i, (v, _) in enumerate(names):
+        v.name = f"captured_{i}"  # captures of several graphs may have one name until they are written
     try:
         model = to_model(Graph(ends, graph.outputs, graph.nodes, {**graph.constants, **known}))
         for info, v in zip(model.graph.input, ends, strict=True):
@@ -74,6 +77,9 @@ def _infer(graph: Graph, numbers: Mapping[Value, Array]) -> None:
         inferred = shape_inference.infer_shapes(model, data_prop=True).graph
     except (shape_inference.InferenceError, ExportError):
         return
+    finally:
+        for v, name in names:
+            v.name = name
     found = {i.name: i.type.tensor_type for i in [*inferred.value_info, *inferred.output]}
     for node in graph.nodes:
         for v in node.outputs:
