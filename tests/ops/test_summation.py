@@ -233,6 +233,15 @@ def test_sums_at_places(executor: str | None, width: int) -> None:
             assert np.abs(np.asarray(ours()) / exact - 1).max() < 1e-6, name
 
 
+def test_infinities_in_long_sums_are_no_warning() -> None:
+    x = ox.tensor([np.inf, -np.inf] * 2000)
+    with devices.forced("numpy"):
+        assert (x[:80].expand(80, 80) @ ox.zeros(80, 7)).isnan().all()
+        assert (x @ x).isinf()
+        assert ox.nn.functional.avg_pool1d(x[None], 4000).isnan().all()
+        assert ox.zeros(1, 20).index_add(0, ox.zeros(40).long(), x[:800].reshape(40, 20)).isinf().all()
+
+
 @pytest.mark.parametrize("executor", [None, "numpy"])
 def test_long_windows_and_products_of_vectors(executor: str | None) -> None:
     x = around_1000(1, 3, 400_009)

@@ -223,7 +223,8 @@ def _wide_sums(data: Array, window: Window, places: Ints) -> Array:
     under: Array = np.lib.stride_tricks.sliding_window_view(data, window.extents, axis=tuple(range(-rank, 0)))
     steps = [slice(0, n * s, s) for n, s in zip(places, window.strides, strict=True)]
     under = under[(..., *steps, *[slice(None, None, d) for d in window.dilations])]
-    return under.sum(axis=tuple(range(-rank, 0)), dtype=np.float64)
+    made: Array = np.add.reduce(under, axis=tuple(range(-rank, 0)), dtype=np.float64)
+    return made
 
 
 def _always_full(window: Window, count_include_pad: int) -> bool:
