@@ -139,7 +139,10 @@ def check_memory(capture: Capture, state: PythonState) -> None:
                 capture.give_up("an argument shares memory with another tensor, and the call writes it", "", again=True)
         elif not _is_reached(capture, one, other):
             capture.give_up("memory is written through one tensor and read through one that shows a part of it", "")
-    outside = {id(owner(places[0].value.array)) for places in state.tensors.values()}
+    held: list[Any] = [places[0].value for places in state.tensors.values()]
+    held += [grad for grad in state.grads.values() if grad is not None and not grad.is_sparse]
+    held += [each for _, key, counter in state.generators.values() for each in (key, counter)]
+    outside = {id(owner(each.array)) for each in held}
     for array, what, where in capture.read_values:
         if id(owner(array)) in outside:
             capture.give_up(f"{what} needs the value of a tensor, which a recording does not have", where)

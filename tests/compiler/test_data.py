@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from beside_eager import recordings
+from beside_eager import reasons, recordings
 
 import ox
 from ox import nn
@@ -246,3 +246,22 @@ def test_the_array_of_a_global() -> None:
             TOTAL.add_(1)
     finally:
         TOTAL.zero_()
+
+
+def test_python_reads_a_gradient_or_the_state_of_a_generator() -> None:
+    weight, generator = ox.nn.Parameter(ox.ones(1)), ox.Generator().manual_seed(0)
+    weight.grad = ox.ones(1)
+
+    def scaled(x: Any) -> Any:
+        return x * weight.grad.item()
+
+    def moved(x: Any) -> Any:
+        return x * int(generator.counter)
+
+    for function in (scaled, moved):
+        compiled = ox.compile(function)
+        for _ in range(4):
+            weight.grad.add_(1.0)
+            ox.rand(4, generator=generator)
+            assert compiled(ox.ones(1)).item() == function(ox.ones(1)).item()
+        assert "needs the value of a tensor" in reasons(compiled)
