@@ -11,6 +11,7 @@ from beside_eager import reasons, recordings
 import ox
 from ox import nn
 from ox.core.mode import MODE, switch_mode
+from ox.core.random_stream import NEWEST
 from ox.errors import CompileError
 
 ONE = ox.ones(1)
@@ -22,7 +23,7 @@ def gradients_afterwards() -> Iterator[None]:
     ox.set_grad_enabled(True)
     ox.set_autocast_enabled("cpu", False)
     ox.random.torch_compatible(False)
-    ox.random.stream_version(2)
+    ox.random.stream_version(NEWEST)
     ox.manual_seed(0)
 
 
@@ -146,7 +147,7 @@ def test_random_numbers_are_those_of_the_version(begin: Callable[[], Any]) -> No
         drawn(compiled, lambda: ox.manual_seed(9))
     assert drawn(compiled, begin) == drawn(model, begin)
     ox.random.torch_compatible(False)
-    ox.random.stream_version(2)
+    ox.random.stream_version(NEWEST)
     before = recordings(compiled)
     assert drawn(compiled, lambda: ox.manual_seed(9)) == drawn(model, lambda: ox.manual_seed(9))
     assert recordings(compiled) == before
@@ -171,7 +172,7 @@ def test_random_switches_that_are_turned_inside() -> None:
 
     compiled = ox.compile(call)
     for _ in range(3):
-        ox.random.stream_version(2)
+        ox.random.stream_version(NEWEST)
         compiled(ONE)
         assert ox.random.stream_version.current == 1
 
