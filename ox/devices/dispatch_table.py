@@ -234,7 +234,9 @@ def run_maximum(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> 
 
 def run_recurrent(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """RNN, GRU or LSTM; the compiled kernels do the usual ones, from the kernel of the operator."""
-    if compiled_recurrent.serves(op.name, arrays, attributes):
+    # that of ONNX Runtime overflows above 88
+    softplus = "softplus" in [name.lower() for name in attributes.get("activations") or ()]
+    if softplus or compiled_recurrent.serves(op.name, arrays, attributes):
         return op.kernel(np, *arrays, **attributes)
     # ONNX Runtime refuses a call without hidden_size, which ONNX says is optional
     return run(op, arrays, {**attributes, "hidden_size": attributes.get("hidden_size") or arrays[2].shape[-1]})

@@ -105,6 +105,11 @@ def _peepholes(node: Node, graph: Graph) -> str:
     return "with peepholes" if len(node.inputs) > 7 and node.inputs[7] is not None else ""
 
 
+def _overflowing_softplus(node: Node, graph: Graph) -> str:
+    found = "softplus" in [name.lower() for name in node.attributes.get("activations") or ()]
+    return "with Softplus, whose exponential overflows above 88" if found else ""
+
+
 def _narrowed(node: Node, graph: Graph) -> str:
     """OpenVINO's CPU computes float64 in float32 (single numbers, as those of an optimizer, stay close enough), 64 bits
     in 32, and small integers in larger ones that end at their limits; it mistakes what has no elements. Its arrays
@@ -121,6 +126,7 @@ def _narrowed(node: Node, graph: Graph) -> str:
 
 
 ONNXRUNTIME: dict[str, Defect] = {
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _overflowing_softplus),
     "ScatterND": _reduced_scatter,
     "Resize": _aligned_by_scales,
     "DFT": _onesided_inverse,

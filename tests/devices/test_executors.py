@@ -374,3 +374,15 @@ def test_a_forked_child_does_not_wait_for_threads_it_lacks() -> None:
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     assert python(code).split() == ["7"]
+
+
+@pytest.mark.parametrize(("name", "gates", "places"), [("RNN", 1, [0]), ("GRU", 3, [1]), ("LSTM", 4, [1, 2])])
+def test_softplus_of_large_numbers_in_recurrent_operators(name: str, gates: int, places: list[int]) -> None:
+    """ONNX Runtime computes log(1 + exp(x)), which is infinite above 88."""
+    (x, w, r), attributes = recurrent(gates)
+    own = ["Softplus" if i in places else "Sigmoid" for i in range(1 + places[-1])]
+    tensors = [make_tensor(each) for each in (x * 100, w * 50, r)]
+    y = OPS[name](*tensors, **attributes, activations=own)
+    assert not ran_on_onnxruntime(y) and np.isfinite(y.array).all()
+    with devices.forced("numpy"):
+        assert compare(y.array, OPS[name](*tensors, **attributes, activations=own).array).ok

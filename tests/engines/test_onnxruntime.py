@@ -7,6 +7,7 @@ import pytest
 
 import ox
 from ox import ops
+from ox.core.operator import OPS
 from ox.devices import node_session
 from ox.engines import find
 from ox.engines.engine import Task
@@ -38,3 +39,13 @@ def test_a_forked_child_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_session, "forked", True)
     with pytest.raises(DeviceError, match="forked"):
         run([np.ones(2, np.float32)])
+
+
+@pytest.mark.parametrize(("name", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_softplus_in_recurrent_operators_is_refused(name: str, gates: int) -> None:
+    """Its exponential overflows above 88: infinity, where ONNX's formula gives the number itself."""
+    x, w, r = ox.ones(3, 1, 2), ox.ones(1, gates * 2, 2), ox.ones(1, gates * 2, 2)
+    own = {1: ["Softplus"], 3: ["Sigmoid", "Softplus"], 4: ["Sigmoid", "Tanh", "Softplus"]}[gates]
+    graph = record(lambda x: OPS[name](x, w, r, hidden_size=2, activations=own)[0], {"x": x})
+    with pytest.raises(DeviceError, match="with Softplus, whose exponential overflows above 88"):
+        find("onnxruntime").build(Task(graph))
