@@ -7,13 +7,14 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
-from test_walls import FLOORS, GROUND, Import, all_imports, module_of, reason, room
+from walls import FLOORS, GROUND, Import, all_imports, module_of, reason, room
 
 import ox
 from ox import nn
@@ -258,6 +259,12 @@ def claims(text: str) -> list[tuple[str, str, list[str]]]:
     return found
 
 
+@cache
+def ours() -> list[tuple[str, Import]]:
+    """Imports of our own modules, each with the module that it stands in."""
+    return [(module_of(path), each) for path, each in all_imports(types=True) if room(each.module) is not None]
+
+
 def is_below(here: str, each: Import) -> bool:
     """Whether an import of module `here` goes to a lower floor, or stands on a list of tests/test_walls.py."""
     there = room(each.module)
@@ -272,10 +279,10 @@ def test_what_a_docstring_says_of_imports_is_true(folder: Path) -> None:
     for kind, clause, names in said:
         before = clause.partition("nothing of")[0] if kind == "nothing" else ""
         subject = re.findall(NAMES, before) or [PACKAGES[folder]]
-        ours = [(module_of(path), each) for path, each in all_imports(types=True) if room(each.module) is not None]
-        out = [(here, each) for here, each in ours if inside(here, subject) and not inside(each.module, subject)]
+        out = [(here, each) for here, each in ours() if inside(here, subject) and not inside(each.module, subject)]
         if kind == "by":
-            wrong = {here for here, each in ours if inside(each.module, subject) and not inside(here, subject + names)}
+            importers = {here for here, each in ours() if inside(each.module, subject)}
+            wrong = {here for here in importers if not inside(here, subject + names)}
         elif kind == "nothing":
             assert names, f"'{clause}' names no package"
             wrong = {each.module for _, each in out if inside(each.module, names)}
