@@ -71,7 +71,9 @@ FLOORS = {
     "ox.remote": 1,
     "ox.ground": 0,
 }
-GROUND = {"errors", "cache_folder", "dtypes", "tolerance", "call_site", "file_lock", "temporary_files", "_version"}
+GROUND = {
+    "errors", "cache_folder", "clock", "dtypes", "tolerance", "call_site", "file_lock", "temporary_files", "_version"
+}  # fmt: skip
 # Imports that go up, each inside a function, by module, and why.
 UPWARD = {
     ("ox.utils.tensorboard", "ox.export"): "`SummaryWriter.add_graph` shows the graph of an exported model",

@@ -1,0 +1,126 @@
+"""A clock that a test moves: nothing waits for real time, and nothing expires before the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ox.clock import Clock
+
+T = TypeVar("T")
+START_S = 1000.0
+CALENDAR_S = 1_700_000_000.0
+
+
+class ManualClock(Clock):
+    """Time stands still until `advance`. Safe for threads.
+
+    Args:
+        jumps: whether its event loops move the time themselves, to their next timer, once nothing is ready. That is for
+            tests without threads: what a thread still works on is not seen.
+    """
+
+    def __init__(self, now: float = START_S, *, jumps: bool = False) -> None:
+        self._now, self.jumps = now, jumps
+        self._lock = threading.Condition()
+        self._waited: Counter[threading.Condition] = Counter()  # the conditions that threads wait for, with a limit
+        self._loops: set[ManualLoop] = set()
+        self.now = lambda: self._now
+        self.calendar = lambda: CALENDAR_S + self._now - START_S
+
+    def advance(self, seconds: float) -> None:
+        """Moves the time, then wakes all that wait by it."""
+        with self._lock:
+            self._now += seconds
+            conditions, loops = list(self._waited), list(self._loops)
+        for condition in conditions:
+            with condition:
+                condition.notify_all()
+        for loop in loops:
+            loop.wake()
+
+    def until_waiting(self, threads: int = 1) -> None:
+        """Returns when so many threads wait by this clock: before that, moving the time would not be in their way."""
+        with self._lock:
+            assert self._lock.wait_for(lambda: self._waited.total() >= threads, 120), f"no {threads} threads wait"
+
+    def sleep(self, seconds: float) -> None:
+        condition = threading.Condition()
+        with condition:
+            self.wait(condition, lambda: False, seconds)
+
+    def wait(self, condition: threading.Condition, predicate: Callable[[], T], seconds: float | None = None) -> T:
+        if seconds is None:
+            return condition.wait_for(predicate)
+        end = self._now + seconds
+        with self._lock:
+            self._waited[condition] += 1
+            self._lock.notify_all()
+        try:
+            # The caller holds the condition's lock, which `advance` takes after it has moved the time: none is missed.
+            while not (value := predicate()) and self._now < end:
+                condition.wait()
+            return value
+        finally:
+            with self._lock:
+                self._waited[condition] -= 1
+                if not self._waited[condition]:
+                    del self._waited[condition]
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return ManualLoop(self)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """`asyncio.run` by this clock."""
+        with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
+            return runner.run(work)
+
+
+class ManualLoop(asyncio.SelectorEventLoop):
+    """Its timers go by a `ManualClock`."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(ManualSelector(clock))
+        self.clock = clock
+        clock._loops.add(self)
+
+    def time(self) -> float:
+        return self.clock.now()
+
+    def wake(self) -> None:
+        """Has it look at the time. From any thread."""
+        try:
+            self.call_soon_threadsafe(lambda: None)
+        except RuntimeError:  # it has just been closed
+            return
+
+    def close(self) -> None:
+        self.clock._loops.discard(self)
+        super().close()
+
+
+class ManualSelector(selectors.DefaultSelector):
+    """Waits for files, and never for a timer."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        if not self._clock.jumps:
+            return super().select(None)
+        ready = super().select(0)
+        if not ready:
+            self._clock.advance(timeout)
+        return ready
+
+
+def run_jumping(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` on a loop whose time jumps to the next timer when nothing is ready."""
+    return ManualClock(jumps=True).run(work)
