@@ -14,6 +14,7 @@ GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PROTO  := ox/serve/protocol/grpc/proto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
+unexport PYTHONDONTWRITEBYTECODE  # some CI sets it: each of hundreds of processes would compile all of ox
 
 .DEFAULT_GOAL := help
 .PHONY: help demo tiny test test-seeds test-matrix test-all hostcuda gpu lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean

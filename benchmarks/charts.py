@@ -12,9 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 from measurement import Spread
 
 from ox.temporary_files import file_beside
@@ -42,6 +39,10 @@ SETTINGS: Any = {
 @contextmanager
 def chart(path: Path, title: str, width: float, height: float) -> Iterator[Any]:
     """Axes to draw on; the file appears at the end."""
+    import matplotlib  # slow, and most programs that import this module draw nothing
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)

@@ -24,6 +24,7 @@ from ox.random import default_generator
 os.environ.pop("PYTHONUNBUFFERED", None)
 # Without bytecode files, each of the hundreds of processes that tests start compiles all of ox, for seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False  # pytest asks this, and would rewrite the assertions of 700 files each time
 # nohup, and a shell for what it starts in the background, ignore signals that tests send.
 for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(_number) is signal.SIG_IGN:
