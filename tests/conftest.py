@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from ox.core.operator import OPS
 from ox.devices import compiled
@@ -36,6 +37,22 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 # How long an example takes says how busy the machine is.
 settings.register_profile("ox", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ox")
+
+
+# Hypothesis also draws the constants of every local module, and reads 2,000 files for them in each worker. What it tests
+# here are the parsers of the server.
+providers.is_local_module_file = lambda path: "/serve/protocol/" in path or "/serve/transport/" in path
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collection makes millions of objects that stay: the garbage collector need not look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,7 +11,6 @@ import onnx
 import pytest
 import typer
 import yaml
-from jsonschema import Draft202012Validator
 from onnx import TensorProto, helper
 
 from ox.serve import ModelConfig, Server
@@ -32,6 +31,7 @@ def deploy() -> Path:
 @pytest.fixture(scope="session")
 def check() -> Callable[[str, Any], list[str]]:
     """What is wrong with a document of a kind."""
+    from jsonschema import Draft202012Validator
 
     def errors(kind: str, document: Any) -> list[str]:
         known = [schemas for schemas in (VENDORED, DEFINITIONS) if kind in schemas["$defs"]]

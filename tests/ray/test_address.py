@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
 from ox.errors import DistributedError
 
-pytest.importorskip("ray.train", reason='Ray is not installed: pip install "ox-onnx[ray]"')
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason='Ray is not installed: pip install "ox-onnx[ray]"')
 
 
 @pytest.fixture(params=[b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\x00\x00"], ids=["HTTP", "nothing", "two bytes"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from ox.errors import TrainError
 from ox.train import Trainer
 from ox.train.run import run as runs
 
-pytest.importorskip("ray.train", reason='Ray is not installed: pip install "ox-onnx[ray]"')
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason='Ray is not installed: pip install "ox-onnx[ray]"')
 
 
 def test_a_killed_driver_leaves_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

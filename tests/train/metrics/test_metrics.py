@@ -4,10 +4,10 @@ in batches of any size, merged in any order."""
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import metrics as reference
 
 import ox
 from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeError
@@ -16,6 +16,14 @@ from ox.train import metrics
 from ox.train.metrics import AUROC, F1, R2, RMSE, Accuracy, ConfusionMatrix, MeanAbsoluteError, Perplexity, TopK
 
 SEEDS = range(8)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    """scikit-learn's metrics, which take seconds to import."""
+    from sklearn import metrics
+
+    return metrics
 
 
 def case(seed: int, classes: int, ties: bool = True) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +58,7 @@ def streamed(metric: metrics.Metric, outputs: np.ndarray, targets: np.ndarray, s
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("classes", [2, 3, 7])
-def test_accuracy_and_confusion(seed: int, classes: int) -> None:
+def test_accuracy_and_confusion(reference: Any, seed: int, classes: int) -> None:
     scores, targets = case(seed, classes)
     answers = scores.argmax(1)
     assert streamed(Accuracy(), scores, targets) == pytest.approx(reference.accuracy_score(targets, answers))
@@ -62,7 +70,7 @@ def test_accuracy_and_confusion(seed: int, classes: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_top_k(seed: int, k: int) -> None:
+def test_top_k(reference: Any, seed: int, k: int) -> None:
     scores, targets = case(seed, 7, ties=False)
     expected = reference.top_k_accuracy_score(targets, scores, k=k, labels=range(7))
     assert streamed(TopK(k), scores, targets) == pytest.approx(expected)
@@ -77,14 +85,14 @@ def test_top_k_of_equal_scores_takes_the_first() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
-def test_f1(seed: int, average: str) -> None:
+def test_f1(reference: Any, seed: int, average: str) -> None:
     scores, targets = case(seed, 6)
     expected = reference.f1_score(targets, scores.argmax(1), average=average, zero_division=0)
     assert streamed(F1(average), scores, targets) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_classes(seed: int) -> None:
+def test_two_classes(reference: Any, seed: int) -> None:
     scores, targets = case(seed, 2)
     logits = scores[:, 1] - scores[:, 0]
     answers = (logits > 0).astype(int)
@@ -99,7 +107,7 @@ def test_two_classes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_auroc_of_several_classes(seed: int) -> None:
+def test_auroc_of_several_classes(reference: Any, seed: int) -> None:
     scores, _ = case(seed, 4, ties=False)
     targets = np.random.default_rng(seed).permutation(np.arange(len(scores)) % 4)
     given = softmax(scores)
@@ -110,7 +118,7 @@ def test_auroc_of_several_classes(seed: int) -> None:
     )
 
 
-def test_auroc_leaves_out_classes_that_do_not_occur() -> None:
+def test_auroc_leaves_out_classes_that_do_not_occur(reference: Any) -> None:
     given = softmax(np.random.default_rng(0).normal(size=(40, 3)))
     targets = np.arange(40) % 2
     each = [reference.roc_auc_score(targets == c, given[:, c]) for c in (0, 1)]
@@ -131,7 +139,7 @@ def test_ignored_targets_do_not_count(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_perplexity_weighs_every_token_the_same(seed: int) -> None:
+def test_perplexity_weighs_every_token_the_same(reference: Any, seed: int) -> None:
     random = np.random.default_rng(seed)
     logits, targets = random.normal(size=(6, 9, 5)) * 3, random.integers(0, 5, (6, 9))
     targets[random.random((6, 9)) < 0.4] = -100  # batches with few tokens
@@ -155,7 +163,7 @@ def test_axes_that_fit_twice_must_be_named() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("columns", [None, 3])
-def test_regression(seed: int, columns: int | None) -> None:
+def test_regression(reference: Any, seed: int, columns: int | None) -> None:
     random = np.random.default_rng(seed)
     shape = (50,) if columns is None else (50, columns)
     targets = random.normal(size=shape) + 1e6  # a large mean costs a naive variance its digits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from ox.errors import ArgumentError, LoadError, TrainError
 from ox.train.sweep import Sweep, sweep
 from ox_cli.main import main
 
-pytest.importorskip("optuna", reason='Optuna is not installed: pip install "ox-onnx[sweep]"')
+pytestmark = pytest.mark.skipif(
+    find_spec("optuna") is None, reason='Optuna is not installed: pip install "ox-onnx[sweep]"'
+)
 
 RECIPE = '''
 """One weight that should become 3."""
