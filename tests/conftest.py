@@ -39,8 +39,8 @@ settings.register_profile("ox", deadline=None, suppress_health_check=[HealthChec
 settings.load_profile("ox")
 
 
-# Hypothesis also draws the constants of every local module, and reads 2,000 files for them in each worker. What it tests
-# here are the parsers of the server.
+# Hypothesis also draws the constants of every local module, and reads 2,000 files for them in each worker. What it
+# tests here are the parsers of the server.
 providers.is_local_module_file = lambda path: "/serve/protocol/" in path or "/serve/transport/" in path
 
 
