@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Results:
     asked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     if reason := asked.stdout.strip():
         pytest.skip(reason)
+    faulthandler.cancel_dump_traceback_later()  # its own limit is longer than pytest's for one test
     arguments = ["-m", "gpu", "-n", "auto", "--maxprocesses", "4", *gpu_files()]
     folder = tmp_path_factory.mktemp("report")
     return run("on_host_cuda", arguments, folder, timeout=1800, OX_KERNEL_SOURCES=str(sources))

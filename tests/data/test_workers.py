@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
 import subprocess
@@ -32,14 +31,6 @@ Point = namedtuple("Point", "x y")
 class Labelled:
     image: Any
     name: str
-
-
-@pytest.fixture(autouse=True)
-def within_minutes() -> Iterator[None]:
-    """A test of workers that hangs ends the run, with every thread's stack."""
-    faulthandler.dump_traceback_later(240, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 class Images(Dataset):
