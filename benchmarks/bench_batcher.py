@@ -14,6 +14,7 @@ from pathlib import Path
 
 from serving import models
 
+from ox.clock import SYSTEM
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
 from ox.serve.runtime.instance import Feed
@@ -41,7 +42,7 @@ def main() -> None:
             most = model.proof.max_rows
             feed = {key: value.repeat(most, 0) for key, value in feeds[0].items()}
             instances = [model.engine.instance(index) for index in range(1 if inline else model.instances)]
-            plain = most * throughput(instances, feed, arguments.seconds)
+            plain = most * throughput(instances, feed, arguments.seconds, SYSTEM.now)
             point = through(model, feeds, arguments.clients, arguments.seconds)
             print(
                 f"{name} {'on the loop' if inline else 'in threads'}: {point.rate:,.0f} samples/s "

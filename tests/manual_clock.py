@@ -20,17 +20,19 @@ class ManualClock(Clock):
     """Time stands still until `advance`. Safe for threads.
 
     Args:
+        now: seconds at the start.
+        calendar: seconds since 1970 at the start.
         jumps: whether its event loops move the time themselves, to their next timer, once nothing is ready. That is for
             tests without threads: what a thread still works on is not seen.
     """
 
-    def __init__(self, now: float = START_S, *, jumps: bool = False) -> None:
+    def __init__(self, now: float = START_S, calendar: float = CALENDAR_S, *, jumps: bool = False) -> None:
         self._now, self.jumps = now, jumps
         self._lock = threading.Condition()
         self._waited: Counter[threading.Condition] = Counter()  # the conditions that threads wait for, with a limit
         self._loops: set[ManualLoop] = set()
         self.now = lambda: self._now
-        self.calendar = lambda: CALENDAR_S + self._now - START_S
+        self.calendar = lambda: calendar + self._now - now
 
     def advance(self, seconds: float) -> None:
         """Moves the time, then wakes all that wait by it."""

@@ -76,7 +76,8 @@ def test_a_wait_without_a_limit_does_not_end_with_the_time() -> None:
 
 def test_a_loop_in_another_thread_goes_by_the_clock() -> None:
     """Its selector waits for files, for `advance` and for calls from other threads, not for the timer."""
-    clock, armed, told = ManualClock(), threading.Event(), threading.Event()
+    clock = ManualClock()
+    armed, told, checked = (threading.Event() for _ in range(3))
 
     async def body() -> float:
         loop = asyncio.get_running_loop()
@@ -85,7 +86,7 @@ def test_a_loop_in_another_thread_goes_by_the_clock() -> None:
         loop.call_soon(armed.set)
         await asyncio.to_thread(told.wait, 60)  # a thread wakes it, no timer
         assert not timer.done()
-        loop.call_soon_threadsafe(lambda: None)
+        checked.set()
         await timer
         return loop.time()
 
@@ -93,6 +94,7 @@ def test_a_loop_in_another_thread_goes_by_the_clock() -> None:
     assert armed.wait(60)
     clock.advance(59)
     told.set()
+    assert checked.wait(60)
     clock.advance(1)
     thread.join(60)
     assert values == [1060.0]

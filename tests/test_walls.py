@@ -283,3 +283,19 @@ def test_no_file_grows_long() -> None:
     too_long = {name: count for name, count in lengths.items() if count > 400 and name not in LONG}
     assert not too_long, f"think twice past 400 lines: {too_long}"
     assert not {name for name in LONG if lengths.get(name, 0) <= 400}, "LONG names files that are not long"
+
+
+# Files of ox.serve that read the machine's time themselves, and why.
+OWN_TIME = {
+    "ox/serve/protocol/text/render_budget.py": "the processor's time of one thread",
+    "ox/serve/runtime/abandoned_threads.py": "waits for threads inside a runtime, which no clock of ours can wake",
+    "ox/serve/runtime/dimension_memory.py": "the processor's time of one thread",
+}
+
+
+def test_time_is_an_argument() -> None:
+    """What waits, limits, expires or measures asks its clock (`ox.clock`), so that a test can move the time."""
+    readers = {
+        each.file for path, each in all_imports() if each.module == "time" and room(module_of(path)) == "ox.serve"
+    }
+    assert readers == set(OWN_TIME)

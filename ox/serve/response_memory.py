@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from sys import getsizeof
-from time import perf_counter
 from typing import NamedTuple
 from weakref import ref
 
 import numpy as np
 
+from ox.clock import Clock
 from ox.graph.contract import Array
 
 LARGE = 64 << 10  # bytes; responses from this size on are counted and sent without a copy
@@ -98,15 +98,16 @@ class ResponseMemory:
 
     Args:
         limit: bytes; a run that would exceed it waits.
+        clock: measures these waits.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, clock: Clock) -> None:
+        self.limit, self._now = limit, clock.now
         self.unread = 0  # bytes of small responses that clients have not read, counted by the listener
         self.peak = 0  # the highest `used` since the last reset to 0
         self.wait_count = 0  # runs that had to wait
         self.wait_s = 0.0
-        self.waiting_since: float | None = None  # start of the current wait (perf_counter)
+        self.waiting_since: float | None = None  # start of the current wait
         self._used = 0
         self._lock = threading.Lock()
         self._waiters: tuple[SimpleQueue[None], ...] = ()  # the first waits for memory, the others for their turn
@@ -158,14 +159,14 @@ class ResponseMemory:
                 if size is not None:
                     return Grant(request, size)
                 if self.waiting_since is None:
-                    self.waiting_since = perf_counter()
+                    self.waiting_since = self._now()
                     self.wait_count += 1
             wake.get()
 
     def _stop_waiting(self, wake: SimpleQueue[None]) -> None:
         with self._lock:
             if self._waiters[0] is wake and self.waiting_since is not None:
-                self.wait_s += perf_counter() - self.waiting_since
+                self.wait_s += self._now() - self.waiting_since
                 self.waiting_since = None
             self._waiters = tuple(other for other in self._waiters if other is not wake)
         self._wake_first()

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from ox.clock import SYSTEM
 from ox.remote import local_copies
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.config.server_config import ServerConfig
 from ox.serve.server import Server
-from ox.serve.transport.event_loop import new_loop, run, tune_process
+from ox.serve.transport.event_loop import run, tune_process
 
 
 class RunnableServer(Protocol):
@@ -70,7 +71,7 @@ def serve(
     else:
         server = Server(paths, options=options, limits=limits, wait=False, show=show, port=port, **settings)
         tune_process()
-    run(new_loop(), _run_until_signal(server, show))
+    run(SYSTEM.new_event_loop(), _run_until_signal(server, show))
 
 
 async def _run_until_signal(server: RunnableServer, show: Callable[[str], None]) -> None:

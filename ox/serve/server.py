@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ox.clock import SYSTEM, Clock
 from ox.errors import ArgumentError
 from ox.remote import local_copies
 from ox.serve.access import Guard
@@ -27,7 +28,6 @@ from ox.serve.repository.model_manager import ModelManager
 from ox.serve.repository.repository import Repository
 from ox.serve.runtime.memory import Trimmer, bytes_allocated, shrink
 from ox.serve.service import Service
-from ox.serve.transport.event_loop import new_loop
 from ox.serve.transport.http import ListenerState
 from ox.serve.transport.http.asgi import AsgiApplication
 from ox.serve.transport.listen import Listener, listen
@@ -49,6 +49,7 @@ class Server:
         service: creates the handler of all calls except inference; worker processes use their own.
         wait: load the models now; otherwise `start` begins to load them, and `loaded` waits for them.
         show: called with progress messages of slow loads, from any thread; default: warnings in the log.
+        clock: by which it waits, limits and measures.
         settings: the fields of `ServerConfig`: host, port (0: a free port, see `port`), grpc, ...
 
     Raises:
@@ -62,9 +63,10 @@ class Server:
         *,
         options: ModelConfig | None = None,
         limits: RequestLimits | None = None,
-        service: Callable[[Repository, RequestLimits], Service] = Service,
+        service: Callable[[Repository, RequestLimits, Clock], Service] = Service,
         wait: bool = True,
         show: Callable[[str], None] | None = None,
+        clock: Clock = SYSTEM,
         **settings: Any,
     ) -> None:
         if not paths:
@@ -75,12 +77,12 @@ class Server:
         self.inherited: socket.socket | None = None  # a Unix domain socket created by another process
         self._unix: UnixSocket | None = None
         self._listeners: list[Listener] = []
-        self.limits = limits or RequestLimits()
-        self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage, self.settings.workers)
-        self._tls = self.settings.tls()
-        repository = Repository()
-        repository.hide_names = self.settings.keys is not None
+        self.limits, self.clock = limits or RequestLimits(), clock
         config = self.settings
+        self.guard = Guard(config.keys, config.rate, config.manage, config.workers, clock=clock)
+        self._tls = config.tls(clock)
+        repository = Repository()
+        repository.hide_names = config.keys is not None
         self.model_manager = ModelManager(
             repository,
             layout,
@@ -89,16 +91,17 @@ class Server:
             watch=config.watch,
             workers=config.workers,
             show=show,
+            clock=clock,
         )
         self.model_manager.open(wait)
-        self.service = service(repository, self.limits)
+        self.service = service(repository, self.limits, clock)
         self.service.model_manager = self.model_manager
         self.service.telemetry.reloads = self.model_manager.loads
         self._router = Router(self.service, self.limits, self.settings.json_nan)
         self._router.text.guard = self.guard
         self._grpc_server: GrpcServer | None = None
         self._thread: threading.Thread | None = None
-        self._trimmer = Trimmer(bytes_allocated, shrink)
+        self._trimmer = Trimmer(bytes_allocated, shrink, clock)
 
     @property
     def grpc_port(self) -> int | None:
@@ -149,7 +152,9 @@ class Server:
         Raises:
             ServeError: the server cannot bind to the address.
         """
-        self._listener_state = ListenerState(self._router, self.limits, response_memory=self.model_manager.answers)
+        self._listener_state = ListenerState(
+            self._router, self.limits, response_memory=self.model_manager.answers, clock=self.clock
+        )
         self._router.attach(self._listener_state)
         self._heap = HeapTrimmer(self._listener_state.loop, self.model_manager.answers)
         config = self.settings
@@ -239,7 +244,7 @@ class Server:
 
     def __enter__(self) -> Server:
         started: Future[None] = Future()
-        self._loop = new_loop()
+        self._loop = self.clock.new_event_loop()
         self._thread = threading.Thread(target=self._run, args=(started,), name="ox-server", daemon=True)
         self._thread.start()
         started.result()

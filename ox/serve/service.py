@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ox._version import __version__
+from ox.clock import Clock
 from ox.devices.machine import nvidia_driver
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
@@ -59,13 +60,18 @@ MaybeAwaitable = Result | Awaitable[Result]
 
 
 class Service:
-    """The calls of the Open Inference Protocol V2 except inference. All raise ServeError with an HTTP status."""
+    """The calls of the Open Inference Protocol V2 except inference. All raise ServeError with an HTTP status.
 
-    def __init__(self, repository: Repository, limits: RequestLimits | None = None) -> None:
-        limits = limits or RequestLimits()
-        self.repository = repository
+    Args:
+        repository: the models.
+        limits: on shared memory.
+        clock: of the server.
+    """
+
+    def __init__(self, repository: Repository, limits: RequestLimits, clock: Clock) -> None:
+        self.repository, self.clock = repository, clock
         self.regions = Regions(limits.regions, limits.buffered)
-        self.telemetry = Telemetry(repository)
+        self.telemetry = Telemetry(repository, clock)
         self.logs, self.traces = LogSettings(), TraceSettings(self.telemetry)
         self.model_manager: ModelManager | None = None
         self.draining = False

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.devices import heap
 from ox.serve import allocator
 from ox.serve.response_memory import ResponseMemory
@@ -62,7 +63,7 @@ def test_trimmed_once_after_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "TRIM_DELAY_S", 0.01)
 
     async def body() -> None:
-        memory = ResponseMemory(1 << 30)
+        memory = ResponseMemory(1 << 30, SYSTEM)
         trimmer = allocator.HeapTrimmer(asyncio.get_running_loop(), memory)
         memory.track([np.zeros(1000, np.uint8)])
         await asyncio.sleep(0.1)

@@ -1,6 +1,6 @@
 """Who may do what: keys and their permissions, rates, TLS.
 
-Imports ox.errors and ox.temporary_files only.
+Imports ox.clock, ox.errors and ox.temporary_files only.
 """
 
 from __future__ import annotations

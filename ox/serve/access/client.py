@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 from ox.errors import ServeError
@@ -32,8 +31,8 @@ class Client(NamedTuple):
         if not self.may(action, model):
             raise ServeError(f"the key '{self.name}' may not {action} with model '{model[:100]}'", status=403)
 
-    def reserve(self, count: int) -> float:
-        """Takes tokens in advance; a request for more than a whole minute's takes these.
+    def reserve(self, count: int, now: float) -> float:
+        """Takes tokens in advance, at the time `now`; a request for more than a whole minute's takes these.
 
         Returns:
             how many were taken, for `settle`.
@@ -44,7 +43,7 @@ class Client(NamedTuple):
         if self.tokens is None:
             return 0.0
         taken = min(float(count), self.tokens.burst)
-        wait = self.tokens.take(time.monotonic(), taken)
+        wait = self.tokens.take(now, taken)
         if wait:
             expected = f"at most {60 * self.tokens.rate:g} tokens a minute"
             raise ServeError("token rate limit exceeded", status=429, retry_after=wait, expected=expected)

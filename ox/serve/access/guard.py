@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
+from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve.access.bucket import Bucket
 from ox.serve.access.client import Client
@@ -66,19 +66,25 @@ class Guard:
         manage: whether calls that change the server (load, unload, shared memory, log and trace settings) are open to
             everybody. Whoever has a key needs the action "manage" in it.
         share: how many guards of several processes let calls through together; each grants its part of every rate.
+        clock: of the rates, and by its calendar keys expire.
     """
 
     def __init__(
-        self, keys: str | Path | None = None, rate: float | None = None, manage: bool = False, share: int = 1
+        self,
+        keys: str | Path | None = None,
+        rate: float | None = None,
+        manage: bool = False,
+        share: int = 1,
+        *,
+        clock: Clock,
     ) -> None:
+        self._now, self._calendar = clock.now, clock.calendar
         self._rate, self._manage, self._share = rate, manage, share
         self._addresses: OrderedDict[str, Bucket] = OrderedDict()
         self._ring: FileWatcher[Ring] | None = None
         if keys is not None:
             path = Path(keys)
-            self._ring = FileWatcher(
-                "keys", [path], lambda: Ring(read(path), time.monotonic(), share), time.monotonic()
-            )
+            self._ring = FileWatcher("keys", [path], lambda: Ring(read(path), clock.now(), share), clock.now())
 
     @property
     def open(self) -> bool:
@@ -87,7 +93,7 @@ class Guard:
 
     def locked(self) -> str | None:
         """A warning if keys are required and the key file has no valid key."""
-        if self._ring is None or len(self._ring.get(time.monotonic())):
+        if self._ring is None or len(self._ring.get(self._now())):
             return None
         return "warning: the key file has no valid keys, so all requests are refused; add one with ox keys new"
 
@@ -103,7 +109,7 @@ class Guard:
         Raises:
             ServeError: no valid key (401), one that may not do this (403), or rate limit exceeded (429).
         """
-        now = time.monotonic()
+        now = self._now()
         if self._ring is None:
             if self._rate is not None:
                 self._pace(self._address(peer, now), now)
@@ -129,7 +135,7 @@ class Guard:
             ServeError: no valid key where one is needed (401), or too many tries (429).
         """
         if self._ring is not None:
-            self._found(self._ring, credential, peer, time.monotonic())
+            self._found(self._ring, credential, peer, self._now())
 
     def client(self, credential: bytes | None, peer: str) -> Client:
         """Who sends a request that `check` let through; it is not counted again.
@@ -139,12 +145,12 @@ class Guard:
         """
         if self._ring is None:
             return Client(peer)
-        found = self._found(self._ring, credential, peer, time.monotonic())
+        found = self._found(self._ring, credential, peer, self._now())
         return Client(found.key.name, found.key, found.tokens)
 
     def _found(self, ring: FileWatcher[Ring], credential: bytes | None, peer: str, now: float) -> KnownKey:
         entry = None if credential is None else ring.get(now).find(credential)
-        if entry is None or entry.key.expired(time.time()):
+        if entry is None or entry.key.expired(self._calendar()):
             if self._rate is not None:  # clients that try keys have the same rate limit
                 self._pace(self._address(peer, now), now)
             if credential is None:

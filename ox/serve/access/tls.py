@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from time import monotonic
 
+from ox.clock import Clock
 from ox.errors import ArgumentError
 from ox.serve.access.file_watcher import FileWatcher
 
 
-def context(cert: str | Path, key: str | Path, client_ca: str | Path | None = None, h2: bool = False) -> ssl.SSLContext:
+def context(
+    cert: str | Path, key: str | Path, client_ca: str | Path | None = None, h2: bool = False, *, clock: Clock
+) -> ssl.SSLContext:
     """What a listener needs to speak TLS 1.2 or newer.
 
     Args:
         cert, key: PEM files; a connection that begins after they changed gets the new ones.
         client_ca: PEM file of the authorities of client certificates; None requests no client certificates.
         h2: whether clients may choose HTTP/2. Who takes both gets HTTP/1.1, which answers every call.
+        clock: by which the files are looked at.
 
     Raises:
         ArgumentError: a file cannot be read, or the key does not belong to the certificate.
@@ -27,12 +30,12 @@ def context(cert: str | Path, key: str | Path, client_ca: str | Path | None = No
     def read() -> ssl.SSLContext:
         return _context(files, protocols)
 
-    now = monotonic()
+    now = clock.now()
     watched = FileWatcher("certificates", files, read, now)
     first = watched.get(now)
 
     def choose(tls: ssl.SSLObject, name: str, original: ssl.SSLContext) -> None:  # called in every handshake
-        latest = watched.get(monotonic())
+        latest = watched.get(clock.now())
         if latest is not original:
             tls.context = latest
 

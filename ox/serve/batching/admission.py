@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from time import perf_counter
 from typing import Protocol
 
+from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Queue
@@ -30,8 +30,8 @@ class Budget:
     Queues and sequences add up their own; so no lock is needed for them.
     """
 
-    def __init__(self, limit: int, states_limit: int = 0, answers: ResponseMemory | None = None) -> None:
-        self.limit, self.states_limit, self.answers = limit, states_limit, answers or ResponseMemory(limit)
+    def __init__(self, limit: int, states_limit: int, answers: ResponseMemory) -> None:
+        self.limit, self.states_limit, self.answers = limit, states_limit, answers
         self.queues: list[Sized] = []
         self.states: list[Sized] = []
 
@@ -54,6 +54,7 @@ class QueueAdmission:
         budget: bytes that all models of a server share; None for no limit.
         levels, usual: the lowest priority, and that of jobs which ask for none.
         instances: how many batches run at once, for guessing when there will be room.
+        clock: of the jobs.
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class QueueAdmission:
         levels: int = 10,
         usual: int = 5,
         instances: int = 1,
+        clock: Clock,
     ) -> None:
         self.max_queue, self.deadline_s, self.timeout_s = max_queue, deadline_s, max(deadline_s, timeout_s)
-        self.queue = Queue()
+        self.queue, self._now = Queue(), clock.now
         self.run_s = 0.0  # of a batch, on average
         self._budget, self._levels, self._usual, self._instances = budget, levels, usual, instances
         self._age_s = min(0.25, MAX_AGE * deadline_s / levels)
@@ -109,7 +111,7 @@ class QueueAdmission:
 
     def _room(self, rows: int) -> bool:
         """Whether there is room once those whose clients have left are thrown out; not looked at for every request."""
-        now = perf_counter()
+        now = self._now()
         if now - self._purged < PURGE_S:
             return False
         self._purged = now

@@ -12,9 +12,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Any, Protocol
 
+from ox.clock import Clock
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
 from ox.serve.batching.admission import QueueAdmission
@@ -61,6 +61,7 @@ class Batcher:
         share: what the instances ask for cores that other models want, too.
         memory: what runs with large results wait for, and what counts these results.
         result_size: the estimate of their size.
+        clock: of the jobs.
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class Batcher:
         share: Share | None = None,
         memory: ResponseMemory | None = None,
         result_size: ResultSize | None = None,
+        clock: Clock,
     ) -> None:
+        self._clock, self._now = clock, clock.now
         self.max_rows, self.max_wait_s = max_rows, max_wait_s
-        self._memory, self._size = memory or ResponseMemory(1 << 62), result_size or ResultSize(())
+        self._memory, self._size = memory or ResponseMemory(1 << 62, clock), result_size or ResultSize(())
         self._instances, self._inline = instances, inline or instances[0]
         self._observe, self._padding, self._share = observe, padding, share
         self.fill_rows = max_rows  # so many are not waited for any longer
@@ -96,7 +99,7 @@ class Batcher:
         self._admission.open()
         if self._share is not None:
             self._share.open()
-        self._deadlines = Deadlines(loop, self._overdue)
+        self._deadlines = Deadlines(loop, self._overdue, self._clock)
         for index in range(len(self._instances)):
             thread = threading.Thread(target=self._work, args=(index,), name=f"ox-instance-{index}", daemon=True)
             thread.start()
@@ -168,7 +171,7 @@ class Batcher:
         turn, most = self._turn, self.max_rows
         while turn:
             batch: list[Job] = []
-            rows, now = 0, perf_counter()
+            rows, now = 0, self._now()
             while turn and rows < most:
                 job = turn[0]
                 if batch and (rows + job.request.rows > most or job.request.key != batch[0].request.key):
@@ -220,7 +223,7 @@ class Batcher:
 
     def _fail_late(self, job: Job) -> None:
         self.stats.late += 1
-        waited = f"{1000 * (perf_counter() - job.arrived):.0f} ms"
+        waited = f"{1000 * (self._now() - job.arrived):.0f} ms"
         where = "in the queue" if job.running_batch is None else "in the queue and the model"
         hint = f"again in a moment, or with a longer timeout, up to {self._admission.timeout_s:g} s (--limit timeout_s)"
         job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
@@ -244,12 +247,12 @@ class Batcher:
             room = None if self._queue.rows <= self._size.small_rows else wait_for_room(self._memory, self._need)
             # Before a batch is taken: while other models have the cores, it may still grow.
             shared = share is not None and share.acquire()
-            begun = perf_counter()
+            begun = self._now()
             try:
                 self._next(index, instance, reason, room)
             finally:
                 if share is not None and shared:
-                    share.release(perf_counter() - begun)
+                    share.release(self._now() - begun)
 
     def _wait(self) -> str:
         """Until something waits, or with `max_wait_s` a batch of it; why it may leave. "" when the batcher closes."""
@@ -266,18 +269,19 @@ class Batcher:
             group = self._queue.first()
             if group is None or self._closing or group.rows >= self.fill_rows:
                 return "idle"
-            job, now = group.heap[0].job, perf_counter()
+            job, now = group.heap[0].job, self._now()
             wait, reason = job.arrived + self.max_wait_s - now, "wait"
             if job.deadline is not None and job.deadline - self._admission.run_s - now < wait:
                 wait, reason = job.deadline - self._admission.run_s - now, "deadline"
             if wait <= 0:
                 return reason
-            self._ready.wait(wait)
+            before = self._queue.changes
+            self._clock.wait(self._ready, lambda: self._closing or self._queue.changes != before, wait)  # noqa: B023
 
     def _need(self) -> MemoryRequest | None:
         """The memory that the next batch's results take; None for a little."""
         with self._ready:
-            need, out = need_of_next(self._queue, self._size, self._memory, self.max_rows)
+            need, out = need_of_next(self._queue, self._size, self._memory, self.max_rows, self._now())
         if out:
             self._call_on_loop(self.drop, out)
         return need
@@ -287,7 +291,7 @@ class Batcher:
         control, running_batch = instance.control(), None
         most, granted = (self.max_rows, 0) if room is None else (min(self.max_rows, room.rows), room.reserved_bytes)
         with self._ready:
-            taken = self._queue.take(most, late(perf_counter()))
+            taken = self._queue.take(most, late(self._now()))
             if taken.jobs:  # with the lock held: the deadline check finds them in the queue or in a running batch
                 running_batch = self._running_batches[index] = RunningBatch(
                     taken.jobs, control, "full" if taken.full else reason
@@ -303,7 +307,7 @@ class Batcher:
             self._call_on_loop(self._memory.release, granted)
 
     def _serve(self, jobs: list[Job], instance: Instance, running_batch: RunningBatch | None) -> None:
-        taken = instance.gathered_at = perf_counter()
+        taken = instance.gathered_at = self._now()
         failed = False
         try:
             self._run(jobs, instance, running_batch)
@@ -324,7 +328,7 @@ class Batcher:
                 job.error = job.error or error  # one that was late has its own
             failed = True
         started = instance.gathered_at
-        run_s = perf_counter() - started
+        run_s = self._now() - started
         for job in jobs:
             job.started, job.run_s = started, run_s
         if running_batch is None:

@@ -1,11 +1,11 @@
-"""One timer for all deadlines of a batcher, by the event loop's monotonic clock."""
+"""One timer for all deadlines of a batcher."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import perf_counter
 
+from ox.clock import Clock
 from ox.serve.batching.job import Job
 
 RESOLUTION_S = 0.002  # limits how often many different timeouts make the queue be scanned
@@ -27,14 +27,14 @@ def _no_callback(now: float) -> None:
 class Deadlines:
     """Calls `overdue` with the current time when a watched deadline has passed; it returns the next deadline."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, overdue: Callable[[float], float | None]) -> None:
-        self._loop, self._overdue = loop, overdue
+    def __init__(self, loop: asyncio.AbstractEventLoop, overdue: Callable[[float], float | None], clock: Clock) -> None:
+        self._loop, self._overdue, self._now = loop, overdue, clock.now
         self._timer: asyncio.TimerHandle | None = None
         self._at = float("inf")
 
     def watch(self, deadline: float | None) -> None:
         if deadline is not None and deadline < self._at - RESOLUTION_S:
-            self._arm(deadline, perf_counter())
+            self._arm(deadline, self._now())
 
     def cancel(self) -> None:
         if self._timer is not None:
@@ -52,7 +52,7 @@ class Deadlines:
         self._timer = self._loop.call_later(wait, self._fire)
 
     def _fire(self) -> None:
-        now = perf_counter()
+        now = self._now()
         self._timer, self._at = None, float("inf")
         following = self._overdue(now)
         if following is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 
+from ox.clock import SYSTEM, Clock
 from ox.devices.machine import threads as usable_threads
 
 MAX_WAIT_S = 0.05
@@ -20,22 +21,20 @@ class Waiter:
 
     __slots__ = ("go", "share")
 
-    def __init__(self, share: Share) -> None:
-        self.share = share
-        self.go = threading.Lock()
-        self.go.acquire()
+    def __init__(self, share: Share, lock: threading.Lock) -> None:
+        self.share, self.go = share, threading.Condition(lock)
 
 
 class Cores:
     """Run slots, given to the share with the least run time per weight."""
 
-    def __init__(self, slots: int, patience_s: float = MAX_WAIT_S) -> None:
+    def __init__(self, slots: int, clock: Clock, patience_s: float = MAX_WAIT_S) -> None:
         self.slots = self.free = slots  # free slots are negative while a waiter has exceeded its maximum wait
-        self._patience_s = patience_s
+        self._clock, self._patience_s = clock, patience_s
         self.shares: set[Share] = set()
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
-        self._clock = 0.0  # the smallest run time per weight of the shares that wanted to run
+        self._least = 0.0  # the smallest run time per weight of the shares that wanted to run
 
     def share(self, weight: float, threads: int) -> Share:
         """A model's part in it, once it is opened; its runs use so many threads."""
@@ -47,17 +46,14 @@ class Cores:
 
     def acquire(self, share: Share) -> None:
         with self._lock:
-            share.clock = max(share.clock, self._clock - CREDIT_S)
+            share.clock = max(share.clock, self._least - CREDIT_S)
             share.wanted += 1
             if self.free >= share.slots and not self._waiters:
                 self.free -= share.slots
                 return
-            waiter = Waiter(share)
+            waiter = Waiter(share, self._lock)
             self._waiters.append(waiter)
-        if waiter.go.acquire(timeout=self._patience_s):
-            return
-        with self._lock:
-            if waiter in self._waiters:  # else it was let in just now
+            if not self._clock.wait(waiter.go, lambda: waiter not in self._waiters, self._patience_s):
                 self._waiters.remove(waiter)
                 self.free -= share.slots
 
@@ -65,7 +61,7 @@ class Cores:
         with self._lock:
             self.free += share.slots
             share.clock += seconds * share.slots / share.weight
-            self._clock = max(self._clock, min(other.clock for other in (share, *self.shares) if other.wanted))
+            self._least = max(self._least, min(other.clock for other in (share, *self.shares) if other.wanted))
             share.wanted -= 1
             while self._waiters:
                 waiter = min(self._waiters, key=lambda waiter: waiter.share.clock)
@@ -73,7 +69,7 @@ class Cores:
                     return
                 self._waiters.remove(waiter)
                 self.free -= waiter.share.slots
-                waiter.go.release()
+                waiter.go.notify()
 
     def leave(self, share: Share) -> None:
         with self._lock:
@@ -108,4 +104,4 @@ class Share:
         self.cores.leave(self)
 
 
-CORES = Cores(usable_threads())
+CORES = Cores(usable_threads(), SYSTEM)  # of the process, whatever clock its servers have

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ox.errors import OxError
@@ -17,8 +16,11 @@ if TYPE_CHECKING:
 class Job:
     """One request in the queue, and what became of it: outputs or an error.
 
-    Times are those of `perf_counter`, a monotonic clock. After `deadline` the
-    outcome is not needed; None takes the model's default.
+    Times are those of its model's clock. After `deadline` the outcome is not needed; None takes the model's default.
+
+    Args:
+        request: the parsed request.
+        arrived: the time.
     """
 
     __slots__ = (
@@ -35,9 +37,9 @@ class Job:
         "started",
     )  # fmt: skip
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, arrived: float) -> None:
         self.request = request
-        self.arrived = perf_counter()
+        self.arrived = arrived
         self.started = self.run_s = 0.0
         self.deadline: float | None = None
         self.priority = 0  # 1 is the highest, 0 what the model takes for it

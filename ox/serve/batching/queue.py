@@ -54,10 +54,11 @@ class Batch(NamedTuple):
 
 
 class Queue:
-    """Jobs by group and rank, and how much they are: `jobs`, `rows`, `size` in bytes."""
+    """Jobs by group and rank, and how much they are: `jobs`, `rows`, `size` in bytes. `changes` counts what came and
+    went."""
 
     def __init__(self) -> None:
-        self.jobs = self.rows = self.size = 0
+        self.jobs = self.rows = self.size = self.changes = 0
         self._groups: dict[Hashable, Group] = {}
         self._heads: list[Head] = []
         self._number = 0
@@ -144,4 +145,5 @@ class Queue:
         group.rows += rows
         self.rows += rows
         self.jobs += sign
+        self.changes += 1
         self.size += sign * entry.size

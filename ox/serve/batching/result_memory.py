@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import NamedTuple
 
 from ox.serve.batching.deadlines import late
@@ -31,12 +30,12 @@ def wait_for_room(memory: ResponseMemory, ask: Callable[[], MemoryRequest | None
 
 
 def need_of_next(
-    queue: Queue, sizes: ResultSize, memory: ResponseMemory, max_rows: int
+    queue: Queue, sizes: ResultSize, memory: ResponseMemory, max_rows: int, now: float
 ) -> tuple[MemoryRequest | None, list[Job]]:
     """The memory that the first jobs of a queue need, None for a small amount, and the stale jobs, which are removed.
     Called with the batcher's lock held."""
     out: list[Job] = []
-    stale = late(perf_counter())
+    stale = late(now)
     while (group := queue.first()) is not None:
         job = group.heap[0].job
         # Set before the check: if the job becomes stale afterwards, the run checks again.

@@ -12,9 +12,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from time import perf_counter
 from typing import NamedTuple
 
+from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve.batching.admission import PURGE_S, Budget
 from ox.serve.batching.batcher import Batcher
@@ -82,6 +82,7 @@ class Sequences:
         deadline_s: the time limit of a request without its own limit.
         timeout_s: how long one may take that does; more is cut to that, but never below `deadline_s`.
         budget: bytes of requests and of states that all models of a server share.
+        clock: of the jobs.
     """
 
     def __init__(
@@ -97,7 +98,9 @@ class Sequences:
         deadline_s: float,
         timeout_s: float = 60.0,
         budget: Budget,
+        clock: Clock,
     ) -> None:
+        self._clock, self._now = clock, clock.now
         self._model, self._tensors, self._batcher, self._run = model, tensors, batcher, run
         self._free, self._idle_s = slots, idle_s
         self._max_queue, self._deadline_s, self._timeout_s = max_queue, deadline_s, max(deadline_s, timeout_s)
@@ -202,7 +205,7 @@ class Sequences:
 
     def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._deadlines = Deadlines(self._loop, self._overdue)
+        self._deadlines = Deadlines(self._loop, self._overdue, self._clock)
         self._budget.queues.append(self._requests)
         self._budget.states.append(self._states)
 
@@ -210,7 +213,7 @@ class Sequences:
         """Whether there is room for a request of so many bytes."""
         budget = self._budget
         if self.waiting + self._batcher.depth >= self._max_queue or budget.held + size > budget.limit:
-            now = perf_counter()
+            now = self._now()
             if now - self._purged >= PURGE_S:  # not for every request: clients choose how often they are refused
                 self._purged = now
                 self._purge()
@@ -377,12 +380,12 @@ class Sequences:
     def _wait_idle(self, sequence: Sequence) -> None:
         if sequence in self._idle:
             return
-        self._idle[sequence] = perf_counter() + self._idle_s
+        self._idle[sequence] = self._now() + self._idle_s
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._idle_s, self._expire)
 
     def _expire(self) -> None:
-        now = perf_counter()
+        now = self._now()
         self._expiry = None
         for sequence, ends in list(self._idle.items()):
             if ends > now:

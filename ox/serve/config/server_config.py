@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+from ox.clock import Clock
 from ox.errors import ArgumentError, ServeError
 from ox.serve.repository.model_name import check_name
 from ox.serve.telemetry.logs import FORMS, LEVELS
@@ -112,8 +113,8 @@ class ServerConfig:
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ArgumentError("the rate is out of range", expected="more than 0", got=str(self.rate))
 
-    def tls(self) -> ssl.SSLContext | None:
-        """The TLS context of a listener; None for plain text.
+    def tls(self, clock: Clock) -> ssl.SSLContext | None:
+        """The TLS context of a listener, which looks at its files by the clock; None for plain text.
 
         Raises:
             ArgumentError: the files cannot be used.
@@ -122,7 +123,7 @@ class ServerConfig:
             return None
         from ox.serve.access.tls import context
 
-        return context(self.tls_cert, self.tls_key, self.tls_client_ca, h2=self.grpc == "own")
+        return context(self.tls_cert, self.tls_key, self.tls_client_ca, h2=self.grpc == "own", clock=clock)
 
     def exposed(self) -> str | None:
         """A warning if other machines can reach the server and no authentication is set."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,8 +46,8 @@ class ScoresDiffer(Exception):
 class DecoderCheck:
     """Texts, and the scores that the file itself gives for them alone."""
 
-    def __init__(self, decoder: Checked, session: Any) -> None:
-        self._decoder, self._session = decoder, session
+    def __init__(self, decoder: Checked, session: Any, now: Callable[[], float]) -> None:
+        self._decoder, self._session, self._now = decoder, session, now
         random = np.random.default_rng(0)
         most = max(1, decoder.context_length - STEPS)
         lengths = [min(length, most) for length in PROMPTS]
@@ -165,9 +164,9 @@ class DecoderCheck:
         tokens, lengths = np.zeros((ROWS, 1), np.int64), np.ones(ROWS, np.int64)
         times = []
         for _ in range(RUNS):
-            begun = perf_counter()
+            begun = self._now()
             run.step(tokens, lengths)
-            times.append(perf_counter() - begun)
+            times.append(self._now() - begun)
         return min(times)
 
     def _compare(self, what: str, got: Array, expected: Array) -> None:

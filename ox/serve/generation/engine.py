@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 
+from ox.clock import SYSTEM, Clock
 from ox.errors import OxError
 from ox.serve.batching.fairness import Share
 from ox.serve.config.generation_options import GenerationOptions
@@ -53,6 +53,7 @@ class GenerationEngine:
         levels, usual_level: the lowest priority, and that of requests which ask for none.
         share: this model's part of the cores.
         draft: a smaller decoder of the same tokens, whose guesses are checked.
+        clock: of deadlines.
 
     Attributes:
         tokenizer: None where the folder has none.
@@ -78,8 +79,9 @@ class GenerationEngine:
         usual_level: int = 5,
         share: Share | None = None,
         draft: Decoder | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
-        self.vocab_size = decoder.vocab_size
+        self.clock, self.vocab_size = clock, decoder.vocab_size
         folder.check_vocabulary(self.vocab_size)
         self.tokenizer, self.defaults = folder.tokenizer, folder.defaults
         self.end_tokens = folder.end_tokens(self.vocab_size)
@@ -92,8 +94,8 @@ class GenerationEngine:
             self.context_length = max(2, budget // (token_bytes + draft_bytes))
         self._drafter = Drafter(0 if self._run.singly else options.draft_tokens, draft, self.context_length)
         most, budget = options.max_texts if decoder.batched else 1, budget - self._drafter.nbytes
-        self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget)
-        self._prefill_tokens = options.prefill_tokens
+        self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget, clock.now)
+        self._prefill_tokens, self._share = options.prefill_tokens, share
         self._reader = RequestReader(
             tokenizer=self.tokenizer,
             constraints=self.constraints,
@@ -104,25 +106,29 @@ class GenerationEngine:
             start_s=start_s,
             levels=levels,
             usual_level=usual_level,
+            now=clock.now,
         )
         self._queue_limit, self._start_s = QueueLimit(max_queue), start_s
-        self._share = share
         self._outbox, self._stats = Outbox(), GenerationStats()
         self._news = threading.Condition()
-        self._woken = False
         self._incoming: list[Text] = []
-        self._closing = self._abort = False
+        self._woken = self._closing = self._abort = False
         self._thread: threading.Thread | None = None  # from the first request on
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], options: GenerationOptions | None = None, threads: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        options: GenerationOptions | None = None,
+        threads: int | None = None,
+        clock: Clock = SYSTEM,
     ) -> GenerationEngine:
         """An engine of its own, outside of a server.
 
         Args:
             path: a decoder's folder, or its file.
             threads: of ONNX Runtime; None: measured.
+            clock: of deadlines.
 
         Raises:
             LoadError, DeviceError: the decoder cannot be loaded.
@@ -132,7 +138,7 @@ class GenerationEngine:
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads, folder=folder)
         draft = load_draft(options, folder, decoder.vocab_size, threads)
-        return cls(decoder, folder, options, cache_budget(options), draft=draft)
+        return cls(decoder, folder, options, cache_budget(options), draft=draft, clock=clock)
 
     # ---- from any thread
 
@@ -217,7 +223,7 @@ class GenerationEngine:
         while True:
             with self._news:
                 if not (busy or self._woken):
-                    self._news.wait_for(lambda: self._woken, self._pause())
+                    self.clock.wait(self._news, lambda: self._woken, self._pause())
                 self._woken = False
                 incoming, self._incoming = self._incoming, []
                 for text in incoming:
@@ -232,24 +238,24 @@ class GenerationEngine:
 
     def _pause(self) -> float | None:
         """How long nothing happens by itself: until the first deadline."""
-        now, times = perf_counter(), []
+        now, times = self.clock.now(), []
         for text in (*self._scheduler.texts, *self._scheduler.waiting):
             if text.request.deadline is not None:
-                times.append(text.request.deadline - monotonic())
+                times.append(text.request.deadline - now)
             elif text.cached is None:
                 times.append(text.start_by - now)
         return max(0.0, min(times)) if times else None
 
     def _end_unwanted(self, abort: bool) -> None:
         """Texts that were cancelled, are too late, or all of them."""
-        now, clock = perf_counter(), monotonic()
+        now = self.clock.now()
         for text in (*self._scheduler.texts, *self._scheduler.waiting):
             if abort:
                 self._end(text, unloaded())
             elif text.handle.cancelled:
                 self._end(text, "cancelled")
             elif text.request.deadline is not None:
-                if clock > text.request.deadline:
+                if now > text.request.deadline:
                     self._end(text, late())
             elif text.cached is None and text.row < 0 and now > text.start_by:
                 self._end(text, not_started(self._start_s))
@@ -283,12 +289,12 @@ class GenerationEngine:
         scheduler = self._scheduler
         scheduler.admit()
         held = self._share is not None and bool(scheduler.texts) and self._share.acquire()
-        begun = perf_counter()
+        begun = self.clock.now()
         try:
             self._read_prompts()
             self._decode()
         finally:
-            spent = perf_counter() - begun
+            spent = self.clock.now() - begun
             if held and self._share is not None:
                 self._share.release(spent)
         with self._news:
@@ -373,7 +379,7 @@ class GenerationEngine:
     def _tell(self, texts: list[Text], scores: Any) -> None:
         """The next token of each text, from scores."""
         outcomes = next_events(texts, scores)
-        now, stats = perf_counter(), self._stats
+        now, stats = self.clock.now(), self._stats
         with self._news:
             for text, outcome in zip(texts, outcomes, strict=True):
                 if isinstance(outcome, OxError):

@@ -42,7 +42,7 @@ class GenerationRequest:
             for neither.
         index: of several texts of one prompt and seed, which one.
         priority: 1 is the highest; 0 for the model's default.
-        deadline: when the text must be complete, in the time of `time.monotonic`; None for no limit.
+        deadline: when the text must be complete, by the engine's clock; None for no limit.
         constraint: what the text must look like.
         client: requests of one client take turns with those of others.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class RequestReader:
         max_length: the same for requests that do not say how long the text may be.
         start_s: how long a request without a deadline may wait.
         levels, usual_level: the lowest priority, and that of requests which ask for none.
+        now: the time.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class RequestReader:
         start_s: float,
         levels: int,
         usual_level: int,
+        now: Callable[[], float],
     ) -> None:
+        self._now = now
         self._tokenizer, self._constraints, self._end_tokens = tokenizer, constraints, end_tokens
         self._vocab_size, self._context_length, self._max_length = vocab_size, context_length, max_length
         self._start_s, self._levels, self._usual_level = start_s, levels, usual_level
@@ -81,7 +84,7 @@ class RequestReader:
             stopping = Stopping.read(ends, request.stop, self._tokenizer)
         except ArgumentError as error:
             raise ServeError(error.what, expected=error.expected, got=error.got) from error
-        room = self._context_length - count
+        room, arrived = self._context_length - count, self._now()
         return Text(
             request,
             handle,
@@ -92,7 +95,8 @@ class RequestReader:
             matcher=None if request.constraint is None else self._constraints.matcher(request.constraint),
             most=min(room, max(1, self._max_length - count) if request.max_tokens is None else request.max_tokens),
             level=min(request.priority, self._levels) or self._usual_level,
-            start_by=perf_counter() + self._start_s,
+            arrived=arrived,
+            start_by=arrived + self._start_s,
         )
 
     def _check_tokens(self, what: str, tokens: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ox.devices.machine import available_memory
 from ox.errors import LoadError
@@ -46,15 +46,22 @@ class Scheduler:
         most_texts: that run at the same time.
         context: the most tokens of a text.
         budget: bytes.
+        now: the time.
 
     Raises:
         LoadError: the budget does not hold one text as long as the context.
     """
 
     def __init__(
-        self, shapes: dict[str, CacheShape], run: DecoderRun, most_texts: int, context: int, budget: int
+        self,
+        shapes: dict[str, CacheShape],
+        run: DecoderRun,
+        most_texts: int,
+        context: int,
+        budget: int,
+        now: Callable[[], float],
     ) -> None:
-        self.waiting = WaitingTexts()
+        self.waiting = WaitingTexts(now)
         self.texts: list[Text] = []  # by row
         self.preemptions = 0
         self._most_texts, self._context, self._budget = most_texts, context, budget

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +29,8 @@ class Text:
     Args:
         most: the most tokens of the text.
         level: its priority, 1 is the highest.
-        start_by: when it is not worth starting any more, in the time of `perf_counter`.
+        arrived: the time by the engine's clock.
+        start_by: when it is not worth starting any more, by the same clock.
     """
 
     __slots__ = (
@@ -71,6 +71,7 @@ class Text:
         matcher: Matcher | None,
         most: int,
         level: int,
+        arrived: float,
         start_by: float,
     ) -> None:
         self.request, self.handle, self.loop = request, handle, loop
@@ -91,7 +92,7 @@ class Text:
         self.decoding = False  # all tokens but the last have been read
         self.cached: int | None = None  # tokens of the prompt that were not computed for it
         self.admitted = 0
-        self.arrived = self.last_s = perf_counter()
+        self.arrived = self.last_s = arrived
 
     @property
     def runnable(self) -> bool:

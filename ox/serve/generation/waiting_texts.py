@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from time import perf_counter
+from collections.abc import Callable, Iterable, Iterator
 
 from ox.serve.generation.text import Text
 
@@ -15,9 +14,14 @@ class WaitingTexts:
     requests each of them has. Texts of one client come in the order of their arrival.
 
     A text that has waited long is more urgent, and so are all texts of its priority and of higher ones: else a client
-    that has sent thousands would be more urgent than one that comes with its first."""
+    that has sent thousands would be more urgent than one that comes with its first.
 
-    def __init__(self) -> None:
+    Args:
+        now: the time.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         self._texts: dict[Text, None] = {}  # in the order of their arrival, but for those that had a slot
         self._served: dict[str, int] = {}  # tokens that were computed for each client that has texts here or in slots
         self._counts: dict[str, int] = {}  # its texts
@@ -62,7 +66,7 @@ class WaitingTexts:
                 other = oldest.setdefault(key, text)
                 if text.arrived < other.arrived:
                     oldest[key] = text
-        levels = _levels(oldest.values())
+        levels = _levels(oldest.values(), self._now())
 
         def rank(text: Text) -> tuple[int, int, float]:
             return levels[text.level], self._served[text.request.client], text.arrived
@@ -78,9 +82,8 @@ class WaitingTexts:
         text.level = self._first_level
 
 
-def _levels(texts: Iterable[Text]) -> dict[int, int]:
+def _levels(texts: Iterable[Text], now: float) -> dict[int, int]:
     """What priorities have become, by what their texts have waited."""
-    now = perf_counter()
     arrived: dict[int, float] = {}
     for text in texts:
         arrived[text.level] = min(arrived.get(text.level, now), text.arrived)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from ox.clock import Clock
 from ox.errors import LoadError, OxError
 from ox.serve.batching.admission import Budget
 from ox.serve.config.request_limits import RequestLimits
@@ -38,6 +39,7 @@ class ChangeSteps:
         gone: called with entries that are unloaded and whose files are deleted.
         budget: the memory that all models share.
         show: called with messages about long loads, from any thread; by default they are warnings in the log.
+        clock: of loads and models.
     """
 
     def __init__(
@@ -48,7 +50,10 @@ class ChangeSteps:
         gone: Callable[[Entry], None],
         budget: Budget,
         show: Callable[[str], None] | None = None,
+        *,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self.loads: Counter[tuple[str, str]] = Counter()  # by model, and "loaded", "failed" or "unloaded"
         self._repository, self._setups, self._limits, self._gone = repository, setups, limits, gone
         self._budget = budget
@@ -174,7 +179,7 @@ class ChangeSteps:
         """The control of the load of a version, registered for `cancel`; leaving the block early stops the load."""
         assert entry.setup is not None
         slot, limit_s = entry.slot(number), entry.setup.running.options.load_timeout_s
-        control = slot.control = LoadControl(f"version {number} of '{entry.name}'", limit_s)
+        control = slot.control = LoadControl(f"version {number} of '{entry.name}'", limit_s, self._clock)
         self._controls.setdefault(entry.name, []).append(control)
         if slot.model is None:
             slot.state, slot.reason = LOADING, ""

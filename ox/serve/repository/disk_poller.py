@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
+from ox.clock import Clock, Event
 from ox.errors import LoadError, OxError
 from ox.serve.repository.layout import Scan
 
@@ -18,9 +19,11 @@ class DiskPoller:
     supports neither network file systems nor link targets.
     """
 
-    def __init__(self, scan: Callable[[], Scan], on_scan: Callable[[Scan | OxError], None], every_s: float) -> None:
+    def __init__(
+        self, scan: Callable[[], Scan], on_scan: Callable[[Scan | OxError], None], every_s: float, clock: Clock
+    ) -> None:
         self._scan, self._on_scan, self._every_s = scan, on_scan, every_s
-        self._stop = threading.Event()
+        self._stop = Event(clock)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from dataclasses import fields
-from time import perf_counter
 from typing import Any, NoReturn
 
 from ox.errors import DeviceError, LoadError, ServeError
@@ -88,16 +87,19 @@ class GenerationModel(Model):
         budget: Budget | None = None,
         control: LoadControl | None = None,
     ) -> None:
-        begun, control = perf_counter(), control or LoadControl()
+        control = control or LoadControl()
+        clock = self.clock = control.clock
+        begun = clock.now()
         self.name, self.version, self.options, self.closed = name, version, options, False
         if Placement.parse(options.device).kind == "cuda":
             raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got=options.device)
         self.inputs, self.outputs, self.samples = INPUTS, OUTPUTS, ()
         self.signature = Signature(INPUTS, OUTPUTS, limits.rows, limits.strings, batched=False)
         self.signature.add_optional_inputs = self._refuse  # before an input is missed
-        self.stages, self.rules, self.padding, self.sequences = Stages(), SizeRules(), None, None
+        self.stages, self.rules, self.padding, self.sequences = Stages(clock), SizeRules(), None, None
         self.inline = False
-        self.answers = (budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread))).answers
+        budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread, clock))
+        self.answers = budget.answers
         control.enter("reading the tokenizer")
         folder = DecoderFolder.read(source.path)
         generation = GenerationOptions.from_table(options.generation)
@@ -120,8 +122,9 @@ class GenerationModel(Model):
             usual_level=options.default_priority,
             share=self._share,
             draft=draft,
+            clock=clock,
         )
-        self.warm_s = perf_counter() - begun
+        self.warm_s = clock.now() - begun
 
     def start(self, loop: AbstractEventLoop) -> None:
         self._share.open()

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import chain, count
 from math import ceil
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ox.devices.machine import threads as usable_threads
@@ -72,7 +71,7 @@ class Model:
         text: makes the strings that clients send of a model with a tokenizer beside it, given all inputs and outputs of
             the file; None for a model that reads none.
         budget: what it shares with the other models of its server; without one it has its own.
-        control: stops the load from another thread, and receives its progress.
+        control: stops the load from another thread, and receives its progress; it has the clock of the model.
         probe: looks at the file before a runtime does; raises OxError if it may not be loaded here.
         max_rows_source: which setting the most rows of a batch are from, as users read it where batching is off.
 
@@ -102,7 +101,9 @@ class Model:
         probe: Callable[[Source], None] | None = None,
         max_rows_source: str | None = None,
     ) -> None:
-        begun, control = perf_counter(), control or LoadControl()
+        control = control or LoadControl()
+        clock = self.clock = control.clock
+        begun = clock.now()
         control.enter("reading the file")
         source = path if isinstance(path, Source) else read(Path(path))
         if probe is not None:
@@ -190,14 +191,14 @@ class Model:
             self.signature.add_optional_inputs = padding.complete
         if self.text_tensors is not None:
             self.signature.add_optional_inputs = self.text_tensors.add_pair
-        self.stages = Stages()
+        self.stages = Stages(clock)
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
         self._runs_inline = (
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.may_run_long or options.max_wait_ms)
         ) and self.text_tensors is None
         self.inline = self._runs_inline and tensors is None
         self._mean_s = self.proof.row_s
-        budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread))
+        budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread, clock))
         self.answers = budget.answers
         admission = QueueAdmission(
             max_queue=options.max_queue,
@@ -207,6 +208,7 @@ class Model:
             levels=options.priority_levels,
             usual=options.default_priority,
             instances=self.instances,
+            clock=clock,
         )
         inline = self.engine.instance(0, self.fit.bound)
         self.batcher = Batcher(
@@ -220,11 +222,12 @@ class Model:
             share=None if on_gpu else CORES.share(options.weight, self.threads),
             memory=self.answers,
             result_size=self._result_size,
+            clock=clock,
         )
         self._submission = None if self.text_tensors is None else TextSubmission(self.text_tensors, self.batcher.submit)
         self.sequences = None if tensors is None else self._sequences(tensors, budget, limits.timeout_s)
         self.engine.end_load()  # raises if it was ended on the way: such runs look like runs that fail
-        self.warm_s = perf_counter() - begun
+        self.warm_s = clock.now() - begun
 
     def _sequences(self, tensors: SequenceTensors, budget: Budget, timeout_s: float) -> Sequences:
         config = tensors.config
@@ -240,6 +243,7 @@ class Model:
             deadline_s=self.options.deadline_ms / 1000,
             timeout_s=timeout_s,
             budget=budget,
+            clock=self.clock,
         )
 
     def _for_clients(self, instance: Instance) -> BatcherInstance:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ox import temporary_files
+from ox.clock import Clock
 from ox.errors import ArgumentError, LoadError, OxError, ServeError
 from ox.serve.batching.admission import Budget
 from ox.serve.config.model_config import ModelConfig
@@ -53,6 +53,7 @@ class ModelManager:
         watch: whether changes on disk are followed.
         workers: processes that serve these models, this one among them.
         show: called with messages about long loads, from any thread; by default they are warnings in the log.
+        clock: of loads and models.
     """
 
     def __init__(
@@ -65,13 +66,15 @@ class ModelManager:
         watch: bool = True,
         workers: int = 1,
         show: Callable[[str], None] | None = None,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self.repository, self.layout, self.limits = repository, layout, limits
         self._setups = Setups(options, workers)
-        self.answers = ResponseMemory(limits.unread)
+        self.answers = ResponseMemory(limits.unread, clock)
         budget = Budget(limits.buffered, limits.states, self.answers)
-        self._steps = ChangeSteps(repository, self._setups, limits, self._tidy, budget, show)
-        self._watch = DiskPoller(layout.scan, self._on_scan, limits.poll_s) if watch else None
+        self._steps = ChangeSteps(repository, self._setups, limits, self._tidy, budget, show, clock=clock)
+        self._watch = DiskPoller(layout.scan, self._on_scan, limits.poll_s, clock) if watch else None
         self._stable_keys: dict[str, object] = {}  # what each model was like when it was last seen to
         self._before: dict[str, object] = {}  # and at the last look
         self._first = FirstLoads(repository, set(), {})
@@ -290,7 +293,7 @@ class ModelManager:
 
     def _is_stable(self, found: ModelFiles) -> bool:
         """Whether the file is old enough to be complete: a file that was renamed into place is loaded at once."""
-        return 0 < found.newest_ns < time.time_ns() - 2e9 * self.limits.poll_s
+        return 0 < found.newest_ns < 1e9 * (self._clock.calendar() - 2 * self.limits.poll_s)
 
     async def _follow(self, name: str, found: ModelFiles | None, key: object) -> None:
         async with self._change_locks.take(name, key):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ox.clock import Event
 from ox.serve.runtime.abandoned_threads import abandon
 from ox.serve.runtime.load_control import LoadControl
 
@@ -41,13 +42,13 @@ class Watchdog(Generic[T]):
         attempt = _Attempt(call, control)
         try:
             said = SAY_S
-            while not attempt.done:
+            while not attempt.finished.is_set():
                 seconds = control.seconds
                 if control.limit_s is not None and seconds >= control.limit_s:
                     control.end(control.late())
                 if control.error is not None:
                     abandon(attempt.thread)
-                    attempt.thread.join(GRACE_S)
+                    attempt.finished.wait(GRACE_S)
                     raise control.error
                 if seconds >= said:
                     said *= 2
@@ -87,7 +88,7 @@ class _Attempt(Generic[T]):
         self._call, self._control = call, control
         self._values: list[T] = []
         self._error: BaseException | None = None
-        self.done = False
+        self.finished = Event(control.clock)
         self.thread = threading.Thread(target=self._work, name=f"ox-load {control.what}", daemon=True)
         self.thread.start()
 
@@ -96,7 +97,7 @@ class _Attempt(Generic[T]):
             self._values.append(self._call())
         except BaseException as error:
             self._error = error
-        self.done = True
+        self.finished.set()
         self._control.ended_event.set()
 
     def result(self) -> T:

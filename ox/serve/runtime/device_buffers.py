@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +37,7 @@ class DeviceInstance(Instance):
     Args:
         run: the session's, with RunOptions as its second argument.
         control: makes what ends the runs of a batch.
+        now: the time.
         session: ONNX Runtime's, made for `stream`.
         inputs, outputs: the model's interface, `bindable`.
         most: rows of the largest bucket; larger batches run without buffers.
@@ -49,6 +49,7 @@ class DeviceInstance(Instance):
         self,
         run: ControlledRun,
         control: Callable[[], DeviceControl],
+        now: Callable[[], float],
         session: Any,
         inputs: Sequence[TensorInfo],
         outputs: Sequence[TensorInfo],
@@ -56,7 +57,7 @@ class DeviceInstance(Instance):
         stream: Any,
         captures: bool,
     ) -> None:
-        super().__init__(lambda feed, control: run(feed, control.options()), control)
+        super().__init__(lambda feed, control: run(feed, control.options()), control, now)
         self._session, self._most, self._stream, self._captures = session, most, stream, captures
         self._inputs, self._outputs = inputs, outputs
         self._buckets: dict[int, Bucket] = {}
@@ -72,7 +73,7 @@ class DeviceInstance(Instance):
             np.concatenate([feed[name] for feed in feeds], out=buffer.host[:rows])
             buffer.host[rows:] = buffer.host[:1]  # a row that is known to be valid
             buffer.to_device(self._stream)
-        self.gathered_at = perf_counter()
+        self.gathered_at = self.now()
         try:
             self._session.run_with_iobinding(bucket.binding, control.options(bucket.graph, waits=False))
         except Exception:  # the run without buffers reports the error, or succeeds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,20 @@ class Instance:
     Args:
         run: the session's; its second argument is a control or None.
         control: makes what can end a run from another thread: ONNX Runtime's RunOptions.
+        now: the time.
 
     `usual` is the control of runs that have none of their own: it stops runs during the load.
     """
 
     usual: Any = None
 
-    def __init__(self, run: ControlledRun, control: Callable[[], Any]) -> None:
-        self._run, self.control = run, control
+    def __init__(self, run: ControlledRun, control: Callable[[], Any], now: Callable[[], float]) -> None:
+        self._run, self.control, self.now = run, control, now
         self.gathered_at = 0.0
 
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
         first = feeds[0]
         if len(feeds) > 1:
             first = {name: np.concatenate([feed[name] for feed in feeds]) for name in first}
-        self.gathered_at = perf_counter()
+        self.gathered_at = self.now()
         return self._run(first, control or self.usual)

@@ -8,7 +8,6 @@ Rows are copied once, from the requests into the buffer, and an answer is copied
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ class BufferedInstance(Instance):
     """An instance with its own buffers for up to `most` rows; larger batches run without them.
 
     Args:
-        run, control: as for `Instance`.
+        run, control, now: as for `Instance`.
         session: ONNX Runtime's.
         inputs, outputs: the model's interface, `bindable`.
         most: rows of the buffers.
@@ -32,12 +31,13 @@ class BufferedInstance(Instance):
         self,
         run: ControlledRun,
         control: Callable[[], Any],
+        now: Callable[[], float],
         session: Any,
         inputs: Sequence[TensorInfo],
         outputs: Sequence[TensorInfo],
         most: int,
     ) -> None:
-        super().__init__(run, control)
+        super().__init__(run, control, now)
         self._session, self._most = session, most
         self._inputs = [(info.name, make_buffer(info, most)) for info in inputs]
         self._outputs = [(info.name, make_buffer(info, most)) for info in outputs]
@@ -55,7 +55,7 @@ class BufferedInstance(Instance):
                 buffer[:rows] = feeds[0][name]
             else:
                 np.concatenate([feed[name] for feed in feeds], out=buffer[:rows])
-        self.gathered_at = perf_counter()
+        self.gathered_at = self.now()
         binding = self._bindings[rows] or self._bind(rows)
         try:
             self._session.run_with_iobinding(binding, control or self.usual)

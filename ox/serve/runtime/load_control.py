@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import perf_counter
 
+from ox.clock import SYSTEM, Clock, Event
 from ox.errors import LoadError
 
 
@@ -15,25 +15,26 @@ class LoadControl:
     Args:
         what: is loaded, for errors: "version 3 of 'resnet'".
         limit_s: how long that may take; None for as long as it does.
+        clock: of the load, and of the model that comes of it.
     """
 
-    def __init__(self, what: str = "the model", limit_s: float | None = None) -> None:
-        self.what, self.limit_s = what, limit_s
+    def __init__(self, what: str = "the model", limit_s: float | None = None, clock: Clock = SYSTEM) -> None:
+        self.what, self.limit_s, self.clock = what, limit_s, clock
         self.stage = "waiting for its turn"
         self.error: Exception | None = None  # why it was ended, if it was
-        self.begun = perf_counter()
-        self.ended_event = threading.Event()  # it was ended, or is done
+        self.begun = self.clock.now()
+        self.ended_event = Event(clock)  # it was ended, or is done
         self._lock = threading.Lock()
         self._stops: list[Callable[[], None]] = []
 
     @property
     def seconds(self) -> float:
         """How long it has been going on."""
-        return perf_counter() - self.begun
+        return self.clock.now() - self.begun
 
     def begin(self) -> None:
         """Its turn has come: from now on the time counts."""
-        self.begun, self.stage = perf_counter(), "looking at the file"
+        self.begun, self.stage = self.clock.now(), "looking at the file"
 
     def progress(self) -> str:
         """What it is doing, in words."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 
+from ox.clock import Clock, Event
 from ox.devices.arena import Arena, current_arena, memory_error, shared_arena
 from ox.devices.machine import available_memory
 from ox.errors import ServeError
@@ -91,13 +92,14 @@ class Trimmer:
     Args:
         bytes_allocated: returns the bytes that are held, in use or not.
         shrink: returns unused memory.
+        clock: whose seconds they are.
     """
 
-    def __init__(self, bytes_allocated: Callable[[], int], shrink: Callable[[], None]) -> None:
+    def __init__(self, bytes_allocated: Callable[[], int], shrink: Callable[[], None], clock: Clock) -> None:
         self._bytes_allocated, self._shrink = bytes_allocated, shrink
         self._pause = self._wait = 1
         self._last = 0
-        self._stopping = threading.Event()
+        self._stopping = Event(clock)
         self._thread = threading.Thread(target=self._run, name="ox-memory", daemon=True)
 
     def start(self) -> None:

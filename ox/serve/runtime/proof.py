@@ -7,9 +7,8 @@ threshold that none of them reaches, `ox.serve.runtime.row_independence` reads f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 
@@ -102,7 +101,7 @@ def prove(
         why = scarce[0] if scarce else "no valid inputs to try it with; export with golden samples"
     why = why or _try(engine.run, tried, max_rows, through)
     del tried  # outputs of the rows hold memory of runs
-    return Proof(1 if why else max_rows, why, row, _time(engine.run, row) if row else float("inf"))
+    return Proof(1 if why else max_rows, why, row, _time(engine.run, row, engine.now) if row else float("inf"))
 
 
 def promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], asked: bool = False) -> str | None:
@@ -226,11 +225,11 @@ def draw(
     return feed
 
 
-def _time(run: Run, row: Feed) -> float:
+def _time(run: Run, row: Feed, now: Callable[[], float]) -> float:
     """Seconds of one run, the median of up to 20."""
     times: list[float] = []
     while len(times) < 20 and sum(times) < 0.05:
-        start = perf_counter()
+        start = now()
         run(row)
-        times.append(perf_counter() - start)
+        times.append(now() - start)
     return sorted(times)[len(times) // 2]

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from types import ModuleType
 from typing import Any
 
@@ -57,7 +56,7 @@ class Engine:
         control: stops the creation of sessions and runs without their own control; it receives the progress.
         cuda: options of the CUDA provider, which are refused where the model runs on the CPU.
 
-    `load_s` is how long ONNX Runtime took for it.
+    `load_s` is how long ONNX Runtime took for it, by the clock of `control`, which is `now`.
 
     Raises:
         DeviceError: ONNX Runtime is missing, or the requested device does not work, or has no `cuda` options.
@@ -81,7 +80,8 @@ class Engine:
         self.memory = RunMemory(runtime, memory)
         self._runtime, self._source, self.threads = runtime, source, threads
         self.loading = control or LoadControl()
-        begun = perf_counter()
+        self.now = now = self.loading.clock.now
+        begun = now()
         self._streams: list[Any] = []  # of the sessions on a GPU, by CuPy
         try:
             sessions = self._make_sessions(instances)
@@ -92,7 +92,7 @@ class Engine:
             _warn_of_cpu(error)
             self.providers, self._streams = [CPU], []
             sessions = self._make_sessions(instances)
-        self.load_s = perf_counter() - begun
+        self.load_s = now() - begun
         self.provider: str = sessions[0].get_providers()[0]
         if self.provider != self.providers[0]:
             error = _no_cuda(self.provider, first_problem(RUNTIME))
@@ -214,14 +214,14 @@ class Engine:
                 self._runs.append(self._make_run(len(self._runs)))
         index %= len(self._runs)
         run, session = self._runs[index], self._sessions[index]
-        ends = session, self.inputs, self.outputs, bound
+        ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
             stream, captures = self._streams[index], self._cuda.enable_cuda_graph
             made: Instance = DeviceInstance(run, self._device_control, *ends, stream, captures)
         elif bound:
             made = BufferedInstance(run, self._control, *ends)
         else:
-            made = Instance(run, self._control)
+            made = Instance(run, self._control, self.now)
         made.usual = self._usual if bound or self.device == "cpu" else self._usual.options()
         return made
 

@@ -6,9 +6,9 @@ import itertools
 import re
 import secrets
 from collections.abc import Mapping
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ox.clock import Clock
 from ox.serve.telemetry.logs import LOGGER
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ NO_TRACE = b"0" * 32
 class AccessLog:
     """Gives requests their ids. `access`: writes a line for each."""
 
-    def __init__(self, access: bool) -> None:
-        self.access = access
+    def __init__(self, access: bool, clock: Clock) -> None:
+        self.access, self._now = access, clock.now
         self._prefix = secrets.token_hex(6).encode()  # workers do not know of each other
         self._numbers = itertools.count(1)
 
@@ -63,7 +63,7 @@ class AccessLog:
                 target=exchange.target.decode("latin-1"),
                 status=status,
                 bytes=size,
-                ms=_ms(exchange.received_at),
+                ms=self._ms(exchange.received_at),
                 peer=exchange.connection.peer,
                 **(exchange.log_fields or {}),
             )
@@ -71,10 +71,8 @@ class AccessLog:
     def rpc(self, path: bytes, metadata: Mapping[bytes, bytes], code: int, arrived: float, peer: str) -> None:
         """Notes the end of a call over gRPC."""
         if self.access:
-            ident = self.identify(metadata)
-            self._line(
-                metadata, ident, method="gRPC", target=path.decode("latin-1"), code=code, ms=_ms(arrived), peer=peer
-            )
+            ident, ms = self.identify(metadata), self._ms(arrived)
+            self._line(metadata, ident, method="gRPC", target=path.decode("latin-1"), code=code, ms=ms, peer=peer)
 
     def of(self, exchange: Exchange) -> dict[str, Any]:
         """What else is logged of an exchange belongs to it."""
@@ -91,6 +89,5 @@ class AccessLog:
     def _line(self, headers: Mapping[bytes, bytes], ident: bytes, **what: Any) -> None:
         LOGGER.info("request", extra={"fields": {**what, **self.fields(headers, ident)}})
 
-
-def _ms(arrived: float) -> float:
-    return round(1000 * (perf_counter() - arrived), 3)
+    def _ms(self, arrived: float) -> float:
+        return round(1000 * (self._now() - arrived), 3)

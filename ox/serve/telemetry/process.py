@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from time import time
 
 SELF = Path("/proc/self")
 UPTIME = Path("/proc/uptime")
 
 
-def figures(root: Path = SELF) -> dict[str, float]:
-    """Seconds of CPU, bytes of memory, open files, and when the process began; empty where there is no /proc."""
+def figures(calendar_s: float, root: Path = SELF) -> dict[str, float]:
+    """Seconds of CPU, bytes of memory, open files, and when the process began, if it is now `calendar_s` after 1970;
+    empty where there is no /proc."""
     try:
         # The second field is the program's name in brackets, and may hold anything.
         fields = (root / "stat").read_text().rpartition(")")[2].split()
@@ -28,5 +28,5 @@ def figures(root: Path = SELF) -> dict[str, float]:
         "virtual": float(fields[20]),
         "files": float(files),
         "most_files": float(most) if most.isdigit() else 0.0,
-        "start_s": time() - (up_s - int(fields[19]) / tick),
+        "start_s": calendar_s - (up_s - int(fields[19]) / tick),
     }

@@ -6,9 +6,9 @@ Several workers give one each, and `merge` adds them up: numbers add, words stay
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
+from ox.clock import Clock
 from ox.serve.telemetry import gpu, process
 from ox.serve.telemetry.histogram import ROWS, SECONDS, Histogram
 from ox.serve.telemetry.stages import STAGES, Stages
@@ -21,7 +21,7 @@ BOUNDS = {"seconds": list(SECONDS), "rows": list(ROWS)}  # of the histograms
 TIMES = (*STAGES, "request")
 
 
-def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
+def snapshot(models: Iterable[Model], server: Mapping[str, Any], clock: Clock) -> Snapshot:
     """Everything counted so far; `server` has the figures of connections and answers."""
     served: dict[str, dict[str, Snapshot]] = {}
     for model in models:
@@ -31,7 +31,7 @@ def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
     return {
         "workers": 1,
         "server": dict(server),
-        "process": process.figures(),
+        "process": process.figures(clock.calendar()),
         "gpus": gpus,
         "models": served,
         "bounds": BOUNDS,
@@ -67,7 +67,8 @@ def _of_generation(model: Model, stats: Snapshot) -> Snapshot:
 
 def of_stages(stages: Stages) -> Snapshot:
     """The counts by name; `sizes` holds (batches, seconds of gathering, seconds of running) by rows."""
-    last_ms = int(1000 * (time() - perf_counter() + stages.last)) if stages.last else 0
+    clock = stages.clock
+    last_ms = int(1000 * (clock.calendar() - clock.now() + stages.last)) if stages.last else 0
     return {
         "times": {name: _histogram(getattr(stages, name)) for name in TIMES},
         "batch_rows": _histogram(stages.batch_rows),

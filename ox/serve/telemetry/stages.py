@@ -7,9 +7,9 @@ Plain numbers, changed on the event loop alone. Three calls keep them: `answered
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter, time
 from typing import TYPE_CHECKING
 
+from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve.telemetry.histogram import ROWS, SECONDS, Histogram
 
@@ -45,29 +45,30 @@ class Stages:
     """
 
     __slots__ = (
-        "batch", "batch_rows", "failed_s", "failures", "last", "parse", "queue", "request", "run", "serialise", "sizes",
-        "start_s", "together", "tracer",
+        "batch", "batch_rows", "clock", "failed_s", "failures", "last", "now", "parse", "queue", "request", "run",
+        "serialise", "sizes", "start_s", "together", "tracer",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.now = clock, clock.now
         self.parse, self.queue, self.batch = Histogram(SECONDS), Histogram(SECONDS), Histogram(SECONDS)
         self.run, self.serialise, self.request = Histogram(SECONDS), Histogram(SECONDS), Histogram(SECONDS)
         self.batch_rows = Histogram(ROWS)
         self.failures = dict.fromkeys(REASONS, 0)
         self.failed_s = 0.0
-        self.start_s = time()  # when counting began
+        self.start_s = clock.calendar()  # when counting began
         self.sizes: dict[int, Sizes] = {}  # rows -> what batches of so many rows took
-        self.last = 0.0  # perf_counter of the last answer
+        self.last = 0.0  # time of the last answer
         self.together = 0  # rows of the batch whose jobs are being answered
         self.tracer: Tracer | None = None
 
     def answered(self, received: float, job: Job, begun: float, headers: Headers = NOTHING) -> None:
         """A request succeeded: it was `received`, became `job` once parsed, and its answer was `begun` to be written.
 
-        Called when the answer is written; the times are perf_counter's. `headers` are HTTP's or gRPC's metadata, in
+        Called when the answer is written; the times are the clock's. `headers` are HTTP's or gRPC's metadata, in
         which a trace may come.
         """
-        now = perf_counter()
+        now = self.now()
         self.parse.observe(job.arrived - received)
         self.queue.observe(job.started - job.arrived)
         self.run.observe(job.run_s)
@@ -96,7 +97,7 @@ class Stages:
     def failed(self, error: Exception | None, received: float, headers: Headers = NOTHING) -> None:
         """A request was refused or failed; None for a client that left."""
         self.failures["CANCELED" if error is None else reason(error)] += 1
-        now = perf_counter()
+        now = self.now()
         self.failed_s += now - received
         if self.tracer is not None:
             self.tracer.failed(headers, error, received, now)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from ox.clock import Clock
 from ox.serve.telemetry.access_log import AccessLog
 from ox.serve.telemetry.logs import Log
 from ox.serve.telemetry.snapshot import Snapshot, snapshot
@@ -29,8 +30,8 @@ class Telemetry:
     (name, "loaded", "failed" or "unloaded").
     """
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
+    def __init__(self, repository: Repository, clock: Clock) -> None:
+        self.repository, self._clock = repository, clock
         self.listener_states: list[ListenerState] = []
         self.rpcs: Sequence[int] = ()
         self.reloads: Counter[tuple[str, str]] = Counter()
@@ -51,7 +52,7 @@ class Telemetry:
 
             self.trace(provider())
         if log is not None or access:
-            self.log, self.access_log = Log(log or "text", level), AccessLog(access)
+            self.log, self.access_log = Log(log or "text", level), AccessLog(access, self._clock)
             for listener_state in self.listener_states:
                 listener_state.access_log = self.access_log
 
@@ -75,7 +76,7 @@ class Telemetry:
         for model in self.repository.models():
             tracer = self._tracers.get(model)
             if tracer is None:
-                tracer = self._tracers[model] = Tracer(self._traces, model.name, model.version)
+                tracer = self._tracers[model] = Tracer(self._traces, model.name, model.version, self._clock)
             model.stages.tracer = self.sample(model, tracer)
 
     async def close(self) -> None:
@@ -108,4 +109,4 @@ class Telemetry:
             "reloads": reloads,
             "dropped": 0 if self.log is None else self.log.dropped,
         }
-        return snapshot(self.repository.models(), server)
+        return snapshot(self.repository.models(), server, self._clock)

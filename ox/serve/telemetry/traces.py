@@ -7,9 +7,9 @@ tracing costs one attribute test where it is off. Only inference is traced.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any
 
+from ox.clock import Clock
 from ox.errors import ArgumentError, ServeError
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ USAGE = {"prompt_tokens": "gen_ai.usage.input_tokens", "completion_tokens": "gen
 class Tracer:
     """Writes the spans of one version of a model."""
 
-    def __init__(self, provider: TracerProvider, model: str, version: str) -> None:
+    def __init__(self, provider: TracerProvider, model: str, version: str, clock: Clock) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode
         from opentelemetry.trace.propagation import set_span_in_context, tracecontext
 
-        self._tracer = provider.get_tracer("ox.serve")
+        self._tracer, self._clock = provider.get_tracer("ox.serve"), clock
         self._name = f"infer {model}"
         self._common = {"ox.model": model, "ox.version": version}
         self._extract = tracecontext.TraceContextTextMapPropagator().extract
@@ -65,7 +65,7 @@ class Tracer:
         """A request that succeeded: `times` are when it was received, begun to be written, and written; it ran in a
         batch of `together` rows."""
         received, begun, written = times
-        at = _clock()
+        at = self._nanoseconds()
         attributes: dict[str, Any] = {**self._common, "ox.rows": job.request.rows, "ox.batch.rows": together}
         if job.request.id is not None:
             attributes["ox.request.id"] = job.request.id
@@ -85,7 +85,7 @@ class Tracer:
         """Texts that were made: `times` are when the request was received, when the engine got it, and of the first and
         the last token; `counts` are of tokens, by name."""
         received, submitted, first, last = times
-        at = _clock()
+        at = self._nanoseconds()
         attributes = {**self._common, **{USAGE[name]: value for name, value in counts.items()}}
         span = self._open(headers, at(received), attributes, f"generate {self._common['ox.model']}")
         inside = self._within(span)
@@ -97,7 +97,7 @@ class Tracer:
 
     def failed(self, headers: Headers, error: Exception | None, received: float, now: float) -> None:
         """A request that was refused or failed; None for a client that left."""
-        at = _clock()
+        at = self._nanoseconds()
         span = self._open(headers, at(received), self._common)
         if error is None:
             span.set_status(self._status(self._error, "the client left"))
@@ -113,8 +113,7 @@ class Tracer:
         span = self._tracer.start_span(name or self._name, parent, self._server, attributes, start_time=start)
         return span
 
-
-def _clock() -> Callable[[float], int]:
-    """From perf_counter's seconds to nanoseconds of the calendar, as they stand to each other at this moment."""
-    now, calendar = perf_counter(), time_ns()
-    return lambda seconds: calendar - round(1e9 * (now - seconds))
+    def _nanoseconds(self) -> Callable[[float], int]:
+        """From the clock's seconds to nanoseconds of the calendar, as they stand to each other at this moment."""
+        now, calendar = self._clock.now(), round(1e9 * self._clock.calendar())
+        return lambda seconds: calendar - round(1e9 * (now - seconds))

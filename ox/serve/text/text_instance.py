@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ class TextInstance:
 
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
         rows: list[Array] = [row for feed in feeds for row in feed[TOKENS]]
-        self.gathered_at = perf_counter()
+        self.gathered_at = self._instance.now()
         results: Array | None = None
         for places in groups([row.shape[1] for row in rows], self._max_rows, self._padded):
             texts = [rows[place] for place in places]

@@ -14,15 +14,6 @@ from ox.serve.allocator import configure_malloc
 log = logging.getLogger("ox.serve")
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop event loop if uvloop is installed, otherwise one of asyncio."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 def run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
     """Runs `work` to its end and closes the loop. `ox.call_site` looks for the user's line no further than this frame:
     errors in callbacks are not errors of the line that started the server."""

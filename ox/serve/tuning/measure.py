@@ -7,11 +7,10 @@ instance of one thread for each core, batches of 8.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 
 import numpy as np
 
@@ -24,6 +23,8 @@ from ox.serve.runtime.proof import Proof, promise, prove, rows
 from ox.serve.runtime.session import Engine, Run
 from ox.serve.runtime.source import Source
 from ox.tolerance import Through, compare
+
+Now = Callable[[], float]
 
 HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
 MAX_BATCH = {"cpu": 32, "cuda": 32}
@@ -70,7 +71,7 @@ def fit(
         max_rows, unwanted = 1, impossible
     if max_rows is None:
         max_rows = USUAL[engine.device]
-        if row is not None and (found := best_rows(engine.run, row, MAX_BATCH[engine.device])) is not None:
+        if row is not None and (found := best_rows(engine.run, row, MAX_BATCH[engine.device], engine.now)) is not None:
             max_rows, unwanted = found, "batches are not faster (measured)"
             measured.add("rows")
     proof = prove(engine, samples, max_rows, through, unwanted)
@@ -89,20 +90,20 @@ def fit(
     return Fit(engine, proof, instances, threads, bound, frozenset(measured))
 
 
-def best_rows(run: Run, row: Feed, most: int) -> int | None:
+def best_rows(run: Run, row: Feed, most: int, now: Now) -> int | None:
     """Batches of the usual size if they are nearly as quick a row as the best, else the smallest that are; None if the
     row cannot be repeated."""
     seconds: dict[int, float] = {}
-    begun, sizes = perf_counter(), [size for size in SIZES if size <= most]
+    begun, sizes = now(), [size for size in SIZES if size <= most]
     try:
         feeds = {size: {name: np.repeat(array, size, axis=0) for name, array in row.items()} for size in sizes}
         # All sizes in turn, again and again: what else the machine does meets them all.
         for turn in range(TURNS):
             for size, feed in feeds.items():
-                if size > MIN_BATCHES and (perf_counter() - begun > BUDGET_S or (turn and size not in seconds)):
+                if size > MIN_BATCHES and (now() - begun > BUDGET_S or (turn and size not in seconds)):
                     break
-                seconds[size] = min(seconds.get(size, float("inf")), _shortest_run(run, feed, 0.0))
-            if perf_counter() - begun > BUDGET_S:
+                seconds[size] = min(seconds.get(size, float("inf")), _shortest_run(run, feed, 0.0, now))
+            if now() - begun > BUDGET_S:
                 break
     except (ServeError, np.exceptions.AxisError):
         return None
@@ -113,15 +114,15 @@ def best_rows(run: Run, row: Feed, most: int) -> int | None:
     return next(size for size, each in times.items() if each <= WORTH * best)
 
 
-def _shortest_run(run: Run, feed: Feed, seconds: float) -> float:
+def _shortest_run(run: Run, feed: Feed, seconds: float, now: Now) -> float:
     """The shortest of a few runs, at least one: what else the machine does only makes them longer."""
-    quickest, end = float("inf"), perf_counter() + seconds
+    quickest, end = float("inf"), now() + seconds
     for _ in range(TURNS):
-        begun = perf_counter()
+        begun = now()
         run(feed)
-        now = perf_counter()
-        quickest = min(quickest, now - begun)
-        if now > end:
+        ended = now()
+        quickest = min(quickest, ended - begun)
+        if ended > end:
             break
     return quickest
 
@@ -135,30 +136,30 @@ def _all_cores(source: Source, engine: Engine, row: Feed, proof: Proof, cores: i
     each = [engine.instance(index) for index in range(cores)]
     rates: list[float] = []
     for instances in (each, [other.instance(0)]) * 3:
-        rates.append(throughput(instances, feed, BUDGET_S / 6))
+        rates.append(throughput(instances, feed, BUDGET_S / 6, engine.now))
     return other if min(rates[1::2]) > CLEARLY * max(rates[::2]) else engine
 
 
-def throughput(instances: Sequence[Instance], feed: Feed, seconds: float) -> float:
+def throughput(instances: Sequence[Instance], feed: Feed, seconds: float, now: Now) -> float:
     """Runs a second of instances that all run the same feed at once."""
     counts = [0] * len(instances)
     start = threading.Barrier(len(instances))
 
     def work(index: int) -> None:
         start.wait()
-        end = perf_counter() + seconds
+        end = now() + seconds
         with suppress(ServeError):  # the load was stopped: its waiter gets the error
-            while perf_counter() < end:
+            while now() < end:
                 instances[index]((feed,))
                 counts[index] += 1
 
     threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(instances))]
-    begun = perf_counter()
+    begun = now()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / (perf_counter() - begun)
+    return sum(counts) / (now() - begun)
 
 
 def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:
@@ -168,7 +169,7 @@ def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:
     instances = {"without": engine.instance(0), "with": engine.instance(0, proof.max_rows)}
     for count in (1, min(proof.max_rows, USUAL["cpu"])):
         for name, instance in instances.items():
-            times[name] += _shortest_run(partial(_call, instance, [row] * count), row, BUDGET_S / 10)
+            times[name] += _shortest_run(partial(_call, instance, [row] * count), row, BUDGET_S / 10, engine.now)
     return times["with"] * WORTH < times["without"]
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
+from ox.clock import SYSTEM, Clock
 from ox.devices.machine import threads as usable_threads
 from ox.errors import ArgumentError, ServeError
 from ox.serve.batching.job import Job
@@ -22,6 +22,7 @@ from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.request import Request
 from ox.serve.runtime.instance import Feed
+from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.proof import rows as valid_rows
 
 if TYPE_CHECKING:
@@ -96,9 +97,16 @@ class Tuning:
 
 
 def tune(
-    path: str | Path, *, device: str = "cpu", seconds: float = 20.0, clients: int = 32, tell: Callable[[Point], None]
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    seconds: float = 20.0,
+    clients: int = 32,
+    tell: Callable[[Point], None],
+    clock: Clock = SYSTEM,
 ) -> Tuning:
     """Measures for about so many seconds, with so many clients; `tell` hears every point as it is measured.
+    The clock measures.
 
     Raises:
         LoadError, DeviceError: the model cannot be served.
@@ -117,9 +125,9 @@ def tune(
         chosen = replace(
             ModelConfig(device), instances=setting.instances, threads=setting.threads, max_rows=setting.max_rows
         )
-        return Model(path, replace(chosen, max_queue=1 << 20), RequestLimits())
+        return Model(path, replace(chosen, max_queue=1 << 20), RequestLimits(), control=LoadControl(clock=clock))
 
-    begun = perf_counter()
+    begun = clock.now()
     first = load(Setting(1, 1, max(SIZES)))
     feeds = [feed for feed, _ in valid_rows(first.engine, first.samples, 32)]
     if not feeds:
@@ -127,7 +135,7 @@ def tune(
     cores = max(1, len(first.engine.placement.numbers)) if first.engine.device == "cuda" else usable_threads()
     sizes: Sequence[int] = SIZES if first.proof.why is None else SIZES[:1]
     ways: Sequence[tuple[int, int]] = layouts(cores)
-    spent = perf_counter() - begun
+    spent = clock.now() - begun
     fits = max(1, int((seconds * GRID_SHARE - spent) / (LEAST_S + first.warm_s)))
     whole = len(ways) * len(sizes)
     if fits < whole:  # fewer sizes of each layout, then fewer layouts
@@ -201,7 +209,7 @@ class Load:
     """Clients in a closed loop: each answer brings the next question, until the time is over."""
 
     def __init__(self, model: Model, feeds: Sequence[Feed], seconds: float) -> None:
-        now = perf_counter()
+        now = model.clock.now()
         self.model, self.counting, self.end = model, now + seconds / 5, now + seconds
         self.last = self.counting
         self.waits: list[float] = []
@@ -219,7 +227,7 @@ class Load:
             self.answered(None)
 
     def answered(self, job: Question | None) -> None:
-        now = perf_counter()
+        now = self.model.clock.now()
         self.open -= 1
         if job is not None and job.error is not None:
             self.error = job.error
@@ -239,7 +247,7 @@ class Question(Job):
     __slots__ = ("_load",)
 
     def __init__(self, request: Request, load: Load) -> None:
-        super().__init__(request)
+        super().__init__(request, load.model.clock.now())
         self._load = load
 
     def done(self) -> None:

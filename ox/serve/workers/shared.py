@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from ox.clock import Clock
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.statistics import statistics
 from ox.serve.repository.repository import Repository
@@ -24,8 +25,8 @@ CALLS = (*CHANGES, "figures")
 class SharedService(Service):
     """A `Service` of one of several workers. Its calls run in all workers, `call_locally` in this one only."""
 
-    def __init__(self, repository: Repository, limits: RequestLimits, channel: ControlChannel) -> None:
-        super().__init__(repository, limits)
+    def __init__(self, repository: Repository, limits: RequestLimits, clock: Clock, channel: ControlChannel) -> None:
+        super().__init__(repository, limits, clock)
         self._channel = channel
 
     async def call_locally(self, call: str, arguments: dict[str, Any]) -> Any:

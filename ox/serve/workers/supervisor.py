@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from time import monotonic
 from typing import Any
 
 from ox.errors import OxError, ServeError
@@ -228,13 +227,14 @@ class Supervisor:
         pause = 0.1
         while not self._stopping:
             worker = self._workers[number]
-            begun = monotonic()
+            begun = asyncio.get_running_loop().time()
             code = await worker.process.wait()
             if self._stopping:
                 return
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             self._show(f"worker {number} {how} · restarting it")
-            pause = 0.1 if monotonic() - begun > MAX_RESTART_DELAY_S else min(2 * pause, MAX_RESTART_DELAY_S)
+            lived_s = asyncio.get_running_loop().time() - begun
+            pause = 0.1 if lived_s > MAX_RESTART_DELAY_S else min(2 * pause, MAX_RESTART_DELAY_S)
             await asyncio.sleep(pause)
             try:
                 await self._begin(number, wait=True)

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from ox.clock import SYSTEM, Clock
 from ox.errors import OxError
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.repository.repository import Repository
@@ -24,7 +25,7 @@ from ox.serve.repository.thread import in_thread
 from ox.serve.runtime.abandoned_threads import leave
 from ox.serve.server import Server
 from ox.serve.service import Service
-from ox.serve.transport.event_loop import new_loop, tune_process
+from ox.serve.transport.event_loop import tune_process
 from ox.serve.workers.control_channel import LONGEST, ControlChannel
 from ox.serve.workers.shared import SharedService
 from ox.serve.workers.worker_config import WorkerConfig
@@ -39,9 +40,9 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
     service: SharedService | None = None
     listening = False
 
-    def among_several(repository: Repository, limits: RequestLimits) -> Service:
+    def among_several(repository: Repository, limits: RequestLimits, clock: Clock) -> Service:
         nonlocal service
-        service = SharedService(repository, limits, channel)
+        service = SharedService(repository, limits, clock, channel)
         return service
 
     def show(line: str) -> None:
@@ -111,7 +112,7 @@ def main() -> None:
     # Ctrl-C reaches every process of the terminal; the supervisor decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    loop = new_loop()
+    loop = SYSTEM.new_event_loop()
     try:
         loop.run_until_complete(work(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.serve.batching.admission import QueueAdmission
 from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.job import Job
@@ -26,7 +27,7 @@ class Note(Job):
     ) -> None:
         request = Request(None, {"x": np.full((rows, *key), value, np.float32)}, rows, key, ())
         request.parameters = parameters or {}
-        super().__init__(request)
+        super().__init__(request, SYSTEM.now())
         self.answers = 0
 
     def done(self) -> None:
@@ -64,9 +65,9 @@ class Workshop:
         queue = {name: options.pop(name) for name in ("max_queue", "deadline_s", "budget") if name in options}
         batcher = Batcher(
             [Stub(run) for run in runs or [lambda x, _: x]],
-            admission=QueueAdmission(**({"max_queue": 100, "deadline_s": 5.0} | queue)),
+            admission=QueueAdmission(**({"max_queue": 100, "deadline_s": 5.0, "clock": SYSTEM} | queue)),
             observe=lambda rows, run_s, gather_s: self.batches.append(rows),
-            **({"max_rows": 8} | options),
+            **({"max_rows": 8, "clock": SYSTEM} | options),
         )
         batcher.start(asyncio.get_running_loop())
         self._batchers.append(batcher)

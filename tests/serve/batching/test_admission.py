@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve.batching.admission import Budget, QueueAdmission
+from ox.serve.response_memory import ResponseMemory
 
 
 def admission(**options: Any) -> QueueAdmission:
-    return QueueAdmission(**({"max_queue": 10, "deadline_s": 10.0} | options))
+    return QueueAdmission(**({"max_queue": 10, "deadline_s": 10.0, "clock": SYSTEM} | options))
 
 
 def never(_: Any) -> bool:
@@ -36,7 +38,7 @@ def test_a_request_larger_than_the_queue_waits_alone(workshop: Any) -> None:
 
 
 def test_strings_count(workshop: Any) -> None:
-    budget = Budget(3 << 20)
+    budget = Budget(3 << 20, 0, ResponseMemory(3 << 20, SYSTEM))
     own = admission(budget=budget)
     own.open()
     for fits in (True, True, False):
@@ -51,7 +53,7 @@ def test_strings_count(workshop: Any) -> None:
 
 
 def test_bytes_of_all_models_together(workshop: Any) -> None:
-    budget = Budget(100)
+    budget = Budget(100, 0, ResponseMemory(100, SYSTEM))
     one, other = admission(budget=budget), admission(budget=budget)
     one.open()
     other.open()

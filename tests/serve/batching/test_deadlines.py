@@ -14,6 +14,7 @@ import pytest
 
 import ox.serve.batching
 import ox.serve.runtime
+from ox.clock import SYSTEM
 from ox.serve.batching.deadlines import RESOLUTION_S, Deadlines, late
 
 
@@ -179,7 +180,7 @@ def test_one_timer_however_many_deadlines() -> None:
     loop: Any = SimpleNamespace(
         call_later=lambda wait, call: set_at.append(wait) or SimpleNamespace(cancel=lambda: None)  # type: ignore[func-returns-value]
     )
-    deadlines = Deadlines(loop, lambda now: fired.append(now) or None)  # type: ignore[func-returns-value]
+    deadlines = Deadlines(loop, lambda now: fired.append(now) or None, SYSTEM)  # type: ignore[func-returns-value]
     now = time.perf_counter()
     deadlines.watch(now + 10)
     for index in range(100):

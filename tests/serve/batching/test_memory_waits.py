@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.clock import SYSTEM
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.result_size import ResultSize
 from ox.serve.response_memory import ResponseMemory
@@ -29,7 +30,7 @@ def test_a_late_request_waits_no_longer_for_memory(workshop: Any) -> None:
     """It was answered; another model's run, for which there is room, goes on."""
 
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB)
+        memory = ResponseMemory(10 * MIB, SYSTEM)
         kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         large = workshop.batcher(memory=memory, result_size=of_mib(8))
         small = workshop.batcher(memory=memory, result_size=of_mib(2))
@@ -50,7 +51,7 @@ def test_a_late_request_waits_no_longer_for_memory(workshop: Any) -> None:
 
 def test_a_request_whose_client_left_waits_no_longer_for_memory(workshop: Any) -> None:
     async def body() -> None:
-        memory = ResponseMemory(14 * MIB)
+        memory = ResponseMemory(14 * MIB, SYSTEM)
         kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         batcher = workshop.batcher(memory=memory, result_size=of_mib(4))
         gone, other = workshop.Note(rows=2), workshop.Note()
@@ -70,7 +71,7 @@ def test_a_run_counts_its_outputs_and_their_copies(workshop: Any) -> None:
     """What a run makes is ONNX Runtime's until it has been copied: both are there at once, and both count."""
 
     async def body() -> None:
-        memory = ResponseMemory(24 * MIB)
+        memory = ResponseMemory(24 * MIB, SYSTEM)
         while_running: list[int] = []
 
         def outputs(x: Any, _: Any) -> Any:
@@ -93,7 +94,7 @@ def test_a_run_counts_its_outputs_and_their_copies(workshop: Any) -> None:
 
 def test_a_batcher_that_is_aborted_waits_no_longer_for_memory(workshop: Any) -> None:
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB)
+        memory = ResponseMemory(10 * MIB, SYSTEM)
         kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         batchers = [workshop.batcher(memory=memory, result_size=of_mib(8)) for _ in range(2)]
         for batcher in batchers:
@@ -113,7 +114,7 @@ def test_small_results_after_a_large_one_wait_no_longer(workshop: Any) -> None:
     """Whoever asks for a large result once does not make all others wait as if theirs were large."""
 
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB)
+        memory = ResponseMemory(10 * MIB, SYSTEM)
         sizes = ResultSize([TensorInfo("y", "FP32", ("batch", "length"))])
         sizes.learn({"x": np.zeros(1, np.float32)}, 1, [np.zeros(8 * MIB, np.uint8)])
         batcher = workshop.batcher(memory=memory, result_size=sizes)
@@ -144,7 +145,7 @@ def test_strings_wait_for_memory(workshop: Any) -> None:
             self.kept = self.outputs
 
     async def body() -> None:
-        memory = ResponseMemory(14 * MIB)
+        memory = ResponseMemory(14 * MIB, SYSTEM)
         sizes = ResultSize([TensorInfo("y", "BYTES", ("batch", 1))])
         batcher = workshop.batcher(
             lambda x, _: np.array([["a" * 4 * MIB] for _ in x], object), memory=memory, result_size=sizes
@@ -169,7 +170,7 @@ def test_no_memory_for_a_copy_gives_back_what_was_promised(workshop: Any) -> Non
             raise MemoryError
 
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB)
+        memory = ResponseMemory(10 * MIB, SYSTEM)
         made = np.zeros((2, 2 * MIB // 4), np.float32)
         batcher = workshop.batcher(lambda x, _: made[:1].view(Full), memory=memory, result_size=of_mib(2))
         note = workshop.Note()

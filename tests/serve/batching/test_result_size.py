@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.clock import SYSTEM
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.job import Job
 from ox.serve.batching.result_size import TEXT, ResultSize
@@ -14,7 +15,8 @@ from ox.serve.response_memory import LARGE
 
 
 def job(rows: int, width: int = 1, binary: bool = True) -> Job:
-    return Job(Request(None, {"x": np.zeros((rows, width), np.float32)}, rows, (), [RequestedOutput(0, binary)]))
+    feed = {"x": np.zeros((rows, width), np.float32)}
+    return Job(Request(None, feed, rows, (), [RequestedOutput(0, binary)]), SYSTEM.now())
 
 
 def sized(*dims: tuple[Any, ...], dtype: str = "FP32") -> ResultSize:

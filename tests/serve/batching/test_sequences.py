@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.admission import PURGE_S, Budget, QueueAdmission
@@ -22,6 +23,7 @@ from ox.serve.batching.sequence_config import Control, SequenceBatching, State
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
 from ox.serve.protocol.v2.request import Request
+from ox.serve.response_memory import ResponseMemory
 
 BROKEN = 1000
 CONFIG = SequenceBatching((Control("start", "START"),), (State("sum", "sum_out"),))
@@ -36,7 +38,7 @@ class Note(Job):
 
     def __init__(self, order: list[Note], value: int, identifier: Any, start: bool, end: bool, timeout: int) -> None:
         parameters = {"sequence_id": identifier, "sequence_start": start, "sequence_end": end, "timeout": timeout}
-        super().__init__(Request(None, {"x": np.array([[value]], np.int32)}, 1, (), (), parameters))
+        super().__init__(Request(None, {"x": np.array([[value]], np.int32)}, 1, (), (), parameters), SYSTEM.now())
         self.answers, self.order = 0, order
         self.then: Callable[[], None] | None = None
 
@@ -82,18 +84,19 @@ class Bench:
 
     def __init__(self, instances: int = 1, states: int = 1 << 20, here: bool = False, **options: Any) -> None:
         self.instances = [Accumulator() for _ in range(instances)]
-        self.budget = Budget(1 << 20, states)
+        self.budget = Budget(1 << 20, states, ResponseMemory(1 << 20, SYSTEM))
         self.batcher = Batcher(
             self.instances,
-            admission=QueueAdmission(max_queue=1 << 20, deadline_s=10),
+            admission=QueueAdmission(max_queue=1 << 20, deadline_s=10, clock=SYSTEM),
             max_rows=8,
             observe=lambda rows, run_s, gather_s: None,
+            clock=SYSTEM,
         )
         self.batcher.start(asyncio.get_running_loop())
         tensors = SequenceTensors("sums", CONFIG, INPUTS, OUTPUTS, set(), {})
         submit = self.batcher.submit_inline if here else self.batcher.submit
         settings = {"slots": 100, "idle_s": 20.0, "max_queue": 1000, "deadline_s": 10.0, **options}
-        self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, **settings)
+        self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, clock=SYSTEM, **settings)
         self.order: list[Note] = []
 
     def ask(self, value: int, identifier: Any, how: str = "", timeout: int = 0) -> Note:

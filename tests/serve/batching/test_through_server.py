@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve import ModelConfig, Server
 from ox.serve.batching.job import Job
@@ -295,7 +296,7 @@ def test_two_servers_in_one_process_have_their_own_limits(build: Any, mlp: Any) 
             admission.open()  # as if it ran, but nothing takes what waits
     for pair, fits in zip(intakes, (2, 1), strict=True):
         for admission in (pair[index % 2] for index in range(fits)):  # both models of a server draw on it
-            admission.put(Job(Request(None, row, 1, (), ())), ())
+            admission.put(Job(Request(None, row, 1, (), ()), SYSTEM.now()), ())
         with pytest.raises(ServeError, match="busy") as caught:
-            pair[fits % 2].put(Job(Request(None, row, 1, (), ())), ())
+            pair[fits % 2].put(Job(Request(None, row, 1, (), ()), SYSTEM.now()), ())
         assert caught.value.got == f"{256 * fits} bytes wait already"

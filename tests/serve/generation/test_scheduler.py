@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 from generation_client import CONTEXT, GREEDY, Answer, assert_nothing_is_left, prompts
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.generation import SamplingParams
 from ox.serve.generation.prefix_cache import BLOCK
@@ -157,7 +157,7 @@ def test_nothing_is_left_of_texts_that_end_early(client_of: Any) -> None:
     impossible = SamplingParams(temperature=0, logit_bias={token: float("-inf") for token in range(100)})
     running = [client.send(prompt, None, ignore_eos=True) for prompt in prompts(9)]
     failed = client.send([5], sampling=impossible, priority=1)
-    late = client.send([5], None, ignore_eos=True, deadline=time.monotonic())
+    late = client.send([5], None, ignore_eos=True, deadline=SYSTEM.now())
     for answer in running:
         answer.handle.cancel()
         answer.handle.cancel()

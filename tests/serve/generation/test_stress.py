@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from typing import Any
 
 import pytest
 from generation_client import GREEDY, Answer, assert_nothing_is_left, prompts
 
+from ox.clock import SYSTEM
 from ox.generation import SamplingParams
 from ox.serve.generation.request import GenerationRequest, TokenEvent
 
@@ -55,7 +55,7 @@ def test_every_text_ends_right(client_of: Any) -> None:
             answer = Restless(leaves, pauses)
             request = GenerationRequest(
                 begins[prompt], kinds[kind], max_tokens=80, ignore_eos=True, client=str(number % 5),
-                priority=chance.randrange(10), deadline=time.monotonic() + 300,
+                priority=chance.randrange(10), deadline=SYSTEM.now() + 300,
             )  # fmt: skip
             answer.handle = small.engine.submit(request, answer.on_event, answer.on_error)
             if not answer.done.wait(300) or answer.error is not None:

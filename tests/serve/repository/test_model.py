@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.batching.job import Job
@@ -20,7 +21,7 @@ class Note(Job):
     """Says when it is done."""
 
     def __init__(self, rows: int) -> None:
-        super().__init__(Request(None, {"x": np.zeros((rows, 4), np.float32)}, rows, (), ()))
+        super().__init__(Request(None, {"x": np.zeros((rows, 4), np.float32)}, rows, (), ()), SYSTEM.now())
         self.settled = False
 
     def done(self) -> None:

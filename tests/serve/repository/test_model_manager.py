@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.layout import Layout
@@ -22,7 +23,12 @@ from ox.serve.runtime.source import Source
 def model_manager(path: Path) -> ModelManager:
     """One that looks when it is told to, and takes a file for old after a thousand seconds."""
     made = ModelManager(
-        Repository(), Layout([path]), ModelConfig("cpu", instances=1), RequestLimits(poll_s=500), watch=False
+        Repository(),
+        Layout([path]),
+        ModelConfig("cpu", instances=1),
+        RequestLimits(poll_s=500),
+        watch=False,
+        clock=SYSTEM,
     )
     made.open()
     return made

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from ox.clock import SYSTEM
 from ox.devices import arena, machine
 from ox.devices.runtime import onnxruntime
 from ox.errors import ServeError
@@ -161,7 +162,7 @@ class Used:
 
 def test_a_peak_is_given_back_at_once() -> None:
     used = Used()
-    trimmer = Trimmer(lambda: used.bytes_allocated, used.shrink)
+    trimmer = Trimmer(lambda: used.bytes_allocated, used.shrink, SYSTEM)
     used.bytes_allocated = 500 * MIB
     trimmer.tick()
     assert (used.bytes_allocated, used.shrunk) == (0, 1)
@@ -177,14 +178,14 @@ def test_a_peak_is_given_back_at_once() -> None:
 def test_what_is_needed_again_and_again_is_left_alone() -> None:
     used = Used()
     used.bytes_allocated = used.needed = 500 * MIB
-    trimmer = Trimmer(lambda: used.bytes_allocated, used.shrink)
+    trimmer = Trimmer(lambda: used.bytes_allocated, used.shrink, SYSTEM)
     for _ in range(320):
         trimmer.tick()
     assert 5 < used.shrunk < 20  # 1, 2, 4, ... 32 ticks apart
 
 
 def test_the_thread_ends() -> None:
-    trimmer = Trimmer(lambda: 0, lambda: None)
+    trimmer = Trimmer(lambda: 0, lambda: None, SYSTEM)
     trimmer.start()
     trimmer.stop()
     trimmer._thread.join(10)

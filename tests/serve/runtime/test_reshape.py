@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.graph.contract import Sample
 from ox.serve.runtime.instance import Instance
@@ -54,7 +55,7 @@ def test_an_instance() -> None:
         return [feed["other"], feed["x"] + 1]
 
     reshapes = Reshapes({"x": Reshape("x", (-1, 4), (-1, 2, 2))}, {"y": Reshape("y", (-1, 2, 2), (-1, 4))})
-    instance = Reshaped(Instance(run, lambda: SimpleNamespace(terminate=False)), reshapes, ["z", "y"])
+    instance = Reshaped(Instance(run, lambda: SimpleNamespace(terminate=False), SYSTEM.now), reshapes, ["z", "y"])
     feeds = [{"x": np.full((rows, 4), rows), "other": np.zeros((rows, 3))} for rows in (1, 2)]
     other, y = instance(feeds)
     assert seen == [{"x": (3, 2, 2), "other": (3, 3)}] and other.shape == (3, 3)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ox.clock import SYSTEM
 from ox.serve import ModelConfig, Server
 from ox.serve.telemetry.access_log import AccessLog
 from ox.serve.telemetry.logs import LOGGER, Log
@@ -22,18 +23,18 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 @pytest.mark.parametrize("given", [b"a", b"7f3c-1", b"req:1/2+3=@x._", b"x" * 128])
 def test_a_decent_id_is_kept(given: bytes) -> None:
-    assert AccessLog(False).identify({b"x-request-id": given}) == given
+    assert AccessLog(False, SYSTEM).identify({b"x-request-id": given}) == given
 
 
 @pytest.mark.parametrize("given", [b"", b"-a", b"a b", b"a\nb", b"a\n", b"x" * 129, "é".encode(), b'"', b"a, b"])
 def test_another_one_is_replaced(given: bytes) -> None:
-    access_log = AccessLog(False)
+    access_log = AccessLog(False, SYSTEM)
     first, second = access_log.identify({b"x-request-id": given}), access_log.identify({})
     assert first != second and all(re.fullmatch(rb"[0-9a-f]{12}-[0-9a-f]+", ident) for ident in (first, second))
 
 
 def test_workers_make_different_ids() -> None:
-    assert AccessLog(False).identify({}) != AccessLog(False).identify({})
+    assert AccessLog(False, SYSTEM).identify({}) != AccessLog(False, SYSTEM).identify({})
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_workers_make_different_ids() -> None:
     ],
 )
 def test_the_clients_trace(parent: str, trace: str | None) -> None:
-    entry = AccessLog(False).fields({b"traceparent": parent.encode()}, b"1")
+    entry = AccessLog(False, SYSTEM).fields({b"traceparent": parent.encode()}, b"1")
     assert entry == ({"request_id": "1"} if trace is None else {"request_id": "1", "trace_id": trace})
 
 

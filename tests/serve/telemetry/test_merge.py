@@ -6,13 +6,14 @@ from typing import Any
 
 import orjson
 
+from ox.clock import SYSTEM
 from ox.serve.telemetry.merge import merge
 from ox.serve.telemetry.snapshot import of_stages
 from ox.serve.telemetry.stages import Stages
 
 
 def worker(rows: int, start_s: float, names: tuple[str, ...] = ("mlp",)) -> dict[str, Any]:
-    stages = Stages()
+    stages = Stages(SYSTEM)
     stages.ran(rows, 0.5, 0.25)
     stages.failures["OTHER"] = rows
     entry = {"info": {"provider": "CPU", "batching": "8"}, "depth": rows, "left": {"full": 1}, **of_stages(stages)}

@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import DeviceError, ServeError
 from ox.serve.batching.job import Job
 from ox.serve.protocol.v2.request import Request
@@ -14,8 +15,8 @@ from ox.serve.telemetry.stages import MOST_PENDING, REASONS, Stages, reason
 
 
 def test_an_answer_is_counted_in_every_stage() -> None:
-    stages = Stages()
-    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []))
+    stages = Stages(SYSTEM)
+    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []), SYSTEM.now())
     now = perf_counter()
     job.arrived, job.started, job.run_s = now - 3, now - 2, 0.5
     stages.answered(now - 4, job, now)
@@ -39,14 +40,14 @@ def test_an_answer_is_counted_in_every_stage() -> None:
     ],
 )
 def test_a_failure_has_one_of_tritons_reasons(error: Exception | None, expected: str) -> None:
-    stages = Stages()
+    stages = Stages(SYSTEM)
     stages.failed(error, perf_counter() - 2)
     assert stages.failures == {**dict.fromkeys(REASONS, 0), expected: 1} and stages.failed_s >= 2
     assert error is None or reason(error) == expected
 
 
 def test_batches_by_size() -> None:
-    stages = Stages()
+    stages = Stages(SYSTEM)
     stages.ran(8, 0.25, 0.125)
     stages.ran(8, 0.5)
     stages.ran(3, 1.0)
@@ -56,8 +57,8 @@ def test_batches_by_size() -> None:
 
 
 def test_counts_that_nobody_reads_take_no_memory() -> None:
-    stages = Stages()
-    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []))
+    stages = Stages(SYSTEM)
+    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []), SYSTEM.now())
     for _ in range(5 * MOST_PENDING):
         stages.ran(2, 0.5, 0.25)
         stages.answered(job.arrived, job, job.arrived)

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from ox.serve.transport.event_loop import new_loop
+from ox.clock import SYSTEM
 from ox.serve.transport.listen import SOCKET_COPIES, listen
 from ox.serve.transport.sockets import bind
 
@@ -41,7 +41,7 @@ def test_many_get_in_a_turn(kind: str) -> None:
             socket.create_connection(("127.0.0.1", listener.port), timeout=1)
         return turns
 
-    loop = new_loop() if kind == "uvloop" else asyncio.new_event_loop()
+    loop = SYSTEM.new_event_loop() if kind == "uvloop" else asyncio.new_event_loop()
     try:
         turns = loop.run_until_complete(body())
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve import ModelConfig, Server
 from ox.serve.transport.unix_socket import MAX_PATH_BYTES, UnixSocket
@@ -54,14 +56,13 @@ def client(connect: Any, path: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
-def test_http_without_a_port(mlp: Path, path: str, client: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
+def test_http_without_a_port(mlp: Path, path: str, client: Any, kind: str) -> None:
+    clock = Clock()
     if kind == "uvloop":
         pytest.importorskip("uvloop", reason="uvloop is not installed")
     else:
-        monkeypatch.setattr("ox.serve.server.new_loop", asyncio.new_event_loop)
-    with Server([mlp], uds=path, port=None, options=QUICK) as server:
+        clock.new_event_loop = asyncio.new_event_loop  # type: ignore[method-assign]
+    with Server([mlp], uds=path, port=None, options=QUICK, clock=clock) as server:
         assert server.url == f"unix:{path}" and server.port is None and server.grpc_port is None
         assert f"unix:{path} · V2 protocol" in server.greeting()[-1]
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o660

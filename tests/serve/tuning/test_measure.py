@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
@@ -22,7 +23,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Any:
     def install(seconds: Any) -> list[int]:
         asked: list[int] = []
 
-        def quickest(_: Any, feed: Any, __: float) -> float:
+        def quickest(_: Any, feed: Any, __: float, now: Any) -> float:
             asked.append(len(feed["x"]))
             return float(seconds(asked[-1]))
 
@@ -49,13 +50,13 @@ ROW = {"x": np.zeros((1, 4), np.float32)}
 )
 def test_rows(timed: Any, seconds: Any, expected: int) -> None:
     timed(seconds)
-    assert best_rows(lambda feed: [], ROW, 32) == expected
+    assert best_rows(lambda feed: [], ROW, 32, SYSTEM.now) == expected
 
 
 def test_a_slow_model_is_not_run_for_long(timed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "BUDGET_S", 0.0)
     asked = timed(lambda n: 1.0 * n)
-    best_rows(lambda feed: [], ROW, 32)
+    best_rows(lambda feed: [], ROW, 32, SYSTEM.now)
     assert asked == [1, 2, 4]
 
 
@@ -65,7 +66,7 @@ def test_a_model_that_takes_one_row_only() -> None:
             raise ServeError("no")
         return []
 
-    assert best_rows(run, ROW, 32) is None
+    assert best_rows(run, ROW, 32, SYSTEM.now) is None
 
 
 def test_what_is_told_is_not_measured(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,7 @@ def test_throughput_counts_every_instance() -> None:
             return []
 
     counters: list[Any] = [Counter(), Counter()]
-    assert throughput(counters, ROW, 0.02) > 0 and all(counter.runs for counter in counters)
+    assert throughput(counters, ROW, 0.02, SYSTEM.now) > 0 and all(counter.runs for counter in counters)
 
 
 @pytest.mark.parametrize("broken", [lambda y: y + 1, lambda y: y[:0], lambda y: 1 / 0])

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from ox.clock import SYSTEM
 from ox.serve.telemetry.metrics import render
 from ox.serve.telemetry.snapshot import BOUNDS, of_stages
 from ox.serve.telemetry.stages import Stages
@@ -14,7 +15,7 @@ from ox.serve.workers.lost_counts import counters, with_lost
 
 def worker(rows: int, *models: str) -> dict[str, Any]:
     """Figures of a worker that ran one batch of so many rows."""
-    stages = Stages()
+    stages = Stages(SYSTEM)
     stages.ran(rows, 0.5, 0.25)
     stages.failures["OTHER"] = rows
     counts = dict.fromkeys(("split", "late", "gone", "refused", "cells", "padding"), rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ox.clock import SYSTEM
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2 import cuda_region
 from ox.serve.repository.repository import Repository
@@ -41,7 +42,7 @@ def test_cuda_shared_memory_is_registered_in_all_workers(monkeypatch: Any) -> No
     for place in (module, shared_memory, cuda_region):
         monkeypatch.setattr(place, "CudaRegion", Region)
     channel = Channel()
-    channel.service = service = SharedService(Repository(), RequestLimits(), channel)  # type: ignore[arg-type]
+    channel.service = service = SharedService(Repository(), RequestLimits(), SYSTEM, channel)  # type: ignore[arg-type]
 
     async def calls() -> None:
         assert await service.cuda_shared_memory_register("r", "AAAA", 0, 8) == {}

@@ -51,7 +51,9 @@ class GrpcServer:
         if settings.grpc == "grpcio":
             from ox.serve.transport.grpc.grpcio_transport import GrpcioTransport, credentials
 
-            self._grpcio = GrpcioTransport(self._table.methods, self._limits, note, listener_state.response_memory)
+            self._grpcio = GrpcioTransport(
+                self._table.methods, self._limits, note, listener_state.response_memory, clock=listener_state.clock
+            )
             self.replies = self._telemetry.rpcs = self._grpcio.replies
             tls = None
             if settings.tls_cert is not None and settings.tls_key is not None:
@@ -66,7 +68,9 @@ class GrpcServer:
         http2 = Http2(listener_state, transport.route)
         listener_state.upgrade = http2.upgrade
         if self.port is not None:
-            self._listener = await listen(http2, bind(host, self.port, share=share), tls=settings.tls())
+            self._listener = await listen(
+                http2, bind(host, self.port, share=share), tls=settings.tls(listener_state.clock)
+            )
             self.port = self._listener.port
         else:
             self.port = port

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
 from weakref import WeakSet
 
 from ox.errors import OxError, ServeError
@@ -235,7 +234,7 @@ class InferStreams:
         if not isinstance(stream, InferStream):
             rpc.state = stream = InferStream(rpc, self._max_requests)
             self._streams.add(stream)
-        inference, received = self._inference, perf_counter()
+        inference, received = self._inference, self._inference.now()
         turn = StreamRequest(stream)
         stream.add(turn)
         try:

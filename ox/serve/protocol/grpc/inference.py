@@ -36,7 +36,7 @@ class Inference:
 
     def __init__(self, service: Service, limits: RequestLimits, guard: Guard | None) -> None:
         self._repository, self._regions, self._max_head = service.repository, service.regions, limits.json
-        self._guard = guard
+        self._guard, self.now = guard, service.clock.now
         self._check = None if guard is None or guard.open else guard.check
         self._templates: dict[bytes, RequestTemplate] = {}
         self._sequence_templates: dict[bytes, RequestTemplate] = {}  # separate: sequences are unlimited

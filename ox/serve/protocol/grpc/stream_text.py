@@ -27,7 +27,7 @@ class StreamText:
         stream: of the client.
         request: what was asked.
         client: who waits.
-        received_at: perf_counter at the arrival of the request.
+        received_at: when the request arrived, by the model's clock.
     """
 
     def __init__(self, stream: InferStream, request: TextRequest, client: Client, received_at: float) -> None:
@@ -35,7 +35,8 @@ class StreamText:
         self._parts: list[str] = []
         requests = request.call.requests(client.name)
         self.job = TextJob(request.call.model, requests, 1, self, received_at, stream.rpc.metadata)
-        self._reserved = client.reserve(len(request.call.prompt) + (requests[0].max_tokens or 0))
+        tokens = len(request.call.prompt) + (requests[0].max_tokens or 0)
+        self._reserved = client.reserve(tokens, request.call.model.clock.now())
         try:
             self.job.submit()
         except ServeError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -109,7 +108,7 @@ def _logprobs(fields: Fields) -> int | None:
 
 def _head(call: ChatCall, kind: str) -> dict[str, Any]:
     return {
-        "id": f"chatcmpl-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()),
+        "id": f"chatcmpl-{secrets.token_hex(12)}", "object": kind, "created": int(call.model.clock.calendar()),
         "model": call.model.name,
     }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,7 +135,7 @@ class _Choice:
 
 def _head(call: CompletionCall) -> dict[str, Any]:
     return {
-        "id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time()),
+        "id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(call.model.clock.calendar()),
         "model": call.model.name,
     }  # fmt: skip
 

@@ -71,7 +71,7 @@ def submit(
         raise ServeError(f"{rows} texts in one request", status=413, expected=f"at most {limits.rows} (--limit rows)")
 
     client = context.text.client(exchange)
-    reserved = client.reserve(1)  # how many there are is known when the texts are encoded
+    reserved = client.reserve(1, model.clock.now())  # how many there are is known when the texts are encoded
 
     def write(request: Request, outputs: Sequence[Array]) -> Body:
         tokens = sum(row.shape[1] for row in request.feed[TOKENS])

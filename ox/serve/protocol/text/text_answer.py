@@ -36,7 +36,7 @@ class TextAnswer(ABC):
         """
         tokens = sum(len(request.prompt) for request in requests[::choices])
         tokens += sum(request.max_tokens or 0 for request in requests)
-        self._reserved = self._client.reserve(tokens)
+        self._reserved = self._client.reserve(tokens, self.model.clock.now())
         received_at, headers = self.exchange.received_at, self.exchange.headers
         self.job = TextJob(self.model, requests, choices, self, received_at, headers)
         try:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from time import perf_counter
 from typing import Protocol
 
 from ox.errors import OxError, ServeError
@@ -51,7 +50,7 @@ class TextJob:
         requests: one for each text.
         choices: so many requests in a row have the same prompt.
         writer: gets what comes.
-        received_at: perf_counter at the arrival of the request.
+        received_at: when the request arrived, by the model's clock.
         headers: HTTP headers or gRPC metadata.
     """
 
@@ -65,8 +64,9 @@ class TextJob:
         headers: Mapping[bytes, bytes],
     ) -> None:
         self._model, self._requests, self._choices = model, requests, choices
+        self._now = model.clock.now
         self._writer, self._received_at, self._headers = writer, received_at, headers
-        self._submitted_at = perf_counter()
+        self._submitted_at = self._now()
         self._first_at = 0.0  # time of the first token
         self._handles: list[GenerationHandle] = []
         self._open = set(range(len(requests)))  # texts that have not ended
@@ -81,7 +81,7 @@ class TextJob:
             ServeError: the engine refuses a request; then none runs.
         """
         loop, engine = asyncio.get_running_loop(), self._model.engine
-        self._submitted_at = perf_counter()
+        self._submitted_at = self._now()
         try:
             for index, request in enumerate(self._requests):
                 receive = partial(self._receive, index)
@@ -116,7 +116,7 @@ class TextJob:
             return
         if event.token is not None:
             self.counts.completion += 1
-            self._first_at = self._first_at or perf_counter()
+            self._first_at = self._first_at or self._now()
         if event.finish_reason is not None:
             self._open.discard(index)
             if event.usage is not None and index % self._choices == 0:
@@ -126,7 +126,7 @@ class TextJob:
             if not self._open:
                 self._writer.finish(self.counts)
                 self.ended = True
-                now = perf_counter()
+                now = self._now()
                 times = self._received_at, self._submitted_at, self._first_at or now, now
                 self._model.stages.text(times, self.counts.log_fields(), self._headers)
         except Exception:  # no caller could answer this client

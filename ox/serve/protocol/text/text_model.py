@@ -34,6 +34,7 @@ class TextModel:
 
     def __init__(self, name: str, version: str, engine: GenerationEngine, folder: Path, stages: Stages) -> None:
         self.name, self.version, self.engine, self.stages = name, version, engine, stages
+        self.clock = engine.clock
         self.template = ChatTemplate.read(folder)
         self.tool_format: ToolFormat | None = None if self.template is None else format_of(self.template.source)
         names = [] if engine.tokenizer is None else engine.tokenizer.raw.get_vocab()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 from typing import Generic, TypeVar
 
 from ox.errors import OxError, ServeError
@@ -26,9 +25,9 @@ class Pending(Job, ABC, Generic[C, W]):
         model: runs and counts it.
         write: encodes the response.
         client: the exchange, call or stream that gets the response.
-        received_at: perf_counter at the arrival of the request.
+        received_at: when the request arrived, by the model's clock.
         headers: HTTP headers or gRPC metadata.
-        deadline: perf_counter at which the client stops waiting; None for no deadline.
+        deadline: when the client stops waiting; None for no deadline.
     """
 
     __slots__ = ("client", "headers", "model", "received_at", "write")
@@ -43,7 +42,7 @@ class Pending(Job, ABC, Generic[C, W]):
         headers: Mapping[bytes, bytes],
         deadline: float | None = None,
     ) -> None:
-        super().__init__(request)
+        super().__init__(request, model.clock.now())
         self.model, self.write, self.client = model, write, client
         self.received_at, self.headers = received_at, headers
         if deadline is not None and (self.deadline is None or deadline < self.deadline):
@@ -73,7 +72,7 @@ class Pending(Job, ABC, Generic[C, W]):
             self._count_failure(self.error)
             self.send_error(self.error)
             return
-        begun = perf_counter()
+        begun = self.model.clock.now()
         try:
             answer = self.encode()
             if len(answer) >= LARGE:

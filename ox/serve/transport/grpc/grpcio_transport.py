@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 from urllib.parse import unquote
 
+from ox.clock import Clock
 from ox.errors import DeviceError
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.response_memory import LARGE, Body, ResponseMemory
@@ -34,6 +34,7 @@ class GrpcioTransport:
         limits: message sizes and the drain timeout.
         log_call: called after each call.
         response_memory: counts large responses in grpc-core.
+        clock: of the requests; deadlines are grpc-core's.
     """
 
     def __init__(
@@ -42,8 +43,11 @@ class GrpcioTransport:
         limits: RequestLimits,
         log_call: CallLogger | None = None,
         response_memory: ResponseMemory | None = None,
+        *,
+        clock: Clock,
     ) -> None:
-        self.response_memory = response_memory or ResponseMemory(limits.unread)
+        self.now = clock.now
+        self.response_memory = response_memory or ResponseMemory(limits.unread, clock)
         self.replies: list[int] = [0] * len(StatusCode)  # responses by status code
         self._handlers = {path.decode(): _handler(method, self) for path, method in methods.items()}
         self._limits, self._log_call = limits, log_call
@@ -113,7 +117,7 @@ class _Rpc:
     def __init__(self, context: Any, path: bytes, server: GrpcioTransport) -> None:
         self._path, self._server = path, server
         self.metadata: Mapping[bytes, bytes] = metadata_of(context)
-        self.received_at = perf_counter()
+        self.received_at = server.now()
         left = context.time_remaining()
         self.deadline = None if left is None else self.received_at + left
         self.peer = client_address(context.peer())

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from time import perf_counter
 
 from ox.errors import ServeError
 from ox.serve.protocol.grpc.wire import size_limit
@@ -302,7 +301,7 @@ class StreamingCall(Call):
             self.wants_data, self.message_started_at = False, None  # the server is the one that waits
         elif not self.remote_closed:
             if rest and self.message_started_at is None:
-                self.message_started_at = perf_counter()
+                self.message_started_at = self.connection.listener_state.now()
             self.update_window()
         elif rest:
             raise ServeError("the request ended in the middle of a message", status=500)

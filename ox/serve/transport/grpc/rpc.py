@@ -69,8 +69,8 @@ class Rpc(Protocol):
     """One call of a client, used on the event loop only. A cancelled call ignores its responses."""
 
     metadata: Mapping[bytes, bytes]  # names in lower case; values of repeated names are joined by commas
-    received_at: float  # perf_counter at the start of the call
-    deadline: float | None  # perf_counter; the transport ends the call then
+    received_at: float  # when the call began, by the server's clock
+    deadline: float | None  # by the same clock; the transport ends the call then
     peer: str  # the client's address
     on_cancel: Callable[[], None] | None  # set by the method; called if the client cancels or disconnects
     on_half_close: Callable[[], None] | None  # streaming: set at the first message; called after the last one
@@ -93,7 +93,7 @@ class Rpc(Protocol):
         """Streaming: deliver messages again."""
 
 
-# Called after each call: path, metadata, status code, arrival (perf_counter), the client's address.
+# Called after each call: path, metadata, status code, arrival, the client's address.
 CallLogger = Callable[[bytes, Mapping[bytes, bytes], int, float, str], None]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from time import perf_counter
 from typing import Any
 
 from ox.errors import OxError, ServeError
@@ -183,7 +182,7 @@ class AsgiApplication:
             if state.buffered > state.limits.buffered:
                 what = "the server's request buffers are full (--limit buffered)"
                 raise ServeError(what, status=503, hint="again in a moment")
-        exchange.received_at = perf_counter()
+        exchange.received_at = state.now()
         return True
 
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import ceil
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import OxError, ServeError
@@ -52,7 +51,7 @@ class Exchange:
         self.method, self.target, self.headers = method, target, headers
         self.body = body  # a bytearray if it arrived in several reads; not modified
         self.keep_alive = keep_alive
-        self.received_at = perf_counter()
+        self.received_at = connection.listener_state.now()
         self.response: Body | Http1ResponseStream | None = None
         self.on_cancel: Callable[[], None] | None = None  # called if the client disconnects before the response
         self.log_fields: Mapping[str, Any] | None = None  # more for its line in the access log

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
+from ox.clock import Clock
 from ox.errors import OxError
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.response_memory import SMALL_SHARE, ResponseMemory
@@ -74,6 +75,7 @@ class ListenerState:
         upgrade: takes over connections that speak HTTP/2.
         admit: access control; raises ServeError.
         response_memory: counts large responses.
+        clock: of the requests.
     """
 
     def __init__(
@@ -83,8 +85,11 @@ class ListenerState:
         upgrade: Upgrade | None = None,
         admit: Admit | None = None,
         response_memory: ResponseMemory | None = None,
+        *,
+        clock: Clock,
     ) -> None:
-        self.response_memory = response_memory or ResponseMemory(limits.unread)
+        self.clock, self.now = clock, clock.now
+        self.response_memory = response_memory or ResponseMemory(limits.unread, clock)
         self.pressure_episodes = 0  # episodes in which inference waited for response memory
         self.slow_clients = 0  # connections and streams ended because the client read too slowly
         self.on_pressure: list[Callable[[], None]] = []  # called at each sweep of such an episode

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from collections.abc import Callable
 
 from ox.serve.transport.http2.frames import ENHANCE_YOUR_CALM, Http2ConnectionError
 
 
 class AbuseLimit:
-    """A token bucket: `burst` tokens, `rate` new ones per second."""
+    """A token bucket: `burst` tokens, `rate` new ones per second by `now`."""
 
-    __slots__ = ("_burst", "_name", "_rate", "_refilled_at", "_tokens")
+    __slots__ = ("_burst", "_name", "_now", "_rate", "_refilled_at", "_tokens")
 
-    def __init__(self, name: str, burst: int, rate: float) -> None:
+    def __init__(self, name: str, burst: int, rate: float, now: Callable[[], float]) -> None:
         self._name, self._burst, self._rate = name, burst, rate
         self._tokens = float(burst)
-        self._refilled_at = monotonic()
+        self._now, self._refilled_at = now, now()
 
     def consume(self) -> None:
         """Takes a token; raises Http2ConnectionError if there is none."""
         if self._tokens < 1:
-            now = monotonic()
+            now = self._now()
             self._tokens = min(self._burst, self._tokens + (now - self._refilled_at) * self._rate)
             self._refilled_at = now
             if self._tokens < 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ox.serve.config.request_limits import SLOWEST
@@ -59,8 +58,9 @@ class ControlFrames:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._sender = connection, connection.sender
         self.settings_acknowledged = False
-        self.frame_limit = AbuseLimit("control frames", 2000, 500)
-        self.reset_limit = AbuseLimit("resets", 1000, 100)
+        now = connection.listener_state.now
+        self.frame_limit = AbuseLimit("control frames", 2000, 500, now)
+        self.reset_limit = AbuseLimit("resets", 1000, 100, now)
 
     def send_settings(self) -> None:
         """Sends the server's SETTINGS."""
@@ -206,7 +206,7 @@ class Timeouts:
     def _check_streams(self, now: float) -> None:
         connection = self._connection
         limits, streams = connection.limits, connection.streams
-        started_before = perf_counter() - limits.request_s
+        started_before = connection.listener_state.now() - limits.request_s
         min_bytes = SLOWEST * limits.write_s / max(1, len(streams))  # the share of each stream
         for stream in list(streams.values()):
             if stream.timed_out(started_before):

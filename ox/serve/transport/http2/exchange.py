@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ox.errors import OxError, ServeError
@@ -71,7 +70,7 @@ class HttpStream(Stream):
         if not ended:
             return
         exchange = self.exchange
-        exchange.received_at = perf_counter()
+        exchange.received_at = listener_state.now()
         exchange.body = self.body  # type: ignore[assignment]  # not modified
         try:
             listener_state.handle(exchange)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ox.serve.response_memory import Body, Buffers
@@ -39,7 +38,7 @@ class Stream:
 
     def __init__(self, connection: Connection, stream_id: int, head: Head, ended: bool) -> None:
         self.connection, self.stream_id, self.head = connection, stream_id, head
-        self.received_at = perf_counter()
+        self.received_at = connection.listener_state.now()
         self.window = connection.sender.peer_window
         if ended:
             self.remote_closed = True

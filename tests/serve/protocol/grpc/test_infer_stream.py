@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.generation import SamplingParams
 from ox.serve.access.bucket import Bucket
@@ -172,7 +172,7 @@ def test_the_tokens_of_a_text_are_counted_once(fails: bool) -> None:
             counts.append(used)
             super().settle(reserved, used)
 
-    bucket = Bucket(1.0, 100.0, time.monotonic())
+    bucket = Bucket(1.0, 100.0, SYSTEM.now())
     client, submitted = Counting("alice", None, bucket), list[Any]()
 
     def submit(request: Any, on_event: Any, on_error: Any, loop: Any) -> Any:
@@ -180,7 +180,9 @@ def test_the_tokens_of_a_text_are_counted_once(fails: bool) -> None:
         return SimpleNamespace(cancel=lambda: None)
 
     stages = SimpleNamespace(failed=lambda *_: None, text=lambda *_: None)
-    model: Any = SimpleNamespace(name="m", version="1", engine=SimpleNamespace(submit=submit), stages=stages)
+    model: Any = SimpleNamespace(
+        name="m", version="1", engine=SimpleNamespace(submit=submit), stages=stages, clock=SYSTEM
+    )
     sent: list[Any] = []
     rpc: Any = SimpleNamespace(
         metadata={b"triton_grpc_error": b"true"}, fail=lambda *_: sent.append("failed"), send=sent.append,

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto
 
 from ox import __version__
+from ox.clock import SYSTEM
 from ox.serve import Server
 from ox.serve.access import Guard
 from ox.serve.protocol.grpc.methods import MethodTable
@@ -275,7 +276,7 @@ def test_a_rate(mlp: Path, dial: Callable[[str], Any], ones: Any) -> None:
 
 
 def test_a_guard_that_is_open_costs_nothing() -> None:
-    assert Guard().open
+    assert Guard(clock=SYSTEM).open
 
 
 def test_what_is_remembered_of_requests_ends_with_a_reload(wire: Any, build: Callable[..., Path]) -> None:

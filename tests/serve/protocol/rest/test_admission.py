@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve.access import Guard
 from ox.serve.protocol.rest import admission
@@ -117,7 +118,7 @@ def test_the_guard_is_asked() -> None:
 
 def test_a_web_page_may_not_manage() -> None:
     """The server of somebody who browses the web while it runs, open to management."""
-    ask = Admission(Guard(manage=True))
+    ask = Admission(Guard(manage=True, clock=SYSTEM))
     ask(b"POST", b"/v2/repository/models/m/unload", {}, "127.0.0.1")
     for origin in (b"https://evil.example", b"null", b"http://localhost:8000"):
         with pytest.raises(ServeError, match="web page") as caught:
@@ -128,7 +129,7 @@ def test_a_web_page_may_not_manage() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MAX_CACHED", 10)
-    ask = Admission(Guard())
+    ask = Admission(Guard(clock=SYSTEM))
     for n in range(100):
         ask(b"GET", b"/v2/models/%d" % n, {}, "")
     assert len(ask._permissions) <= 10

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import OxError, ServeError
 from ox.serve.protocol.grpc.infer_stream import StreamPending
 from ox.serve.protocol.grpc.inference import UnaryPending
@@ -20,7 +21,7 @@ class Model:
     """Counts what is said of a request."""
 
     def __init__(self, full: bool = False) -> None:
-        self.full = full
+        self.full, self.clock = full, SYSTEM
         self.counted: list[Any] = []
         self.large = 0
         self.stages: Any = SimpleNamespace(answered=self._answered, failed=self._failed)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve.batching.job import Job
 from ox.serve.protocol.v2.request import Request
@@ -20,19 +21,19 @@ def made(stages: Stages) -> dict[str, Any]:
 
 
 def test_nothing_yet() -> None:
-    got = made(Stages())
+    got = made(Stages(SYSTEM))
     assert (got["name"], got["version"], got["last_inference"], got["batch_stats"]) == ("m", "3", 0, [])
     assert got["inference_count"] == got["execution_count"] == 0
     assert all(entry == {"count": 0, "ns": 0} for entry in got["inference_stats"].values())
 
 
 def test_what_was_counted() -> None:
-    stages = Stages()
+    stages = Stages(SYSTEM)
     stages.ran(4, 0.25, 0.125)
     stages.ran(4, 0.25, 0.125)
     stages.ran(1, 0.5)
     for _ in range(3):
-        job = Job(Request(None, {}, 3, (), []))
+        job = Job(Request(None, {}, 3, (), []), SYSTEM.now())
         job.started, job.run_s = job.arrived + 0.5, 0.25
         stages.answered(job.arrived - 2, job, time.perf_counter())
     stages.failed(ServeError("no"), time.perf_counter() - 1)
@@ -52,13 +53,13 @@ def test_what_was_counted() -> None:
 
 
 def test_counts_are_whole_numbers() -> None:
-    stages = Stages()
+    stages = Stages(SYSTEM)
     stages.ran(2, 0.1)
     assert type(made(stages)["inference_count"]) is int
 
 
 def test_sizes_are_sorted_as_numbers() -> None:
-    stages = Stages()
+    stages = Stages(SYSTEM)
     for rows in (10, 9, 2):
         stages.ran(rows, 0.1)
     assert [entry["batch_size"] for entry in made(stages)["batch_stats"]] == [2, 9, 10]

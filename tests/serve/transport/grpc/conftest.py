@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 import pytest
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve import RequestLimits
-from ox.serve.server import new_loop
 from ox.serve.transport.grpc.http2_transport import Http2Transport
 from ox.serve.transport.grpc.rpc import Method, Rpc, StatusCode
 from ox.serve.transport.http import Exchange, ListenerState
@@ -91,7 +91,7 @@ class Echoes:
         self.abandoned += 1
 
     def __enter__(self) -> Echoes:
-        self.loop = new_loop()
+        self.loop = SYSTEM.new_event_loop()
         ready = threading.Event()
         self.thread = threading.Thread(target=self.loop.run_until_complete, args=(self._run(ready),))
         self.thread.start()
@@ -103,7 +103,7 @@ class Echoes:
         def handle(exchange: Exchange) -> None:
             raise ServeError("no such page", status=404)
 
-        self.listener_state = ListenerState(handle, self.limits)
+        self.listener_state = ListenerState(handle, self.limits, clock=SYSTEM)
         self.grpc = Http2Transport(self.table, self.limits.body)
         self.stopping = asyncio.Event()
         listener = await self.loop.create_server(Http2(self.listener_state, self.grpc.route), "127.0.0.1", 0)

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
+from ox.clock import SYSTEM
 from ox.serve import RequestLimits
-from ox.serve.server import new_loop
 from ox.serve.transport.http import Exchange, ListenerState
 
 Listen = Callable[..., AbstractContextManager["Plane"]]
@@ -55,11 +55,11 @@ def listen() -> Listen:
     def plane(
         handle: Callable[[Exchange], None] = echo, limits: RequestLimits | None = None, tls: Any = None, **options: Any
     ) -> Iterator[Plane]:
-        loop, ready, stopping = new_loop(), threading.Event(), asyncio.Event()
+        loop, ready, stopping = SYSTEM.new_event_loop(), threading.Event(), asyncio.Event()
         made: list[Plane] = []
 
         async def body() -> None:
-            listener_state = ListenerState(handle, limits or RequestLimits(), **options)
+            listener_state = ListenerState(handle, limits or RequestLimits(), clock=SYSTEM, **options)
             listener = await loop.create_server(listener_state, "127.0.0.1", 0, backlog=2048, ssl=tls)
             made.append(Plane("127.0.0.1", listener.sockets[0].getsockname()[1], listener_state, loop))
             ready.set()

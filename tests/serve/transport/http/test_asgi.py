@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ox.clock import SYSTEM
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.access import keyfile
 from ox.serve.access.key import Key, digest_of
@@ -178,7 +179,7 @@ def test_a_response_in_parts() -> None:
         sent: list[Any] = []
         gone, taken = asyncio.Event(), asyncio.Event()
         taken.set()
-        app = AsgiApplication(ListenerState(handle, RequestLimits()))
+        app = AsgiApplication(ListenerState(handle, RequestLimits(), clock=SYSTEM))
 
         async def receive() -> Any:
             if not streams:

@@ -14,10 +14,10 @@ import orjson
 import pytest
 from hpack import Decoder, Encoder
 
+from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.serve import RequestLimits
 from ox.serve.response_memory import Buffers
-from ox.serve.server import new_loop
 from ox.serve.transport.http import Exchange, ListenerState
 from ox.serve.transport.http2 import Http2, HttpStream
 from ox.serve.transport.http2 import frames as f
@@ -85,7 +85,7 @@ class Site:
     # ---- in a thread of its own
 
     def __enter__(self) -> Site:
-        self.loop = new_loop()
+        self.loop = SYSTEM.new_event_loop()
         ready = threading.Event()
         self.thread = threading.Thread(target=self.loop.run_until_complete, args=(self._run(ready),))
         self.thread.start()
@@ -93,7 +93,7 @@ class Site:
         return self
 
     async def _run(self, ready: threading.Event) -> None:
-        self.listener_state = ListenerState(self.handle, self.limits)
+        self.listener_state = ListenerState(self.handle, self.limits, clock=SYSTEM)
         http2 = Http2(self.listener_state, lambda head: HttpStream)
         self.listener_state.upgrade = http2.upgrade
         self.stopping = asyncio.Event()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from manual_clock import ManualClock
 
-from ox.serve.transport.http2 import abuse_limits
+from ox.serve.transport.http2.abuse_limits import AbuseLimit
 from ox.serve.transport.http2.frames import ENHANCE_YOUR_CALM, Http2ConnectionError
 
 
-def test_abuse_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(abuse_limits, "monotonic", lambda: now)
-    pings = abuse_limits.AbuseLimit("pings", 10, 2.0)
+def test_abuse_limits() -> None:
+    clock = ManualClock()
+    pings = AbuseLimit("pings", 10, 2.0, clock.now)
 
     def spend(times: int) -> None:
         for _ in range(times):
@@ -21,7 +21,7 @@ def test_abuse_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.code == ENHANCE_YOUR_CALM
 
     spend(10)
-    now += 3
+    clock.advance(3)
     spend(6)
-    now += 1000
+    clock.advance(1000)
     spend(10)
