@@ -96,7 +96,7 @@ def test_no_target_of_a_url() -> None:
 
 class Asked(Guard):
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+        super().__init__(**settings, clock=SYSTEM)
         self.calls: list[tuple[Any, ...]] = []
 
     def check(self, *question: Any) -> str:
