@@ -223,11 +223,11 @@ Smaller differences:
 - Functions of ox treat a tensor class with `__torch_function__` as a plain tensor.
 - Modules print as in PyTorch. A `torch.Size` and a named result (`x.max(0)`) print as tuples.
 
-`tests/parity/public` contains whole training scripts in the style of pytorch/examples, pytorch/tutorials,
+`tests/zoo/programs` contains whole training scripts in the style of pytorch/examples, pytorch/tutorials,
 torchvision, timm, lucidrains, karpathy/nanoGPT, CleanRL, Hugging Face, detectron2, pytorch-CycleGAN-and-pix2pix,
 nerf-pytorch, SIREN, MoCo, Swin-Transformer, pygcn, pyGAT, torchdiffeq, pytorch-crf and MAML-Pytorch, written for this
 test. Each script runs unchanged under PyTorch, and under ox in the form that `ox port` writes. Both must print the
-same, and ox must export the model: `python -m pytest tests/parity/test_public_scripts.py`.
+same, and ox must export the model: `python -m pytest tests/parity/test_zoo.py`.
 
 [Other libraries](interoperability.md) describes einops, checkpoints in `.pt` files and sparse matrices.
 

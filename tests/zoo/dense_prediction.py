@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, normal
+from architecture import Architecture, Dim, normal
 
 import ox
 import ox.nn.functional as F
@@ -93,7 +93,7 @@ class YOLO(nn.Module):
         y = y.view(bs, self.na, self.no, ny, nx).permute(0, 1, 3, 4, 2).contiguous()
         yv, xv = ox.meshgrid(ox.arange(ny), ox.arange(nx), indexing="ij")
         grid = ox.stack((xv, yv), 2).view((1, 1, ny, nx, 2)).float()
-        y = y.sigmoid()
+        y = y.sigmoid().clone()  # PyTorch keeps the sigmoid for its gradient
         y[..., 0:2] = (y[..., 0:2] * 2.0 - 0.5 + grid) * stride
         y[..., 2:4] = (y[..., 2:4] * 2) ** 2 * self.anchor_grid
         return y.view(bs, -1, self.no)
@@ -222,11 +222,12 @@ def _image(batch: int, h: int, w: int, channels: int = 3) -> tuple[Any, ...]:
 IMAGE = {"x": ["batch", 3, "h", "w"]}
 SIZES = {"batch": 8, "h": 32, "w": 32}
 OTHER = {"batch": 3, "h": 41, "w": 56}
-EIGHTS = {"x": ["batch", 3, ox.Dim("h", min=16, multiple_of=8), ox.Dim("w", min=16, multiple_of=8)]}
+EIGHTS = {"x": ["batch", 3, Dim("h", min=16, multiple_of=8), Dim("w", min=16, multiple_of=8)]}
 
 MODELS = {
-    **{make.__name__: Architecture(make, _image, IMAGE, SIZES, OTHER) for make in (UNet, FPN, SSD, DeepLab)},
-    "DeformableNet": Architecture(DeformableNet, _image, IMAGE, SIZES, OTHER, lowest=19),
+    **{make.__name__: Architecture(make, _image, IMAGE, SIZES, OTHER) for make in (UNet, FPN, DeepLab)},
+    "SSD": Architecture(SSD, _image, IMAGE, SIZES, OTHER, alone=True),
+    "DeformableNet": Architecture(DeformableNet, _image, IMAGE, SIZES, OTHER, lowest=19, alone=True),
     "YOLO": Architecture(YOLO, _image, EIGHTS, SIZES, {"batch": 3, "h": 48, "w": 40}),
     "SegNet": Architecture(EncoderDecoder, _image, IMAGE, SIZES, OTHER),
     "SuperResolution": Architecture(

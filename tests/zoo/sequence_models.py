@@ -237,6 +237,7 @@ MODELS = {
         {"x": ["batch", "time", 6]},
         {"batch": 8, "time": 9},
         {"batch": 3, "time": 14},
+        alone=True,
     ),
     "CTC": Architecture(
         CTCRecognizer,
@@ -258,5 +259,6 @@ MODELS = {
         {"x": ["batch", "time", 8]},
         {"batch": 8, "time": 9},
         {"batch": 3, "time": 14},
+        alone=True,
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, integers, normal
+from architecture import Architecture, Dim, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -298,7 +298,7 @@ def _image(batch: int, h: int, w: int) -> tuple[Any, ...]:
 
 
 def _window(step: int) -> dict[str, list[Any]]:
-    return {"x": ["batch", 3, ox.Dim("h", min=2 * step, multiple_of=step), ox.Dim("w", min=2 * step, multiple_of=step)]}
+    return {"x": ["batch", 3, Dim("h", min=2 * step, multiple_of=step), Dim("w", min=2 * step, multiple_of=step)]}
 
 
 MODELS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, integers, normal
+from architecture import Architecture, Dim, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -216,7 +216,7 @@ class Sampler(nn.Module):
         return indices.gather(-1, drawn).squeeze(-1), probs
 
 
-EVEN = [ox.Dim(name, multiple_of=2) for name in ("h", "w")]
+EVEN = [Dim(name, multiple_of=2) for name in ("h", "w")]
 
 MODELS = {
     "Diffusion": Architecture(
@@ -245,6 +245,7 @@ MODELS = {
         {"batch": 8, "times": 5},
         {"batch": 3, "times": 9},
         ("batch", "times"),
+        alone=True,
     ),
     "MixtureDensity": Architecture(
         MixtureDensity,

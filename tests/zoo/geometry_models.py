@@ -187,6 +187,7 @@ MODELS = {
         ("batch", "boxes"),
         lowest=16,
         highest=21,
+        alone=True,
     ),
     "PointNet": Architecture(
         PointNet,

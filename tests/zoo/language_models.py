@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, integers, normal
+from architecture import Architecture, Dim, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -293,7 +293,7 @@ MODELS = {
     "GPT": Architecture(
         GPT,
         _tokens,
-        {"idx": ["batch", ox.Dim("length", max=32)]},
+        {"idx": ["batch", Dim("length", max=32)]},
         {"batch": 8, "length": 12},
         {"batch": 3, "length": 32},
     ),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ox import nn
+import ox
+from ox.porting import port
 
 Array = np.ndarray[Any, Any]
+Dim = ox.Dim
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -19,6 +26,24 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 def integers(high: int, *shape: int, low: int = 0, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(low, high, shape)
+
+
+@cache
+def program(library: ModuleType, name: str) -> ModuleType:
+    """The classes of a training script in `programs`: as it is for PyTorch, as `ox port` writes it for ox."""
+    path = PROGRAMS / f"{name}.py"
+    text = path.read_bytes()
+    module = ModuleType(f"{name} on {library.__name__}")
+    sys.modules[module.__name__] = module  # where dataclasses look their annotations up
+    exec(compile(port(text).data if library is ox else text, str(path), "exec"), vars(module))
+    return module
+
+
+def flat(result: Any) -> list[Any]:
+    """The tensors that a model returned, in the order of the outputs of its file."""
+    return (
+        list(result.values()) if isinstance(result, dict) else list(result) if isinstance(result, tuple) else [result]
+    )
 
 
 @dataclass(frozen=True)
@@ -35,9 +60,10 @@ class Architecture:
         lowest: the oldest opset that has the operators of the model.
         highest: the newest one with whose operators ONNX Runtime runs it.
         seed: the name of the input from which its random numbers come.
+        alone: what it uses is not in PyTorch.
     """
 
-    make: Callable[[], nn.Module]
+    make: Callable[[], Any]
     inputs: Callable[..., tuple[Array, ...]]
     dims: dict[str, list[Any]]
     sizes: dict[str, int]
@@ -46,6 +72,7 @@ class Architecture:
     lowest: int = 13
     highest: int = 26
     seed: str | None = None
+    alone: bool = False
 
     @property
     def example(self) -> tuple[Array, ...]:
