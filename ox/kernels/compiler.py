@@ -32,7 +32,7 @@ FLAGS = (*COMMON_FLAGS, "-march=native", "-shared")
 # With -fwrapv integers overflow as NumPy's do.
 GENERATED_FLAGS = (*FLAGS, "-fwrapv", f"-I{SOURCE}")
 GENERATED_INCLUDES = ("generated.h", "words.h", "float_math.h", "blocks.h")
-GENERATED = 256  # libraries of generated sources that are kept
+GENERATED = 2048  # libraries of generated sources that are kept, of 20 KB each
 MOST_SAID, LONGEST_LINE = 1 << 20, 300  # bytes of a compiler's messages, and characters of the line that is shown
 # CPU time: on a busy machine a compiler takes many times as long, and its library is still wanted.
 SECONDS = 120  # a compiler needs ten

@@ -1,5 +1,7 @@
 // What generated kernels of a CPU include: the words of the language, and the threads of the kernel library.
 #pragma once
+// C's functions alone: the overloads that libstdc++ adds take compilers as long as the rest of a kernel does.
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
 
 namespace ox {
