@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -21,47 +23,66 @@ HIGHEST = min(26, NEWEST)  # 26 is where ONNX Runtime 1.31 stops
 DOMAINS = ("", "ai.onnx")
 
 
-def schema_of(node: Node, opset: int) -> Any:
-    """The operator's schema at an opset, or None where it does not exist yet."""
+@dataclass(frozen=True)
+class Schema:
+    """What onnx says about an operator at an opset; it copies each part at each question, so ox asks once."""
+
+    since: int
+    deprecated: bool
+    most_inputs: int
+    most_outputs: int
+    defaults: Mapping[str, Any]  # of every attribute, as Python values; None: no default
+    inputs: Sequence[frozenset[str]]  # the types that each takes, as ``tensor(float)``; the last may stand for several
+    outputs: Sequence[frozenset[str]]
+
+
+@cache
+def schema_of(op_type: str, opset: int = NEWEST) -> Schema | None:
+    """The schema of an operator of ONNX at an opset; None where it does not exist yet."""
     try:
-        return defs.get_schema(node.op_type, opset, "")
+        schema = defs.get_schema(op_type, opset, "")
     except defs.SchemaError:
         return None
+    types = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    inputs, outputs = (
+        [types.get(each.type_str, frozenset([each.type_str])) for each in formal]
+        for formal in (schema.inputs, schema.outputs)
+    )
+    defaults = {name: _default(attribute.default_value) for name, attribute in schema.attributes.items()}
+    return Schema(
+        schema.since_version, schema.deprecated, schema.max_input, schema.max_output, defaults, inputs, outputs
+    )
 
 
-def default_of(schema: Any, name: str) -> Any:
-    """A schema's default for an attribute, as a Python value; None when there is none."""
-    value = schema.attributes[name].default_value
+def _default(value: onnx.AttributeProto) -> Any:
     if not value.name:
         return None
-    value = onnx.helper.get_attribute_value(value)
-    return value.decode() if isinstance(value, bytes) else value
+    default = onnx.helper.get_attribute_value(value)
+    return default.decode() if isinstance(default, bytes) else default
 
 
 def obstacle(node: Node, opset: int) -> str | None:
     """Why `opset` cannot express the node; None when it can."""
     if node.domain not in DOMAINS:
         return None
-    schema = schema_of(node, opset)
-    if schema is None:
+    schema, newest = schema_of(node.op_type, opset), schema_of(node.op_type)
+    if schema is None or newest is None:
         return f"{node.op_type} does not exist in opset {opset}"
     if schema.deprecated:
         return f"{node.op_type} means something else in opset {opset}"
-    if len(node.inputs) - node.captured > schema.max_input or len(node.outputs) > schema.max_output:
+    if len(node.inputs) - node.captured > schema.most_inputs or len(node.outputs) > schema.most_outputs:
         return f"{node.op_type} takes fewer inputs or outputs in opset {opset}"
-    newest = defs.get_schema(node.op_type)
     for name, value in node.attributes.items():
-        if name not in schema.attributes and not same_default(value, default_of(newest, name)):
+        if name not in schema.defaults and not same_default(value, newest.defaults[name]):
             return f"{node.op_type} has no attribute {name} in opset {opset}"
-    changed = _changed_meaning(node, schema.since_version)
+    changed = _changed_meaning(node, schema.since)
     if changed is not None:
         return f"{changed} in opset {opset}"
-    types = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-    for given, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
-        for i, value in enumerate(given[: len(given) - node.captured] if given is node.inputs else given):
-            parameter = formal[min(i, len(formal) - 1)]
-            allowed = types.get(parameter.type_str, [parameter.type_str])
-            if value is not None and value.dtype is not None and type_name(value.dtype) not in allowed:
+    listed = node.inputs[: len(node.inputs) - node.captured]
+    for values, allowed in ((listed, schema.inputs), (node.outputs, schema.outputs)):
+        for i, value in enumerate(values):
+            takes = allowed[min(i, len(allowed) - 1)]
+            if value is not None and value.dtype is not None and type_name(value.dtype) not in takes:
                 return f"{node.op_type} does not take {value.dtype} in opset {opset}"
     return None
 
@@ -79,6 +100,7 @@ def _changed_meaning(node: Node, since: int) -> str | None:
     return None
 
 
+@cache
 def type_name(dtype: Any) -> str:
     """``tensor(float)``: an element type as ONNX schemas spell it."""
     name = str(dtype)

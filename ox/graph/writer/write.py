@@ -105,7 +105,7 @@ def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names |
         calls: which local function a node calls.
         names: of values inside subgraphs, where they differ from the values' own.
     """
-    schema = opsets.schema_of(node, opset) if not node.domain else None
+    schema = opsets.schema_of(node.op_type, opset) if not node.domain else None
     function, known = calls.get(node), names or {}
     listed = node.inputs[: len(node.inputs) - node.captured]
     if function:  # a body has inputs only for those that are given
@@ -121,14 +121,14 @@ def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names |
     outside = [known.get(v, v.name) for v in node.inputs[len(listed) :] if v is not None]
     spelled_out = SPELLED_OUT.get(node.op_type, {})
     for name, value in () if function else {**spelled_out, **node.attributes}.items():
-        if value is None or (schema is not None and name not in schema.attributes):
+        if value is None or (schema is not None and name not in schema.defaults):
             continue
         if isinstance(value, Graph):
             inside = graph_proto(value, name, opset, calls, dict(zip(value.captures, outside, strict=True)), known)
             proto.attribute.append(helper.make_attribute(name, inside))
             continue
-        if schema is not None and not schema.attributes[name].required and name not in spelled_out:
-            default = opsets.default_of(schema, name)
+        if schema is not None and name not in spelled_out:
+            default = schema.defaults[name]
             stated = (node.op_type, name) == ("Resize", "mode")  # OpenCV and pnnx want it; MNN has another default
             if default is not None and opsets.same_default(value, default) and not stated:
                 continue
