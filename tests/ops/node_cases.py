@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import platform
 import re
+import tempfile
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from known import DRAWN, ROUNDED, reason
 from onnx import numpy_helper
 
+from ox.cache_folder import cache_folder
 from ox.core.operator import OPS
 from ox.dtypes import ALL, NARROW
 from ox.errors import LoadError, OxError
@@ -20,6 +28,9 @@ from ox.graph.backend import prepare
 from ox.graph.reader.read import from_model
 from ox.tensors.tensor import Tensor, make_tensor
 from ox.tolerance import compare
+
+if TYPE_CHECKING:
+    from onnx.backend.test.case.test_case import TestCase
 
 COMPUTED = frozenset((*ALL, *NARROW))
 
@@ -70,27 +81,48 @@ def operators() -> list[str]:
 
 
 @cache
-def collected() -> dict[str, list[Any]]:
-    """All single-node cases of onnx by operator; makes them once a process (5 s)."""
-    from onnx.backend.test.case.node import collect_testcases
+def collected(op: str) -> list[TestCase]:
+    """onnx's cases of one node of this operator.
 
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        found: dict[str, list[Any]] = {}
-        for case in collect_testcases(None):
-            if "_expanded" in case.name or case.name in DRAWN or len(case.model.graph.node) != 1:
-                continue  # the same case again, in other operators, which have cases of their own
-            node = case.model.graph.node[0]
-            if node.domain in ("", "ai.onnx"):
-                found.setdefault(node.op_type, []).append(case)
-    return found
+    onnx computes the answers of a case when the module with the case is imported (all: 14 s of CPU, most of it for
+    pools). So only the modules that name the operator are imported, and the cases are kept in ox's cache.
+    """
+    versions = f"onnx-{onnx.__version__}-numpy-{np.__version__}-python-{platform.python_version()}"
+    file = cache_folder("tests") / "node_cases" / versions / f"{op}.pickle"
+    try:
+        stored: list[TestCase] = pickle.loads(file.read_bytes())
+    except (OSError, EOFError, pickle.UnpicklingError):
+        stored = _computed(op)
+        with suppress(OSError):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as whole:
+                whole.write(pickle.dumps(stored))
+            os.replace(whole.name, file)
+    return [case for case in stored if case.name not in DRAWN]
+
+
+def _computed(op: str) -> list[TestCase]:
+    from onnx.backend.test.case import node
+
+    for path in sorted(Path(node.__file__).parent.glob("*.py")):
+        if path.name != "__init__.py" and re.search(rf"\b{op}\b", path.read_text()):
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                import_module(f"{node.__name__}.{path.stem}")
+    return [
+        case
+        for case in node._NodeTestCases
+        # An expanded case is the same again, in other operators, which have cases of their own.
+        if "_expanded" not in case.name and len(case.model.graph.node) == 1
+        if case.model.graph.node[0].op_type == op and case.model.graph.node[0].domain in ("", "ai.onnx")
+    ]
 
 
 @cache
 def cases(op: str) -> tuple[tuple[Case, ...], tuple[Skip, ...]]:
     """The cases of an operator that ox can be asked, and those that it cannot."""
     taken, skipped = [], []
-    for case in collected().get(op, []):
+    for case in collected(op):
         for inputs, outputs in case.data_sets:
             made = _read(case, inputs, outputs)
             (skipped if isinstance(made, Skip) else taken).append(made)
@@ -102,7 +134,7 @@ def cases(op: str) -> tuple[tuple[Case, ...], tuple[Skip, ...]]:
 def wholes(op: str) -> tuple[Whole, ...]:
     """The cases of an operator that are whole models to ox."""
     found = []
-    for case in collected().get(op, []):
+    for case in collected(op):
         for inputs, outputs in case.data_sets:
             if isinstance(_read(case, inputs, outputs), Skip):
                 try:
