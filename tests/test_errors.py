@@ -171,9 +171,10 @@ def test_no_line_where_pythons_library_or_an_event_loop_stands_between() -> None
     seen: list[Any] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
-        asyncio.get_running_loop().call_soon(ox.ones(2).item)
-        await asyncio.sleep(0.01)
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        loop.set_exception_handler(lambda _, context: [seen.append(context["exception"]), over.set()])
+        loop.call_soon(ox.ones(2).item)
+        await over.wait()
 
     asyncio.run(main())
     assert isinstance(seen[0], ArgumentError) and not seen[0].where

@@ -67,20 +67,20 @@ class Raw:
         async def body() -> None:
             self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
             self.tasks: set[asyncio.Task[Any]] = set()
-            self.transports: list[asyncio.WriteTransport] = []
+            self.writers: list[asyncio.StreamWriter] = []
             server = await asyncio.start_server(self._client, "127.0.0.1", 0)
             self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             started.set()
             await self.over.wait()
             server.close()
-            for _ in range(5):  # some may only now be on their way in
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:  # some may only now be on their way in
                 for task in self.tasks:
                     task.cancel()
-                await asyncio.gather(*self.tasks, return_exceptions=True)
-                await asyncio.sleep(0.01)
-            for transport in self.transports:  # closed ones may still have something to send
-                transport.abort()
-            await asyncio.sleep(0.01)
+                await asyncio.wait(others)
+            for writer in self.writers:  # closed ones may still have something to send
+                writer.transport.abort()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
 
         asyncio.run(body())
 
@@ -88,7 +88,7 @@ class Raw:
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
-        self.transports.append(writer.transport)
+        self.writers.append(writer)
         task.add_done_callback(self.tasks.discard)
         try:
             while True:

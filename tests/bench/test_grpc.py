@@ -50,6 +50,7 @@ class Peer(asyncio.Protocol):
         self.paths: dict[int, str] = {}
         self.bodies: dict[int, bytearray] = {}
         self.pending: dict[int, bytes] = {}
+        self.lost = asyncio.Event()
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -60,6 +61,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.peers.discard(self)
+        self.lost.set()
 
     def data_received(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
@@ -126,13 +128,12 @@ class Server:
             await self.over.wait()
             # A connection on its way in is a task of the loop before it is a peer, and one that finds its server
             # closed loses its socket: so these end first.
-            while len(asyncio.all_tasks()) > 1:
-                await asyncio.sleep(0)
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others)
             server.close()
-            while self.peers:
-                for peer in list(self.peers):
-                    peer.transport.abort()
-                await asyncio.sleep(0.001)
+            for peer in list(self.peers):
+                peer.transport.abort()
+                await peer.lost.wait()
 
         asyncio.run(body())
 

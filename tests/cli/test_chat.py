@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,9 +102,8 @@ class Terminal:
 
     def until(self, words: str) -> str:
         """What is shown up to these words."""
-        end = time.monotonic() + 60
         while words not in self.shown:
-            ready, _, _ = select.select([self._ours], [], [], max(0, end - time.monotonic()))
+            ready, _, _ = select.select([self._ours], [], [], 120)  # seconds without a word
             assert ready, self.shown
             self.shown += os.read(self._ours, 1 << 16).decode(errors="replace")
         before, _, self.shown = self.shown.partition(words)
@@ -123,23 +122,27 @@ def test_a_terminal(server: Server) -> None:
     """Ctrl-C ends an answer and not the conversation."""
     from ox.serve.generation.engine import GenerationEngine
 
-    turn = GenerationEngine._turn
+    turn, answering, go_on = GenerationEngine._turn, threading.Event(), threading.Event()
+
+    def held(self: GenerationEngine) -> bool:
+        """After the first token of the answer it goes on when that is stopped."""
+        if any(len(text.tokens) > text.prompt_length for text in self._scheduler.texts):
+            answering.set()
+            go_on.wait(120)
+        return turn(self)
+
     terminal = Terminal(server.url, "--max-tokens", "200", "--temperature", "1")
     try:
         terminal.until("/exit leaves")
         terminal.until("> ")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.05), turn(self))[1])
+            patch.setattr(GenerationEngine, "_turn", held)
             terminal.type("hello")
             terminal.until("hello")
-            engine = server.models[0].generation
-            assert engine is not None
-            end = time.monotonic() + 60
-            while not engine.stats()["running"]:
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            assert answering.wait(120)
             terminal.process.send_signal(signal.SIGINT)
             terminal.until("(stopped)")
+            go_on.set()
             terminal.until("> ")
         terminal.type("/reset")
         terminal.until("a new conversation")
@@ -147,4 +150,5 @@ def test_a_terminal(server: Server) -> None:
         terminal.type("/exit")
         assert terminal.process.wait(60) == 0
     finally:
+        go_on.set()
         terminal.close()

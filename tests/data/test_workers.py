@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -461,12 +460,23 @@ def test_a_worker_killed_as_soon_as_it_has_answered_is_idle(monkeypatch: pytest.
 
 def test_a_hang_ends_with_the_timeout() -> None:
     before = children()
-    loader = DataLoader(At(7, lambda: time.sleep(3600)), 4, num_workers=2, timeout=3)
-    with pytest.raises(TimeoutError, match=r"gave no batch for 3 s") as caught:
-        list(loader)
+    read, write = os.pipe()
+
+    def hang() -> None:
+        os.write(write, b"x")
+        threading.Event().wait()
+
+    loader = DataLoader(At(7, hang), 4, num_workers=2, timeout=120, persistent_workers=True)
+    batches = iter(loader)
+    next(batches)
+    os.read(read, 1)
+    loader._pool.timeout = 0.1
+    with pytest.raises(TimeoutError, match=r"gave no batch for 0\.1 s") as caught:
+        next(batches)
+    os.close(read), os.close(write)
     assert isinstance(caught.value, WorkerError)
     assert "sample 7 of the dataset, number 3 of batch 1" in str(caught.value)
-    del caught, loader
+    del caught, batches, loader
     wait_until(lambda: children() <= before)
 
 
@@ -488,7 +498,7 @@ def test_leaving_an_epoch_ends_its_workers() -> None:
     for _ in DataLoader(Images(1000), 2, num_workers=2):
         break
     wait_until(lambda: children() <= before)
-    batches = iter(DataLoader(At(2, lambda: time.sleep(3600)), 1, num_workers=2))
+    batches = iter(DataLoader(At(2, threading.Event().wait), 1, num_workers=2))
     next(batches)
     del batches  # while one of them is busy for an hour
     wait_until(lambda: children() <= before)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from ranks import THREADS, needs_mpi
-from test_rendezvous import LAUNCHERS, free_port
+from test_rendezvous import LAUNCHERS, answers, free_port
+from waiting import wait_for_files, wait_until
 
 import ox
 from ox import tolerance
@@ -25,7 +24,7 @@ pytestmark = needs_mpi
 LIMIT = 120
 
 TRAINS = """
-import os, sys, time
+import os, select, signal, sys
 from pathlib import Path
 import numpy as np
 import ox, ox.distributed as dist
@@ -39,15 +38,22 @@ r = np.random.default_rng(0)
 x = r.standard_normal((120, 6)).astype(np.float32)
 model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 2))
 
+attempt = os.environ["OX_LAUNCH_ATTEMPT"]
+signals, write = os.pipe()
+os.set_blocking(write, False)
+signal.set_wakeup_fd(write)
+
 def step(model, batch):
-    while trainer.progress.step >= 12 and not Path("go." + os.environ["OX_LAUNCH_ATTEMPT"]).exists():
-        time.sleep(0.02)  # a test lets this attempt go on
+    while trainer.progress.step >= 12 and not Path("go." + attempt).exists():  # a test lets this attempt go on
+        if select.select([signals], [], [], 0.02)[0]:
+            os.read(signals, 1)
+            Path(f"stops.{attempt}.{rank}").touch()  # after this step
     out = model(batch[0])
     return nn.functional.cross_entropy(out, batch[1]), out
 
 trainer = Trainer(model, None, None, (x, (x.sum(1) > 0).astype(np.int64)), None, step=step, epochs=3, batch_size=10,
                   checkpoint_every=0.001)
-Path(f"{os.environ['OX_LAUNCH_ATTEMPT']}.{rank}.{world}.{os.getpid()}.pid").touch()
+Path(f"{attempt}.{rank}.{world}.{os.getpid()}.pid").touch()
 try:
     trainer.fit("run", resume=True)
 except Interrupted as stop:
@@ -92,33 +98,26 @@ def launches() -> Iterator[list[Launch]]:
 
 def waited(folder: Path, pattern: str, count: int, launch: Launch) -> list[Path]:
     """The files that are there as soon as there are so many."""
-    until = time.monotonic() + LIMIT
-    while len(found := sorted(folder.glob(pattern))) < count:
-        assert launch.process.poll() is None and time.monotonic() < until, launch.out[-4000:]
-        time.sleep(0.02)
-    return found
+    try:
+        return wait_for_files(folder, pattern, count, launch.process)
+    except AssertionError:
+        pytest.fail(f"no {count} files {pattern}:\n{launch.out[-4000:]}")
 
 
 def said(launch: Launch, text: str) -> None:
     """Waits until a launch has printed it."""
-    until = time.monotonic() + LIMIT
-    while text not in launch.out:
-        assert time.monotonic() < until, launch.out[-4000:]
-        time.sleep(0.02)
+    try:
+        wait_until(lambda: text in launch.out)
+    except AssertionError:
+        pytest.fail(f"not said, {text}:\n{launch.out[-4000:]}")
 
 
 def with_store(folder: Path, *words: object) -> Launch:
     """The launch that holds the store, once it does."""
     launch = Launch(folder, *words)
     host, port = str(words[words.index("--rdzv-endpoint") + 1]).split(":")
-    until = time.monotonic() + LIMIT
-    while True:
-        try:
-            socket.create_connection((host, int(port))).close()
-            return launch
-        except OSError:
-            assert time.monotonic() < until and launch.process.poll() is None, launch.out
-            time.sleep(0.05)
+    wait_until(lambda: answers(host, int(port)), process=launch.process)
+    return launch
 
 
 def nodes(nnodes: str = "1:3", restarts: int = 2) -> tuple[object, ...]:
@@ -160,7 +159,7 @@ def test_a_node_is_lost_and_another_comes(tmp_path: Path, launches: list[Launch]
     new = Launch(tmp_path, *words)
     launches.append(new)
     said(store, "joins · continuing on more nodes")
-    time.sleep(0.5)  # now rank 0 has the signal, and stops after its step
+    waited(tmp_path, "stops.2.0", 1, store)
     (tmp_path / "go.3").touch()
     (tmp_path / "go.2").touch()
     assert store.code() == new.code() == 0, store.out + new.out
@@ -179,7 +178,7 @@ def test_a_node_that_is_asked_to_stop_leaves_the_job_to_the_others(tmp_path: Pat
     launches.append(other)
     waited(tmp_path, "1.*.2.*.pid", 2, store)
     other.process.terminate()
-    time.sleep(0.3)
+    waited(tmp_path, "stops.1.*", 2, store)
     (tmp_path / "go.2").touch()
     (tmp_path / "go.1").touch()
     assert other.code() == 143 and store.code() == 0, store.out + other.out

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from ranks import THREADS, needs_mpi
+from waiting import wait_for_files, wait_until
 
 from ox.devices import machine
 from ox.distributed import coordinator, hosts, launcher, mpi
@@ -151,20 +151,12 @@ def test_a_rank_that_vanishes_is_a_failure_and_is_started_again(tmp_path: Path) 
 
 @needs_mpi
 def test_the_ranks_do_not_outlive_a_killed_launch(tmp_path: Path) -> None:
-    page(tmp_path, after="open(f'pid.{rank}', 'w').write(str(os.getpid()))\ntime.sleep(120)")
+    page(tmp_path, after="open(f'pid.{os.getpid()}', 'w').close()\ntime.sleep(600)")
     process = begin(tmp_path, "--nproc", "2", "--", "page.py")
-    pids: list[int] = []
-    until = time.monotonic() + 120
-    while len(pids) < 2 and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.05)
-        pids = [int(text) for path in tmp_path.glob("pid.*") if (text := path.read_text())]
-    assert len(pids) == 2
+    pids = [int(path.suffix[1:]) for path in wait_for_files(tmp_path, "pid.*", 2, process)]
     process.kill()
     finished(process)
-    until = time.monotonic() + 120
-    while any(is_running(pid) for pid in pids) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not [pid for pid in pids if is_running(pid)]
+    wait_until(lambda: not any(is_running(pid) for pid in pids))
 
 
 @needs_mpi
@@ -179,24 +171,26 @@ def test_a_rank_that_is_late_for_the_meeting(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_goes_to_every_rank_once(number: signal.Signals, tmp_path: Path) -> None:
     after = """
-caught = []
-for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(n, lambda n, _: caught.append(n))
+numbers, write = os.pipe()
+os.set_blocking(write, False)
+signal.set_wakeup_fd(write)
+for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    signal.signal(n, lambda n, _: None)
 open(f"ready.{rank}", "w").close()
-while not caught:
-    time.sleep(0.05)
-time.sleep(0.5)
-assert len(caught) == 1, caught
-print(f"rank {rank} caught {int(caught[0])}", flush=True)
+caught = [*os.read(numbers, 1)]
+open(f"caught.{rank}", "w").close()
+caught += os.read(numbers, 1)
+print(f"rank {rank} caught", caught, flush=True)
 """
     page(tmp_path, after=after)
     process = begin(tmp_path, "--nproc", "2", "--", "page.py")
-    until = time.monotonic() + 120
-    while len(list(tmp_path.glob("ready.*"))) < 2 and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for_files(tmp_path, "ready.*", 2, process)
     process.send_signal(number)
+    wait_for_files(tmp_path, "caught.*", 2, process)
+    process.send_signal(signal.SIGUSR1)  # which comes after all that the first one causes
     code, out = finished(process)
-    assert code == 128 + number and all(f"rank {rank} caught {int(number)}" in out for rank in range(2)), (code, out)
+    caught = f"caught {[int(number), int(signal.SIGUSR1)]}"
+    assert code == 128 + number and all(f"rank {rank} {caught}" in out for rank in range(2)), (code, out)
 
 
 @needs_mpi
@@ -211,18 +205,11 @@ while True:
 """
     page(tmp_path, after=after)
     process = begin(tmp_path, "--nproc", "2", "--grace", "0.3", "--", "page.py")
-
-    def wait_for(pattern: str, count: int) -> None:
-        until = time.monotonic() + 120
-        while len(list(tmp_path.glob(pattern))) < count and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.05)
-        assert len(list(tmp_path.glob(pattern))) == count
-
-    wait_for("ready.*", 2)
+    wait_for_files(tmp_path, "ready.*", 2, process)
     process.send_signal(signal.SIGUSR1)
-    wait_for("warned.*", 2)
+    assert len(wait_for_files(tmp_path, "warned.*", 2, process)) == 2
     process.send_signal(signal.SIGUSR2)
-    wait_for("warned.*", 4)
+    assert len(wait_for_files(tmp_path, "warned.*", 4, process)) == 4
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 143  # by default, a rank has a minute
     finished(process)

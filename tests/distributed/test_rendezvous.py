@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from ranks import THREADS, needs_mpi
 from test_launch import is_running
+from waiting import wait_until
 
 from ox.distributed import environment, frames, heartbeat, pmi, rendezvous, store
 from ox.distributed.environment import Launch
@@ -43,6 +44,15 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether something listens there."""
+    try:
+        socket.create_connection((host, port)).close()
+    except OSError:
+        return False
+    return True
 
 
 class Rank:
@@ -320,10 +330,7 @@ def test_the_store_is_stopped(tmp_path: Path) -> None:
             "ox: the store of the ranks, at rank 0, has gone (" in rank.out and f"; rank {number} ends, too" in rank.out
         ), rank.out
     store_process = int(ranks[0].out.partition("store ")[2].split()[0])
-    until = time.monotonic() + 60
-    while is_running(store_process):  # rank 0 kills it
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not is_running(store_process))  # rank 0 kills it
 
 
 # -- the address -------------------------------------------------------------------------------------------------
@@ -393,14 +400,7 @@ def test_strangers_do_not_disturb(tmp_path: Path) -> None:
         tmp_path, HEAD + JOIN + WORKS,
         {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": 2, "RANK": 0, frames.TOKEN: "t"},
     )  # fmt: skip
-    until = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            break
-        except OSError:
-            assert time.monotonic() < until and zero.process.poll() is None
-            time.sleep(0.05)
+    wait_until(lambda: answers("127.0.0.1", port), process=zero.process)
     sent = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\0\0\0\0", b"\0\0\0\x40" + b"x" * 64]
     for body in (
         b"[]",

@@ -8,13 +8,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ranks import THREADS, needs_mpi
 from test_rendezvous import free_port
+from waiting import wait_until
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmstepd", "srun", "sinfo")
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
@@ -76,14 +76,17 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     log = (folder / "log").open("w")
     daemons = [subprocess.Popen(words, env=env, stdout=log, stderr=log) for words in commands]
     try:
-        until = time.monotonic() + 60
-        states: list[str] = []
-        while states != ["idle", "idle"]:
-            if time.monotonic() > until or any(daemon.poll() is not None for daemon in daemons):
-                pytest.fail(f"Slurm did not start: {(folder / 'log').read_text()[-3000:]}")
-            time.sleep(0.5)
-            words = ["sinfo", "-N", "-h", "-o", "%T"]
-            states = subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout.split()
+        words = ["sinfo", "-N", "-h", "-o", "%T"]
+
+        def idle() -> bool:
+            assert all(daemon.poll() is None for daemon in daemons)
+            done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+            return done.stdout.split() == ["idle", "idle"]
+
+        try:
+            wait_until(idle)
+        except AssertionError:
+            pytest.fail(f"Slurm did not start: {(folder / 'log').read_text()[-3000:]}")
         yield env
     finally:
         for daemon in reversed(daemons):

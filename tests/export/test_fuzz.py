@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,9 +186,5 @@ def test_mutated_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mutated_files_for_a_minute(tmp_path: Path) -> None:
-    start, seed, found = time.monotonic(), 1000, []
-    while time.monotonic() < start + 60:
-        found += [each for each in [attack(seed, tmp_path / "m.onnx")] if each]
-        seed += 1
-    assert not found
+def test_many_mutated_files(tmp_path: Path) -> None:
+    assert not [found for seed in range(1000, 5000) if (found := attack(seed, tmp_path / "m.onnx"))]

@@ -9,7 +9,6 @@ import http.client
 import json
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from cluster_training import HEAD, NODE
 from ray import serve
 from ray.cluster_utils import Cluster
 from tritonclient.utils import InferenceServerException
+from waiting import wait_until
 
 import ox.ray
 from ox.ray.serve_run import SERVICER
@@ -64,13 +64,6 @@ def running() -> int:
     return deployment.replica_states.get("RUNNING", 0)
 
 
-def wait_until(condition: object) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until, "nothing happened in 60 s"
-        time.sleep(0.05)
-
-
 def client(port: int, number: int, stop: threading.Event, counts: Counter[str]) -> None:
     """Sends requests one after the other, each until it is answered, and counts."""
     value = 0.0
@@ -82,7 +75,7 @@ def client(port: int, number: int, stop: threading.Event, counts: Counter[str]) 
             try:
                 answer = infer(port, [float(number), value])
             except (OSError, http.client.HTTPException):
-                time.sleep(0.1)
+                stop.wait(0.1)
         what = "never answered" if answer is None else "right" if answer == [-float(number), -value] else "wrong"
         counts[what] += 1
         counts["answered at a later try"] += tries > 1

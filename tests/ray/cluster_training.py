@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import ray
 from loops import elastic_loop, trainer_loop
 from ray.cluster_utils import Cluster
 from ray.train import FailureConfig, RunConfig, ScalingConfig
+from waiting import wait_until
 
 from ox.ray import OxTrainer
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 def train(cluster: Cluster, node: object, name: str, loop: object, workers: object, replace: bool) -> None:
     """Trains; when the loop has touched the file NAME.hangs, the node is removed, and where asked for another comes."""
-    marker, began = HERE / f"{name}.hangs", time.monotonic()
+    marker = HERE / f"{name}.hangs"
     trainer = OxTrainer(
         loop,
         train_loop_config={"marker": str(marker)},
@@ -53,16 +53,13 @@ def train(cluster: Cluster, node: object, name: str, loop: object, workers: obje
     )
     with ThreadPoolExecutor() as pool:  # Cluster adds nodes in the main thread only
         fit = pool.submit(trainer.fit)
-        while not marker.exists() and not fit.done():
-            time.sleep(0.05)
+        wait_until(lambda: marker.exists() or fit.done())
         cluster.remove_node(node, allow_graceful=False)
-        removed = time.monotonic()
         if replace:
             cluster.add_node(**NODE)
         result = fit.result()
     result.checkpoint.to_directory(HERE / name)
-    seconds = {"all": time.monotonic() - began, "after the removal": time.monotonic() - removed}
-    print(json.dumps({"name": name, "metrics": result.metrics, "seconds": seconds}, default=str), flush=True)
+    print(json.dumps({"name": name, "metrics": result.metrics}, default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import AUGMENT_WAITS, wait_until
 
 import ox
 from ox import nn, train
 from ox.errors import ShapeError, TrainError
 from ox.train.display import Silent
-from ox.train.run import checkpoint
+from ox.train.run import checkpoint, loop
 
 
 def weights(run: train.Run) -> dict[str, bytes]:
@@ -103,24 +103,14 @@ def test_a_limit_that_is_no_full_disk(variant, tmp_path: Path) -> None:
 # -- two processes, and a scheduler's ---------------------------------------------------------------------------------
 
 
-def wait_for(path: Path, process: subprocess.Popen) -> None:
-    give_up = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 def test_two_processes_on_one_folder(variant, tmp_path: Path) -> None:
-    page = variant(
-        "slow",
-        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.1)\n"),
-    )
+    page = variant("slow", ("\ndef augment(batch, generator):\n", AUGMENT_WAITS))
     command = [sys.executable, "-m", "ox_cli", "train"]
-    first = subprocess.Popen([*command, str(page)], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    env = os.environ | {"OX_TEST_WAITS": "7"}
+    first = subprocess.Popen([*command, str(page)], cwd=tmp_path, stdout=subprocess.DEVNULL, env=env)
     try:
         folder = tmp_path / "runs" / "slow-0001"
-        wait_for(folder / "checkpoints" / "last.safetensors", first)
+        wait_until((folder / "checkpoints" / "last.safetensors").exists, process=first)
         second = subprocess.run(
             [*command, "--resume", str(folder)], capture_output=True, text=True, cwd=tmp_path, timeout=300
         )
@@ -137,21 +127,18 @@ def test_two_processes_on_one_folder(variant, tmp_path: Path) -> None:
 
 def test_a_scheduler_that_takes_the_machine_away(variant, tmp_path: Path) -> None:
     """SIGTERM in the middle of an epoch: a checkpoint, exit 143, and the run ends as if nothing had been."""
-    page = variant(
-        "slow",
-        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.05)\n"),
-    )
+    page = variant("slow", ("\ndef augment(batch, generator):\n", AUGMENT_WAITS))
     whole = train.train(page, out=tmp_path / "whole")
-    command = [sys.executable, "-m", "ox_cli", "train", str(page), "--checkpoint-every", "0.1"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "ox_cli", "train", str(page), "--checkpoint-every", "1e-9"]
+    env = os.environ | {"OX_TEST_WAITS": "7"}
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=env)
     folder = tmp_path / "runs" / "slow-0001"
-    wait_for(folder / "checkpoints" / "last.safetensors", process)
-    time.sleep(0.12)
+    wait_until((tmp_path / "waits.0").exists, process=process)
     process.terminate()
     shown = process.communicate(timeout=300)[0]
     assert process.returncode == 143 == 128 + signal.SIGTERM
-    state = checkpoint.load(folder / "checkpoints" / "last.safetensors")
-    assert f"after step {state['progress']['step']} of 15" in shown
+    assert checkpoint.load(folder / "checkpoints" / "last.safetensors")["progress"]["step"] == 7
+    assert "after step 7 of 15" in shown
     assert not list(folder.glob("checkpoints/.*"))
     done = subprocess.run(
         [sys.executable, "-m", "ox_cli", "train", "--resume", str(folder)], capture_output=True, text=True, timeout=300
@@ -161,11 +148,16 @@ def test_a_scheduler_that_takes_the_machine_away(variant, tmp_path: Path) -> Non
 
 
 def test_a_polite_stop_waits_for_the_checkpoint(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = checkpoint.save
+    save, stop, stops = checkpoint.save, loop._stop, threading.Event()
 
-    def slow(*arguments: object, **named: object) -> None:
-        time.sleep(0.1)
-        real(*arguments, **named)
+    def slow(run: train.Run, state: dict, **named: object) -> None:
+        if state["progress"]["step"] == 8:
+            assert stops.wait(60)
+        save(run, state, **named)
+
+    def stopped(*arguments: object) -> None:
+        stops.set()
+        stop(*arguments)
 
     class Terminate(Silent):
         def step(self, trainer, rate) -> None:
@@ -173,6 +165,7 @@ def test_a_polite_stop_waits_for_the_checkpoint(page: Path, tmp_path: Path, monk
                 os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(checkpoint, "save", slow)
+    monkeypatch.setattr(loop, "_stop", stopped)
     with pytest.raises(train.Interrupted) as caught:
         train.train(page, out=tmp_path, show=Terminate())
     assert caught.value.exit_code == 143

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks import THREADS, needs_mpi, run
+from waiting import AUGMENT_WAITS, wait_for_files, wait_until
 
 import ox
 from ox import train
@@ -24,8 +25,6 @@ pytestmark = needs_mpi
 
 PAGE = '''
 """Two clouds."""
-import time
-
 import numpy as np
 import ox
 from ox import nn
@@ -44,8 +43,7 @@ def data():
     return TensorDataset(x[:cut], y[:cut]), TensorDataset(x[cut:-24], y[cut:-24]), TensorDataset(x[-24:], y[-24:])
 
 
-def augment(batch, generator):
-    time.sleep({slow})
+{waits}
     x, y = batch
     return x + {noise} * ox.randn(x.shape, generator=generator), y
 
@@ -57,7 +55,7 @@ defaults = dict(epochs={epochs}, batch_size={batch}, lr=0.01)
 
 
 def page(folder: Path, name: str = "clouds", **changes: object) -> Path:
-    told = {"more": "", "count": 315, "slow": 0, "noise": 0.01, "epochs": 3, "batch": 20} | changes
+    told = {"more": "", "count": 315, "noise": 0.01, "epochs": 3, "batch": 20, "waits": AUGMENT_WAITS} | changes
     (folder / f"{name}.py").write_text(PAGE.format(**told))
     return folder / f"{name}.py"
 
@@ -142,18 +140,15 @@ def test_a_run_of_two_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_stopped_and_resumed(number: signal.Signals, tmp_path: Path) -> None:
     """Dropout and noise are each rank's own, so their random numbers must come back, too."""
-    page(tmp_path, more=", nn.Dropout(0.2), nn.BatchNorm1d(12)", slow=0.03)
+    page(tmp_path, more=", nn.Dropout(0.2), nn.BatchNorm1d(12)")
     whole = trained(tmp_path, "clouds.py", "--nproc", 2, "--out", "whole")
     assert whole.returncode == 0, whole.stderr
     process = subprocess.Popen(
-        command("clouds.py", "--nproc", 2, "--checkpoint-every", 0.1), cwd=tmp_path, stdout=subprocess.PIPE,
-        env={**os.environ, **THREADS}, text=True,
+        command("clouds.py", "--nproc", 2, "--checkpoint-every", 1e-9), cwd=tmp_path, stdout=subprocess.PIPE,
+        env={**os.environ, **THREADS, "OX_TEST_WAITS": "8"}, text=True,
     )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("epoch 1/3"):
-            process.send_signal(number)
-            break
+    wait_for_files(tmp_path, "waits.*", 2, process)
+    process.send_signal(number)
     rest = process.communicate(timeout=300)[0]
     assert process.returncode == 128 + number and rest.count("next: ox train --resume") == 1, rest
     folder = tmp_path / "runs" / "clouds-0001"
@@ -173,32 +168,37 @@ from pathlib import Path
 
 Path("again").mkdir(exist_ok=True)
 Path("again", f"{os.environ['OX_LAUNCH_ATTEMPT']}.{os.environ['RANK']}.{os.getpid()}.pid").touch()
+if int(os.environ["OX_LAUNCH_ATTEMPT"]) <= int(os.environ.get("OX_TEST_KILLS", 0)):
+    os.environ["OX_TEST_WAITS"] = "14"  # for its kill, after the checkpoint of an epoch or two
 """
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_ranks_end_with_the_weights_of_an_undisturbed_run(kills: int, tmp_path: Path) -> None:
-    path = page(tmp_path, more=", nn.Dropout(0.2), nn.BatchNorm1d(12)", slow=0.03, epochs=5 * kills)
+    slow = AUGMENT_WAITS + "    import time; time.sleep(0.03)"
+    path = page(tmp_path, more=", nn.Dropout(0.2), nn.BatchNorm1d(12)", waits=slow, epochs=5 * kills)
     path.write_text(path.read_text() + TELLS_PID)
     whole = trained(tmp_path, "clouds.py", "--nproc", 2, "--out", "whole", limit=300)
     assert whole.returncode == 0, whole.stderr
     for mark in (tmp_path / "again").iterdir():
         mark.unlink()
     process = subprocess.Popen(
-        command("clouds.py", "--nproc", 2, "--checkpoint-every", 0.05, "--max-restarts", kills + 1), cwd=tmp_path,
+        command("clouds.py", "--nproc", 2, "--checkpoint-every", 1e-9, "--max-restarts", kills + 1), cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, **THREADS, "TMPDIR": str(tmp_path)},
+        env={**os.environ, **THREADS, "TMPDIR": str(tmp_path), "OX_TEST_KILLS": str(kills)},
     )  # fmt: skip
     last, chance = tmp_path / "runs" / "clouds-0001" / "checkpoints" / "last.safetensors", random.Random(kills)
+
+    def step() -> int:
+        return int(ox.load(last)["progress"]["step"]) if last.exists() else 0
+
+    before = 0
     try:
         for attempt in range(kills):
-            begun = waited(process, tmp_path, f"again/{attempt + 1}.*.pid", 2)
-            before = last.stat().st_mtime_ns if last.exists() else 0
-            for _ in range(3):  # it has come further than the kill before
-                while process.poll() is None and (not last.exists() or last.stat().st_mtime_ns == before):
-                    time.sleep(0.005)
-                before = last.stat().st_mtime_ns
-            time.sleep(chance.random() * 0.1)
+            begun = wait_for_files(tmp_path, f"again/{attempt + 1}.*.pid", 2, process)
+            wait_until(lambda further=before + 3: step() >= further, process=process)  # than the kill before
+            before = step()
+            time.sleep(chance.random() * 0.1)  # noqa: TID251  # a kill comes at any moment
             os.kill(int(chance.choice(begun).stem.split(".")[2]), signal.SIGKILL)
         out = process.communicate(timeout=200)[0]
     finally:
@@ -206,15 +206,6 @@ def test_killed_ranks_end_with_the_weights_of_an_undisturbed_run(kills: int, tmp
     assert process.returncode == 0, out[-3000:]
     assert out.count("restarting all ranks") == kills and out.count("resumed after step") == kills, out[-3000:]
     assert_same(last.parent.parent, tmp_path / "whole" / "clouds-0001")
-
-
-def waited(process: subprocess.Popen[str], folder: Path, pattern: str, count: int) -> list[Path]:
-    """The files that are there as soon as there are so many."""
-    until = time.monotonic() + 120
-    while len(found := sorted(folder.glob(pattern))) < count:
-        assert process.poll() is None and time.monotonic() < until, process.communicate()[0][-3000:]
-        time.sleep(0.01)
-    return found
 
 
 @pytest.mark.slow

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import AUGMENT_WAITS, wait_until
 
 from ox import train
 from ox.errors import LoadError, TrainError
@@ -112,11 +114,9 @@ def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
             arguments += ["--checkpoint-every", "1e-9"]
             folder = folder.parent / f"points-{len(list(folder.parent.glob('points-*'))) + 1:04d}"
         process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, env=slowly)
-        give_up = time.monotonic() + 120
         written = _stamp(folder)
-        while process.poll() is None and _stamp(folder) == written and time.monotonic() < give_up:
-            time.sleep(0.005)  # until it takes steps
-        time.sleep(chance.uniform(0, 0.2))
+        wait_until(partial(_has_gone_on, process, folder, written))
+        time.sleep(chance.uniform(0, 0.2))  # noqa: TID251  # a kill comes at any moment
         process.kill()
         if process.wait() != -signal.SIGKILL:
             assert process.returncode == 0
@@ -135,6 +135,10 @@ def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
     names = {path.relative_to(folder) for path in folder.rglob("*")}
     clean = {path.relative_to(whole.folder) for path in whole.folder.rglob("*")}
     assert {n for n in names ^ clean if "tfevents" not in n.name} == set()
+
+
+def _has_gone_on(process: subprocess.Popen[bytes], folder: Path, written: int) -> bool:
+    return _stamp(folder) != written or process.poll() is not None
 
 
 def _stamp(folder: Path) -> int:
@@ -165,20 +169,19 @@ def test_a_warning_writes_a_checkpoint_and_the_run_goes_on(page: Path, tmp_path:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_polite_stop_writes_a_checkpoint(variant, tmp_path: Path, number: signal.Signals) -> None:
-    page = variant(
-        "points",
-        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.05)\n"),
-    )
-    process = subprocess.Popen(command(str(page), "--epochs", "20"), stdout=subprocess.PIPE, text=True, cwd=tmp_path)
-    assert process.stdout is not None
-    shown = [process.stdout.readline() for _ in range(3)]  # the third: epoch 1 is over
-    os.kill(process.pid, number)
-    rest = process.communicate(timeout=300)[0]
+    page = variant("points", ("\ndef augment(batch, generator):\n", AUGMENT_WAITS))
+    process = subprocess.Popen(
+        command(str(page), "--epochs", "20"), stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+        env=os.environ | {"OX_TEST_WAITS": "7"},
+    )  # fmt: skip
+    wait_until((tmp_path / "waits.0").exists, process=process)
+    process.send_signal(number)
+    shown = process.communicate(timeout=300)[0]
     assert process.returncode == 128 + number
-    assert "epoch  1/20" in shown[2]
-    assert "next: ox train --resume runs/points-0001" in rest
+    assert "epoch  1/20" in shown and "epoch  2/20" not in shown
+    assert "next: ox train --resume runs/points-0001" in shown and "after step 7 of 100" in shown
     state = checkpoint.load(tmp_path / "runs" / "points-0001" / "checkpoints" / "last.safetensors")
-    assert f"after step {state['progress']['step']} of 100" in rest
+    assert state["progress"]["step"] == 7
 
 
 def test_best_behind_last_is_mended(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
