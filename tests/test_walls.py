@@ -285,8 +285,11 @@ def test_no_file_grows_long() -> None:
     assert not {name for name in LONG if lengths.get(name, 0) <= 400}, "LONG names files that are not long"
 
 
-# Files of ox.serve that read the machine's time themselves, and why.
+# Files of ox.serve and ox.distributed that read the machine's time themselves, and why.
 OWN_TIME = {
+    "ox/distributed/heartbeat.py": "the processor's time of the process and of one thread",
+    "ox/distributed/init.py": "when the system started this process",
+    "ox/distributed/work.py": "the processor's time of one thread",
     "ox/serve/protocol/text/render_budget.py": "the processor's time of one thread",
     "ox/serve/runtime/abandoned_threads.py": "waits for threads inside a runtime, which no clock of ours can wake",
     "ox/serve/runtime/dimension_memory.py": "the processor's time of one thread",
@@ -295,7 +298,8 @@ OWN_TIME = {
 
 def test_time_is_an_argument() -> None:
     """What waits, limits, expires or measures asks its clock (`ox.clock`), so that a test can move the time."""
+    packages = ("ox.serve", "ox.distributed")
     readers = {
-        each.file for path, each in all_imports() if each.module == "time" and room(module_of(path)) == "ox.serve"
+        each.file for path, each in all_imports() if each.module == "time" and room(module_of(path)) in packages
     }
     assert readers == set(OWN_TIME)

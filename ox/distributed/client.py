@@ -5,10 +5,10 @@ from __future__ import annotations
 import hmac
 import secrets
 import socket
-from time import monotonic
 from typing import Any
 
 from ox._version import __version__
+from ox.clock import Clock
 from ox.distributed import frames
 from ox.errors import DistributedError
 
@@ -19,9 +19,9 @@ class NoStore(Exception):
     """Nobody listens at an address, or something that is no store."""
 
 
-def connect(host: str, port: int, hello: dict[str, Any], until: float, where: str) -> socket.socket:
+def connect(host: str, port: int, hello: dict[str, Any], until: float, where: str, clock: Clock) -> socket.socket:
     """A connection that both sides have found genuine. Raises NoStore, OSError or DistributedError."""
-    patience = max(0.1, min(REPLY_TIMEOUT, until - monotonic()))
+    patience = max(0.1, min(REPLY_TIMEOUT, until - clock.now()))
     connection = socket.create_connection((host, port), timeout=patience)
     frames.keep_alive(connection)
     try:
@@ -32,7 +32,7 @@ def connect(host: str, port: int, hello: dict[str, Any], until: float, where: st
             raise DistributedError(f"the store at {host}:{port} is of another version of ox",
                                    where=where, expected=f"ox {__version__}")  # fmt: skip
         nonce, secret = secrets.token_hex(16), frames.token()
-        words = {**hello, "nonce": nonce, "remaining": max(0.0, until - monotonic())}
+        words = {**hello, "nonce": nonce, "remaining": max(0.0, until - clock.now())}
         connection.sendall(frames.frame(words, secret, b"hello", str(greeting["nonce"])))
         answer = receive(connection, secret, nonce)
         if answer is None and greeting.get("failed"):

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
+from ox.clock import Clock
 from ox.distributed import frames
 from ox.distributed.signals import STOPPED
 from ox.distributed.store import Store
@@ -98,6 +98,7 @@ class Coordinator:
 
     job: Job
     listener: socket.socket
+    clock: Clock
     nodes: list[Node] = field(default_factory=list)
     members: list[Node] = field(default_factory=list)  # the nodes of the attempt
     attempt: int = 0
@@ -112,6 +113,7 @@ class Coordinator:
     report: Callable[[str], None] | None = None  # called with what is said to all nodes
     outcome: Future[Outcome] = field(default_factory=Future)
     _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _alone: asyncio.Event = field(default_factory=asyncio.Event)  # all nodes have left
     _timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
@@ -119,8 +121,12 @@ class Coordinator:
 
     def start(self) -> None:
         """Serves in a thread."""
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="ox-coordinator", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="ox-coordinator", daemon=True)
         self.thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=self.clock.new_event_loop) as runner:
+            runner.run(self._serve())
 
     def stop(self, number: int) -> None:
         """Stops the job by a signal; called from another thread."""
@@ -140,9 +146,9 @@ class Coordinator:
         watch = asyncio.create_task(self._watch_nodes())
         self._membership_changed()
         await self._over.wait()
-        until = monotonic() + GOODBYE
-        while self.nodes and monotonic() < until:
-            await asyncio.sleep(0.02)
+        if self.nodes:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._alone.wait(), GOODBYE)
         watch.cancel()
         server.close()
 
@@ -172,8 +178,9 @@ class Coordinator:
         if problem is not None:
             self._note_refusal(hello, problem if known else None, str(writer.get_extra_info("peername")[0]))
             return
-        node = Node(hello, writer, monotonic())
+        node = Node(hello, writer, self.clock.now())
         self.nodes.append(node)
+        self._alone.clear()
         self._membership_changed()
         why = "its connection has ended"
         try:
@@ -206,7 +213,7 @@ class Coordinator:
         self.refusals[str(hello["place"])] = f"{hello['place']} was refused: {problem['error']}{values}"[: frames.TEXT]
 
     def _handle(self, node: Node, message: dict[str, Any]) -> None:
-        node.seen = monotonic()
+        node.seen = self.clock.now()
         if "run" in message:
             self.run = str(message["run"])
         elif "signal" in message:
@@ -242,6 +249,8 @@ class Coordinator:
         if node not in self.nodes:
             return
         self.nodes.remove(node)
+        if not self.nodes:
+            self._alone.set()
         node.writer.close()
         if node.runs and not self._over.is_set():
             node.runs = False
@@ -277,14 +286,14 @@ class Coordinator:
         """Sends heartbeats to the nodes, and misses theirs."""
         limit = self.job.heartbeat
         while limit > 0:
-            before = monotonic()
+            before = self.clock.now()
             await asyncio.sleep(limit / 6)
-            if monotonic() - before > limit / 2:  # this process itself was stopped: messages may wait to be read
+            if self.clock.now() - before > limit / 2:  # this process itself was stopped: messages may wait to be read
                 for node in self.nodes:
-                    node.seen = monotonic()
+                    node.seen = self.clock.now()
             for node in list(self.nodes):
-                if monotonic() - node.seen > limit:
-                    self._lost(node, f"no heartbeat for {monotonic() - node.seen:.0f} s")
+                if self.clock.now() - node.seen > limit:
+                    self._lost(node, f"no heartbeat for {self.clock.now() - node.seen:.0f} s")
             self._send(self.nodes, beat=True)
 
     def _send(self, nodes: list[Node], **message: Any) -> None:
@@ -325,7 +334,7 @@ class Coordinator:
             node.first, node.runs = first, True
             first += node.size
         self.store = Store(
-            first, frames.token(), str(self.attempt), self.job.heartbeat,
+            first, frames.token(), self.clock, str(self.attempt), self.job.heartbeat,
             lambda rank, text: self._fail(Cause(1, text), HUNG_TIMEOUT),
         )  # fmt: skip
         self._greeter.most = first + frames.SPARE

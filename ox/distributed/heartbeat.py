@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from contextlib import suppress
+from time import process_time, thread_time
 from typing import Any
 
+from ox.clock import Clock
 from ox.distributed import frames
 
 PARTS = 6  # heartbeats within the time limit
@@ -22,7 +23,7 @@ _polling = [0.0]  # seconds for which the thread that polls operations has used 
 
 
 def begin_wait(number: int, since: float, text: str) -> None:
-    """This rank waits in an operation; `number` distinguishes it, `since` is by `perf_counter`."""
+    """This rank waits in an operation; `number` distinguishes it, `since` is by its clock."""
     _waits[number] = (since, text)
 
 
@@ -39,11 +40,11 @@ def note_polling(seconds: float) -> None:
 class Heartbeat:
     """Sends the heartbeats of this rank at a connection to the store, from a thread."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, connection: socket.socket, clock: Clock) -> None:
+        self._connection, self._clock = connection, clock
         self._thread = threading.Thread(target=self._run, name="ox-heartbeat", daemon=True)
         self._pause = frames.heartbeat_timeout() / PARTS
-        self._used, self._since = self._processor_time(), time.perf_counter()
+        self._used, self._since = self._processor_time(), self._clock.now()
         if self._pause > 0:
             if hasattr(socket, "TCP_USER_TIMEOUT"):  # the store's machine does not answer
                 limit = round(1000 * frames.heartbeat_timeout())
@@ -54,11 +55,11 @@ class Heartbeat:
         with suppress(OSError):  # the store has gone, which another thread reports
             while True:
                 self._connection.sendall(frames.frame(self.state()))
-                time.sleep(self._pause)
+                self._clock.sleep(self._pause)
 
     def state(self) -> dict[str, Any]:
         """What is sent: seconds without use of a processor, and the longest wait in an operation."""
-        now, used = time.perf_counter(), self._processor_time()
+        now, used = self._clock.now(), self._processor_time()
         if used - self._used > BUSY * self._pause:
             self._since = now
         self._used = used
@@ -67,5 +68,5 @@ class Heartbeat:
 
     def _processor_time(self) -> float:
         """Seconds for which this process has used a processor, without the threads that send heartbeats and poll."""
-        own = time.thread_time() if threading.current_thread() is self._thread else 0.0
-        return time.process_time() - own - _polling[0]
+        own = thread_time() if threading.current_thread() is self._thread else 0.0
+        return process_time() - own - _polling[0]

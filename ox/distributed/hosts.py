@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from time import sleep
 
+from ox.clock import SYSTEM, Clock
 from ox.distributed import frames, launcher, mpi, ports
 from ox.distributed.coordinator import GOODBYE, Coordinator
 from ox.distributed.environment import check_system
@@ -71,7 +71,7 @@ def divide(hosts: list[tuple[str, int]], ranks: int | None) -> list[tuple[str, i
     return shares
 
 
-def run(plan: launcher.Plan, path: Path, report: Callable[[str], None]) -> int:
+def run(plan: launcher.Plan, path: Path, report: Callable[[str], None], clock: Clock = SYSTEM) -> int:
     """`launcher.run` on the hosts of a file. This process holds the store.
 
     Raises:
@@ -86,7 +86,7 @@ def run(plan: launcher.Plan, path: Path, report: Callable[[str], None]) -> int:
         os.environ[frames.TOKEN] = secrets.token_hex(16)
     alone = all(host in LOCAL for host, _ in shares)
     address = "127.0.0.1" if alone else socket.gethostname()
-    coordinator = launcher.serve(plan, ports.listen(address, 0))
+    coordinator = launcher.serve(plan, ports.listen(address, 0), clock)
     coordinator.report = report
     # One program for all hosts: mpiexec refuses several programs with a -host each.
     node = asdict(plan.of_node(0, (address, coordinator.port), False))
@@ -109,7 +109,7 @@ def _wait(coordinator: Coordinator, line: list[str], path: Path, report: Callabl
                     coordinator.stop(signals[0])
                 if len(signals) > 1:
                     return 128 + signals[0]
-                sleep(0.05)
+                coordinator.clock.sleep(0.05)
             if not coordinator.outcome.done():
                 coordinator.stop(signals[0] if signals else 0)
                 if not coordinator.attempt:
@@ -131,4 +131,4 @@ def _wait(coordinator: Coordinator, line: list[str], path: Path, report: Callabl
 if __name__ == "__main__":
     plan, ranks = json.loads(sys.argv[1])
     plan |= {"store": tuple(plan["store"]), "ranks": ranks[int(os.environ["PMI_RANK"])]}
-    Node(NodePlan(**plan), lambda line: None).run()
+    Node(NodePlan(**plan), lambda line: None, SYSTEM).run()

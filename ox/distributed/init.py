@@ -14,9 +14,9 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
+from ox.clock import SYSTEM
 from ox.distributed.environment import MEETING, Launch, check_heartbeat, check_system, check_variables, launch
 from ox.errors import ArgumentError, DeviceError, DistributedError
 
@@ -115,10 +115,10 @@ def start_mpi(here: Launch, limit: float) -> Any:
         mpi.check_pmi()
     _met.append(True)
     try:
-        with rendezvous.met(here, limit, monotonic() - _attempt_began[0]):
+        with rendezvous.met(here, limit, SYSTEM.now() - _attempt_began[0], SYSTEM):
             return mpi.start()
     finally:
-        _attempt_began[0] = monotonic()
+        _attempt_began[0] = SYSTEM.now()
 
 
 def known_backend(backend: str) -> str | None:
@@ -156,7 +156,7 @@ def _tell_early_exit(here: Launch) -> None:
     if not _met:
         from ox.distributed import rendezvous
 
-        rendezvous.tell_early_exit(here)
+        rendezvous.tell_early_exit(here, SYSTEM)
 
 
 _met: list[bool] = []  # whether this process has gone to a meeting
@@ -172,7 +172,7 @@ def _process_age() -> float:
 
 
 # when this process started, or its last attempt to meet the others ended
-_attempt_began = [monotonic() - _process_age()]
+_attempt_began = [SYSTEM.now() - _process_age()]
 
 
 # -- notes for `ox launch` ----------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def tell_launcher(**note: Any) -> None:
     """Sends a note to the `ox launch` that started this rank; does nothing without one."""
     for number in pipe:
         with suppress(OSError):  # the launch has ended
-            os.write(number, json.dumps(note | {"time": monotonic()}).encode() + b"\n")
+            os.write(number, json.dumps(note | {"time": SYSTEM.now()}).encode() + b"\n")
 
 
 def save_run(run: str) -> None:

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 
 from ox._version import __version__
+from ox.clock import SYSTEM, Clock
 from ox.devices import machine
 from ox.distributed import frames, mpi, ports
 from ox.distributed.client import receive
@@ -76,7 +76,7 @@ class Plan:
         )  # fmt: skip
 
 
-def run(plan: Plan, report: Callable[[str], None]) -> int:
+def run(plan: Plan, report: Callable[[str], None], clock: Clock = SYSTEM) -> int:
     """Starts the ranks of this node and waits for them; `report` prints a line for the user. Returns the exit code.
 
     Raises:
@@ -91,30 +91,30 @@ def run(plan: Plan, report: Callable[[str], None]) -> int:
         report(f"{ranks} processes on {cores} core{'s' * (cores != 1)}: they share the cores")
     if plan.endpoint is None and not os.environ.get(frames.TOKEN):
         os.environ[frames.TOKEN] = secrets.token_hex(16)  # other users of this machine do not know it
-    listener = ports.listen("127.0.0.1", 0) if plan.endpoint is None else endpoint_listener(*plan.endpoint)
-    coordinator = None if listener is None else serve(plan, listener)
+    listener = ports.listen("127.0.0.1", 0) if plan.endpoint is None else endpoint_listener(*plan.endpoint, clock)
+    coordinator = None if listener is None else serve(plan, listener, clock)
     address = plan.endpoint or ("127.0.0.1", coordinator.port)  # type: ignore[union-attr]
-    code = Node(plan.of_node(ranks, address, coordinator is not None), report).run()
+    code = Node(plan.of_node(ranks, address, coordinator is not None), report, clock).run()
     if coordinator is not None:
         coordinator.thread.join(GOODBYE)
     return code
 
 
-def serve(plan: Plan, listener: socket.socket) -> Coordinator:
+def serve(plan: Plan, listener: socket.socket, clock: Clock) -> Coordinator:
     """Starts the coordinator of a job."""
     job = Job(plan.nodes, plan.restarts, plan.patience, frames.heartbeat_timeout(), plan.same(), plan.grace)
-    coordinator = Coordinator(job, listener)
+    coordinator = Coordinator(job, listener, clock)
     coordinator.start()
     return coordinator
 
 
-def endpoint_listener(host: str, port: int) -> socket.socket | None:
+def endpoint_listener(host: str, port: int, clock: Clock) -> socket.socket | None:
     """The open port of an endpoint; None if it is on another machine, or a node on this machine has opened it.
 
     Raises:
         DistributedError: something else uses the port.
     """
-    until = monotonic() + GOODBYE + 1.0  # the store of an earlier job may give up the port
+    until = clock.now() + GOODBYE + 1.0  # the store of an earlier job may give up the port
     while ports.is_local(host):
         try:
             return ports.listen(host, port)
@@ -125,10 +125,10 @@ def endpoint_listener(host: str, port: int) -> socket.socket | None:
             occupant = _greeting(host, port)
             if occupant.get("store") == "ox" and not occupant.get("failed"):
                 return None
-            if monotonic() > until:
+            if clock.now() > until:
                 raise DistributedError(f"the port {port} of --rdzv-endpoint is in use", where="ox launch",
                                        hint="another port, the same on all nodes") from error  # fmt: skip
-        sleep(0.2)
+        clock.sleep(0.2)
     return None
 
 

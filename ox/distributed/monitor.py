@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from time import monotonic, sleep
 from typing import Any
+
+from ox.clock import Clock
 
 GRACE = 0.5  # seconds to wait for the notes of the others
 
@@ -29,8 +30,8 @@ class Note:
 class Monitor:
     """Sends and receives the notes of one group."""
 
-    def __init__(self, control: Any) -> None:
-        self._control = control
+    def __init__(self, control: Any, clock: Clock) -> None:
+        self._control, self._clock = control, clock
         self._lock = threading.Lock()
         self._pending: list[Any] = []
         self.notes: dict[int, Note] = {}
@@ -68,10 +69,10 @@ class Monitor:
 
     def wait_for_notes(self) -> None:
         """Waits up to `GRACE` seconds for notes of the other ranks."""
-        until = monotonic() + GRACE
-        while monotonic() < until and len(self.notes) < self._control.size - 1:
+        until = self._clock.now() + GRACE
+        while self._clock.now() < until and len(self.notes) < self._control.size - 1:
             self.receive()
-            sleep(0.01)
+            self._clock.sleep(0.01)
 
     def missing(self, number: int) -> list[int]:
         """The ranks that have not reached collective `number`, as far as this rank knows."""

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from time import monotonic, sleep
 from typing import Any
 
+from ox.clock import Clock
 from ox.distributed import frames
 from ox.distributed.client import NoStore, connect
 from ox.distributed.node_ranks import NodeRanks
@@ -52,8 +52,8 @@ class NodePlan:
 class Node:
     """Takes part in a job until it ends. `report` prints a line for the user."""
 
-    def __init__(self, plan: NodePlan, report: Callable[[str], None]) -> None:
-        self._plan, self._report = plan, report
+    def __init__(self, plan: NodePlan, report: Callable[[str], None], clock: Clock) -> None:
+        self._plan, self._report, self._clock = plan, report, clock
         self._name = uuid.uuid4().hex
         self._signals: list[int] = []
         self._forwarded: list[int] = []  # those that ask for a checkpoint, until they are sent to the ranks
@@ -74,7 +74,7 @@ class Node:
                 if connection is None:
                     return 128 + self._signals[0]
                 with connection:
-                    code = self._take_part(Connection(connection))
+                    code = self._take_part(Connection(connection, self._clock))
                 if code is not None:
                     return code
                 host, port = self._plan.store
@@ -83,7 +83,7 @@ class Node:
     def _connect(self) -> socket.socket | None:
         """A connection to the coordinator; None after a signal to stop."""
         (host, port), patience = self._plan.store, self._plan.patience
-        until = monotonic() + patience
+        until = self._clock.now() + patience
         while not self._signals:
             hello = {
                 "kind": "node", "name": self._name, "processes": self._plan.ranks, "same": self._plan.same,
@@ -91,14 +91,14 @@ class Node:
                 **_master(host),
             }  # fmt: skip
             try:
-                return connect(host, port, hello, until, "ox launch")
+                return connect(host, port, hello, until, "ox launch", self._clock)
             except (OSError, NoStore) as error:
-                if monotonic() > until:
+                if self._clock.now() > until:
                     raise DistributedError(
                         f"no coordinator of ox launch at {host}:{port} within {patience:g} s", where="ox launch",
                         got=str(error), hint="--rdzv-endpoint names one of the nodes, the same on all; --timeout",
                     ) from error  # fmt: skip
-            sleep(0.2)
+            self._clock.sleep(0.2)
         return None
 
     def _take_part(self, coordinator: Connection) -> int | None:
@@ -129,7 +129,7 @@ class Node:
             self._deadline = None
             self._ranks = NodeRanks(
                 self._plan.command, self._plan.ranks, message["start"], f"{host}:{port}", self._plan.timeout,
-                self._plan.label,
+                self._plan.label, self._clock,
             )  # fmt: skip
         elif "forward" in message:
             self._forwarded.append(int(message["forward"]))
@@ -137,7 +137,7 @@ class Node:
             number = int(message["stop"])
             if number and self._stopped is None:
                 self._ranks.signal(number)
-            self._deadline = monotonic() + float(message["within"])
+            self._deadline = self._clock.now() + float(message["within"])
 
     def _handle_signals(self, coordinator: Connection) -> None:
         """Forwards signals to the ranks: all that ask for a checkpoint, and the first to stop, of which it tells the
@@ -150,7 +150,7 @@ class Node:
             self._stopped = self._signals[0]
             if self._ranks is not None:
                 self._ranks.signal(self._stopped)
-            self._deadline = monotonic() + self._plan.grace
+            self._deadline = self._clock.now() + self._plan.grace
             coordinator.send(signal=self._stopped)
         elif len(self._signals) > 1 and self._ranks is not None:
             self._ranks.kill()
@@ -159,7 +159,7 @@ class Node:
         ranks = self._ranks
         if ranks is None:
             return
-        if self._deadline is not None and monotonic() > self._deadline:
+        if self._deadline is not None and self._clock.now() > self._deadline:
             ranks.kill()
         for end in ranks.poll():
             coordinator.send(
@@ -180,23 +180,23 @@ class Node:
             ranks.kill()
             while ranks.running:
                 ranks.poll()
-                sleep(POLL)
+                self._clock.sleep(POLL)
             ranks.close()
 
 
 class Connection:
     """Frames to and from the coordinator, and the heartbeat of this node."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, clock: Clock) -> None:
         connection.settimeout(max(frames.heartbeat_timeout(), frames.HANDSHAKE))
-        self._connection = connection
+        self._connection, self._clock = connection, clock
         self._unread = b""
         self._limit = frames.heartbeat_timeout()
-        self._heard = self._beat = monotonic()
+        self._heard = self._beat = self._clock.now()
 
     def poll(self, pause: float) -> Iterator[dict[str, Any]]:
         """The messages that come within `pause` seconds. Raises OSError when the coordinator has gone."""
-        now = monotonic()
+        now = self._clock.now()
         if self._limit and now - self._beat > self._limit / 6:
             self._beat = now
             self.send(beat=True)
@@ -204,7 +204,7 @@ class Connection:
             data = self._connection.recv(1 << 16)
             if not data:
                 raise ConnectionResetError("the connection has ended")
-            self._unread, self._heard = self._unread + data, monotonic()
+            self._unread, self._heard = self._unread + data, self._clock.now()
         elif self._limit and now - self._heard > self._limit:
             raise TimeoutError(f"no heartbeat for {now - self._heard:.0f} s")
         while len(self._unread) >= 4 and len(self._unread) - 4 >= (size := int.from_bytes(self._unread[:4], "big")):

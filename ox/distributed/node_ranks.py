@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from time import monotonic
 from typing import IO, Any
 
+from ox.clock import Clock
 from ox.devices import machine
 from ox.distributed import environment, init
 from ox.distributed.rank import PIPE
@@ -56,12 +56,14 @@ class NodeRanks:
         store: the address of the store, ``host:port``.
         timeout: seconds that ranks wait for each other; None for the defaults.
         label: print the rank at the beginning of each line of output.
+        clock: which dates the ends of ranks, as theirs does.
     """
 
     def __init__(
         self, command: Sequence[str], count: int, start: Mapping[str, Any], store: str, timeout: float | None,
-        label: bool,
+        label: bool, clock: Clock,
     ) -> None:  # fmt: skip
+        self._clock = clock
         self.attempt = int(start["attempt"])
         self.run: str | None = None  # the run that a rank has created
         self._threads: list[threading.Thread] = []
@@ -107,7 +109,7 @@ class NodeRanks:
             rank.ended = True
             rank.notes.close()
             text = f"killed by signal {-code}" if code < 0 else rank.text or f"exit code {code}"
-            ends.append(RankEnd(rank.rank, 128 - code if code < 0 else code, text, True, monotonic()))
+            ends.append(RankEnd(rank.rank, 128 - code if code < 0 else code, text, True, self._clock.now()))
         return sorted(ends, key=lambda end: (end.time, end.rank))
 
     @staticmethod

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.call_site import line_at, users_place
+from ox.clock import Clock
 from ox.core.mode import MODE, cannot_record
 from ox.devices import device_checks
 from ox.distributed.monitor import Monitor
@@ -28,14 +29,15 @@ class ProcessGroup:
         ranks: the global ranks, in the order of their ranks here.
         timeout: the longest wait of any operation, in seconds.
         name: for errors.
+        clock: by which operations wait.
     """
 
     started = 0  # collectives of all groups of this process
 
-    def __init__(self, backend: Any, ranks: Sequence[int], timeout: float, name: str) -> None:
-        self.backend, self.ranks, self.timeout, self.name = backend, tuple(ranks), timeout, name
+    def __init__(self, backend: Any, ranks: Sequence[int], timeout: float, name: str, clock: Clock) -> None:
+        self.backend, self.ranks, self.timeout, self.name, self.clock = backend, tuple(ranks), timeout, name, clock
         self._control = backend.control() if hasattr(backend, "control") else None
-        self.monitor = Monitor(self._control) if self._control is not None and len(ranks) > 1 else None
+        self.monitor = Monitor(self._control, clock) if self._control is not None and len(ranks) > 1 else None
         self.threads = bool(getattr(backend, "threads", False))
         # without a thread that watches, the host waits itself
         self.on_stream = self.threads and bool(getattr(backend, "on_stream", False))

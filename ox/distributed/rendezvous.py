@@ -19,11 +19,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
 
 from ox._version import __version__
+from ox.clock import Clock
 from ox.distributed import frames, heartbeat, ports, store, store_watch
 from ox.distributed.client import REPLY_TIMEOUT, NoStore, connect, receive
 from ox.distributed.environment import ATTEMPT, Launch
@@ -43,7 +43,7 @@ _connection: list[tuple[socket.socket, float]] = []  # to the store, and the sec
 
 
 @contextmanager
-def met(here: Launch, limit: float, age: float) -> Iterator[None]:
+def met(here: Launch, limit: float, age: float, clock: Clock) -> Iterator[None]:
     """Waits for all ranks. Inside the block MPI can start; after it, this rank ends when another one has ended.
 
     `age`: seconds for which this rank has belonged to the attempt to start all. By it a store that has failed tells a
@@ -53,15 +53,15 @@ def met(here: Launch, limit: float, age: float) -> Iterator[None]:
         DistributedError: a rank is missing after `limit` seconds or ended, ranks do not fit together, or the port of
             the store is in use. ArgumentError: no address.
     """
-    rank, until = here.rank, monotonic() + limit
+    rank, until = here.rank, clock.now() + limit
     named, port = address(os.environ, here)
     host, hello = named, _hello(rank, here.size, limit, age)
     if rank == 0 and here.by != "ox":
-        _start_store(host, port, hello)
+        _start_store(host, port, hello, clock)
         host = "127.0.0.1" if not ports.is_loopback(host) else host
-    connection = _join(hello, host, port, limit, until)
+    connection = _join(hello, host, port, limit, until, clock)
     try:
-        _wait_for_all(connection, rank, host, port, until)
+        _wait_for_all(connection, rank, host, port, until, clock)
     except DistributedError as error:
         if rank == 0 and here.by != "ox" and (problem := _not_here(named)):
             error.extra["MASTER_ADDR"] = problem
@@ -70,8 +70,8 @@ def met(here: Launch, limit: float, age: float) -> Iterator[None]:
     silence = 0.0 if here.by == "ox" else frames.heartbeat_timeout()
     _connection[:] = [(connection, silence)]
     with (
-        store_watch.ended_by_news(connection, rank),
-        nullcontext() if here.by == "mpi" else _manager(here, hello, host, port, until),
+        store_watch.ended_by_news(connection, rank, clock),
+        nullcontext() if here.by == "mpi" else _manager(here, hello, host, port, until, clock),
     ):
         yield
     # The system closes this one, not Python at its end: MPICH takes leave of the store after that.
@@ -84,19 +84,19 @@ def met(here: Launch, limit: float, age: float) -> Iterator[None]:
 
     os.register_at_fork(after_in_child=close_in_child)
     watch = threading.Thread(
-        target=store_watch.watch, args=(connection, rank, silence), name="ox-rendezvous", daemon=True
+        target=store_watch.watch, args=(connection, rank, clock, silence), name="ox-rendezvous", daemon=True
     )
     watch.start()
-    heartbeat.Heartbeat(connection)
+    heartbeat.Heartbeat(connection, clock)
     if rank == 0 and here.by != "ox":  # MPI's own end is registered later, so it comes before
         atexit.register(watch.join, LEAVE_TIMEOUT)
 
 
 @contextmanager
-def _manager(here: Launch, hello: dict[str, Any], host: str, port: int, until: float) -> Iterator[None]:
+def _manager(here: Launch, hello: dict[str, Any], host: str, port: int, until: float, clock: Clock) -> Iterator[None]:
     """A context in which MPI finds the store as its process manager."""
     gone = f"the store at {host}:{port} has gone"
-    manager = _connected({**hello, "kind": "mpi"}, host, port, until, gone, "the output of rank 0 says why")
+    manager = _connected({**hello, "kind": "mpi"}, host, port, until, clock, gone, "the output of rank 0 says why")
     manager.settimeout(None)
     os.environ.update(zip(PMI, (str(manager.detach()), str(here.rank), str(here.size)), strict=True))
     try:
@@ -120,18 +120,18 @@ def leave() -> None:
             store_watch.answered.wait(2 * silence)
 
 
-def tell_early_exit(here: Launch) -> None:
+def tell_early_exit(here: Launch, clock: Clock) -> None:
     """Tells the others that this rank ends without a meeting, if the store can be reached."""
     failed = hasattr(sys, "last_value")
-    until = monotonic() + EARLY_TIMEOUT[failed]
+    until = clock.now() + EARLY_TIMEOUT[failed]
     with suppress(DistributedError, ValueError, OSError):
         host, port = address(os.environ, here)
         hello = _hello(here.rank, here.size, EARLY_TIMEOUT[failed], 0.0) | {"ended": "ended without a call of it"}
         if here.rank == 0:
-            _start_store(host, port, hello)
+            _start_store(host, port, hello, clock)
             host = "127.0.0.1" if not ports.is_loopback(host) else host
-        _join(hello, host, port, EARLY_TIMEOUT[failed], until).close()
-        sleep(store_watch.GRACE if failed else 0.0)  # mpiexec ends the others when it sees the end of this rank
+        _join(hello, host, port, EARLY_TIMEOUT[failed], until, clock).close()
+        clock.sleep(store_watch.GRACE if failed else 0.0)  # mpiexec ends the others when it sees the end of this rank
 
 
 # -- the address -------------------------------------------------------------------------------------------------
@@ -200,9 +200,9 @@ def _first_host(nodes: str) -> str:
 # -- rank 0 ------------------------------------------------------------------------------------------------------
 
 
-def _start_store(host: str, port: int, hello: dict[str, Any]) -> None:
+def _start_store(host: str, port: int, hello: dict[str, Any], clock: Clock) -> None:
     """Opens the port and starts the store there. On a loopback address only this machine can reach it."""
-    with _listener(host, port, hello) as listener:
+    with _listener(host, port, hello, clock) as listener:
         listener.set_inheritable(True)
         # No subprocess.Popen, which warns of a process that nobody waits for: the store ends after this rank.
         command = [sys.executable, "-IS", STORE_PROCESS, str(listener.fileno()), str(hello["size"])]
@@ -212,36 +212,36 @@ def _start_store(host: str, port: int, hello: dict[str, Any]) -> None:
         )]  # fmt: skip
 
 
-def _listener(host: str, port: int, hello: dict[str, Any]) -> socket.socket:
-    until = monotonic() + min(BIND_TIMEOUT, hello["limit"])
+def _listener(host: str, port: int, hello: dict[str, Any], clock: Clock) -> socket.socket:
+    until = clock.now() + min(BIND_TIMEOUT, hello["limit"])
     backlog = min(hello["size"] + frames.SPARE, socket.SOMAXCONN)
     while True:
         try:
             return ports.listen(host, port, backlog)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                problem = _occupant(host, port, hello)
+                problem = _occupant(host, port, hello, clock)
             else:
                 problem, until = DistributedError(f"rank 0 cannot open port {port}", got=str(error), where="rank 0"), 0
-            if monotonic() > until:
+            if clock.now() > until:
                 raise problem from error
-            sleep(0.1)
+            clock.sleep(0.1)
 
 
-def _occupant(host: str, port: int, hello: dict[str, Any]) -> DistributedError:
+def _occupant(host: str, port: int, hello: dict[str, Any], clock: Clock) -> DistributedError:
     """The error for a port in use. If ranks of this job meet there, raises what they raise: rank 0 came twice."""
     used = f"port {port} is in use"
     extra: dict[str, str] = {}
     try:
         here = host if ports.is_loopback(host) else "127.0.0.1"
-        until = monotonic() + min(REPLY_TIMEOUT, hello["limit"])
-        connection = connect(here, port, hello, until, f"rank {hello['rank']}")
+        until = clock.now() + min(REPLY_TIMEOUT, hello["limit"])
+        connection = connect(here, port, hello, until, f"rank {hello['rank']}", clock)
     except NoStore as error:
         extra = {"there": str(error)}
     except OSError as error:
         extra = {"there": f"something that is no store of ox ({error})"}
     else:
-        _wait_for_all(connection, 0, here, port, monotonic() + hello["limit"])
+        _wait_for_all(connection, 0, here, port, clock.now() + hello["limit"], clock)
     return DistributedError(
         used, where="rank 0", extra=extra, hint=f"another MASTER_PORT, or {PORT}, the same on all ranks"
     )  # fmt: skip
@@ -295,33 +295,35 @@ def _script() -> str:
     return f"{Path(path).name}, SHA-256 {hashlib.sha256(code).hexdigest()[:16]}" if path else "none"
 
 
-def _join(hello: dict[str, Any], host: str, port: int, limit: float, until: float) -> socket.socket:
+def _join(hello: dict[str, Any], host: str, port: int, limit: float, until: float, clock: Clock) -> socket.socket:
     """Connects to the store, which rank 0 may yet have to start."""
     return _connected(
-        hello, host, port, until,
+        hello, host, port, until, clock,
         f"rank 0 did not come to init_process_group within {limit:g} s: no store of ox at {host}:{port}",
         "MASTER_ADDR is the machine of rank 0, and MASTER_PORT the same on all ranks; init_process_group(timeout=...)",
     )  # fmt: skip
 
 
-def _connected(hello: dict[str, Any], host: str, port: int, until: float, what: str, hint: str) -> socket.socket:
+def _connected(
+    hello: dict[str, Any], host: str, port: int, until: float, clock: Clock, what: str, hint: str
+) -> socket.socket:
     """A connection to the store; tries until it succeeds or the time is over, for strangers may crowd the port. Raises
     a DistributedError that says `what`."""
     where, pause = f"rank {hello['rank']}", 0.02
     while True:
         try:
-            return connect(host, port, hello, until, where)
+            return connect(host, port, hello, until, where, clock)
         except (OSError, NoStore) as error:
-            if monotonic() + pause > until:
+            if clock.now() + pause > until:
                 raise DistributedError(what, where=where, got=str(error), hint=hint) from error
-        sleep(pause)
+        clock.sleep(pause)
         pause = min(2 * pause, 0.5)
 
 
-def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, until: float) -> None:
+def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, until: float, clock: Clock) -> None:
     """Waits until the store says that all ranks have come. Raises the DistributedError that it says otherwise."""
     connection.settimeout(
-        min(max(0.0, until - monotonic()), frames.LONGEST) + REPLY_TIMEOUT
+        min(max(0.0, until - clock.now()), frames.LONGEST) + REPLY_TIMEOUT
     )  # the store watches the time limit
     try:
         news = receive(connection)

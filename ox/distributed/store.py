@@ -21,9 +21,9 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
+from ox.clock import SYSTEM, Clock
 from ox.distributed import pmi
 from ox.distributed.frames import (
     FRAME,
@@ -82,6 +82,7 @@ class Store:
     Args:
         size: the number of ranks.
         secret: the token.
+        clock: by which ranks are late.
         attempt: the attempt of `ox launch` to which the ranks belong.
         heartbeat: seconds without a heartbeat after which a rank counts as hung; 0: never.
         on_hang: called with a rank that hangs, and what is known.
@@ -89,6 +90,7 @@ class Store:
 
     size: int
     secret: bytes
+    clock: Clock
     attempt: str = ""
     heartbeat: float = 0.0
     on_hang: Callable[[int, str], None] | None = None
@@ -147,7 +149,7 @@ class Store:
             return
         if refused is None and self.complete:
             refused = "its ranks have already met"
-        late = self.failure is not None and not self.attempt and hello["age"] < monotonic() - self.failed_at
+        late = self.failure is not None and not self.attempt and hello["age"] < self.clock.now() - self.failed_at
         if refused is None and late:
             refused = "its ranks did not meet"  # a rank of the next attempt, which waits for the next store
             if hello["rank"] == 0:
@@ -198,7 +200,7 @@ class Store:
         if not self.attempt:
             _release_output()
         for member in ranks:
-            member.beat = monotonic()
+            member.beat = self.clock.now()
             member.writer.write(ready)
         if self.heartbeat > 0:
             self._watch = asyncio.create_task(self._watch_heartbeats())
@@ -241,7 +243,7 @@ class Store:
 
     def _fail(self, failure: dict[str, Any]) -> None:
         """Ends the meeting: all ranks that have come, and those that come soon, get this error."""
-        self.failure, self.failed_at = failure, monotonic()
+        self.failure, self.failed_at = failure, self.clock.now()
         for rank, member in self.members.items():
             self.told.add(rank)
             member.writer.write(frame({"error": failure}))
@@ -280,15 +282,15 @@ class Store:
             member.writer.write(frame({"left": True}))
             return
         member.writer.write(frame({"beat": True}))  # this store runs, too
-        member.beat, member.starts = monotonic(), False
+        member.beat, member.starts = self.clock.now(), False
         member.idle, member.waits = float(beat["idle"]), float(beat["waits"])
         member.operation = str(beat["operation"])[:TEXT]
 
     async def _watch_heartbeats(self) -> None:
-        checked = monotonic()
+        checked = self.clock.now()
         while self.failure is None:
             await asyncio.sleep(CHECKS)
-            now = monotonic()
+            now = self.clock.now()
             if (late := now - checked - CHECKS) > CHECKS:  # this process was stopped: heartbeats may wait to be read
                 for member in self.members.values():
                     member.beat += late
@@ -359,6 +361,7 @@ def main(listener: int, size: int) -> None:
     os.chdir("/")  # the folder of the program may be removed
 
     async def serve() -> None:
-        await Store(size, token(), heartbeat=heartbeat_timeout()).serve(socket.socket(fileno=listener))
+        await Store(size, token(), SYSTEM, heartbeat=heartbeat_timeout()).serve(socket.socket(fileno=listener))
 
-    asyncio.run(serve())
+    with asyncio.Runner(loop_factory=SYSTEM.new_event_loop) as runner:
+        runner.run(serve())

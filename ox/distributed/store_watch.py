@@ -10,9 +10,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic, sleep
 from typing import Any
 
+from ox.clock import Clock
 from ox.distributed import heartbeat
 from ox.distributed.client import receive
 
@@ -23,7 +23,7 @@ answered = threading.Event()  # the store has read that this rank leaves
 
 
 @contextmanager
-def ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
+def ended_by_news(connection: socket.socket, rank: int, clock: Clock) -> Iterator[None]:
     """A context in which the system ends this process when the store has news: `MPI_Init` holds Python's lock and
     would wait for a rank that has ended for ever."""
     import fcntl  # not on Windows, where there is no such signal
@@ -33,7 +33,7 @@ def ended_by_news(connection: socket.socket, rank: int) -> Iterator[None]:
     fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)  # news become SIGIO
     try:
         if select.select([connection], [], [], 0)[0]:  # news from before
-            watch(connection, rank)
+            watch(connection, rank, clock)
         yield
     finally:
         fcntl.fcntl(connection, fcntl.F_SETFL, flags)
@@ -43,30 +43,30 @@ class SilentStore(Exception):
     """The store has not answered in time."""
 
 
-def next_news(connection: socket.socket, silence: float) -> Any:
+def next_news(connection: socket.socket, silence: float, clock: Clock) -> Any:
     """The next frame that is no answer of the store. Raises SilentStore when nothing came for `silence` seconds."""
     pause = silence / heartbeat.PARTS if silence else None
-    heard = monotonic()
+    heard = clock.now()
     while True:
-        before = monotonic()
+        before = clock.now()
         if select.select([connection], [], [], pause)[0]:
-            heard = monotonic()
+            heard = clock.now()
             news = receive(connection)
             if "left" in news:
                 answered.set()
             elif "beat" not in news:
                 return news
-        elif monotonic() - before > silence / 2:  # this process itself was stopped: answers may wait to be read
-            heard = monotonic()
-        elif monotonic() - heard > silence:
+        elif clock.now() - before > silence / 2:  # this process itself was stopped: answers may wait to be read
+            heard = clock.now()
+        elif clock.now() - heard > silence:
             raise SilentStore
 
 
-def watch(connection: socket.socket, rank: int, silence: float = 0.0) -> None:
+def watch(connection: socket.socket, rank: int, clock: Clock, silence: float = 0.0) -> None:
     """Ends this rank when the store says that another has ended, or when the store has gone or has been silent for so
     many seconds (0: however long). Returns when all others have ended well."""
     try:
-        news = next_news(connection, silence)
+        news = next_news(connection, silence, clock)
         if "alone" in news:
             answered.set()
             return
@@ -77,7 +77,7 @@ def watch(connection: socket.socket, rank: int, silence: float = 0.0) -> None:
             os.kill(process, signal.SIGKILL)
     except (OSError, ValueError, KeyError, TypeError) as error:
         how, code = f"the store of the ranks, at rank 0, has gone ({error})", 1
-    sleep(GRACE)
+    clock.sleep(GRACE)
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         print(f"ox: {how}; rank {rank} ends, too", file=sys.stderr, flush=True)

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import perf_counter, sleep, thread_time
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
+from ox.clock import SYSTEM
 from ox.distributed import heartbeat
 from ox.errors import ArgumentError, DistributedError
 from ox.futures import Future
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ox.distributed.process_group import ProcessGroup
 
 SPINS = 100  # polls with sched_yield between them, before the pauses begin
-OFFER = getattr(os, "sched_yield", lambda: sleep(0))
+OFFER = getattr(os, "sched_yield", lambda: SYSTEM.sleep(0))
 PAUSES = (2e-5, 1e-3)  # seconds: the shortest and longest pause; between these a tenth of the time waited
 SLOW = 1.0  # seconds of waiting after which the other ranks get a note
 POLL = 3e-4  # seconds between the polls of the thread
@@ -42,7 +43,7 @@ class Work:
         self._group, self._text, self._request, self._place, self._number = group, text, request, place, number
         self._check, self._finish, self._peer, self._outputs = check, finish, peer, list(outputs)
         self._lock = threading.Lock()
-        self._began = perf_counter()
+        self._began = group.clock.now()
         self._notified = False
         self._done = False
         self._error: Exception | None = None
@@ -57,19 +58,20 @@ class Work:
             DistributedError: a rank did not arrive in time, has ended, or called another operation.
         """
         limit = seconds(timeout) if timeout is not None else self._group.timeout
-        began, tries = perf_counter(), 0
+        clock = self._group.clock
+        began, tries = clock.now(), 0
         try:
             while not self.advance():
                 tries += 1
                 if tries < SPINS:
                     OFFER()
                     continue
-                waited = perf_counter() - began
+                waited = clock.now() - began
                 if self.check_ranks(waited, limit):
                     break
                 if waited > SLOW:
                     heartbeat.begin_wait(id(self), began, self._text)
-                sleep(min(max(waited / 10, PAUSES[0]), PAUSES[1]))
+                clock.sleep(min(max(waited / 10, PAUSES[0]), PAUSES[1]))
         finally:
             heartbeat.end_wait(id(self))
         if self._error is not None:
@@ -215,10 +217,11 @@ class ProgressThread:
                     self._thread, self._polled = None, self._polled + thread_time()
                     return
                 first = self._works[0]
-            waited = perf_counter() - first._began
+            clock = first._group.clock
+            waited = clock.now() - first._began
             if waited > SLOW:
                 first.check_ranks(waited, first._patience)
-            sleep(first._poll)
+            clock.sleep(first._poll)
 
     def unfinished(self) -> list[Work]:
         """The operations that are not complete."""

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import monotonic, sleep
 from typing import Any, ParamSpec, TypeVar
 
+from ox.clock import SYSTEM
 from ox.distributed import init
 from ox.distributed.process_group import ProcessGroup
 from ox.distributed.work import PROGRESS_THREAD, seconds
@@ -82,7 +82,7 @@ def init_process_group(
             raise ArgumentError(f"{name} is not what the launcher says", expected=str(actual),
                                 got=str(argument), hint=f"leave {name} out")  # fmt: skip
     limit = init.default_timeout(DEFAULT_TIMEOUT) if timeout is None else seconds(timeout)
-    _groups.append(ProcessGroup(world, range(world.size), limit, group_name or "the default group"))
+    _groups.append(ProcessGroup(world, range(world.size), limit, group_name or "the default group", SYSTEM))
     GroupMember.WORLD = _groups[0]
     if world.size > 1:
         _register_exit_handlers()
@@ -138,7 +138,7 @@ def new_group(
     if inner is None:
         return GroupMember.NON_GROUP_MEMBER
     limit = world.timeout if timeout is None else seconds(timeout)
-    group = ProcessGroup(inner, chosen, limit, group_desc or f"group {list(chosen)}")
+    group = ProcessGroup(inner, chosen, limit, group_desc or f"group {list(chosen)}", world.clock)
     _groups.append(group)
     return group
 
@@ -252,7 +252,7 @@ def _register_exit_handlers() -> None:
 def _abort_after_error() -> None:
     sys.stderr.flush()
     _notify_exit("ended with an error")
-    sleep(GRACE)  # the others receive the note and print in which operation they wait
+    SYSTEM.sleep(GRACE)  # the others receive the note and print in which operation they wait
     abort(1)
 
 
@@ -276,11 +276,11 @@ def _at_exit() -> None:
         _abort_after_error()
     _notify_exit("ended without destroy_process_group()")
     limit = DEFAULT_TIMEOUT.total_seconds() if world is None else world.timeout
-    request, until = mpi.final_barrier(), monotonic() + limit
+    request, until = mpi.final_barrier(), SYSTEM.now() + limit
     while not request.test():
-        if monotonic() > until:
+        if SYSTEM.now() > until:
             abort(1)
-        sleep(0.002)
+        SYSTEM.sleep(0.002)
     rendezvous.leave()
     mpi.end()
 

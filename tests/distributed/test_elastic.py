@@ -12,13 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 from ranks import THREADS, needs_mpi
 from test_rendezvous import LAUNCHERS, answers, free_port
 from waiting import wait_for_files, wait_until
 
 import ox
 from ox import tolerance
-from ox.distributed import frames
+from ox.distributed import frames, launcher
+from ox.distributed.coordinator import Coordinator
+from ox.distributed.launcher import Plan
 
 pytestmark = needs_mpi
 LIMIT = 120
@@ -296,8 +299,15 @@ def test_nodes_that_do_not_belong_to_a_job(tmp_path: Path, launches: list[Launch
     assert store.code() == 130
 
 
-def test_too_few_nodes(tmp_path: Path, launches: list[Launch]) -> None:
-    (tmp_path / "train.py").touch()
-    launch = Launch(tmp_path, *nodes("2:3"), "--timeout", 1, "--", "train.py")
-    launches.append(launch)
-    assert launch.code() == 1 and "1 of at least 2 nodes are there after 1 s" in launch.out, launch.out
+def test_too_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, lines, changed = ManualClock(), list[str](), Coordinator._membership_changed
+
+    def too_late(self: Coordinator) -> None:
+        changed(self)
+        if self.nodes:
+            clock.advance(60)
+
+    monkeypatch.setattr(Coordinator, "_membership_changed", too_late)
+    plan = Plan(["-m", "x"], 1, nodes=(2, 3), endpoint=("127.0.0.1", free_port()), timeout=60)
+    assert launcher.run(plan, lines.append, clock) == 1
+    assert lines == ["1 of at least 2 nodes are there after 60 s"]

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+import select
 import socket
-import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 
-from ox.distributed import frames, ports, rendezvous, store, store_watch
+from ox.clock import Clock
+from ox.distributed import environment, frames, ports, rendezvous, store, store_watch
 from ox.distributed.client import connect, receive
 from ox.distributed.coordinator import Coordinator, Job
 from ox.distributed.environment import Launch
 from ox.errors import DistributedError
 
 LIMIT = 60.0
+CLOCK = ManualClock()  # which nobody moves
+
+
+@contextmanager
+def served(store: store.Store, listener: socket.socket) -> Iterator[None]:
+    """A store in a thread, which must end after the block."""
+    with ThreadPoolExecutor() as pool:
+        end = pool.submit(lambda: store.clock.run(store.serve(listener)))
+        yield
+        end.result(LIMIT)
 
 
 @pytest.fixture
@@ -27,23 +39,17 @@ def port() -> Iterator[int]:
     listener = ports.listen("127.0.0.1", 0)
     number = int(listener.getsockname()[1])
 
-    async def serve() -> None:
-        await store.Store(1, frames.token(), "1", heartbeat=LIMIT).serve(listener)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    yield number
-    thread.join(LIMIT)
-    assert not thread.is_alive()
+    with served(store.Store(1, frames.token(), CLOCK, "1", heartbeat=LIMIT), listener):
+        yield number
 
 
-def hello() -> dict[str, Any]:
-    return rendezvous._hello(0, 1, LIMIT, 0.0) | {"attempt": "1"}
+def hello(rank: int = 0, size: int = 1) -> dict[str, Any]:
+    return rendezvous._hello(rank, size, LIMIT, 0.0) | {"attempt": "1"}
 
 
 def joined(port: int) -> socket.socket:
     """Rank 0, which the store has told that all ranks are there."""
-    rank = connect("127.0.0.1", port, hello(), time.monotonic() + LIMIT, "rank 0")
+    rank = connect("127.0.0.1", port, hello(), CLOCK.now() + LIMIT, "rank 0", CLOCK)
     rank.settimeout(LIMIT)
     assert receive(rank)["ready"]
     return rank
@@ -55,7 +61,7 @@ def test_connections_that_say_nothing_keep_nobody_out(port: int) -> None:
         connection.settimeout(LIMIT)
         assert len(connection.recv(4)) in (0, 4)  # accepted: greeted, or closed for newer ones
     with joined(port):
-        with connect("127.0.0.1", port, hello() | {"kind": "mpi"}, time.monotonic() + LIMIT, "rank 0"):
+        with connect("127.0.0.1", port, hello() | {"kind": "mpi"}, CLOCK.now() + LIMIT, "rank 0", CLOCK):
             pass
         ended = 0
         for connection in idle:
@@ -83,7 +89,9 @@ def test_a_rank_tries_again_when_its_connection_for_mpi_is_closed(monkeypatch: p
         return found
 
     monkeypatch.setattr(rendezvous, "connect", answer)
-    with far, rendezvous._manager(Launch("torchrun", 0, 2), {"rank": 0}, "a", 1, time.monotonic() + LIMIT):
+    clock = ManualClock()
+    monkeypatch.setattr(clock, "sleep", clock.advance)
+    with far, rendezvous._manager(Launch("torchrun", 0, 2), {"rank": 0}, "a", 1, clock.now() + LIMIT, clock):
         number = int(os.environ["PMI_FD"])
         os.write(number, b"x")
         assert far.recv(1) == b"x" and not answers
@@ -98,34 +106,44 @@ def test_the_store_answers_heartbeats(port: int) -> None:
         assert receive(rank) == {"left": True}
 
 
-def test_a_store_that_is_silent() -> None:
+def test_a_store_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = socket.socketpair()
+    clock, wait, begun = ManualClock(), select.select, CLOCK.now()
+
+    def waited(read: Any, write: Any, other: Any, seconds: float | None) -> Any:
+        ready = wait(read, write, other, 0 if seconds else None)
+        if seconds and not ready[0]:
+            clock.advance(seconds)
+        return ready
+
+    monkeypatch.setattr(store_watch.select, "select", waited)
     with near, far:
         far.sendall(frames.frame({"beat": True}) + frames.frame({"alone": True}))
-        assert store_watch.next_news(near, LIMIT) == {"alone": True}
+        assert store_watch.next_news(near, LIMIT, clock) == {"alone": True} and clock.now() == begun
         far.sendall(frames.frame({"beat": True}))
         with pytest.raises(store_watch.SilentStore):
-            store_watch.next_news(near, 0.6)
+            store_watch.next_news(near, LIMIT, clock)
+        assert begun + LIMIT < clock.now() <= begun + 1.2 * LIMIT
         far.close()
         with pytest.raises(ConnectionResetError):
-            store_watch.next_news(near, 0.0)
+            store_watch.next_news(near, 0.0, clock)
 
 
 def test_a_rank_that_was_stopped_itself_blames_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """It wakes after the time limit, before the answers that wait for it have been read."""
     near, far = socket.socketpair()
     with near, far:
-        wait, waits = store_watch.select.select, []
+        clock, wait, waits = ManualClock(), store_watch.select.select, []
 
         def stopped(*words: Any) -> Any:
             if waits:
                 return wait(*words)
-            waits.append(time.sleep(1.0))
+            waits.append(clock.advance(1.0))
             far.sendall(frames.frame({"alone": True}))
             return [], [], []
 
         monkeypatch.setattr(store_watch.select, "select", stopped)
-        assert store_watch.next_news(near, 0.5) == {"alone": True}
+        assert store_watch.next_news(near, 0.5, clock) == {"alone": True}
 
 
 def test_what_is_wrong_with_the_address_of_rank_0() -> None:
@@ -134,12 +152,120 @@ def test_what_is_wrong_with_the_address_of_rank_0() -> None:
     assert rendezvous._not_here("nohost.invalid").startswith("nohost.invalid: ")
 
 
+# -- ranks that do not come --------------------------------------------------------------------------------------
+
+
+def expire(clock: ManualClock) -> None:
+    """The time limit is over, after what the store is at."""
+    for loop in list(clock._loops):
+        loop.call_soon_threadsafe(clock.advance, LIMIT)
+
+
+def did_not_come(connection: socket.socket, rank: int, clock: Clock) -> DistributedError:
+    with pytest.raises(DistributedError, match="did not come") as raised:
+        rendezvous._wait_for_all(connection, rank, "127.0.0.1", 1, clock.now() + LIMIT, clock)
+    return raised.value
+
+
+def test_a_rank_that_is_missing_is_named_to_all_others() -> None:
+    clock, listener = ManualClock(), ports.listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    with served(store.Store(3, frames.token(), clock, "1"), listener):
+        there = {
+            rank: connect("127.0.0.1", port, hello(rank, 3), clock.now() + LIMIT, f"rank {rank}", clock)
+            for rank in (0, 2)
+        }
+        expire(clock)
+        for rank, connection in there.items():
+            said = did_not_come(connection, rank, clock)
+            assert said.what == "rank 1 did not come to init_process_group within 60 s"
+        expire(clock)  # the store has waited for rank 1
+
+
+def test_a_rank_with_another_token_is_told_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, listener = ManualClock(), ports.listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    monkeypatch.setenv(frames.TOKEN, "a")
+    with served(store.Store(2, frames.token(), clock, "1"), listener):
+        zero = connect("127.0.0.1", port, hello(0, 2), clock.now() + LIMIT, "rank 0", clock)
+        monkeypatch.setenv(frames.TOKEN, "b")
+        with pytest.raises(DistributedError, match="has another token") as refused:
+            connect("127.0.0.1", port, hello(1, 2), clock.now() + LIMIT, "rank 1", clock)
+        assert frames.TOKEN in str(refused.value)
+        expire(clock)
+        said = did_not_come(zero, 0, clock)
+        assert said.what == "rank 1 did not come to init_process_group within 60 s"
+        assert said.extra == {"127.0.0.1": f"from here came another {frames.TOKEN}"}
+        expire(clock)
+
+
+def test_rank_0_is_not_at_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, listener = ManualClock(), ports.listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    monkeypatch.setattr(clock, "sleep", clock.advance)
+    monkeypatch.setattr(rendezvous, "_start_store", lambda *_: None)
+    monkeypatch.setenv(environment.ATTEMPT, "1")
+    monkeypatch.setenv("MASTER_ADDR", "nohost.invalid")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    monkeypatch.delenv(rendezvous.PORT, raising=False)
+    wait_for_all = rendezvous._wait_for_all
+
+    def expired(*words: Any) -> None:
+        expire(clock)
+        wait_for_all(*words)
+
+    monkeypatch.setattr(rendezvous, "_wait_for_all", expired)
+    with served(store.Store(2, frames.token(), clock, "1"), listener):
+        with (
+            pytest.raises(DistributedError, match="rank 1 did not come to init_process_group within 60 s") as zero,
+            rendezvous.met(Launch("torchrun", 0, 2), LIMIT, 0.0, clock),
+        ):
+            pass
+        assert zero.value.extra["MASTER_ADDR"].startswith("nohost.invalid: ")
+        expire(clock)
+    with (
+        pytest.raises(DistributedError, match="rank 0 did not come") as one,
+        rendezvous.met(Launch("torchrun", 1, 2), LIMIT, 0.0, clock),
+    ):
+        pass
+    what = "rank 0 did not come to init_process_group within 60 s: no store of ox at nohost.invalid"
+    assert one.value.what.startswith(what)
+
+
+@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\2[]"])
+def test_a_port_in_use(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program listens there that says this to everybody."""
+    clock, limit = ManualClock(), 0.2
+    monkeypatch.setattr(clock, "sleep", clock.advance)
+
+    def say(listener: socket.socket) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                connections.append(listener.accept()[0])
+                connections[-1].send(greeting)
+
+    connections: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        pool.submit(say, listener)
+        port = listener.getsockname()[1]
+        with pytest.raises(DistributedError) as zero:
+            rendezvous._start_store("127.0.0.1", port, rendezvous._hello(0, 2, limit, 0.0), clock)
+        with pytest.raises(DistributedError, match="rank 0 did not come to init_process_group"):
+            rendezvous._join(hello(1, 2), "127.0.0.1", port, limit, clock.now() + limit, clock)
+        listener.shutdown(socket.SHUT_RDWR)
+    for connection in connections:
+        connection.close()
+    assert zero.value.what == f"port {port} is in use"
+    assert "something that is no store of ox" in zero.value.extra["there"]
+    assert "another MASTER_PORT, or OX_RENDEZVOUS_PORT" in str(zero.value.hint)
+
+
 # -- the coordinator ---------------------------------------------------------------------------------------------
 
 
-def coordinator() -> Coordinator:
+def coordinator(clock: Clock = CLOCK) -> Coordinator:
     """One that waits for two nodes."""
-    found = Coordinator(Job((2, 2), 0, LIMIT, 0.0, {"--nnodes": "2:2"}), ports.listen("127.0.0.1", 0))
+    found = Coordinator(Job((2, 2), 0, LIMIT, 0.0, {"--nnodes": "2:2"}), ports.listen("127.0.0.1", 0), clock)
     found.start()
     return found
 
@@ -160,7 +286,7 @@ def test_refused_nodes_are_named_to_those_that_miss_them(monkeypatch: pytest.Mon
     served = coordinator()
     node = {"kind": "node", "processes": 1, "same": {"--nnodes": "1:2"}, "place": "process 5 on node7"}
     with pytest.raises(DistributedError, match="another --nnodes than the job"):
-        connect("127.0.0.1", served.port, node, time.monotonic() + LIMIT, "ox launch")
+        connect("127.0.0.1", served.port, node, CLOCK.now() + LIMIT, "ox launch", CLOCK)
     with socket.create_connection(("127.0.0.1", served.port), LIMIT) as stranger:
         nonce = str(receive(stranger)["nonce"])
         stranger.sendall(frames.frame(node | {"nonce": "x"}, b"b", b"hello", nonce))
