@@ -590,6 +590,13 @@ def main():
         out = model(**batch, output_attentions=True, output_hidden_states=True, head_mask=torch.tensor([1.0, 0.0]))
     print(list(out.keys()), len(out.attentions), len(out.hidden_states), out.loss.item())
     print("perplexity", torch.exp(out.loss).item(), out.logits.topk(3, dim=-1).values[0, 1].tolist())
+    active = batch["labels"].ne(-100)
+    right = out.logits.argmax(-1).masked_select(active).eq(batch["labels"].masked_select(active)).float().mean()
+    types = torch.zeros_like(batch["input_ids"]).index_fill_(1, torch.tensor([3, 4, 5]), 1)
+    two = model(batch["input_ids"], batch["attention_mask"], token_type_ids=types).logits
+    is_next = torch.ones(3, dtype=torch.long).scatter_(0, torch.tensor([1]), 0)
+    weighted = nn.functional.cross_entropy(two[:, 0, :2], is_next, weight=torch.tensor([1.0, 0.5]))
+    print(right.item(), types.sum().item(), two.std().item(), weighted.item(), torch.get_rng_state().dtype)
     model.resize_token_embeddings(44)
     print(
         tuple(model.cls.decoder.weight.shape), tuple(model.cls.bias.shape), model(batch["input_ids"]).logits.shape[-1]

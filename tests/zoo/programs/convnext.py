@@ -375,16 +375,17 @@ def main(args):
     return model, images[:2]
 
 
-parser = argparse.ArgumentParser("ConvNeXt training and evaluation script")
-parser.add_argument("--epochs", default=2, type=int)
-parser.add_argument("--drop_path", type=float, default=0.3, metavar="PCT")
-parser.add_argument("--layer_scale_init_value", default=1e-2, type=float)
-parser.add_argument("--lr", type=float, default=4e-3, metavar="LR")
-parser.add_argument("--device", default="cpu")
-parser.add_argument("--output_dir", default="results")
-parser.add_argument("--seed", default=0, type=int)
-parser.add_argument("--grn", type=lambda v: v.lower() in ("yes", "true", "1"), default=False)
-args = parser.parse_args()
-main(args)
-args.grn, args.layer_scale_init_value = True, 0.0
-model, example = main(args)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser("ConvNeXt training and evaluation script")
+    parser.add_argument("--epochs", default=2, type=int)
+    parser.add_argument("--drop_path", type=float, default=0.3, metavar="PCT")
+    parser.add_argument("--layer_scale_init_value", default=1e-2, type=float)
+    parser.add_argument("--lr", type=float, default=4e-3, metavar="LR")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--output_dir", default="results")
+    parser.add_argument("--seed", default=0, type=int)
+    parser.add_argument("--grn", type=lambda v: v.lower() in ("yes", "true", "1"), default=False)
+    args = parser.parse_args()
+    main(args)
+    args.grn, args.layer_scale_init_value = True, 0.0
+    model, example = main(args)

@@ -191,7 +191,7 @@ def main(args):
     model = DenseNet(memory_efficient=args.memory_efficient, drop_rate=0.1).to(device)
     print(sum(p.data.nelement() for p in model.parameters()), [n for n, _ in model.features.named_children()])
     loader = DataLoader(Blobs(24, lambda t: t.sub(0.1).div_(1.1)), batch_size=8, shuffle=True, pin_memory=False)
-    criterion = nn.CrossEntropyLoss().to(device)
+    criterion = nn.CrossEntropyLoss(label_smoothing=0.1).to(device)
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9, nesterov=True, weight_decay=1e-4)
     for epoch in range(args.epochs):
         losses, top1, top2 = AverageMeter(), AverageMeter(), AverageMeter()
@@ -220,6 +220,14 @@ def main(args):
     fresh.eval(), model.eval()
     with torch.no_grad():
         print("same", torch.equal(fresh(input), model(input)), fresh(input).abs().mean().item())
+    state = fresh.state_dict()
+    del state["classifier.weight"]
+    state["bogus"] = torch.zeros(2)
+    try:
+        fresh.load_state_dict(state)
+    except RuntimeError as e:
+        print("classifier.weight" in str(e), "bogus" in str(e))
+    print(fresh.load_state_dict(model.state_dict()))
     return model, input[:2]
 
 

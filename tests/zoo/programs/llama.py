@@ -91,7 +91,7 @@ class TransformerBlock(nn.Module):
             nn.Linear(hidden, args.dim, False),
             nn.Linear(args.dim, hidden, False),
         )
-        self.attention_norm, self.ffn_norm = RMSNorm(args.dim, args.norm_eps), RMSNorm(args.dim, args.norm_eps)
+        self.attention_norm, self.ffn_norm = RMSNorm(args.dim, args.norm_eps), nn.RMSNorm(args.dim, args.norm_eps)
 
     def forward(self, x, *rest):
         h = x + self.attention(self.attention_norm(x), *rest)
@@ -118,36 +118,41 @@ class Transformer(nn.Module):
         mask = None
         if seqlen > 1:
             mask = torch.triu(torch.full((seqlen, seqlen), float("-inf"), device=tokens.device), diagonal=1)
+            if start_pos > 0:
+                mask = torch.hstack([torch.zeros((seqlen, start_pos), device=tokens.device), mask]).type_as(h)
         cos, sin = self.cos[start_pos : start_pos + seqlen], self.sin[start_pos : start_pos + seqlen]
         for layer in self.layers:
             h = layer(h, start_pos, cos, sin, mask)
         return self.output(self.norm(h)).float()
 
 
-torch.manual_seed(1)
-model = Transformer(ModelArgs())
-print(sum(p.nelement() for p in model.parameters()), sorted(model.state_dict())[:2])
-tokens = torch.randint(0, 40, (6, 13))
-optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
-scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=6, pct_start=0.3)
-for step in range(6):
-    logits = model(tokens[:, :-1])
-    loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    print(f"{step} {loss.item():.4f} {scheduler.get_last_lr()[0]:.6f}")
-    scheduler.step()
-model.eval()
-for layer in model.layers:
-    layer.attention.cache = torch.zeros(2, 24, 2, 8), torch.zeros(2, 24, 2, 8)
-with torch.inference_mode():
-    out, pos = tokens[:2, :4], 0
-    for _ in range(8):
-        logits = model(out[:, pos:], pos)
-        pos = out.shape[1]
-        out = torch.cat([out, logits[:, -1].argmax(-1, keepdim=True)], 1)
-print(out.tolist())
-for layer in model.layers:
-    layer.attention.cache = None
-example = tokens
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    model = Transformer(ModelArgs())
+    print(sum(p.nelement() for p in model.parameters()), sorted(model.state_dict())[:2])
+    tokens = torch.randint(0, 40, (6, 13))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=6, pct_start=0.3)
+    for step in range(6):
+        logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(f"{step} {loss.item():.4f} {scheduler.get_last_lr()[0]:.6f}")
+        scheduler.step()
+    model.eval()
+    for layer in model.layers:
+        layer.attention.cache = torch.zeros(2, 24, 2, 8), torch.zeros(2, 24, 2, 8)
+    with torch.inference_mode():
+        model(tokens[:2, :3], 0)
+        print("the rest of a prompt", model(tokens[:2, 3:9], 3)[:, -1].std().item())
+        out, pos = tokens[:2, :4], 0
+        for _ in range(8):
+            logits = model(out[:, pos:], pos)
+            pos = out.shape[1]
+            out = torch.cat([out, logits[:, -1].argmax(-1, keepdim=True)], 1)
+    print(out.tolist())
+    for layer in model.layers:
+        layer.attention.cache = None
+    example = tokens

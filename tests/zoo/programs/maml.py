@@ -10,6 +10,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn, optim
+from torch.func import grad as grad_of
+from torch.func import hessian, jacfwd, jacrev, jvp, stack_module_state, vjp, vmap
 
 
 class MetaLinear(nn.Linear):
@@ -221,6 +223,23 @@ weights = {k: v.detach() for k, v in regressor.named_parameters()}
 loss_of = lambda w, a, b: F.mse_loss(torch.func.functional_call(regressor, w, (a,)), b)
 per_sample = torch.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0))(weights, x[:, None], y[:, None])
 print({k: tuple(v.shape) for k, v in per_sample.items()}, per_sample["l3.weight"].norm(dim=(1, 2))[:4])
+norms = torch.stack([g.flatten(1).norm(2, dim=1) for g in per_sample.values()], dim=1).norm(dim=1)
+clip = (1.0 / norms).clamp(max=1.0)
+print(norms, sum((g * clip.view(-1, *[1] * (g.dim() - 1))).sum() for g in per_sample.values()).item())
+f = lambda v: torch.func.functional_call(regressor, weights, (v.view(1, 1),)).squeeze()
+print(grad_of(f)(torch.tensor(0.3)).item(), hessian(lambda v: (v**3).sum() + v.prod())(torch.arange(1.0, 4.0)))
+weight, point = torch.randn(3, 4), torch.randn(4)
+predict = lambda v: (weight @ v).tanh()
+j1, j2 = jacrev(predict)(point), jacfwd(predict)(point)
+print(torch.allclose(j1, j2, atol=1e-6), torch.allclose(j1, torch.autograd.functional.jacobian(predict, point)))
+_, pulled = vjp(predict, point)
+value, tangent = jvp(predict, (point,), (torch.ones(4),))
+print(j1, pulled(torch.ones(3))[0], tangent, vmap(torch.dot)(weight, weight))
+ensemble = [nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1)) for _ in range(3)]
+stacked, buffers = stack_module_state(ensemble)
+call = lambda p, b, v: torch.func.functional_call(ensemble[0], (p, b), (v,))
+out = vmap(call, in_dims=(0, 0, None))(stacked, buffers, x)
+print(out.shape, F.l1_loss(out[0], y).item(), [p.grad for p in ensemble[0].parameters()])
 norm = MetaBatchNorm2d(1, momentum=None)
 print(
     norm(x_spt[0]).std().item(), norm(x_spt[1], OrderedDict(weight=torch.tensor([2.0]))).std().item(), norm.running_var

@@ -208,43 +208,44 @@ class Model(nn.Module):
         return self.lm_head(self.norm_f(x))
 
 
-args = Args()
-torch.manual_seed(31)
-text = torch.arange(60).remainder(7).add(torch.arange(60) // 20)
-batches = text.unfold(0, 12, 6)
-for kind in (SparseMoe, SoftMoe):
-    model = Model(args, kind)
-    print(
-        kind.__name__,
-        sum(p.numel() for p in model.parameters()),
-        "tied",
-        model.lm_head.weight is model.embedding.weight,
-    )
-    decay = {id(p) for n, p in model.named_parameters() if p.dim() > 1 and "A_log" not in n}
-    groups = [
-        {"params": [p for p in model.parameters() if id(p) in decay], "weight_decay": 0.1},
-        {"params": [p for p in model.parameters() if id(p) not in decay], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95))
-    for step in range(4):
-        logits = model(batches[:, :-1])
-        loss = F.cross_entropy(logits.reshape(-1, logits.size(-1)), batches[:, 1:].reshape(-1), ignore_index=-1)
-        aux = load_balancing_loss(model.router_logits, 4, 2) if model.router_logits else torch.zeros(())
-        optimizer.zero_grad(set_to_none=True)
-        (loss + 0.01 * aux).backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
-        optimizer.step()
-        print(f"{step} loss {loss.item():.4f} aux {aux.item():.4f} norm {norm:.4f}")
-    model.eval()
-    ids = batches[:1, :4]
-    with torch.no_grad():
-        for _ in range(4):
-            probs = F.softmax(model(ids)[:, -1], dim=-1)
-            sorted_probs, sorted_idx = torch.sort(probs, descending=True)
-            remove = torch.cumsum(sorted_probs, dim=-1) - sorted_probs > 0.8
-            sorted_probs[remove] = 0.0
-            sorted_probs.div_(sorted_probs.sum(dim=-1, keepdim=True))
-            next_id = torch.gather(sorted_idx, -1, torch.multinomial(sorted_probs, num_samples=1))
-            ids = torch.cat([ids, next_id], dim=1)
-    print(ids)
-example = batches[:3, :8]
+if __name__ == "__main__":
+    args = Args()
+    torch.manual_seed(31)
+    text = torch.arange(60).remainder(7).add(torch.arange(60) // 20)
+    batches = text.unfold(0, 12, 6)
+    for kind in (SparseMoe, SoftMoe):
+        model = Model(args, kind)
+        print(
+            kind.__name__,
+            sum(p.numel() for p in model.parameters()),
+            "tied",
+            model.lm_head.weight is model.embedding.weight,
+        )
+        decay = {id(p) for n, p in model.named_parameters() if p.dim() > 1 and "A_log" not in n}
+        groups = [
+            {"params": [p for p in model.parameters() if id(p) in decay], "weight_decay": 0.1},
+            {"params": [p for p in model.parameters() if id(p) not in decay], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95))
+        for step in range(4):
+            logits = model(batches[:, :-1])
+            loss = F.cross_entropy(logits.reshape(-1, logits.size(-1)), batches[:, 1:].reshape(-1), ignore_index=-1)
+            aux = load_balancing_loss(model.router_logits, 4, 2) if model.router_logits else torch.zeros(())
+            optimizer.zero_grad(set_to_none=True)
+            (loss + 0.01 * aux).backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+            optimizer.step()
+            print(f"{step} loss {loss.item():.4f} aux {aux.item():.4f} norm {norm:.4f}")
+        model.eval()
+        ids = batches[:1, :4]
+        with torch.no_grad():
+            for _ in range(4):
+                probs = F.softmax(model(ids)[:, -1], dim=-1)
+                sorted_probs, sorted_idx = torch.sort(probs, descending=True)
+                remove = torch.cumsum(sorted_probs, dim=-1) - sorted_probs > 0.8
+                sorted_probs[remove] = 0.0
+                sorted_probs.div_(sorted_probs.sum(dim=-1, keepdim=True))
+                next_id = torch.gather(sorted_idx, -1, torch.multinomial(sorted_probs, num_samples=1))
+                ids = torch.cat([ids, next_id], dim=1)
+        print(ids)
+    example = batches[:3, :8]

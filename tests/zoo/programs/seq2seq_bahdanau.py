@@ -251,7 +251,7 @@ def beam_search(model, src, src_len, k=3, steps=5):
     encoder_outputs, hidden = model.encoder(src, src_len)
     mask = model.create_mask(src)
     hidden, encoder_outputs, mask = hidden.repeat(k, 1), encoder_outputs.repeat(1, k, 1), mask.expand(k, -1)
-    tokens = torch.full((k, 1), 1, dtype=torch.long)
+    tokens = torch.empty(k, 1, dtype=torch.long, device=src.device).fill_(1)
     scores = torch.tensor([0.0] + [float("-inf")] * (k - 1))
     for _ in range(steps):
         logits, hidden, _ = model.decoder(tokens[:, -1], hidden, encoder_outputs, mask)
@@ -307,6 +307,8 @@ with torch.no_grad():
     src, src_len, trg = collate_fn([data[0]])
     tokens, scores = beam_search(model, src, src_len)
     print(tokens.tolist(), scores.tolist())
+    output = model(src, src_len, trg, 0)[1:].view(-1, len(data.trg))
+    print(nn.NLLLoss(ignore_index=0)(F.log_softmax(output, dim=-1), trg[1:].view(-1)).item())
     unsorted = pack_padded_sequence(
         torch.randn(3, 5, 2), torch.tensor([2, 5, 3]), batch_first=True, enforce_sorted=False
     )

@@ -195,4 +195,21 @@ if __name__ == "__main__":
         F.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=nn.PairwiseDistance()).item()
     )
     print(F.cosine_embedding_loss(anchor, positive, torch.tensor([1, -1, 1, 1, -1]), margin=0.2).item())
+    points, net = images[:, 0, :6, :6].flatten(1), nn.Sequential(nn.Linear(36, 12), nn.PReLU(), nn.Linear(12, 4))
+    optimizer = optim.RMSprop(net.parameters(), lr=1e-2, alpha=0.9, momentum=0.5)
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    order = torch.argsort(labels, stable=True)
+    for epoch in range(4):
+        anchor, positive, negative = points[order][:20], points[order].roll(1, 0)[:20], points[order].flip(0)[:20]
+        optimizer.zero_grad()
+        loss = F.triplet_margin_loss(net(anchor), net(positive), net(negative), margin=0.5)
+        (loss + 1e-3 * sum(p.pow(2).sum() for p in net.parameters())).backward()
+        nn.utils.clip_grad_value_(net.parameters(), 0.5)
+        optimizer.step()
+        plateau.step(loss.item())
+        with torch.inference_mode():
+            emb = F.normalize(net(points), p=2, dim=1)
+            distance = torch.cdist(emb, emb).fill_diagonal_(float("inf"))
+            votes = labels[distance.topk(3, largest=False).indices].mode(dim=1).values
+            print(loss.item(), (votes == labels).float().mean().item(), optimizer.param_groups[0]["lr"])
     example = (images[:4], images[4:8])

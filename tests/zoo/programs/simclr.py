@@ -212,6 +212,57 @@ def views(x):
     return (x + noise) * keep, x.roll(1, -1) * (0.9 + 0.2 * torch.rand(x.shape[0], 1, 1, 1))
 
 
+class NTXent(nn.Module):
+    def __init__(self, batch_size, temperature):
+        super().__init__()
+        self.batch_size, self.temperature = batch_size, temperature
+        self.mask = self.mask_correlated_samples(batch_size)
+        self.criterion = nn.CrossEntropyLoss(reduction="sum")
+        self.similarity_f = nn.CosineSimilarity(dim=2)
+
+    def mask_correlated_samples(self, batch_size):
+        N = 2 * batch_size
+        mask = torch.ones((N, N), dtype=bool)
+        mask = mask.fill_diagonal_(0)
+        for i in range(batch_size):
+            mask[i, batch_size + i] = 0
+            mask[batch_size + i, i] = 0
+        return mask
+
+    def forward(self, z_i, z_j):
+        N = 2 * self.batch_size
+        z = torch.cat((z_i, z_j), dim=0)
+        sim = self.similarity_f(z.unsqueeze(1), z.unsqueeze(0)) / self.temperature
+        sim_i_j, sim_j_i = torch.diag(sim, self.batch_size), torch.diag(sim, -self.batch_size)
+        positive_samples = torch.cat((sim_i_j, sim_j_i), dim=0).reshape(N, 1)
+        negative_samples = sim[self.mask].reshape(N, -1)
+        labels = torch.zeros(N).to(positive_samples.device).long()
+        return self.criterion(torch.cat((positive_samples, negative_samples), dim=1), labels) / N
+
+
+def inplace_nce(z, temperature=0.5):
+    n = z.size(0)
+    cos_sim = F.cosine_similarity(z[:, None, :], z[None, :, :], dim=-1)
+    self_mask = torch.eye(n, dtype=torch.bool, device=cos_sim.device)
+    cos_sim.masked_fill_(self_mask, -9e15)
+    pos_mask = self_mask.roll(shifts=n // 2, dims=0)
+    cos_sim = cos_sim / temperature
+    nll = -cos_sim[pos_mask] + torch.logsumexp(cos_sim, dim=-1)
+    comb_sim = torch.cat([cos_sim[pos_mask][:, None], cos_sim.masked_fill(pos_mask, -9e15)], dim=-1)
+    sim_argsort = comb_sim.argsort(dim=-1, descending=True).argmin(dim=-1)
+    return nll.mean(), (sim_argsort == 0).float().mean()
+
+
+def barlow_twins(one, two):
+    """What correlates should be the same feature of both views, and no other."""
+    n1, n2 = ((z - z.mean(0)) / z.std(0) for z in (one, two))
+    c = n1.T @ n2
+    c.div_(len(one))
+    n, m = c.shape
+    off_diagonal = c.flatten()[:-1].view(n - 1, m + 1)[:, 1:].flatten().pow(2).sum()
+    return torch.diagonal(c).add(-1).pow_(2).sum() + 0.005 * off_diagonal
+
+
 torch.manual_seed(21)
 x, y = torch.randn(12, 3, 8, 8), torch.arange(12) % 3
 net = Net()
@@ -233,6 +284,17 @@ for step in range(5):
     optimizer.step()
     scheduler.step()
     print(f"simclr {step} {loss:.4f} supcon {sup:.4f} lr {scheduler.get_lr()[0]:.4f}")
+optimizer = torch.optim.Adam(net.parameters(), 3e-3, weight_decay=1e-4)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6, eta_min=0, last_epoch=-1)
+for step in range(3):
+    one, two = torch.split(net(torch.cat(views(x), dim=0)), [12, 12], dim=0)
+    nce, accuracy = inplace_nce(torch.cat([one, two]))
+    losses = [NTXent(12, 0.5)(one, two), nce, barlow_twins(one, two)]
+    optimizer.zero_grad()
+    sum(losses).backward()
+    optimizer.step()
+    scheduler.step()
+    print("others", step, [each.item() for each in losses], accuracy.item(), scheduler.get_last_lr()[0])
 learner = BYOL(net)
 print(learner.target_encoder.net.body[0].weight.requires_grad, len(learner.online_encoder.projector))
 opt = torch.optim.Adam(learner.parameters(), lr=3e-3)

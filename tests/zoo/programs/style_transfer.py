@@ -172,4 +172,30 @@ for step in range(3):
     loss.backward()
     opt.step()
     print("fast", step, loss.item())
+x = content_img.clone().requires_grad_(True)
+score, _ = torch.max(cnn(x).mean((2, 3)), 1)
+score.backward()
+saliency, _ = torch.max(x.grad.data.abs(), dim=1)
+print("saliency", saliency.sum().item())
+
+
+def guided(module, grad_in, grad_out):
+    return (torch.clamp(grad_in[0], min=0.0),)
+
+
+plain = nn.Sequential(*[nn.ReLU() if isinstance(m, nn.ReLU) else m for m in cnn])
+hooks = [m.register_full_backward_hook(guided) for m in plain if isinstance(m, nn.ReLU)]
+x.grad.zero_()
+plain(x)[0, 1].sum().backward()
+print("guided", x.grad.norm().item())
+[h.remove() for h in hooks]
+img = style_img.clone()
+for _ in range(3):  # a deep dream: normalized ascent
+    img = img.roll(shifts=(1, 2), dims=(2, 3)).detach().requires_grad_(True)
+    plain[:3](img).norm().backward()
+    with torch.no_grad():
+        g = img.grad
+        g /= g.abs().mean() + 1e-8
+        img += 0.05 * g
+    print("dream", img.abs().mean().item())
 example = torch.rand(3, 3, 16, 16)

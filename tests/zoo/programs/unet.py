@@ -290,23 +290,41 @@ def predict_img(net, full_img, device, out_threshold=0.5, size=(20, 20)):
     return mask[0].long().squeeze().numpy()
 
 
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-for classes, bilinear in ((1, False), (2, True)):
-    torch.manual_seed(0)
-    model = UNet(n_channels=3, n_classes=classes if classes == 1 else classes + 1, bilinear=bilinear)
-    model = model.to(memory_format=torch.channels_last)
-    print(
-        f"Network:\n\t{model.n_channels} input channels\n\t{model.n_classes} output channels (classes)\n"
-        f"\t{'Bilinear' if model.bilinear else 'Transposed conv'} upscaling"
-    )
-    dataset = BasicDataset(16, classes=classes)
-    train_model(model.to(device=device), device, dataset)
-    state_dict = torch.load("checkpoint_epoch2.pth", map_location=device)
-    print("mask values", state_dict.pop("mask_values", [0, 1]))
-    model.load_state_dict(state_dict)
-    mask = predict_img(model, dataset[0]["image"], device)
-    print(mask.shape, mask.dtype, mask.sum(), np.bincount(mask.reshape(-1)).tolist())
+if __name__ == "__main__":
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for classes, bilinear in ((1, False), (2, True)):
+        torch.manual_seed(0)
+        model = UNet(n_channels=3, n_classes=classes if classes == 1 else classes + 1, bilinear=bilinear)
+        model = model.to(memory_format=torch.channels_last)
+        print(
+            f"Network:\n\t{model.n_channels} input channels\n\t{model.n_classes} output channels (classes)\n"
+            f"\t{'Bilinear' if model.bilinear else 'Transposed conv'} upscaling"
+        )
+        dataset = BasicDataset(16, classes=classes)
+        train_model(model.to(device=device), device, dataset)
+        state_dict = torch.load("checkpoint_epoch2.pth", map_location=device)
+        print("mask values", state_dict.pop("mask_values", [0, 1]))
+        model.load_state_dict(state_dict)
+        mask = predict_img(model, dataset[0]["image"], device)
+        print(mask.shape, mask.dtype, mask.sum(), np.bincount(mask.reshape(-1)).tolist())
 
-original = OriginalUNet(2)
-print(original(torch.randn(1, 1, 28, 28)).shape, original(torch.ones(1, 1, 20, 20)).mean().item())
-example = torch.stack([dataset[i]["image"] for i in range(2)])
+    original = OriginalUNet(2)
+    print(original(torch.randn(1, 1, 28, 28)).shape, original(torch.ones(1, 1, 20, 20)).mean().item())
+    probe = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding="same"), nn.GroupNorm(2, 4), nn.SiLU(), nn.AvgPool2d(2), nn.Conv2d(4, 1, 1)
+    )
+    optimizer = optim.SGD(probe.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3)
+    scheduler = optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=3)
+    for step in range(3):
+        images = torch.randn(3, 3, 8, 8).requires_grad_()
+        masks = (images.detach().sum(1, keepdim=True) > 0).float()
+        logits = F.interpolate(probe(images), scale_factor=2, mode="bilinear", align_corners=False)
+        loss = F.binary_cross_entropy_with_logits(logits, masks)
+        (slope,) = torch.autograd.grad(loss, images, create_graph=True)
+        total = loss + slope.square().sum().sqrt()
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        scheduler.step()
+        print("probe", loss.item(), total.item(), scheduler.get_last_lr()[0])
+    example = torch.stack([dataset[i]["image"] for i in range(2)])

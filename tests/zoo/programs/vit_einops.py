@@ -210,6 +210,9 @@ decoder_tokens = torch.zeros(batch, num_patches, patches.shape[-1], device=devic
 decoder_tokens[batch_range, unmasked_indices] = tokens
 decoder_tokens[batch_range, masked_indices] = repeat(patches.mean((0, 1)), "d -> b n d", b=batch, n=num_masked)
 print(decoder_tokens.sum(-1)[0])
+other = F.unfold(img, kernel_size=4, stride=4).transpose(1, 2)
+unfolded = img.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).contiguous().view(batch, num_patches, -1)
+print(torch.allclose(unfolded, other, atol=1e-6), torch.allclose(other.sum(-1), patches.sum(-1), atol=1e-4))
 pool = nn.Sequential(
     Rearrange("b (h w) d -> b d h w", h=4), Reduce("b d (h h2) (w w2) -> b (d h w)", "mean", h2=2, w2=2)
 )

@@ -188,6 +188,29 @@ for _ in range(2):
     out, diff, ids = quantize(latent)
 (out.sum() + diff).backward()
 print(diff.item(), torch.bincount(ids.flatten(), minlength=6), latent.grad.flatten()[:4], quantize.embed[0])
+codebook = nn.Embedding(7, 4)
+decoder = nn.Sequential(
+    nn.ConvTranspose2d(4, 8, 3, stride=2, padding=1, output_padding=1),
+    nn.ReLU(inplace=True),
+    nn.Conv2d(8, 4, 3, padding=1, padding_mode="reflect"),
+    nn.PixelShuffle(2),
+)
+optimizer = optim.Adam([*codebook.parameters(), *decoder.parameters()], lr=1e-2)
+z, data = torch.randn(6, 2, 2, 4), torch.randn(6, 1, 8, 8).sigmoid()
+for step in range(3):
+    distances = torch.cdist(z.view(-1, 4), codebook.weight) ** 2
+    idx = distances.argmin(dim=-1)
+    z_q = codebook(idx).view(z.shape)
+    recon = decoder((z + (z_q - z).detach()).permute(0, 3, 1, 2)).sigmoid()
+    loss = torch.mean((z_q.detach() - z) ** 2) + 0.25 * torch.mean((z_q - z) ** 2) + F.mse_loss(recon, data)
+    loss = loss / torch.var(data) + 1e-3 * F.binary_cross_entropy(recon, data, reduction="sum")
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    psnr = 10 * torch.log10(1.0 / F.mse_loss(recon, data))
+    print(loss.item(), psnr.item(), torch.unique(idx).numel(), torch.equal(idx, torch.argmin(distances, dim=1)))
+grid = recon.detach().mul(255).add_(0.5).clamp_(0, 255).permute(0, 2, 3, 1).to("cpu", torch.uint8).numpy()
+print(grid.astype("int64").sum() // 100, grid.dtype.itemsize)
 model.eval()
 valid_originals = images[:4]
 vq_output_eval = model._pre_vq_conv(model._encoder(valid_originals))
