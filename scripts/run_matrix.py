@@ -1,17 +1,18 @@
 """Runs the tests in several orders and environments, and prints a line for each run: passed, failed, skipped, time.
 
     python scripts/run_matrix.py --seeds 1 2 3
-    python scripts/run_matrix.py --variants one-worker no-home just-started -- tests/serve
+    python scripts/run_matrix.py --variants one-worker no-home busy -- tests/serve
 
-A variant differs from the usual run in one thing. `ordinary-user` is for whoever is root: the tests run as the user
-`nobody`, in a copy of the tree that is theirs. It is not run for anybody else, whose usual run is just that, nor where
-`nobody` cannot run this Python (one in root's home, say); a line says so. What follows `--` goes to pytest. The output
-of each run is kept in the folder that the first line names. The exit code is 1 if a run failed.
+A variant differs from the usual run in one thing; a line says why one cannot be run on this machine. In `ordinary-user`
+root runs the tests as the user `nobody`, in a copy of the tree. In `full-disk` a test may fail if the failure names the
+cause. What follows `--` goes to pytest. The output of each run is stored in the folder that the first line names. The
+exit code is 1 if a run failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pwd
 import re
@@ -20,71 +21,124 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VARIANTS = (
-    "usual",
-    "one-worker",
-    "two-workers",
-    "four-workers",
-    "empty-home",
-    "no-home",
-    "just-started",
-    "ordinary-user",
-)
-WORKERS = {"one-worker": "1", "two-workers": "2", "four-workers": "4"}
 USER = "nobody"
-LEFT_OUT = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "runs")  # of the copy
+OMITTED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "runs")  # of the copy for an ordinary user
+COMPILERS = re.compile(r"(.*-)?(gcc|g\+\+|cc|c\+\+|clang|clang\+\+|cpp|nvcc|zig)(-[\d.]+)?")
+
+BUSY = "while True: pass"
+BUSY_DISK = """
+import os, tempfile
+with tempfile.TemporaryFile() as file:
+    while True:
+        file.seek(0)
+        file.write(bytes(1 << 26))
+        file.flush()
+        os.fsync(file.fileno())
+"""
+HOME = "FOLDER/home"
+NAMESPACE = ("unshare", *(() if os.geteuid() == 0 else ("--user", "--map-root-user")))
 
 
-def command(variant: str, seed: int, workers: str, more: list[str]) -> list[str]:
-    """What runs the tests."""
-    count = WORKERS.get(variant, workers)
-    words = [sys.executable, "-m", "pytest", "-m", "not slow", "-n", count, "--maxprocesses", "4"]
-    words += ["--dist", "worksteal", "--color=no", f"--randomly-seed={seed}", *more]
-    if variant == "just-started":  # a time namespace, whose monotonic clock begins two seconds ago
-        uptime = int(float(Path("/proc/uptime").read_text().split()[0]))
-        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        return ["unshare", *user, "--time", "--fork", f"--monotonic=-{max(0, uptime - 2)}", *words]
-    if variant == "ordinary-user":
-        return [*as_user(), *words]
-    return words
+def script(line: str) -> tuple[str, ...]:
+    """A shell that runs a line, and then the command that follows."""
+    return "sh", "-c", f'{line} && exec "$@"', "sh"
 
 
-def as_user() -> list[str]:
-    """What runs a command as an ordinary user, without any capability of root."""
+@dataclass(frozen=True)
+class Variant:
+    """How a run differs from the usual one. FOLDER, in any text, is a folder of the run."""
+
+    workers: str = ""
+    prefix: tuple[str, ...] = ()
+    """What runs the command."""
+    env: dict[str, str | None] = field(default_factory=dict)
+    """Environment variables that are set, or with None removed."""
+    options: tuple[str, ...] = ()
+    """For pytest."""
+    beside: tuple[str, ...] = ()
+    """Python programs that run meanwhile."""
+    cause: str = ""
+    """Tests may fail if the failure says this."""
+
+
+VARIANTS = {
+    "usual": Variant(),
+    "one-worker": Variant("1"),
+    "two-workers": Variant("2"),
+    "four-workers": Variant("4"),
+    "one-core": Variant(prefix=("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))),
+    "busy": Variant(beside=(BUSY,) * 8),
+    "busy-disk": Variant(beside=(BUSY_DISK,) * 2),
+    "full-disk": Variant(
+        prefix=(*NAMESPACE, "--mount", *script("mount -t tmpfs -o size=8m tmpfs FOLDER/full")),
+        env={"TMPDIR": "FOLDER/full"},
+        options=("--capture=sys", "-o", "tmp_path_retention_policy=failed"),  # else pytest itself writes there
+        cause="No space left on device",
+    ),
+    "empty-home": Variant(env={"HOME": HOME}),
+    "no-home": Variant(env={"HOME": None}),
+    "read-only-home": Variant(
+        prefix=(*NAMESPACE, "--mount", *script(f"mount --bind {HOME} {HOME} && mount -o remount,bind,ro {HOME}")),
+        env={"HOME": HOME},
+    ),
+    "no-network": Variant(prefix=(*NAMESPACE, "--net", *script("ip link set lo up"))),
+    "no-compiler": Variant(env={"PATH": "FOLDER/programs", "CC": None, "CXX": None, "OX_CACHE": "FOLDER/cache"}),
+    "far-away": Variant(env={"LC_ALL": "LOCALE", "TZ": "Pacific/Kiritimati"}),  # 14 hours before UTC
+    "just-started": Variant(prefix=(*NAMESPACE, "--time", "--fork", "--monotonic=-UPTIME")),  # it began two seconds ago
+    "ordinary-user": Variant(
+        prefix=("setpriv", "--reuid=USER_ID", "--regid=GROUP_ID", "--clear-groups", "--no-new-privs"),
+        env={"HOME": "FOLDER/tree/home", "USER": USER, "LOGNAME": USER},
+    ),
+}
+
+
+@cache
+def values(folder: Path) -> dict[str, str]:
+    """What the words in capitals stand for."""
     user = pwd.getpwnam(USER)
-    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
+    uptime = int(float(Path("/proc/uptime").read_text().split()[0]))
+    locales = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False).stdout.lower()
+    return {
+        "FOLDER": str(folder),
+        "UPTIME": str(max(0, uptime - 2)),
+        "LOCALE": "tr_TR.UTF-8" if "tr_tr.utf" in locales else "C",
+        "USER_ID": str(user.pw_uid),
+        "GROUP_ID": str(user.pw_gid),
+    }
 
 
-def why_skipped(variant: str) -> str:
-    """Why a variant cannot be run here; "" where it can."""
-    if variant != "ordinary-user":
-        return ""
-    if os.geteuid() != 0:
-        return "only root runs tests as somebody else; the usual run is one of an ordinary user"
-    if shutil.which("setpriv") is None:
-        return "there is no setpriv (util-linux)"
-    twice = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import pytest'], check=True)"
-    words = [
-        *as_user(),
-        sys.executable,
-        "-c",
-        twice,
-    ]  # the tests start it, too, and have no rights left to find it with
-    if subprocess.run(words, cwd="/", capture_output=True, check=False).returncode:
-        return f"the user {USER} cannot run {sys.executable}: a virtual environment and a Python that all may read"
-    return ""
+def filled(text: str, folder: Path) -> str:
+    """A text with the words in capitals replaced."""
+    return re.sub(r"\b(FOLDER|UPTIME|LOCALE|USER_ID|GROUP_ID)\b", lambda match: values(folder)[match[0]], text)
 
 
-def tree(variant: str, folder: Path) -> Path:
-    """Where the tests run: an ordinary user has a copy, and may write to it."""
-    if variant != "ordinary-user":
+def command(variant: Variant, folder: Path, words: list[str]) -> list[str]:
+    return [*(filled(text, folder) for text in variant.prefix), *words]
+
+
+def environment(variant: Variant, folder: Path) -> dict[str, str]:
+    """The environment variables of a run."""
+    env = dict(os.environ) | {name: filled(value or "", folder) for name, value in variant.env.items()}
+    return {name: value for name, value in env.items() if variant.env.get(name, "") is not None}
+
+
+def prepare(name: str, folder: Path) -> Path:
+    """Makes what a variant needs, and returns where the tests run: an ordinary user has a tree to write to."""
+    for new in ("home", "full"):
+        (folder / new).mkdir(parents=True, exist_ok=True)
+    if name == "no-compiler" and not (folder / "programs").exists():
+        link_programs(folder / "programs")
+    if name != "ordinary-user":
         return ROOT
     copy, user = folder / "tree", pwd.getpwnam(USER)
     if not copy.exists():
-        shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*OMITTED))
         (copy / "home").mkdir()
         folder.chmod(0o755)
         for path in (copy, *copy.rglob("*")):
@@ -92,39 +146,72 @@ def tree(variant: str, folder: Path) -> Path:
     return copy
 
 
-def environment(variant: str, folder: Path) -> dict[str, str]:
-    """The environment variables of a run."""
-    env = dict(os.environ)
-    if variant == "no-home":
-        env.pop("HOME", None)
-    elif variant == "empty-home":
-        home = folder / "home"
-        home.mkdir(exist_ok=True)
-        env["HOME"] = str(home)
-    elif variant == "ordinary-user":
-        env |= {"HOME": str(folder / "tree" / "home"), "USER": USER, "LOGNAME": USER}
-    return env
+def link_programs(folder: Path) -> None:
+    """Fills a folder with links to all programs but compilers."""
+    folder.mkdir()
+    for directory in filter(os.path.isdir, os.environ["PATH"].split(os.pathsep)):
+        for program in Path(directory).iterdir():
+            if not COMPILERS.fullmatch(program.name) and not os.path.lexists(folder / program.name):
+                (folder / program.name).symlink_to(program)
 
 
-def run(variant: str, seed: int, workers: str, more: list[str], folder: Path) -> int:
+def why_skipped(name: str, folder: Path) -> str:
+    """Why a variant cannot be run here; "" where it can."""
+    variant = VARIANTS[name]
+    if name == "ordinary-user" and os.geteuid() != 0:
+        return "only root runs tests as somebody else; the usual run is one of an ordinary user"
+    if not variant.prefix:
+        return ""
+    if shutil.which(variant.prefix[0]) is None:
+        return f"there is no {variant.prefix[0]} (util-linux)"
+    words = ["true"]
+    if name == "ordinary-user":  # the tests start Python, too, and have no rights left to find it with
+        twice = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import pytest'], check=True)"
+        words = [sys.executable, "-c", twice]
+    done = subprocess.run(command(variant, folder, words), cwd="/", capture_output=True, text=True, check=False)
+    if done.returncode and name == "ordinary-user":
+        return f"the user {USER} cannot run {sys.executable}: a virtual environment and a Python that all may read"
+    return done.stderr.strip().rpartition("\n")[2] or "it failed" if done.returncode else ""
+
+
+@contextlib.contextmanager
+def running(programs: tuple[str, ...]) -> Iterator[None]:
+    """Python programs that run meanwhile."""
+    processes = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def run(name: str, seed: int, workers: str, more: list[str], folder: Path) -> int:
     """Runs the tests once, prints the line, and returns the exit code."""
-    if reason := why_skipped(variant):
-        print(f"{variant:13} not run: {reason}", flush=True)
+    variant, tree = VARIANTS[name], prepare(name, folder)
+    if reason := why_skipped(name, folder):
+        print(f"{name:14} not run: {reason}", flush=True)
         return 0
-    log = folder / f"{variant}-{seed}.txt"
-    begun = time.monotonic()
-    with open(log, "w") as file:
-        words, env, place = command(variant, seed, workers, more), environment(variant, folder), tree(variant, folder)
-        code = subprocess.run(words, cwd=place, env=env, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
-    text = log.read_text()
+    log, start = folder / f"{name}-{seed}.txt", time.monotonic()
+    words = [sys.executable, "-m", "pytest", "-m", "not slow", "-n", variant.workers or workers, "--maxprocesses", "4"]
+    words += ["--dist", "worksteal", "--color=no", f"--randomly-seed={seed}", *variant.options, *more]
+    env = environment(variant, folder) | {"COLUMNS": "1000"}  # the lines at the end in full
+    with open(log, "w") as file, running(variant.beside):
+        whole = command(variant, folder, words)
+        code = subprocess.run(whole, cwd=tree, env=env, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+    output = log.read_text(errors="replace")
     counts = dict.fromkeys(("passed", "failed", "error", "skipped"), 0)
-    for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", text.strip().rpartition("\n")[2]):
+    for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", output.strip().rpartition("\n")[2]):
         counts[word] = int(number)
     shown = " · ".join(f"{number:,} {word}" for word, number in counts.items())
-    print(f"{variant:13} seed {seed:<6} {shown} · {time.monotonic() - begun:,.0f} s · exit code {code}", flush=True)
-    for line in text.splitlines():
-        if line.startswith(("FAILED ", "ERROR ")):
-            print(f"    {line}", flush=True)
+    failures = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if variant.cause and code == 1:
+        others = [line for line in failures if variant.cause not in line]
+        shown += f" · {len(failures) - len(others)} of them say: {variant.cause}"
+        failures, code = others, int(bool(others))
+    print(f"{name:14} seed {seed:<6} {shown} · {time.monotonic() - start:,.0f} s · exit code {code}", flush=True)
+    for line in failures:
+        print(f"    {line[:300]}", flush=True)
     return code
 
 
@@ -134,11 +221,11 @@ def main() -> int:
     parser.add_argument("--variants", nargs="+", choices=(*VARIANTS, "all"), default=["usual"])
     parser.add_argument("--workers", default="auto", help="processes, where the variant does not say how many")
     parser.add_argument("more", nargs="*", help="for pytest, after --")
-    given = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ox-tests-"))
     print(f"output: {folder}", flush=True)
-    variants = VARIANTS if "all" in given.variants else given.variants
-    codes = [run(variant, seed, given.workers, given.more, folder) for variant in variants for seed in given.seeds]
+    variants = VARIANTS if "all" in options.variants else options.variants
+    codes = [run(name, seed, options.workers, options.more, folder) for name in variants for seed in options.seeds]
     return int(any(codes))
 
 
