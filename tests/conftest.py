@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -12,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
+import forked
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -26,6 +28,8 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 # Without bytecode files, each of the hundreds of processes that tests start compiles all of ox, for seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False  # pytest asks this, and would rewrite the assertions of 700 files each time
+# No window is opened, whichever process draws.
+os.environ["MPLBACKEND"] = "Agg"
 # nohup, and a shell for what it starts in the background, ignore signals that tests send.
 for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(_number) is signal.SIG_IGN:
@@ -95,6 +99,20 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "library", lambda: None)
     for op in OPS.values():
         monkeypatch.setattr(op, "_plans", {})
+
+
+@pytest.fixture(scope="module")
+def forked_processes() -> Iterator[None]:
+    """Processes of Python that tests of a module start are forked from one with ox imported (see tests/forked.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", forked.Popen)
+        yield
+
+
+@pytest.fixture
+def real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In such a module: the processes of this test start as those of a user do."""
+    monkeypatch.setattr(subprocess, "Popen", forked.subprocess_popen)
 
 
 @pytest.fixture(autouse=True)

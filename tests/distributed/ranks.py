@@ -12,6 +12,7 @@ import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
+import forked
 import pytest
 
 MPIEXEC = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
@@ -20,7 +21,7 @@ needs_mpi = pytest.mark.skipif(
 )
 
 # One thread a rank: several ranks share a small machine.
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OX_NUM_THREADS"), "1")
+THREADS = forked.THREADS
 HEAD = """
 import sys, warnings
 warnings.simplefilter("error")
@@ -41,13 +42,16 @@ print(f"rank {rank} is done", flush=True)
 def run(code: str, ranks: int, folder: Path, *, limit: float = 600, bare: bool = False, check: bool = True) -> str:
     """The ranks' output. `code` finds `dist`, `rank` and `world` ready, unless `bare`, and has `limit` seconds.
 
-    With `check`, every rank must come to the end.
+    With `check`, every rank must come to the end. Unless that or `bare` says how, `ox launch` starts the ranks, all in
+    processes that are forked; mpiexec starts the others.
     """
     assert MPIEXEC is not None
     script = folder / "script.py"
     script.write_text(textwrap.dedent(code) if bare else HEAD + textwrap.dedent(code) + TAIL)
     command = [MPIEXEC, "-n", str(ranks), sys.executable, str(script)]
-    process = subprocess.Popen(
+    if check and not bare:
+        command = [sys.executable, "-m", "ox_cli", "launch", "--nproc", str(ranks), "--", str(script)]
+    process = forked.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **THREADS},
         start_new_session=True, cwd=folder,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from ox import train
 from ox.train.evaluation import Result
 from ox.train.ranks import Ranks
 
-pytestmark = needs_mpi
+pytestmark = [needs_mpi, pytest.mark.usefixtures("forked_processes")]
 
 PAGE = '''
 """Two clouds."""
