@@ -91,3 +91,19 @@ class Architecture:
     def batch_sizes(self) -> dict[str, int]:
         """Other sizes for the batch alone."""
         return {name: self.other[name] if name in self.batch else n for name, n in self.sizes.items()}
+
+
+def architecture(
+    make: Callable[[], Any],
+    inputs: Callable[..., tuple[Array, ...]],
+    dims: dict[str, list[Any]],
+    varying: tuple[str, ...] = ("batch",),
+    lowest: int = 13,
+    highest: int = 26,
+    seed: str | None = None,
+    alone: bool = False,
+    **sizes: tuple[int, int],
+) -> Architecture:
+    """An `Architecture` whose sizes are written beside each other: of the example, and at another run."""
+    example, other = ({name: pair[i] for name, pair in sizes.items()} for i in (0, 1))
+    return Architecture(make, inputs, dims, example, other, varying, lowest, highest, seed, alone)

@@ -5,56 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, Dim, integers, normal
+from architecture import Dim, architecture, integers, normal, program
 
 import ox
 import ox.nn.functional as F
 from ox import nn
-
-
-class BertSelfAttention(nn.Module):
-    def __init__(self, hidden: int, heads: int) -> None:
-        super().__init__()
-        self.heads, self.head_size = heads, hidden // heads
-        self.query, self.key, self.value = (
-            nn.Linear(hidden, hidden),
-            nn.Linear(hidden, hidden),
-            nn.Linear(hidden, hidden),
-        )
-
-    def transpose_for_scores(self, x: Any) -> Any:
-        new_x_shape = x.size()[:-1] + (self.heads, self.head_size)
-        return x.view(new_x_shape).permute(0, 2, 1, 3)
-
-    def forward(self, hidden_states: Any, attention_mask: Any) -> Any:
-        q, k, v = (self.transpose_for_scores(f(hidden_states)) for f in (self.query, self.key, self.value))
-        scores = ox.matmul(q, k.transpose(-1, -2)) / math.sqrt(self.head_size) + attention_mask
-        context = ox.matmul(F.softmax(scores, dim=-1), v).permute(0, 2, 1, 3).contiguous()
-        return context.view(context.size()[:-2] + (self.heads * self.head_size,))
-
-
-class BERT(nn.Module):
-    """Devlin et al., "BERT", 2018."""
-
-    def __init__(self, hidden: int = 16) -> None:
-        super().__init__()
-        self.word, self.position = nn.Embedding(50, hidden, padding_idx=0), nn.Embedding(64, hidden)
-        self.kind, self.norm = nn.Embedding(2, hidden), nn.LayerNorm(hidden, eps=1e-12)
-        self.register_buffer("position_ids", ox.arange(64).expand((1, -1)))
-        self.attention, self.dense = BertSelfAttention(hidden, 2), nn.Linear(hidden, hidden)
-        self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.up, self.down = nn.Linear(hidden, 32), nn.Linear(32, hidden)
-        self.pooler, self.classifier = nn.Linear(hidden, hidden), nn.Linear(hidden, 3)
-
-    def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
-        seq_length = input_ids.size()[1]
-        x = self.word(input_ids) + self.position(self.position_ids[:, :seq_length]) + self.kind(token_type_ids)
-        x = F.dropout(self.norm(x), 0.1, self.training)
-        mask = attention_mask[:, None, None, :].to(dtype=x.dtype)
-        mask = (1.0 - mask) * ox.finfo(x.dtype).min
-        x = self.norm1(x + self.dense(self.attention(x, mask)))
-        x = self.norm2(x + self.down(F.gelu(self.up(x))))
-        return {"logits": self.classifier(ox.tanh(self.pooler(x[:, 0]))), "last_hidden_state": x}
 
 
 class ViT(nn.Module):
@@ -281,6 +236,11 @@ class Conformer(nn.Module):
 TOKENS = {"tokens": ["batch", "length"]}
 
 
+def _bert() -> Any:
+    bert = program(ox, "bert_mlm")
+    return bert.BertModel(bert.BertConfig(vocab_size=50))
+
+
 def _texts(batch: int, length: int) -> tuple[Any, ...]:
     tokens = integers(50, batch, length, low=1)
     mask = (
@@ -302,43 +262,25 @@ def _window(step: int) -> dict[str, list[Any]]:
 
 
 MODELS = {
-    "BERT": Architecture(
-        BERT,
+    "BERT": architecture(
+        _bert,
         _texts,
-        {name: ["batch", "length"] for name in ("input_ids", "attention_mask", "token_type_ids")},
-        {"batch": 8, "length": 12},
-        {"batch": 3, "length": 20},
+        {name: ["batch", Dim("length", max=24)] for name in ("input_ids", "attention_mask", "token_type_ids")},
+        batch=(8, 3),
+        length=(12, 20),
     ),
-    "ViT": Architecture(
-        ViT, _image, {"x": ["batch", 3, "h", "w"]}, {"batch": 8, "h": 16, "w": 16}, {"batch": 3, "h": 24, "w": 20}
+    "ViT": architecture(ViT, _image, {"x": ["batch", 3, "h", "w"]}, batch=(8, 3), h=(16, 24), w=(16, 20)),
+    "Swin": architecture(Swin, _image, _window(8), batch=(8, 3), h=(16, 24), w=(16, 40)),
+    "Perceiver": architecture(
+        Perceiver, lambda batch, n: (normal(batch, n, 8),), {"x": ["batch", "n", 8]}, batch=(8, 3), n=(10, 17)
     ),
-    "Swin": Architecture(Swin, _image, _window(8), {"batch": 8, "h": 16, "w": 16}, {"batch": 3, "h": 24, "w": 40}),
-    "Perceiver": Architecture(
-        Perceiver,
-        lambda batch, n: (normal(batch, n, 8),),
-        {"x": ["batch", "n", 8]},
-        {"batch": 8, "n": 10},
-        {"batch": 3, "n": 17},
+    "ALiBi": architecture(
+        ALiBi, lambda batch, length: (integers(50, batch, length),), TOKENS, batch=(8, 3), length=(12, 19)
     ),
-    "ALiBi": Architecture(
-        ALiBi,
-        lambda batch, length: (integers(50, batch, length),),
-        TOKENS,
-        {"batch": 8, "length": 12},
-        {"batch": 3, "length": 19},
+    "LinearAttention": architecture(
+        LinearAttention, lambda batch, n: (normal(batch, n, 8),), {"x": ["batch", "n", 8]}, batch=(8, 3), n=(10, 17)
     ),
-    "LinearAttention": Architecture(
-        LinearAttention,
-        lambda batch, n: (normal(batch, n, 8),),
-        {"x": ["batch", "n", 8]},
-        {"batch": 8, "n": 10},
-        {"batch": 3, "n": 17},
-    ),
-    "Conformer": Architecture(
-        Conformer,
-        _frames,
-        {"features": ["batch", "frames", 20], "lengths": ["batch"]},
-        {"batch": 8, "frames": 40},
-        {"batch": 3, "frames": 57},
+    "Conformer": architecture(
+        Conformer, _frames, {"features": ["batch", "frames", 20], "lengths": ["batch"]}, batch=(8, 3), frames=(40, 57)
     ),
 }

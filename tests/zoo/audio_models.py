@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, integers, normal
+from architecture import architecture, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -95,26 +95,21 @@ class Separator(nn.Module):
 SOUND: dict[str, list[Any]] = {"waveform": ["batch", "time"]}
 
 MODELS = {
-    "WaveNet": Architecture(
+    "WaveNet": architecture(
         WaveNet,
         lambda batch, time: (integers(16, batch, time),),
         {"samples": ["batch", "time"]},
-        {"batch": 8, "time": 30},
-        {"batch": 3, "time": 47},
+        batch=(8, 3),
+        time=(30, 47),
     ),
-    "KeywordSpotter": Architecture(
-        KeywordSpotter,
-        lambda batch, time: (normal(batch, time),),
-        SOUND,
-        {"batch": 8, "time": 320},
-        {"batch": 3, "time": 450},
-        lowest=17,
+    "KeywordSpotter": architecture(
+        KeywordSpotter, lambda batch, time: (normal(batch, time),), SOUND, batch=(8, 3), time=(320, 450), lowest=17
     ),
-    "Separator": Architecture(
+    "Separator": architecture(
         Separator,
         lambda batch, time: (normal(batch, time),),
         {"mixture": ["batch", "time"]},
-        {"batch": 8, "time": 61},
-        {"batch": 3, "time": 90},
+        batch=(8, 3),
+        time=(61, 90),
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, Dim, normal
+from architecture import Dim, architecture, normal, program
 
 import ox
 import ox.nn.functional as F
@@ -18,34 +18,6 @@ def conv_bn_relu(cin: int, cout: int, kernel: int = 3, stride: int = 1, dilation
     return nn.Sequential(
         nn.Conv2d(cin, cout, kernel, stride, padding, dilation, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True)
     )
-
-
-class UNet(nn.Module):
-    """Ronneberger et al., "U-Net", 2015: what came up is padded to what is beside it, for sizes of any kind."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inc = conv_bn_relu(3, 8)
-        self.down1 = nn.Sequential(nn.MaxPool2d(2), conv_bn_relu(8, 16))
-        self.down2 = nn.Sequential(nn.MaxPool2d(2), conv_bn_relu(16, 32))
-        self.up1, self.conv1 = nn.ConvTranspose2d(32, 16, 2, stride=2), conv_bn_relu(32, 16)
-        self.up2, self.conv2 = nn.ConvTranspose2d(16, 8, 2, stride=2), conv_bn_relu(16, 8)
-        self.outc = nn.Conv2d(8, 2, 1)
-
-    @staticmethod
-    def joined(x1: Any, x2: Any) -> Any:
-        diff_y = x2.size()[2] - x1.size()[2]
-        diff_x = x2.size()[3] - x1.size()[3]
-        x1 = F.pad(x1, [diff_x // 2, diff_x - diff_x // 2, diff_y // 2, diff_y - diff_y // 2])
-        return ox.cat([x2, x1], dim=1)
-
-    def forward(self, x: Any) -> Any:
-        x1 = self.inc(x)
-        x2 = self.down1(x1)
-        x3 = self.down2(x2)
-        y = self.conv1(self.joined(self.up1(x3), x2))
-        y = self.conv2(self.joined(self.up2(y), x1))
-        return self.outc(y)
 
 
 class FPN(nn.Module):
@@ -220,21 +192,22 @@ def _image(batch: int, h: int, w: int, channels: int = 3) -> tuple[Any, ...]:
 
 
 IMAGE = {"x": ["batch", 3, "h", "w"]}
-SIZES = {"batch": 8, "h": 32, "w": 32}
-OTHER = {"batch": 3, "h": 41, "w": 56}
+SIZES = {"batch": (8, 3), "h": (32, 41), "w": (32, 56)}
 EIGHTS = {"x": ["batch", 3, Dim("h", min=16, multiple_of=8), Dim("w", min=16, multiple_of=8)]}
 
 MODELS = {
-    **{make.__name__: Architecture(make, _image, IMAGE, SIZES, OTHER) for make in (UNet, FPN, DeepLab)},
-    "SSD": Architecture(SSD, _image, IMAGE, SIZES, OTHER, alone=True),
-    "DeformableNet": Architecture(DeformableNet, _image, IMAGE, SIZES, OTHER, lowest=19, alone=True),
-    "YOLO": Architecture(YOLO, _image, EIGHTS, SIZES, {"batch": 3, "h": 48, "w": 40}),
-    "SegNet": Architecture(EncoderDecoder, _image, IMAGE, SIZES, OTHER),
-    "SuperResolution": Architecture(
+    **{make.__name__: architecture(make, _image, IMAGE, **SIZES) for make in (FPN, DeepLab)},
+    "UNet": architecture(lambda: program(ox, "unet").UNet(n_channels=3, n_classes=2), _image, IMAGE, **SIZES),
+    "SSD": architecture(SSD, _image, IMAGE, **SIZES, alone=True),
+    "DeformableNet": architecture(DeformableNet, _image, IMAGE, **SIZES, lowest=19, alone=True),
+    "YOLO": architecture(YOLO, _image, EIGHTS, batch=(8, 3), h=(32, 48), w=(32, 40)),
+    "SegNet": architecture(EncoderDecoder, _image, IMAGE, **SIZES),
+    "SuperResolution": architecture(
         SuperResolution,
         lambda batch, h, w: _image(batch, h, w, 1),
         {"x": ["batch", 1, "h", "w"]},
-        {"batch": 8, "h": 12, "w": 12},
-        {"batch": 3, "h": 9, "w": 17},
+        batch=(8, 3),
+        h=(12, 9),
+        w=(12, 17),
     ),
 }

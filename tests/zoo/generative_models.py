@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, Dim, integers, normal
+from architecture import Dim, architecture, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -219,53 +219,49 @@ class Sampler(nn.Module):
 EVEN = [Dim(name, multiple_of=2) for name in ("h", "w")]
 
 MODELS = {
-    "Diffusion": Architecture(
+    "Diffusion": architecture(
         Diffusion,
         lambda batch, h, w: (normal(batch, 3, h, w), integers(1000, batch), integers(10, batch)),
         {"x": ["batch", 3, *EVEN], "timesteps": ["batch"], "y": ["batch"]},
-        {"batch": 8, "h": 16, "w": 16},
-        {"batch": 3, "h": 12, "w": 22},
+        batch=(8, 3),
+        h=(16, 12),
+        w=(16, 22),
     ),
-    "VAE": Architecture(
+    "VAE": architecture(
         VAE,
         lambda batch: (normal(batch, 1, 14, 14),),
         {"x": ["batch", 1, 14, 14]},
-        {"batch": 8},
-        {"batch": 3},
+        batch=(8, 3),
         lowest=18,
         seed="seed",
     ),
-    "RealNVP": Architecture(
-        RealNVP, lambda batch: (normal(batch, 6),), {"x": ["batch", 6]}, {"batch": 8}, {"batch": 3}
-    ),
-    "NeuralODE": Architecture(
+    "RealNVP": architecture(RealNVP, lambda batch: (normal(batch, 6),), {"x": ["batch", 6]}, batch=(8, 3)),
+    "NeuralODE": architecture(
         NeuralODE,
         lambda batch, times: (normal(batch, 2), normal(times).cumsum() * 0.1),
         {"y0": ["batch", 2], "times": ["times"]},
-        {"batch": 8, "times": 5},
-        {"batch": 3, "times": 9},
-        ("batch", "times"),
+        batch=(8, 3),
+        times=(5, 9),
+        varying=("batch", "times"),
         alone=True,
     ),
-    "MixtureDensity": Architecture(
+    "MixtureDensity": architecture(
         MixtureDensity,
         lambda batch: (normal(batch, 5), normal(batch, 2, seed=1)),
         {"x": ["batch", 5], "target": ["batch", 2]},
-        {"batch": 8},
-        {"batch": 3},
+        batch=(8, 3),
     ),
-    "HyperNetwork": Architecture(
+    "HyperNetwork": architecture(
         HyperNetwork,
         lambda batch, n: (normal(batch, 3), normal(batch, n, 4, seed=1)),
         {"condition": ["batch", 3], "x": ["batch", "n", 4]},
-        {"batch": 8, "n": 5},
-        {"batch": 3, "n": 9},
+        batch=(8, 3),
+        n=(5, 9),
     ),
-    "Sampler": Architecture(
+    "Sampler": architecture(
         Sampler,
         lambda batch: (normal(batch, 6), abs(normal(batch)) + 0.5, abs(normal(batch, seed=1)) % 1),
         {"hidden": ["batch", 6], "temperature": ["batch"], "noise": ["batch"]},
-        {"batch": 8},
-        {"batch": 3},
+        batch=(8, 3),
     ),
 }

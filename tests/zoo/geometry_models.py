@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from architecture import Architecture, normal
+from architecture import architecture, normal
 
 import ox
 import ox.nn.functional as F
@@ -170,52 +170,42 @@ def _regions(batch: int, h: int, w: int, boxes: int) -> tuple[Any, ...]:
 
 
 MODELS = {
-    "SpatialTransformer": Architecture(
+    "SpatialTransformer": architecture(
         SpatialTransformer,
         lambda batch, h, w: (normal(batch, 1, h, w),),
         {"x": ["batch", 1, "h", "w"]},
-        {"batch": 8, "h": 20, "w": 20},
-        {"batch": 3, "h": 25, "w": 18},
+        batch=(8, 3),
+        h=(20, 25),
+        w=(20, 18),
         lowest=16,
     ),
-    "RoIHead": Architecture(
+    "RoIHead": architecture(
         RoIHead,
         _regions,
         {"images": ["batch", 3, "h", "w"], "rois": ["boxes", 5]},
-        {"batch": 2, "h": 32, "w": 32, "boxes": 6},
-        {"batch": 1, "h": 40, "w": 28, "boxes": 9},
-        ("batch", "boxes"),
+        batch=(2, 1),
+        h=(32, 40),
+        w=(32, 28),
+        boxes=(6, 9),
+        varying=("batch", "boxes"),
         lowest=16,
         highest=21,
         alone=True,
     ),
-    "PointNet": Architecture(
-        PointNet,
-        lambda batch, n: (normal(batch, n, 3),),
-        {"points": ["batch", "n", 3]},
-        {"batch": 8, "n": 24},
-        {"batch": 3, "n": 37},
+    "PointNet": architecture(
+        PointNet, lambda batch, n: (normal(batch, n, 3),), {"points": ["batch", "n", 3]}, batch=(8, 3), n=(24, 37)
     ),
-    "PointNet++": Architecture(
-        PointNet2,
-        lambda batch, n: (normal(batch, n, 3),),
-        {"points": ["batch", "n", 3]},
-        {"batch": 8, "n": 24},
-        {"batch": 3, "n": 37},
+    "PointNet++": architecture(
+        PointNet2, lambda batch, n: (normal(batch, n, 3),), {"points": ["batch", "n", 3]}, batch=(8, 3), n=(24, 37)
     ),
-    "NeRF": Architecture(
+    "NeRF": architecture(
         NeRF,
         lambda rays: (normal(rays, 3), normal(rays, 3, seed=1)),
         {"rays_o": ["rays", 3], "rays_d": ["rays", 3]},
-        {"rays": 8},
-        {"rays": 13},
-        ("rays",),
+        rays=(8, 13),
+        varying=("rays",),
     ),
-    "CapsNet": Architecture(
-        CapsNet,
-        lambda batch: (normal(batch, 1, 23, 23),),
-        {"x": ["batch", 1, 23, 23]},
-        {"batch": 8},
-        {"batch": 3},
+    "CapsNet": architecture(
+        CapsNet, lambda batch: (normal(batch, 1, 23, 23),), {"x": ["batch", 1, 23, 23]}, batch=(8, 3)
     ),
 }

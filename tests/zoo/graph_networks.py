@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from architecture import Architecture, integers, normal
+from architecture import architecture, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -106,20 +106,19 @@ def _molecules(nodes: int, edges: int) -> tuple[Any, ...]:
 
 
 GRAPH: dict[str, list[Any]] = {"x": ["nodes", 4], "edge_index": [2, "edges"]}
-SIZES, OTHER, OPEN = {"nodes": 8, "edges": 20}, {"nodes": 5, "edges": 31}, ("nodes", "edges")
+SIZES, OPEN = {"nodes": (8, 5), "edges": (20, 31)}, ("nodes", "edges")
 ADDS = 16  # the opset from which ScatterElements adds
 COMPARES = 18  # the opset from which it takes the largest
 
 MODELS = {
-    "GCN": Architecture(GCN, _graph, GRAPH, SIZES, OTHER, OPEN, ADDS),
-    "GAT": Architecture(GAT, _graph, GRAPH, SIZES, OTHER, OPEN, COMPARES),
-    "MessagePassing": Architecture(
+    "GCN": architecture(GCN, _graph, GRAPH, **SIZES, varying=OPEN, lowest=ADDS),
+    "GAT": architecture(GAT, _graph, GRAPH, **SIZES, varying=OPEN, lowest=COMPARES),
+    "MessagePassing": architecture(
         MessagePassing,
         _molecules,
         GRAPH | {"edge_attr": ["edges", 2], "batch": ["nodes"]},
-        SIZES,
-        OTHER,
-        OPEN,
-        ADDS,
+        **SIZES,
+        varying=OPEN,
+        lowest=ADDS,
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from architecture import Architecture, normal
+from architecture import architecture, normal, program
 
 import ox
 import ox.nn.functional as F
@@ -49,36 +49,6 @@ class ResNet(nn.Module):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer2(self.layer1(x))
         return self.fc(ox.flatten(self.avgpool(x), 1))
-
-
-class DenseLayer(nn.Sequential):
-    def __init__(self, channels: int, growth: int) -> None:
-        super().__init__()
-        self.add_module("norm", nn.BatchNorm2d(channels))
-        self.add_module("relu", nn.ReLU())
-        self.add_module("conv", nn.Conv2d(channels, growth, 3, padding=1, bias=False))
-
-
-class DenseNet(nn.Module):
-    """Huang et al., "Densely Connected Convolutional Networks", 2016."""
-
-    def __init__(self, growth: int = 4) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3, padding=1, bias=False)
-        self.block1 = nn.ModuleList([DenseLayer(8 + i * growth, growth) for i in range(3)])
-        self.transition = nn.Sequential(nn.BatchNorm2d(20), nn.ReLU(), nn.Conv2d(20, 10, 1), nn.AvgPool2d(2, 2))
-        self.block2 = nn.ModuleList([DenseLayer(10 + i * growth, growth) for i in range(3)])
-        self.norm, self.classifier = nn.BatchNorm2d(22), nn.Linear(22, 10)
-
-    def forward(self, x: Any) -> Any:
-        features = [self.stem(x)]
-        for layer in self.block1:
-            features.append(layer(ox.cat(features, 1)))
-        features = [self.transition(ox.cat(features, 1))]
-        for layer in self.block2:
-            features.append(layer(ox.cat(features, 1)))
-        out = F.relu(self.norm(ox.cat(features, 1)), inplace=True)
-        return self.classifier(F.adaptive_avg_pool2d(out, (1, 1)).view(out.size(0), -1))
 
 
 class SqueezeExcite(nn.Module):
@@ -164,41 +134,6 @@ class EfficientNet(nn.Module):
         return self.head(F.dropout(x.mean((-2, -1)), 0.2, self.training))
 
 
-class LayerNorm2d(nn.LayerNorm):
-    def forward(self, x: Any) -> Any:
-        x = x.permute(0, 2, 3, 1)
-        x = F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-        return x.permute(0, 3, 1, 2)
-
-
-class ConvNeXtBlock(nn.Module):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dwconv, self.norm = nn.Conv2d(dim, dim, 7, padding=3, groups=dim), nn.LayerNorm(dim, eps=1e-6)
-        self.pwconv1, self.act, self.pwconv2 = nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim)
-        self.gamma = nn.Parameter(1e-1 * ox.ones(dim))
-
-    def forward(self, x: Any) -> Any:
-        shortcut = x
-        x = self.dwconv(x).permute(0, 2, 3, 1)
-        x = self.gamma * self.pwconv2(self.act(self.pwconv1(self.norm(x))))
-        return shortcut + x.permute(0, 3, 1, 2)
-
-
-class ConvNeXt(nn.Module):
-    """Liu et al., "A ConvNet for the 2020s", 2022."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.downsample = nn.Sequential(nn.Conv2d(3, 8, 4, 4), LayerNorm2d(8, eps=1e-6))
-        self.stages = nn.Sequential(ConvNeXtBlock(8), LayerNorm2d(8), nn.Conv2d(8, 16, 2, 2), ConvNeXtBlock(16))
-        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 10)
-
-    def forward(self, x: Any) -> Any:
-        x = self.stages(self.downsample(x))
-        return self.head(self.norm(x.mean([-2, -1])))
-
-
 class Inception(nn.Module):
     """Szegedy et al., "Going Deeper with Convolutions", 2014: branches side by side, and a second head for training."""
 
@@ -227,10 +162,15 @@ def _image(batch: int = 4, h: int = 32, w: int = 32) -> tuple[Any, ...]:
 
 
 IMAGE = {"x": ["batch", 3, "h", "w"]}
-SIZES = {"batch": 8, "h": 32, "w": 32}
-OTHER = {"batch": 3, "h": 41, "w": 56}
+SIZES = {"batch": (8, 3), "h": (32, 41), "w": (32, 56)}
 
 MODELS = {
-    make.__name__: Architecture(make, _image, IMAGE, SIZES, OTHER)
-    for make in (ResNet, DenseNet, MobileNet, EfficientNet, ConvNeXt, Inception)
+    **{
+        make.__name__: architecture(make, _image, IMAGE, **SIZES)
+        for make in (ResNet, MobileNet, EfficientNet, Inception)
+    },
+    "DenseNet": architecture(lambda: program(ox, "densenet").DenseNet(), _image, IMAGE, **SIZES),
+    "ConvNeXt": architecture(
+        lambda: program(ox, "convnext").ConvNeXt(num_classes=10, depths=[1, 1], dims=[8, 16]), _image, IMAGE, **SIZES
+    ),
 }

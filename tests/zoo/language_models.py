@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from architecture import Architecture, Dim, integers, normal
+from architecture import Dim, architecture, integers, normal, program
 
 import ox
 import ox.nn.functional as F
@@ -101,70 +101,6 @@ class RMSNorm(nn.Module):
         return (x * ox.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)).type_as(x) * self.weight
 
 
-def rotate_half(x: Any) -> Any:
-    x1 = x[..., : x.shape[-1] // 2]
-    x2 = x[..., x.shape[-1] // 2 :]
-    return ox.cat((-x2, x1), dim=-1)
-
-
-def repeat_kv(x: Any, n_rep: int) -> Any:
-    bs, n_kv_heads, slen, head_dim = x.shape
-    if n_rep == 1:
-        return x
-    x = x[:, :, None, :, :].expand(bs, n_kv_heads, n_rep, slen, head_dim)
-    return x.reshape(bs, n_kv_heads * n_rep, slen, head_dim)
-
-
-class LlamaLayer(nn.Module):
-    def __init__(self, dim: int, heads: int, kv_heads: int) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, dim // heads
-        self.q_proj, self.o_proj = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
-        self.k_proj, self.v_proj = (nn.Linear(dim, kv_heads * self.head_dim, bias=False) for _ in range(2))
-        self.gate_proj, self.up_proj = nn.Linear(dim, 2 * dim, bias=False), nn.Linear(dim, 2 * dim, bias=False)
-        self.down_proj = nn.Linear(2 * dim, dim, bias=False)
-        self.input_layernorm, self.post_attention_layernorm = RMSNorm(dim), nn.RMSNorm(dim, eps=1e-6)
-
-    def forward(self, x: Any, cos: Any, sin: Any, mask: Any) -> Any:
-        h = self.input_layernorm(x)
-        b, t, _ = h.shape
-        q = self.q_proj(h).view(b, t, self.heads, self.head_dim).transpose(1, 2)
-        k = self.k_proj(h).view(b, t, self.kv_heads, self.head_dim).transpose(1, 2)
-        v = self.v_proj(h).view(b, t, self.kv_heads, self.head_dim).transpose(1, 2)
-        q, k = q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
-        k, v = repeat_kv(k, self.heads // self.kv_heads), repeat_kv(v, self.heads // self.kv_heads)
-        scores = ox.matmul(q, k.transpose(2, 3)) / math.sqrt(self.head_dim) + mask
-        probs = F.softmax(scores, dim=-1, dtype=ox.float32).to(q.dtype)
-        x = x + self.o_proj(ox.matmul(probs, v).transpose(1, 2).contiguous().reshape(b, t, -1))
-        h = self.post_attention_layernorm(x)
-        return x + self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
-
-
-class Llama(nn.Module):
-    """Touvron et al., "Llama 2", 2023: rotary places, grouped queries, RMS norms, SwiGLU."""
-
-    def __init__(self, dim: int = 16, heads: int = 4, kv_heads: int = 2) -> None:
-        super().__init__()
-        head_dim = dim // heads
-        self.embed_tokens, self.norm = nn.Embedding(50, dim), RMSNorm(dim)
-        self.layers = nn.ModuleList([LlamaLayer(dim, heads, kv_heads) for _ in range(2)])
-        inv_freq = 1.0 / (10000.0 ** (ox.arange(0, head_dim, 2).float() / head_dim))
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-        self.lm_head = nn.Linear(dim, 50, bias=False)
-
-    def forward(self, tokens: Any) -> Any:
-        x = self.embed_tokens(tokens)
-        seqlen = tokens.shape[-1]
-        t = ox.arange(seqlen, dtype=self.inv_freq.dtype)
-        freqs = ox.outer(t, self.inv_freq)
-        emb = ox.cat((freqs, freqs), dim=-1)
-        mask = ox.full((seqlen, seqlen), ox.finfo(x.dtype).min)
-        mask = ox.triu(mask, diagonal=1)[None, None, :, :]
-        for layer in self.layers:
-            x = layer(x, emb.cos(), emb.sin(), mask)
-        return self.lm_head(self.norm(x))[:, -1:, :]
-
-
 class RelativeAttention(nn.Module):
     def __init__(self, dim: int, heads: int, buckets: int = 8, max_distance: int = 16) -> None:
         super().__init__()
@@ -250,33 +186,17 @@ class Translator(nn.Module):
         return self.generator(out)
 
 
-class MixtureOfExperts(nn.Module):
-    """Shazeer et al., "Outrageously Large Neural Networks", 2017: the best two of four experts for each token."""
-
-    def __init__(self, dim: int = 16, experts: int = 4, top_k: int = 2) -> None:
-        super().__init__()
-        self.top_k, self.num_experts = top_k, experts
-        self.gate = nn.Linear(dim, experts, bias=False)
-        self.experts = nn.ModuleList(
-            [nn.Sequential(nn.Linear(dim, 32), nn.SiLU(), nn.Linear(32, dim)) for _ in range(experts)]
-        )
-
-    def forward(self, hidden_states: Any) -> Any:
-        batch, length, dim = hidden_states.shape
-        x = hidden_states.view(-1, dim)
-        router_logits = self.gate(x)
-        weights, selected = ox.topk(F.softmax(router_logits, dim=1, dtype=ox.float), self.top_k, dim=-1)
-        weights /= weights.sum(dim=-1, keepdim=True)
-        final = ox.zeros((batch * length, dim), dtype=x.dtype)
-        expert_mask = F.one_hot(selected, num_classes=self.num_experts).permute(2, 1, 0)
-        for i, expert in enumerate(self.experts):
-            idx, top_x = ox.where(expert_mask[i])
-            current = expert(x[None, top_x].reshape(-1, dim)) * weights[top_x, idx, None]
-            final.index_add_(0, top_x, current.to(x.dtype))
-        return final.reshape(batch, length, dim), router_logits
-
-
 TOKENS: dict[str, list[Any]] = {"tokens": ["batch", "length"]}
+
+
+def _llama() -> Any:
+    llama = program(ox, "llama")
+    return llama.Transformer(llama.ModelArgs(dim=16, vocab_size=50))
+
+
+def _experts() -> Any:
+    experts = program(ox, "mixture_of_experts")
+    return experts.SparseMoe(experts.Args())
 
 
 def _tokens(batch: int, length: int) -> tuple[Any, ...]:
@@ -290,35 +210,31 @@ def _pairs(batch: int, source: int, target: int) -> tuple[Any, ...]:
 
 
 MODELS = {
-    "GPT": Architecture(
-        GPT,
-        _tokens,
-        {"idx": ["batch", Dim("length", max=32)]},
-        {"batch": 8, "length": 12},
-        {"batch": 3, "length": 32},
-    ),
-    "CachedGPT": Architecture(
+    "GPT": architecture(GPT, _tokens, {"idx": ["batch", Dim("length", max=32)]}, batch=(8, 3), length=(12, 32)),
+    "CachedGPT": architecture(
         CachedGPT,
         lambda batch, new, past: (integers(50, batch, new), normal(2, 2, batch, 2, past, 8)),
         {"input_ids": ["batch", "new"], "past_key_values": [2, 2, "batch", 2, "past", 8]},
-        {"batch": 8, "new": 3, "past": 5},
-        {"batch": 3, "new": 1, "past": 11},
+        batch=(8, 3),
+        new=(3, 1),
+        past=(5, 11),
     ),
-    "Llama": Architecture(Llama, _tokens, TOKENS, {"batch": 8, "length": 12}, {"batch": 3, "length": 19}),
-    "T5": Architecture(T5, _tokens, TOKENS, {"batch": 8, "length": 12}, {"batch": 3, "length": 40}),
-    "Translator": Architecture(
+    "Llama": architecture(_llama, _tokens, {"tokens": ["batch", Dim("length", max=48)]}, batch=(8, 3), length=(12, 19)),
+    "T5": architecture(T5, _tokens, TOKENS, batch=(8, 3), length=(12, 40)),
+    "Translator": architecture(
         Translator,
         _pairs,
         {"src": ["source", "batch"], "tgt": ["target", "batch"]},
-        {"batch": 8, "source": 10, "target": 7},
-        {"batch": 3, "source": 14, "target": 9},
+        batch=(8, 3),
+        source=(10, 14),
+        target=(7, 9),
     ),
-    "MixtureOfExperts": Architecture(
-        MixtureOfExperts,
+    "MixtureOfExperts": architecture(
+        _experts,
         lambda batch, length: (normal(batch, length, 16),),
         {"hidden_states": ["batch", "length", 16]},
-        {"batch": 8, "length": 6},
-        {"batch": 3, "length": 9},
+        batch=(8, 3),
+        length=(6, 9),
         lowest=16,
     ),
 }

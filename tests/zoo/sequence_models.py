@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from architecture import Architecture, integers, normal
+from architecture import architecture, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -210,55 +210,44 @@ def _lines(batch: int, width: int, letters: int) -> tuple[Any, ...]:
 SERIES: dict[str, list[Any]] = {"x": ["batch", "time", 4]}
 
 MODELS = {
-    "LSTMTagger": Architecture(
-        LSTMTagger,
-        _with_lengths,
-        {"tokens": ["batch", "length"], "lengths": ["batch"]},
-        {"batch": 8, "length": 9},
-        {"batch": 3, "length": 14},
+    "LSTMTagger": architecture(
+        LSTMTagger, _with_lengths, {"tokens": ["batch", "length"], "lengths": ["batch"]}, batch=(8, 3), length=(9, 14)
     ),
-    "GRUForecaster": Architecture(
-        GRUForecaster,
-        lambda batch, time: (normal(batch, time, 4),),
-        SERIES,
-        {"batch": 8, "time": 9},
-        {"batch": 3, "time": 14},
+    "GRUForecaster": architecture(
+        GRUForecaster, lambda batch, time: (normal(batch, time, 4),), SERIES, batch=(8, 3), time=(9, 14)
     ),
-    "Seq2Seq": Architecture(
+    "Seq2Seq": architecture(
         Seq2Seq,
         lambda batch, length: (integers(20, batch, length),),
         {"src": ["batch", "length"]},
-        {"batch": 8, "length": 9},
-        {"batch": 3, "length": 14},
+        batch=(8, 3),
+        length=(9, 14),
     ),
-    "CRF": Architecture(
+    "CRF": architecture(
         CRF,
         lambda batch, time: (normal(batch, time, 6),),
         {"x": ["batch", "time", 6]},
-        {"batch": 8, "time": 9},
-        {"batch": 3, "time": 14},
+        batch=(8, 3),
+        time=(9, 14),
         alone=True,
     ),
-    "CTC": Architecture(
+    "CTC": architecture(
         CTCRecognizer,
         _lines,
         {"images": ["batch", 1, 8, "width"], "targets": ["batch", "letters"]},
-        {"batch": 8, "width": 20, "letters": 4},
-        {"batch": 3, "width": 31, "letters": 5},
+        batch=(8, 3),
+        width=(20, 31),
+        letters=(4, 5),
     ),
-    "TCN": Architecture(
-        TCN,
-        lambda batch, time: (normal(batch, 3, time),),
-        {"x": ["batch", 3, "time"]},
-        {"batch": 8, "time": 20},
-        {"batch": 3, "time": 33},
+    "TCN": architecture(
+        TCN, lambda batch, time: (normal(batch, 3, time),), {"x": ["batch", 3, "time"]}, batch=(8, 3), time=(20, 33)
     ),
-    "StateSpace": Architecture(
+    "StateSpace": architecture(
         StateSpace,
         lambda batch, time: (normal(batch, time, 8),),
         {"x": ["batch", "time", 8]},
-        {"batch": 8, "time": 9},
-        {"batch": 3, "time": 14},
+        batch=(8, 3),
+        time=(9, 14),
         alone=True,
     ),
 }

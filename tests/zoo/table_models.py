@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from architecture import Architecture, integers, normal
+from architecture import architecture, integers, normal
 
 import ox
 import ox.nn.functional as F
@@ -144,37 +144,35 @@ class TabNet(nn.Module):
 
 
 MODELS = {
-    "Siamese": Architecture(
+    "Siamese": architecture(
         Siamese,
         lambda batch, h, w: (normal(batch, 1, h, w), normal(batch, 1, h, w, seed=1)),
         {"input1": ["batch", 1, "h", "w"], "input2": ["batch", 1, "h", "w"]},
-        {"batch": 8, "h": 12, "w": 12},
-        {"batch": 3, "h": 15, "w": 20},
+        batch=(8, 3),
+        h=(12, 15),
+        w=(12, 20),
     ),
-    "TwoTower": Architecture(
+    "TwoTower": architecture(
         TwoTower,
         lambda users, items, words: (integers(40, users), integers(60, items, words)),
         {"user_ids": ["users"], "item_words": ["items", "words"]},
-        {"users": 8, "items": 6, "words": 4},
-        {"users": 3, "items": 9, "words": 2},
-        ("users", "items"),
+        users=(8, 3),
+        items=(6, 9),
+        words=(4, 2),
+        varying=("users", "items"),
     ),
-    "DLRM": Architecture(
+    "DLRM": architecture(
         DLRM,
         lambda batch: (normal(batch, 5), integers(10, batch, 3)),
         {"dense": ["batch", 5], "sparse": ["batch", 3]},
-        {"batch": 8},
-        {"batch": 3},
+        batch=(8, 3),
     ),
-    "DeepFM": Architecture(
-        DeepFM, lambda batch: (integers(10, batch, 3),), {"x": ["batch", 3]}, {"batch": 8}, {"batch": 3}
-    ),
-    "FTTransformer": Architecture(
+    "DeepFM": architecture(DeepFM, lambda batch: (integers(10, batch, 3),), {"x": ["batch", 3]}, batch=(8, 3)),
+    "FTTransformer": architecture(
         FTTransformer,
         lambda batch: (normal(batch, 4), integers(3, batch, 2)),
         {"x_num": ["batch", 4], "x_cat": ["batch", 2]},
-        {"batch": 8},
-        {"batch": 3},
+        batch=(8, 3),
     ),
-    "TabNet": Architecture(TabNet, lambda batch: (normal(batch, 6),), {"x": ["batch", 6]}, {"batch": 8}, {"batch": 3}),
+    "TabNet": architecture(TabNet, lambda batch: (normal(batch, 6),), {"x": ["batch", 6]}, batch=(8, 3)),
 }
