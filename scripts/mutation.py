@@ -115,18 +115,17 @@ class Tests:
         module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         users = {".".join(user.with_suffix("").parts) for user, source in self.ox.items() if module in source.imports}
         names = {name for name in fault.scope.split(".") if not name.startswith("_")} - GENERAL
-        scores = {}
+        parts, scores = (*path.parts[1:-1], path.stem), {}
         for test, source in self.tests.items():
+            mirror = (*test.parts[1:-1], test.stem.removeprefix("test_"))  # of a package, a folder or a single file
             same = 0
-            for one, other in zip(path.parts[1:-1], test.parts[1:-1], strict=False):
-                if one != other:
-                    break
+            while mirror[: same + 1] == parts[: same + 1] and same < len(parts):
                 same += 1
             score = 2 * same + 4 * (module in source.imports) + 3 * len(names & source.words)
-            score += 2 * bool(users & source.imports) + 6 * bool(same and test.stem == f"test_{path.stem}")
+            score += 2 * bool(users & source.imports) + 4 * (mirror == parts) + (path.stem in source.words)
             scores[test] = score
         best = sorted(scores, key=lambda test: (-scores[test], str(test)))[:FILES]
-        return [str(test) for test in best if scores[test] > 1]
+        return [str(test) for test in best if scores[test]]
 
 
 # Runs.

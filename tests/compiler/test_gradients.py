@@ -12,6 +12,7 @@ from beside_eager import close, recordings
 import ox
 import ox.nn.functional as F
 from ox import nn
+from ox.compiler import backward_node
 from ox.errors import GradientError
 
 
@@ -367,3 +368,22 @@ def test_a_gradient_inside_and_hooks_of_an_argument() -> None:
                         x.register_hook(lambda g: g * 5)
                 for _ in range(2):
                     assert compiled(x).tolist() == [10 if leaf is hooked else 2] * 2
+
+
+def test_a_backward_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its engine has buffers of its own: two threads that go backward through one call at a time would mix them."""
+    compiled = ox.compile(lambda x: (x * x).sum())
+    x = ox.randn(3, requires_grad=True)
+    compiled(x).backward()
+    y = compiled(x)
+    plan = y.node.plan
+    locked = []
+
+    def run(*arguments: Any) -> Any:
+        locked.append(plan._lock.locked())
+        return backward_node_run(*arguments)
+
+    backward_node_run = backward_node.run
+    monkeypatch.setattr(backward_node, "run", run)
+    y.backward()
+    assert locked == [True] and not plan._lock.locked()
