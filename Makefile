@@ -34,7 +34,7 @@ test: $(VENV)/.installed-dev ## run the fast tests in random order (about 10 min
 test-seeds: $(VENV)/.installed-dev ## make test in several orders: SEEDS="1 2 3"; prints time, passed and failed of each
 	$(BIN)/python scripts/run_matrix.py --seeds $(SEEDS) --workers $(WORKERS) $(if $(ARGS),-- $(ARGS))
 
-test-matrix: $(VENV)/.installed-dev ## make test with 1, 2 and 4 workers, without a home folder, right after boot, and (run by root) as an ordinary user
+test-matrix: $(VENV)/.installed-dev ## make test in other environments: busy, one core, full disk, no network, no home (scripts/run_matrix.py lists them)
 	$(BIN)/python scripts/run_matrix.py --variants all $(if $(ARGS),-- $(ARGS))
 
 # In processes beside pytest's own: if one crashes, that is a failed test with a name, and the others run.
