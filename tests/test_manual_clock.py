@@ -100,6 +100,21 @@ def test_a_loop_in_another_thread_goes_by_the_clock() -> None:
     assert values == [1060.0]
 
 
+def test_where_a_block_ends_loops_begin_to_jump() -> None:
+    armed = threading.Event()
+
+    async def body() -> float:
+        asyncio.get_running_loop().call_soon(armed.set)
+        await asyncio.sleep(3600)
+        return asyncio.get_running_loop().time()
+
+    with ManualClock() as clock:
+        thread, values = in_thread(lambda: clock.run(body()))
+        assert armed.wait(60) and thread.is_alive() and clock.now() == 1000.0
+    thread.join(60)
+    assert values == [4600.0]
+
+
 def test_time_that_moves_before_the_loop_waits_is_not_missed() -> None:
     clock = ManualClock()
 

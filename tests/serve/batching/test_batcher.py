@@ -33,6 +33,11 @@ def test_it_does_not_wait_for_ever(workshop: Any) -> None:
         batcher = workshop.batcher(max_wait_s=0.02, max_rows=3)
         note = workshop.Note()
         batcher.submit(note)
+        await asyncio.to_thread(workshop.clock.until_waiting)
+        workshop.clock.advance(0.019)
+        await asyncio.to_thread(workshop.clock.until_waiting)
+        assert not note.answers
+        workshop.clock.advance(0.001)
         await note.settled()
         assert workshop.batches == [1] and batcher.stats.wait == 1
 
@@ -43,10 +48,10 @@ def test_a_deadline_ends_the_waiting(workshop: Any) -> None:
     async def body() -> None:
         batcher = workshop.batcher(max_wait_s=15.0, max_rows=3)
         note = workshop.Note(parameters={"timeout": 300_000})
-        batcher.submit(note)
         batcher._admission.run_s = 0.2  # what a run is known to take
-        with batcher._ready:
-            batcher._ready.notify_all()
+        batcher.submit(note)
+        await asyncio.to_thread(workshop.clock.until_waiting)
+        workshop.clock.advance(0.101)
         await note.settled()
         assert note.error is None and batcher.stats.deadline == 1
 
@@ -66,11 +71,14 @@ def test_filling_one_batch_does_not_keep_another_from_an_idle_instance(workshop:
 
     async def body() -> None:
         batcher = workshop.batcher(run, run, max_wait_s=0.03)
-        await asyncio.sleep(0.02)  # both wait
         notes = [workshop.Note(key=(1,)), workshop.Note(key=(2,))]
-        for note in notes:
+        for waiting, note in enumerate(notes, 1):
             batcher.submit(note)
-            await asyncio.sleep(0.01)
+            await asyncio.to_thread(workshop.clock.until_waiting, waiting)
+            workshop.clock.advance(0.01)
+        workshop.clock.advance(0.01)  # the first is full of waiting, and runs
+        await workshop.begun()
+        workshop.clock.advance(0.01)
         await asyncio.gather(*(note.settled() for note in notes))
         assert met == [True]
 
@@ -94,11 +102,11 @@ def test_an_idle_instance_takes_what_is_there(workshop: Any) -> None:
 @pytest.mark.parametrize("bad", [[2], [0, 7], [3, 4, 5]])
 def test_a_failing_batch_is_halved_until_the_culprits_are_alone(workshop: Any, here: bool, bad: list[int]) -> None:
     sizes: list[int] = []
-    gate = threading.Event()
+    gate = workshop.Gate()
 
     def run(x: Any, _: Any) -> Any:
         if not here:
-            gate.wait(120)
+            gate.hold()
         sizes.append(len(x))
         if (x == BAD).any():
             raise ServeError("the model cannot run on this input", status=400)
@@ -110,8 +118,7 @@ def test_a_failing_batch_is_halved_until_the_culprits_are_alone(workshop: Any, h
         first = workshop.Note()
         if not here:
             batcher.submit(first)
-            while batcher.depth:
-                await asyncio.sleep(0.001)
+            await workshop.begun()
         for note in notes:
             (batcher.submit_inline if here else batcher.submit)(note)
         gate.set()
@@ -150,6 +157,7 @@ def test_a_row_that_crashes_the_run(workshop: Any) -> None:
 @pytest.mark.parametrize("here", [False, True], ids=["thread", "loop"])
 def test_only_what_succeeded_counts_as_inferred(workshop: Any, here: bool) -> None:
     def run(x: Any, _: Any) -> Any:
+        workshop.clock.advance(0.25)
         if (x == BAD).any():
             raise ServeError("the model cannot run on this input", status=400)
         return x
@@ -161,7 +169,7 @@ def test_only_what_succeeded_counts_as_inferred(workshop: Any, here: bool) -> No
             (batcher.submit_inline if here else batcher.submit)(note)
             await note.settled()
         assert workshop.batches == [2] and batcher.stats.idle == 3
-        assert (batcher._admission.run_s == 0.0) == here
+        assert batcher._admission.run_s == (0.0 if here else 0.25 / 16)
 
     workshop.run(body)
 
@@ -169,15 +177,15 @@ def test_only_what_succeeded_counts_as_inferred(workshop: Any, here: bool) -> No
 def test_a_run_that_was_ended_does_not_count_as_inferred(workshop: Any) -> None:
     def run(x: Any, control: Any) -> Any:
         if (x == BAD).any():
-            while not control.terminate:
-                threading.Event().wait(0.001)
-            raise RuntimeError("terminated")
+            workshop.Gate().hold(control)
         return x
 
     async def body() -> None:
         batcher = workshop.batcher(run)
         late, fine = workshop.Note(value=BAD, parameters={"timeout": 20_000}), workshop.Note()
         batcher.submit(late)
+        await workshop.begun()
+        workshop.clock.advance(0.02)
         await late.settled()
         batcher.submit(fine)
         await fine.settled()
@@ -190,7 +198,7 @@ def test_a_batch_with_another_number_of_rows_is_not_divided(workshop: Any) -> No
     """Two rows for each that went in: nobody is given another's, each is run alone."""
 
     async def body() -> None:
-        batcher = workshop.batcher(lambda x, _: np.concatenate([x, x + 1]), max_wait_s=0.05, max_rows=4)
+        batcher = workshop.batcher(lambda x, _: np.concatenate([x, x + 1]), max_wait_s=60.0, max_rows=4)
         notes = [workshop.Note(value=10.0 * number) for number in range(4)]
         for note in notes:
             batcher.submit(note)
@@ -213,18 +221,17 @@ def test_nan_is_an_answer(workshop: Any) -> None:
 
 
 def test_gone_clients_are_dropped_when_the_batch_is_formed(workshop: Any) -> None:
-    gate = threading.Event()
+    gate = workshop.Gate()
 
     def run(x: Any, _: Any) -> Any:
-        gate.wait(120)
+        gate.hold()
         return x
 
     async def body() -> None:
         batcher = workshop.batcher(run)
         first, gone, stays = workshop.Note(), workshop.Note(), workshop.Note()
         batcher.submit(first)
-        while batcher.depth:
-            await asyncio.sleep(0.001)
+        await workshop.begun()
         batcher.submit(gone)
         batcher.submit(stays)
         gone.abandon()
@@ -236,17 +243,16 @@ def test_gone_clients_are_dropped_when_the_batch_is_formed(workshop: Any) -> Non
 
 
 def test_a_run_that_nobody_waits_for_is_ended(workshop: Any) -> None:
-    ended, running = threading.Event(), threading.Event()
+    ended: list[bool] = []
     runs: list[int] = []
 
     def run(x: Any, control: Any) -> Any:
         runs.append(len(x))
         if (x == BAD).any():
-            running.set()
-            while not control.terminate:
-                threading.Event().wait(0.001)
-            ended.set()
-            raise RuntimeError("terminated")
+            try:
+                workshop.Gate().hold(control)
+            finally:
+                ended.append(control.terminate)
         return x
 
     async def body() -> None:
@@ -256,17 +262,17 @@ def test_a_run_that_nobody_waits_for_is_ended(workshop: Any) -> None:
             for note in notes:
                 batcher._admission.put(note, note.request.key)
             batcher._ready.notify()
-        while not running.is_set():
-            await asyncio.sleep(0.001)
+        await workshop.begun()
+        control = batcher._running_batches[0].control
         notes[0].abandon()
-        await asyncio.sleep(0.02)
-        assert not ended.is_set()  # somebody still waits
+        assert not control.terminate  # somebody still waits
         notes[1].abandon()
+        assert control.terminate
         last = workshop.Note()
         batcher.submit(last)
         await last.settled()
         assert runs == [2, 1]  # not in halves
-        assert ended.is_set() and last.error is None and [note.answers for note in notes] == [0, 0]
+        assert ended == [True] and last.error is None and [note.answers for note in notes] == [0, 0]
 
     workshop.run(body)
 
@@ -289,6 +295,7 @@ def test_a_refusal_that_fails_leaves_the_others_theirs(workshop: Any, caplog: An
         batcher = workshop.batcher()
         for fails in (batcher.submit_inline, batcher.submit):  # before the run, on either way
             broken, fine = workshop.Note(parameters={"timeout": 1}), workshop.Note()
+            workshop.clock.advance(1e-6)
             broken.answers = "not a number"
             fails(broken)
             fails(fine)
@@ -330,17 +337,15 @@ def test_nothing_outlives_its_answer(workshop: Any) -> None:
         batcher = workshop.batcher()
         note = workshop.Note()
         array = weakref.ref(note.request.feed["x"])
+        idle = asyncio.ensure_future(workshop.idle(batcher))
+        await asyncio.sleep(0)
         batcher.submit(note)
         await note.settled()
-        await asyncio.sleep(0.05)
+        await idle
         gc.disable()
         try:
             del note
-            for _ in range(100):
-                if array() is None:
-                    return
-                await asyncio.sleep(0.01)
-            raise AssertionError("still there")
+            assert array() is None
         finally:
             gc.enable()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from ox.clock import SYSTEM
+from manual_clock import ManualClock
+
 from ox.serve.batching.fairness import CREDIT_S, Cores, Share
 
 
@@ -49,19 +50,19 @@ def opened(cores: Cores, **weights: float) -> dict[str, Share]:
 
 
 def test_time_rather_than_turns() -> None:
-    cores = Cores(1, SYSTEM, 60.0)
+    cores = Cores(1, ManualClock(), 60.0)
     got = turns(cores, opened(cores, slow=1.0, quick=1.0), {"slow": 0.05, "quick": 0.01}, 600)
     assert 3.5 < got["quick"] / got["slow"] < 6.5
 
 
 def test_by_weight() -> None:
-    cores = Cores(1, SYSTEM, 60.0)
+    cores = Cores(1, ManualClock(), 60.0)
     got = turns(cores, opened(cores, heavy=3.0, light=1.0), {"heavy": 0.01, "light": 0.01}, 600)
     assert 2.2 < got["heavy"] / got["light"] < 3.8
 
 
 def test_who_was_idle_has_saved_up_nothing() -> None:
-    cores = Cores(1, SYSTEM, 60.0)
+    cores = Cores(1, ManualClock(), 60.0)
     shares = opened(cores, busy=1.0, late=1.0)
     for _ in range(1000):
         assert shares["busy"].acquire()
@@ -71,7 +72,7 @@ def test_who_was_idle_has_saved_up_nothing() -> None:
 
 
 def test_a_model_alone_is_not_asked() -> None:
-    cores = Cores(1, SYSTEM, 60.0)
+    cores = Cores(1, ManualClock(), 60.0)
     only = cores.share(1.0, 1)
     only.open()
     assert not only.acquire() and cores.free == 1
@@ -84,7 +85,8 @@ def test_a_model_alone_is_not_asked() -> None:
 
 
 def test_a_run_of_many_threads_takes_as_many_slots() -> None:
-    cores = Cores(4, SYSTEM, 60.0)
+    clock = ManualClock()
+    cores = Cores(4, clock, 60.0)
     shares = [cores.share(1.0, threads) for threads in (3, 1, 9)]
     for share in shares:
         share.open()
@@ -96,19 +98,25 @@ def test_a_run_of_many_threads_takes_as_many_slots() -> None:
     entered = threading.Event()
     thread = threading.Thread(target=lambda: (shares[1].acquire(), entered.set()))
     thread.start()
-    assert not entered.wait(0.02)
+    clock.until_waiting()
+    assert not entered.is_set()
     shares[2].release(0.1)
     assert entered.wait(120)
     thread.join()
 
 
 def test_beside_a_run_that_takes_for_ever_nobody_waits_for_long() -> None:
-    cores = Cores(1, SYSTEM, 0.01)
+    clock = ManualClock()
+    cores = Cores(1, clock, 0.01)
     shares = opened(cores, endless=1.0, quick=1.0)
     assert shares["endless"].acquire()
     for _ in range(3):
-        assert shares["quick"].acquire()  # though nothing was released
-        assert cores.free == -1
+        thread = threading.Thread(target=shares["quick"].acquire)
+        thread.start()
+        clock.until_waiting()
+        clock.advance(0.01)
+        thread.join(120)
+        assert not thread.is_alive() and cores.free == -1  # though nothing was released
         shares["quick"].release(0.001)
     shares["endless"].release(1.0)
     assert cores.free == 1 and not cores._waiters
@@ -116,7 +124,7 @@ def test_beside_a_run_that_takes_for_ever_nobody_waits_for_long() -> None:
 
 def test_the_moment_between_two_runs_costs_a_model_nothing() -> None:
     """Its threads deliver what they ran before they ask again, and others are let in meanwhile."""
-    cores = Cores(1, SYSTEM, 60.0)
+    cores = Cores(1, ManualClock(), 60.0)
     shares = opened(cores, large=1.0, small=1.0)
     for rounds in range(1, 101):
         for name, seconds in (("large", 0.03), ("small", 0.001)):

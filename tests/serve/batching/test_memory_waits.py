@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from typing import Any
 
 import numpy as np
 
-from ox.clock import SYSTEM
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.result_size import ResultSize
-from ox.serve.response_memory import ResponseMemory
 
 MIB = 1 << 20
 
@@ -21,29 +17,26 @@ def of_mib(size: int) -> ResultSize:
     return ResultSize([TensorInfo("y", "FP32", ("batch", size * MIB // 4))])
 
 
-async def until(wanted: Any) -> None:
-    while not wanted():
-        await asyncio.sleep(0.001)
-
-
 def test_a_late_request_waits_no_longer_for_memory(workshop: Any) -> None:
     """It was answered; another model's run, for which there is room, goes on."""
 
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB, SYSTEM)
+        memory = workshop.memory(10 * MIB)
         kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         large = workshop.batcher(memory=memory, result_size=of_mib(8))
         small = workshop.batcher(memory=memory, result_size=of_mib(2))
         late, quick = workshop.Note(parameters={"timeout": 300_000}), workshop.Note()
         large.submit(late)
-        await until(lambda: memory.waiting_since is not None)
+        await workshop.until(lambda: memory.waiting_since is not None)
         small.submit(quick)
-        await until(lambda: len(memory._waiters) == 2)
+        await workshop.until(lambda: len(memory._waiters) == 2)
+        workshop.clock.advance(0.3)
         await late.settled()
         assert late.error is not None and late.error.status == 504
         await quick.settled()
         assert quick.error is None and memory.waiting_since is None and workshop.batches == [1]
-        await until(lambda: memory.used == 6 * MIB)
+        await workshop.finished(large, small)
+        assert memory.used == 6 * MIB
         del kept
 
     workshop.run(body)
@@ -51,12 +44,12 @@ def test_a_late_request_waits_no_longer_for_memory(workshop: Any) -> None:
 
 def test_a_request_whose_client_left_waits_no_longer_for_memory(workshop: Any) -> None:
     async def body() -> None:
-        memory = ResponseMemory(14 * MIB, SYSTEM)
+        memory = workshop.memory(14 * MIB)
         kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         batcher = workshop.batcher(memory=memory, result_size=of_mib(4))
         gone, other = workshop.Note(rows=2), workshop.Note()
         batcher.submit(gone)
-        await until(lambda: memory.waiting_since is not None)
+        await workshop.until(lambda: memory.waiting_since is not None)
         batcher.submit(other)
         gone.abandon()
         await other.settled()
@@ -71,7 +64,7 @@ def test_a_run_counts_its_outputs_and_their_copies(workshop: Any) -> None:
     """What a run makes is ONNX Runtime's until it has been copied: both are there at once, and both count."""
 
     async def body() -> None:
-        memory = ResponseMemory(24 * MIB, SYSTEM)
+        memory = workshop.memory(24 * MIB)
         while_running: list[int] = []
 
         def outputs(x: Any, _: Any) -> Any:
@@ -94,16 +87,15 @@ def test_a_run_counts_its_outputs_and_their_copies(workshop: Any) -> None:
 
 def test_a_batcher_that_is_aborted_waits_no_longer_for_memory(workshop: Any) -> None:
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB, SYSTEM)
+        memory = workshop.memory(10 * MIB)
         kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         batchers = [workshop.batcher(memory=memory, result_size=of_mib(8)) for _ in range(2)]
         for batcher in batchers:
             batcher.submit(workshop.Note())
-        await until(lambda: len(memory._waiters) == 2)
+        await workshop.until(lambda: len(memory._waiters) == 2)
         for batcher in batchers:
             batcher.abort()
-        threads: list[threading.Thread] = [thread for batcher in batchers for thread in batcher._threads]
-        await until(lambda: not any(thread.is_alive() for thread in threads))
+        await workshop.finished(*batchers)
         assert workshop.batches == [] and memory.waiting_since is None and memory.used == 6 * MIB
         del kept
 
@@ -114,7 +106,7 @@ def test_small_results_after_a_large_one_wait_no_longer(workshop: Any) -> None:
     """Whoever asks for a large result once does not make all others wait as if theirs were large."""
 
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB, SYSTEM)
+        memory = workshop.memory(10 * MIB)
         sizes = ResultSize([TensorInfo("y", "FP32", ("batch", "length"))])
         sizes.learn({"x": np.zeros(1, np.float32)}, 1, [np.zeros(8 * MIB, np.uint8)])
         batcher = workshop.batcher(memory=memory, result_size=sizes)
@@ -145,7 +137,7 @@ def test_strings_wait_for_memory(workshop: Any) -> None:
             self.kept = self.outputs
 
     async def body() -> None:
-        memory = ResponseMemory(14 * MIB, SYSTEM)
+        memory = workshop.memory(14 * MIB)
         sizes = ResultSize([TensorInfo("y", "BYTES", ("batch", 1))])
         batcher = workshop.batcher(
             lambda x, _: np.array([["a" * 4 * MIB] for _ in x], object), memory=memory, result_size=sizes
@@ -155,7 +147,7 @@ def test_strings_wait_for_memory(workshop: Any) -> None:
             batcher.submit(note)
             await note.settled()
         batcher.submit(notes[2])
-        await until(lambda: memory.waiting_since is not None)
+        await workshop.until(lambda: memory.waiting_since is not None)
         assert 8 * MIB < memory.used < 9 * MIB and not notes[2].answers
         notes[0].kept = ()
         await notes[2].settled()
@@ -170,13 +162,14 @@ def test_no_memory_for_a_copy_gives_back_what_was_promised(workshop: Any) -> Non
             raise MemoryError
 
     async def body() -> None:
-        memory = ResponseMemory(10 * MIB, SYSTEM)
+        memory = workshop.memory(10 * MIB)
         made = np.zeros((2, 2 * MIB // 4), np.float32)
         batcher = workshop.batcher(lambda x, _: made[:1].view(Full), memory=memory, result_size=of_mib(2))
         note = workshop.Note()
         batcher.submit(note)
         await note.settled()
         assert note.error is not None
-        await until(lambda: memory.used == 0)
+        await workshop.finished(batcher)
+        assert memory.used == 0
 
     workshop.run(body)

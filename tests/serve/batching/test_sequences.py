@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 
-from ox.clock import SYSTEM
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.admission import PURGE_S, Budget, QueueAdmission
@@ -34,17 +33,18 @@ OUTPUTS = tuple(TensorInfo(name, "INT32", ("batch", 1)) for name in ("sum_out", 
 class Note(Job):
     """A request of a sequence that notes its outcome."""
 
-    __slots__ = ("answers", "order", "then")
+    __slots__ = ("answered", "answers", "order", "then")
 
-    def __init__(self, order: list[Note], value: int, identifier: Any, start: bool, end: bool, timeout: int) -> None:
+    def __init__(self, bench: Bench, value: int, identifier: Any, start: bool, end: bool, timeout: int) -> None:
         parameters = {"sequence_id": identifier, "sequence_start": start, "sequence_end": end, "timeout": timeout}
-        super().__init__(Request(None, {"x": np.array([[value]], np.int32)}, 1, (), (), parameters), SYSTEM.now())
-        self.answers, self.order = 0, order
+        super().__init__(Request(None, {"x": np.array([[value]], np.int32)}, 1, (), (), parameters), bench.clock.now())
+        self.answers, self.order, self.answered = 0, bench.order, asyncio.Event()
         self.then: Callable[[], None] | None = None
 
     def done(self) -> None:
         self.answers += 1
         self.order.append(self)
+        self.answered.set()
         if self.then is not None:
             self.then()
 
@@ -82,41 +82,46 @@ class Accumulator:
 class Bench:
     """Sequences over accumulators; on the running loop."""
 
-    def __init__(self, instances: int = 1, states: int = 1 << 20, here: bool = False, **options: Any) -> None:
+    def __init__(
+        self, clock: ManualClock, instances: int = 1, states: int = 1 << 20, here: bool = False, **options: Any
+    ) -> None:
+        self.clock = clock
         self.instances = [Accumulator() for _ in range(instances)]
-        self.budget = Budget(1 << 20, states, ResponseMemory(1 << 20, SYSTEM))
+        self.budget = Budget(1 << 20, states, ResponseMemory(1 << 20, clock))
         self.batcher = Batcher(
             self.instances,
-            admission=QueueAdmission(max_queue=1 << 20, deadline_s=10, clock=SYSTEM),
+            admission=QueueAdmission(max_queue=1 << 20, deadline_s=10, clock=clock),
             max_rows=8,
             observe=lambda rows, run_s, gather_s: None,
-            clock=SYSTEM,
+            clock=clock,
         )
         self.batcher.start(asyncio.get_running_loop())
         tensors = SequenceTensors("sums", CONFIG, INPUTS, OUTPUTS, set(), {})
         submit = self.batcher.submit_inline if here else self.batcher.submit
         settings = {"slots": 100, "idle_s": 20.0, "max_queue": 1000, "deadline_s": 10.0, **options}
-        self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, clock=SYSTEM, **settings)
+        self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, clock=clock, **settings)
         self.order: list[Note] = []
 
     def ask(self, value: int, identifier: Any, how: str = "", timeout: int = 0) -> Note:
         """Submits a request; `how` may hold "start" and "end", the timeout is in microseconds."""
-        job = Note(self.order, value, identifier, "start" in how, "end" in how, timeout)
+        job = Note(self, value, identifier, "start" in how, "end" in how, timeout)
         self.sequences.submit(job)
         return job
 
     async def settled(self, *jobs: Note) -> list[Any]:
-        while not all(job.answers or job.abandoned for job in jobs):
-            await asyncio.sleep(0.001)
+        for job in jobs:
+            if not job.abandoned:
+                await job.answered.wait()
         return [job.outcome for job in jobs]
 
     async def emptied(self) -> bool:
-        """Waits until nothing is held: what was answered last is let go of behind its answer."""
-        for _ in range(10_000):
-            if self.empty:
-                return True
-            await asyncio.sleep(0.001)
-        return False
+        """Whether nothing is held once all that runs is over: what was answered last is let go of behind its answer."""
+        self.batcher.finish()
+        for thread in self.batcher._threads:
+            await asyncio.to_thread(thread.join, 120)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return self.empty
 
     @property
     def empty(self) -> bool:
@@ -130,17 +135,19 @@ def run() -> Callable[..., Any]:
     """Runs a coroutine function with a bench of its own."""
 
     def call(body: Callable[[Bench], Any], **options: Any) -> Any:
+        clock = ManualClock()
+
         async def main() -> Any:
-            bench = Bench(**options)
+            bench = Bench(clock, **options)
             try:
-                return await asyncio.wait_for(body(bench), 300)
+                return await body(bench)
             finally:
                 for instance in bench.instances:
                     instance.gate.set()
                 bench.sequences.close()
                 bench.batcher.close()
 
-        return asyncio.run(main())
+        return clock.run(main())
 
     return call
 
@@ -209,8 +216,7 @@ def test_submit_answers_nothing_itself(run: Any) -> None:
         outcomes = await bench.settled(broken, ended, *refused)
         assert outcomes[1] == 1 and all("START flag" in outcome for outcome in outcomes[2:])
         assert first[0].abandoned and not first[0].answers
-        while not bench.empty:
-            await asyncio.sleep(0.001)
+        assert await bench.emptied()
 
     run(body)
 
@@ -265,7 +271,9 @@ def test_a_timeout_is_cut_to_the_limit(run: Any) -> None:
 
     async def body(bench: Bench) -> None:
         bench.ask(1, 1, "start")
-        outcome = (await bench.settled(bench.ask(1, 2, "start", timeout=60_000_000)))[0]
+        job = bench.ask(1, 2, "start", timeout=60_000_000)
+        bench.clock.advance(0.1)
+        outcome = (await bench.settled(job))[0]
         assert "took too long" in outcome
 
     run(body, slots=1, deadline_s=0.05, timeout_s=0.1)
@@ -281,13 +289,13 @@ def test_deadlines(run: Any) -> None:
         await asyncio.to_thread(entered.wait, 20)
         late = [bench.ask(2, 1, timeout=60_000), bench.ask(3, 2, "start", timeout=60_000), bench.ask(4, 2)]
         fine = bench.ask(5, 3, "start end")
+        bench.clock.advance(0.06)
         assert all("took too long" in outcome for outcome in await bench.settled(running, *late[:2]))
         gate.set()
         assert await bench.settled(fine) == [5]
         assert "START flag" in (await bench.settled(late[2]))[0]
         assert bench.batcher.stats.late == 3
-        while not bench.empty:  # what ran for too long comes back
-            await asyncio.sleep(0.001)
+        assert await bench.emptied()  # what ran for too long comes back
 
     run(body)
 
@@ -304,6 +312,7 @@ def test_slots(run: Any) -> None:
         f = bench.ask(7, "f", "start")
         assert bench.sequences.waiting == 6 and bench.budget.held == 24
         gone.abandon()
+        bench.clock.advance(0.02)
         assert "took too long" in (await bench.settled(late))[0]
         assert "START flag" in (await bench.settled(follower))[0]
         assert bench.sequences.waiting == 4  # c, c, f, and d until its turn
@@ -331,9 +340,12 @@ def test_idle_sequences_end(run: Any) -> None:
     async def body(bench: Bench) -> None:
         await bench.settled(*[bench.ask(1, number + 1, "start") for number in range(5)])
         waiting = bench.ask(9, "next", "start")  # for one of five slots
+        bench.clock.advance(0.05)
         assert await bench.settled(waiting) == [9] and len(bench.sequences) < 6
-        while not bench.empty:
-            await asyncio.sleep(0.001)
+        bench.clock.advance(0.05)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert bench.empty
         assert await bench.settled(bench.ask(1, 1, "start")) == [1]
 
     run(body, slots=5, idle_s=0.05)
@@ -344,7 +356,10 @@ def test_a_sequence_that_is_busy_is_not_idle(run: Any) -> None:
         await bench.settled(bench.ask(1, 1, "start"))
         bench.instances[0].gate.clear()
         slow = bench.ask(2, 1)
-        await asyncio.sleep(0.15)
+        for _ in range(3):
+            bench.clock.advance(0.05)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
         bench.instances[0].gate.set()
         assert await bench.settled(slow) == [3]
 
@@ -361,7 +376,7 @@ def test_too_much_waits(run: Any) -> None:
             bench.ask(1, 4, "start")
         assert caught.value.status == 503 and caught.value.retry_after and len(bench.sequences) == 3
         jobs[0].abandon()
-        await asyncio.sleep(2 * PURGE_S)
+        bench.clock.advance(2 * PURGE_S)
         last = bench.ask(1, 1)
         bench.instances[0].gate.set()
         assert await bench.settled(running, *jobs, last) == [1, None, 1, 1, 2]
@@ -388,7 +403,7 @@ def test_draining(run: Any) -> None:
         bench.instances[0].gate.clear()
         jobs = [bench.ask(1, "a", "start"), bench.ask(2, "a"), bench.ask(3, "b", "start"), bench.ask(4, "b")]
         draining = asyncio.ensure_future(bench.sequences.drain())
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)
         assert not draining.done()
         bench.instances[0].gate.set()
         await draining
@@ -447,7 +462,7 @@ def test_an_answer_that_brings_the_next_request_into_a_full_queue(run: Any) -> N
         jobs += [bench.ask(1, step + 1, "start", timeout=30_000) for step in range(24)]
         for job in jobs:
             job.then = another
-        time.sleep(0.05)  # the loop stands still, so that all of them are late at once
+        bench.clock.advance(0.05)  # all of them are late at once
         await bench.settled(*jobs)
         assert [job.answers for job in jobs] == [1] * len(jobs)
         assert bench.batcher.stats.late == len(jobs)
@@ -467,7 +482,7 @@ def test_a_late_start_is_not_run(run: Any) -> None:
         await asyncio.to_thread(entered.wait, 20)
         first, second = bench.ask(2, "a"), bench.ask(3, "a", "start")
         last: list[Note] = []
-        running.then = lambda: bench.sequences._overdue(time.perf_counter() + 60)  # before the next one's turn
+        running.then = lambda: bench.sequences._overdue(bench.clock.now() + 60)  # before the next one's turn
         first.then = lambda: last.append(bench.ask(4, "a"))
         gate.set()
         await bench.settled(running, first, second)
@@ -487,7 +502,7 @@ def test_a_request_whose_sequence_ends_while_room_is_looked_for(run: Any) -> Non
         await asyncio.to_thread(bench.instances[0].entered.wait, 20)
         start = bench.ask(1, "b", "start")
         start.abandon()
-        await asyncio.sleep(2 * PURGE_S)
+        bench.clock.advance(2 * PURGE_S)
         with pytest.raises(ServeError, match="START flag"):
             bench.ask(2, "b")
         assert bench.sequences.waiting == 0
@@ -503,6 +518,7 @@ def test_deadlines_do_not_look_at_idle_sequences(run: Any) -> None:
 
     async def body(bench: Bench) -> None:
         await bench.settled(*[bench.ask(1, number + 1, "start") for number in range(50)])
+        await asyncio.sleep(0)  # what follows from these answers
         looked: list[Any] = []
         advance = bench.sequences._advance
         bench.sequences._advance = lambda sequence: (looked.append(sequence.id), advance(sequence))[0]  # type: ignore[method-assign]
@@ -511,7 +527,9 @@ def test_deadlines_do_not_look_at_idle_sequences(run: Any) -> None:
         busy = bench.ask(1, 1)
         await asyncio.to_thread(bench.instances[0].entered.wait, 20)
         late = [bench.ask(1, 1, timeout=5000 * step) for step in range(1, 9)]
-        await bench.settled(*late)
+        for job in late:
+            bench.clock.advance(0.005)
+            await bench.settled(job)
         assert set(looked) == {1}
         bench.instances[0].gate.set()
         assert await bench.settled(busy) == [2]
@@ -528,6 +546,7 @@ def test_idle_sequences_end_while_deadlines_pass(run: Any) -> None:
         ends = sequences._idle[sequences._sequences["idle"]]
         bench.instances[0].gate.clear()
         jobs = [bench.ask(1, "busy"), bench.ask(1, "busy", timeout=3000)]
+        bench.clock.advance(0.003)
         await bench.settled(jobs[1])
         assert sequences._idle[sequences._sequences["idle"]] == ends
         bench.instances[0].gate.set()
@@ -553,11 +572,11 @@ def test_a_full_queue_is_looked_through_only_so_often(run: Any) -> None:
             purge()
 
         bench.sequences._purge = counted  # type: ignore[method-assign]
-        begun = time.perf_counter()
-        for _ in range(200):
+        for step in range(200):
             with pytest.raises(ServeError, match="busy"):
                 bench.ask(1, 1)
-        assert 1 <= looks <= 1 + (time.perf_counter() - begun) / PURGE_S
+            assert looks == 1 + step // 50
+            bench.clock.advance(PURGE_S / 50 + 1e-9)
         bench.instances[0].gate.set()
         assert await bench.settled(running, *jobs) == [1, 2, 3, 4]
 
@@ -603,7 +622,7 @@ def test_anything_in_any_order(run: Any, seed: int, here: bool) -> None:
                 await bench.settled(jobs[-1])
                 del sums[name]
             if dice.random() < 0.1:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         for outcome, right in zip(await bench.settled(*jobs), expected, strict=True):
             assert right in outcome if isinstance(right, str) else outcome == right
         assert all(job.answers == 1 for job in jobs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 from onnx import TensorProto
+from waiting import wait_until
 
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits, Server
@@ -154,13 +156,6 @@ def sequences_of(server: Server) -> Any:
     return server.models[0].sequences
 
 
-def until(what: Callable[[], Any]) -> None:
-    end = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.005)
-
-
 def test_an_accumulator(sums: Server, module: Any) -> None:
     asks = Asker(sums, module)
     assert [asks.add(1, 7, start=True), asks.add(2, 7), asks.add(3, 7)] == [1, 3, 6]
@@ -169,7 +164,7 @@ def test_an_accumulator(sums: Server, module: Any) -> None:
     assert asks.add(5, 7, start=True) == 5  # begins again
     assert asks.add(6, 7, end=True) == 11
     assert asks.add(9, 8, start=True, end=True) == 9
-    until(lambda: len(sequences_of(sums)) == 0)
+    wait_until(lambda: len(sequences_of(sums)) == 0)
     assert sequences_of(sums).states_size == 0
     answer = asks.client.infer(
         "sums", [asks.tensor("INPUT", np.array([[1]], np.int32), "INT32")], sequence_id=5, sequence_start=True,
@@ -193,7 +188,7 @@ def test_what_is_refused(sums: Server, module: Any) -> None:
     extra = [*inputs, asks.tensor("START", np.zeros((2, 1), np.int32), "INT32")]
     with pytest.raises(Exception, match="there is no input"):
         asks.client.infer("sums", extra, sequence_id=3, sequence_start=True)
-    until(lambda: len(sequences_of(sums)) == 0)
+    wait_until(lambda: len(sequences_of(sums)) == 0)
 
 
 def test_a_request_that_fails_changes_nothing(sums: Server, module: Any) -> None:
@@ -205,7 +200,7 @@ def test_a_request_that_fails_changes_nothing(sums: Server, module: Any) -> None
     assert asks.add(3, 5) == 6
     assert "cannot run" in asks.refused(1000, 5, start=True)  # what was before is over, and nothing has begun
     assert "must specify the START flag" in asks.refused(1, 5)
-    until(lambda: len(sequences_of(sums)) == 0)
+    wait_until(lambda: len(sequences_of(sums)) == 0)
 
 
 def test_an_input_that_does_not_fit_the_state(build: Build, tmp_path: Path, module: Any) -> None:
@@ -277,10 +272,10 @@ def test_a_stream_keeps_the_order(sums: Server) -> None:
 
 
 def test_many_sequences_at_once_share_batches(build: Build, tmp_path: Path, module: Any) -> None:
-    """Fifty clients, each with a sequence of its own, while runs take some time."""
+    """Fifty clients, each with a sequence of its own; all of them ask before the first is answered."""
     root = accumulator(build, tmp_path)
     with Server([root], options=ModelConfig(instances=1)) as server:
-        slow(server)
+        held_until_all_ask(server, 50)
         wrong: list[str] = []
 
         def client(identifier: int) -> None:
@@ -302,15 +297,22 @@ def test_many_sequences_at_once_share_batches(build: Build, tmp_path: Path, modu
         assert stats["inference_count"] == 500 and stats["inference_stats"]["success"]["count"] == 500
         assert stats["execution_count"] <= 250  # more than two rows a batch
         assert max(entry["batch_size"] for entry in stats["batch_stats"]) == 8
-        until(lambda: len(sequences_of(server)) == 0 == sequences_of(server).waiting)
+        wait_until(lambda: len(sequences_of(server)) == 0 == sequences_of(server).waiting)
 
 
-def slow(server: Server, seconds: float = 0.005) -> None:
-    """Has every run take a while, on an instance's own thread."""
+def held_until_all_ask(server: Server, clients: int) -> None:
+    """Has the first run wait for the requests of all, on the instance's own thread: from then on there is a queue."""
     server.models[0]._runs_inline = False
-    for instance in server.models[0].batcher._instances:
-        real = instance._run
-        instance._run = lambda feed, control, real=real: (time.sleep(seconds), real(feed, control))[1]
+    batcher = server.models[0].batcher
+    (instance,) = batcher._instances
+    real = instance._run
+
+    def run(feed: Any, control: Any) -> Any:
+        wait_until(lambda: batcher.depth >= clients - 8)
+        instance._run = real
+        return real(feed, control)
+
+    instance._run = run
 
 
 def test_an_lstm_over_its_steps(build: Build, tmp_path: Path, module: Any) -> None:
@@ -480,11 +482,24 @@ def test_a_state_that_grows_beyond_its_dimension(build: Build, tmp_path: Path) -
 
 def test_sequences_end_when_nobody_asks(build: Build, tmp_path: Path) -> None:
     root = accumulator(build, tmp_path, accumulating("max_sequence_idle_microseconds: 200000", OLDEST))
-    with Server([root]) as server:
+    clock = ManualClock()
+    with Server([root], clock=clock) as server, clock:
         asks = Asker(server)
         for identifier in (1, 2, 3):
             asks.add(1, identifier, start=True)
-        until(lambda: len(sequences_of(server)) == 0)
+
+        async def move(seconds: float) -> None:
+            clock.advance(seconds)
+
+        def pass_time(seconds: float) -> None:  # on the loop: no timer is being set meanwhile
+            asyncio.run_coroutine_threadsafe(move(seconds), server._loop).result(120)
+
+        pass_time(0.19)
+        assert asks.add(1, 3) == 2
+        pass_time(0.01)
+        wait_until(lambda: len(sequences_of(server)) == 1)  # of the one that went on
+        pass_time(0.19)
+        wait_until(lambda: len(sequences_of(server)) == 0)
         assert sequences_of(server).states_size == 0
         assert "after 0.2 s without a request" in asks.refused(1, 2)
         assert asks.add(1, 2, start=True) == 1
@@ -500,7 +515,7 @@ def test_more_sequences_than_slots_wait(build: Build, tmp_path: Path) -> None:
         answers: list[int] = []
         thread = threading.Thread(target=lambda: answers.append(Asker(server).add(5, 4, start=True)))
         thread.start()
-        until(lambda: sequences_of(server).waiting == 1)
+        wait_until(lambda: sequences_of(server).waiting == 1)
         assert asks.add(1, 2) == 2 and not answers
         assert asks.add(1, 2, end=True) == 3
         thread.join(120)
@@ -519,7 +534,7 @@ def test_a_new_version_begins_new_sequences(build: Build, tmp_path: Path) -> Non
         assert server.models[0] is not before
         assert "when its model is loaded again" in asks.refused(1, 1)
         assert asks.add(2, 1, start=True) == 2
-        until(lambda: not hasattr(before, "batcher"))  # it is gone
+        wait_until(lambda: not hasattr(before, "batcher"))  # it is gone
         asks.client.unload_model("sums")
         assert "unloaded" in asks.refused(1, 1)
 
@@ -554,7 +569,7 @@ def test_reloading_under_load(build: Build, tmp_path: Path, module: Any) -> None
         manager, before = Asker(server), server.models[0]
         for rows in (4, 8, 4):
             enough = answers[0] + 30
-            until(lambda enough=enough: answers[0] >= enough)
+            wait_until(lambda enough=enough: answers[0] >= enough)
             (tmp_path / "sums" / "config.pbtxt").write_text(
                 accumulating(IDLE, OLDEST).replace("max_batch_size: 8", f"max_batch_size: {rows}")
             )
@@ -563,7 +578,7 @@ def test_reloading_under_load(build: Build, tmp_path: Path, module: Any) -> None
         for thread in threads:
             thread.join(30)
         assert not wrong and restarts[0] >= 6
-        until(lambda: not hasattr(before, "batcher"))
+        wait_until(lambda: not hasattr(before, "batcher"))
         manager.client.close()
 
 
@@ -576,10 +591,10 @@ def test_a_stream_that_is_cut(sums: Server) -> None:
         inputs = [asks.tensor("INPUT", np.array([[1]], np.int32), "INT32")]
         asks.client.async_stream_infer("sums", inputs, sequence_id=77)
     asks.client.stop_stream(cancel_requests=True)
-    until(lambda: sequences_of(sums).waiting == 0)
+    wait_until(lambda: sequences_of(sums).waiting == 0)
     before = other.add(0, 77)
     assert 1 <= before <= 101 and other.add(5, 77, end=True) == before + 5
-    until(lambda: len(sequences_of(sums)) == 0)
+    wait_until(lambda: len(sequences_of(sums)) == 0)
 
 
 def test_several_workers_are_refused(build: Build, tmp_path: Path) -> None:

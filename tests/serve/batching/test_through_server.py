@@ -6,14 +6,15 @@ import json
 import socket
 import struct
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from manual_clock import ManualClock
 from onnx import TensorProto
+from waiting import wait_until
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -31,12 +32,26 @@ def model(path: Any, **options: Any) -> Model:
     return Model(path, ModelConfig(device="cpu", **options), RequestLimits())
 
 
+NEWS = threading.Condition()  # a request has come to a batcher
+
+
 @pytest.fixture(params=[8000])
 def gated(mlp: Any, request: Any) -> Any:
     """A server of one instance whose runs wait for a gate; `batches` notes what ran together."""
-    deadline_ms = request.param
-    server = Server([mlp], options=ModelConfig(instances=1, deadline_ms=deadline_ms, max_queue=20, max_rows=8))
+    options = ModelConfig(instances=1, deadline_ms=request.param, max_queue=20, max_rows=8)
+    clock = ManualClock()
+    server = Server([mlp], options=options, clock=clock)
     served = server.models[0]
+    submit = served.batcher.submit
+
+    def told(job: Any) -> None:
+        try:
+            submit(job)
+        finally:
+            with NEWS:
+                NEWS.notify_all()
+
+    served.batcher.submit = told  # type: ignore[method-assign]
     served.inline = False
     gate, entered, batches = threading.Event(), threading.Event(), []
     instance: Any = served.engine.instance(0)  # one without buffers of its own
@@ -52,7 +67,7 @@ def gated(mlp: Any, request: Any) -> Any:
 
     instance._run = run
     served.batcher._instances = [instance]
-    with server:
+    with server, clock:
         yield server, gate, entered, batches
         gate.set()
 
@@ -66,11 +81,9 @@ def ask(connect: Any, server: Server, value: float, rows: int = 1) -> tuple[int,
 
 def wait_for(server: Server, depth: int) -> None:
     """Until so many requests wait, which they must."""
-    for _ in range(5000):
-        if server.models[0].batcher.depth >= depth:
-            return
-        time.sleep(0.001)
-    raise AssertionError(f"{server.models[0].batcher.depth} wait")
+    batcher = server.models[0].batcher
+    with NEWS:
+        assert NEWS.wait_for(lambda: batcher.depth >= depth, 120), f"{batcher.depth} wait"
 
 
 def test_one_bad_request_in_a_batch(gated: Any, connect: Any, mlp: Any) -> None:
@@ -102,6 +115,11 @@ def test_deadline_and_full_queue(gated: Any, connect: Any) -> None:
         first = pool.submit(ask, connect, server, 0.0)
         entered.wait(120)
         others = [pool.submit(ask, connect, server, 1.0) for _ in range(25)]
+        batcher, clock = server.models[0].batcher, server.clock
+        assert isinstance(clock, ManualClock)
+        with NEWS:
+            assert NEWS.wait_for(lambda: batcher.stats.refused == 5, 120)
+        clock.advance(0.3)
         statuses = sorted(future.result()[0] for future in others)
         assert statuses == [503] * 5 + [504] * 20
         assert first.result()[0] == 504  # it ran for too long
@@ -136,7 +154,7 @@ def test_gone_clients_are_not_run(gated: Any, connect: Any) -> None:
             wait_for(server, 1)
             # A plain close looks like a client that still reads; a reset does not.
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        time.sleep(0.05)
+        wait_until(lambda: len(server._listener_state.connections) == 1)  # the reset has come through the system
         gate.set()
         assert first.result()[0] == 200
     assert ask(connect, server, 2.0)[0] == 200
@@ -218,8 +236,9 @@ def test_a_model_that_slows_down_gets_a_thread(mlp: Any) -> None:
 
 
 @pytest.fixture
-def endless(build: Any, loop_body: Any) -> Any:
-    """A model that goes round `n` times."""
+def endless(build: Any, loop_body: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A model that goes round `n` times; loaded without a process of its own, as tests/serve/runtime tests it."""
+    monkeypatch.setattr("ox.serve.repository.loading.probe", lambda *_: None)
     nodes = [("Loop", ["n", "go", "x"], ["y"], {"body": loop_body})]
     inputs = {"n": (INT, []), "x": (FLOAT, ["batch", 1])}
     return build("endless", nodes, inputs, {"y": (FLOAT, ["batch", 1])}, {"go": np.array(True)})
@@ -238,13 +257,9 @@ def test_a_plain_close_frees_the_instance_within_the_longest_timeout(endless: An
         batcher = server.models[0].batcher
         with connect(server) as client:
             client.send(head + body)
-            while not any(batcher._running_batches):
-                time.sleep(0.001)
-        for _ in range(10_000):
-            if not any(batcher._running_batches):
-                break
-            time.sleep(0.001)
-        assert not any(batcher._running_batches) and batcher.stats.late == 1
+            wait_until(lambda: any(batcher._running_batches))
+        wait_until(lambda: not any(batcher._running_batches))
+        assert batcher.stats.late == 1
         with connect(server) as client:  # one that has only ended its sending is told
             client.send(head + body)
             client.socket.shutdown(socket.SHUT_WR)
@@ -273,14 +288,9 @@ def test_a_timeout_ends_a_run_that_would_never_end(endless: Any, connect: Any) -
             head = b"POST /v2/models/endless/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
             client.send(head + body)
             batcher = server.models[0].batcher
-            while not any(batcher._running_batches):
-                time.sleep(0.001)
+            wait_until(lambda: any(batcher._running_batches))
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        for _ in range(5000):
-            if not any(batcher._running_batches):
-                return
-            time.sleep(0.001)
-        raise AssertionError("it still runs")
+        wait_until(lambda: not any(batcher._running_batches))
 
 
 def test_two_servers_in_one_process_have_their_own_limits(build: Any, mlp: Any) -> None:
