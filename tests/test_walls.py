@@ -299,7 +299,5 @@ OWN_TIME = {
 def test_time_is_an_argument() -> None:
     """What waits, limits, expires or measures asks its clock (`ox.clock`), so that a test can move the time."""
     packages = ("ox.serve", "ox.distributed")
-    readers = {
-        each.file for path, each in all_imports() if each.module == "time" and room(module_of(path)) in packages
-    }
+    readers = {each.file for path, each in all_imports() if each.module == "time" and room(module_of(path)) in packages}
     assert readers == set(OWN_TIME)
