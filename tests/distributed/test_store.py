@@ -29,8 +29,13 @@ def served(store: store.Store, listener: socket.socket) -> Iterator[None]:
     """A store in a thread, which must end after the block."""
     with ThreadPoolExecutor() as pool:
         end = pool.submit(lambda: store.clock.run(store.serve(listener)))
-        yield
-        end.result(LIMIT)
+        try:
+            yield
+            end.result(LIMIT)
+        finally:  # where the test fails
+            for loop in list(store.clock._loops):
+                with suppress(RuntimeError):  # it has just been closed
+                    loop.call_soon_threadsafe(store.ended.set)
 
 
 @pytest.fixture

@@ -145,6 +145,7 @@ def test_a_compiler_that_talks_without_end(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", script(tmp_path, "exec sleep 60"))
     monkeypatch.setattr(compiler, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(compiler, "LOOK", 0.05)
     with pytest.raises(compiler.CompilerError, match=r"0.2 seconds without any, and was ended: .*kernels.cpp"):
         compiler.library(tmp_path / "cache")
 
@@ -153,15 +154,17 @@ def test_a_compiler_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """Its CPU time is that of the processes that it starts, too."""
     monkeypatch.setenv("CXX", script(tmp_path, "while true; do :; done & wait"))
     monkeypatch.setattr(compiler, "SECONDS", 0.2)
+    monkeypatch.setattr(compiler, "LOOK", 0.05)
     with pytest.raises(compiler.CompilerError, match=r"0.2 seconds of CPU time, and was ended: .*kernels.cpp"):
         compiler.library(tmp_path / "cache")
 
 
 def test_a_compiler_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch, library: Library, tmp_path: Path) -> None:
     """It is slow, and is not ended: it has had less CPU time than it may take."""
-    slow = script(tmp_path, f'sleep 1.2; while [ "$1" != -o ]; do shift; done; cp {library.path} "$2"')
+    slow = script(tmp_path, f'sleep 0.4; while [ "$1" != -o ]; do shift; done; cp {library.path} "$2"')
     monkeypatch.setenv("CXX", slow)
-    monkeypatch.setattr(compiler, "SECONDS", 0.5)
+    monkeypatch.setattr(compiler, "SECONDS", 0.2)
+    monkeypatch.setattr(compiler, "LOOK", 0.05)
     assert compiler.library(tmp_path / "cache").is_file()
 
 
@@ -296,7 +299,7 @@ def test_nobody_waits_longer_than_a_compiler_may_take(
     monkeypatch.setenv("CXX", counting(library, tmp_path))
     key = compiler._key(compiler.find_compiler(), compiler.FLAGS, compiler.sources_digest())
     with compile_lock.one_at_a_time(tmp_path / "cache", key, 0.1):  # a process that hangs
-        monkeypatch.setattr(compiler, "BUSY", 0.02)  # of 120 seconds
+        monkeypatch.setattr(compiler, "BUSY", 0.001)  # of 120 seconds
         assert compiler.library(tmp_path / "cache").is_file()
 
 
