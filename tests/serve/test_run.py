@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -52,3 +53,26 @@ def test_a_model_is_shown_once_it_answers_whatever_others_wait_for(monkeypatch: 
     asyncio.run(asyncio.wait_for(body(), 30))
     assert lines[0].startswith("listening on 127.0.0.1:8000 while models are loading")
     assert lines[1:] == ["soon 1", "late 1", "ready in 1 ms · http://127.0.0.1:8000"]
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_signal_stops_the_server_then_it_says_so(loaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    class Stopping(Starting):
+        async def stop(self) -> None:
+            lines.append("stop")
+
+    def at_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Callable[[], None]:
+        loop.call_soon(stop)
+        return lambda: lines.append("a second signal ends the process")
+
+    async def body() -> None:
+        server = Stopping()
+        if loaded:
+            server.go.set()
+        await run._run_until_signal(server, lines.append)
+
+    monkeypatch.setattr(run, "_at_signals", at_signals)
+    asyncio.run(body())
+    assert lines[-4:] == ["draining", "a second signal ends the process", "stop", "stopped after 0 answers"]
