@@ -35,8 +35,11 @@ def draw(
     predictions: Predictions | None = None,
 ) -> None:
     """Draws the rows of `Trainer.close_epoch` as PNG, with the best epoch marked; written atomically."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     figure = picture(history, best, title, subtitle, predictions)
-    write_whole(path, lambda temporary: figure.savefig(temporary, format="png", facecolor="white"))
+    canvas = FigureCanvasAgg(figure)
+    write_whole(path, canvas.print_png)  # `savefig` draws everything once before, to find bounds that are not asked for
 
 
 def picture(
