@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -142,22 +143,36 @@ def test_gradients_of_other_strides() -> None:
     assert (p.array == 1 - np.arange(6).reshape(3, 2).T).all()
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: optim.SGD([]), "got no parameters"),
-        (lambda: optim.SGD(nn.Parameter(np.ones(1, np.float32))), "an iterable of tensors"),
-        (lambda: optim.SGD([1.0]), "takes tensors"),
-        (lambda: optim.SGD([nn.Parameter(np.ones(1, np.float32)) * 2.0]), "needs leaf tensors"),
-        (lambda: optim.Adam(parameters(), lr=-1), "lr must not be negative"),
-        (lambda: optim.Adam(parameters(), betas=(1.0, 0.9)), "betas lie in"),
-        (lambda: optim.SGD(parameters(), nesterov=True), "Nesterov needs a momentum"),
-        (lambda: optim.SGD([{"params": (p := parameters())}, {"params": p[:1]}]), "in two groups"),
-    ],
-)
-def test_what_it_refuses(make: Any, text: str) -> None:
-    with pytest.raises(ArgumentError, match=text):
-        make()
+REFUSALS: list[tuple[Callable[[], object], str]] = [
+    (lambda: optim.SGD([]), "got no parameters"),
+    (lambda: optim.SGD(nn.Parameter(np.ones(1, np.float32))), "an iterable of tensors"),
+    (lambda: optim.SGD([1.0]), "takes tensors"),
+    (lambda: optim.SGD([nn.Parameter(np.ones(1, np.float32)) * 2.0]), "needs leaf tensors"),
+    (lambda: optim.Adam(parameters(), lr=-1), "lr must not be negative"),
+    (lambda: optim.Adam(parameters(), betas=(1.0, 0.9)), "betas lie in"),
+    (lambda: optim.SGD(parameters(), nesterov=True), "Nesterov needs a momentum"),
+    (lambda: optim.SGD([{"params": (p := parameters())}, {"params": p[:1]}]), "in two groups"),
+    (lambda: optim.Adadelta(parameters(), rho=1.5), "rho must be in"),
+    (lambda: optim.Adafactor(parameters(), d=0.5), "Adafactor"),
+    (lambda: optim.Adafactor(parameters(), eps=(None, -1.0)), "Adafactor"),
+    (lambda: optim.Muon(parameters(), adjust_lr_fn="other"), "no adjust_lr_fn 'other'"),
+    (lambda: optim.Muon(parameters(), ns_steps=100), "fewer than 100 times"),
+    (lambda: optim.Muon(parameters(), ns_coefficients=(1.0, 2.0)), "three coefficients"),  # type: ignore[arg-type]
+    (lambda: optim.Rprop(parameters(), etas=(1.0, 1.2)), "a factor below 1 and one above"),
+    (lambda: optim.Rprop(parameters(), etas=(0.5, 1.0)), "a factor below 1 and one above"),
+    (lambda: optim.SparseAdam(parameters(), lr=0.0), "SparseAdam are positive"),
+    (lambda: optim.SparseAdam(parameters(), eps=0.0), "SparseAdam are positive"),
+    (lambda: optim.swa_utils.get_ema_avg_fn(1.1), "decay must be in"),
+    (lambda: optim.swa_utils.get_ema_multi_avg_fn(-0.1), "decay must be in"),
+    (lambda: optim.swa_utils.SWALR(optim.SGD(parameters()), 0.1, anneal_strategy="other"), "anneal_strategy"),
+    (lambda: optim.swa_utils.SWALR(optim.SGD(parameters()), 0.1, anneal_epochs=-1), "anneal_epochs"),
+]
+
+
+def test_what_it_refuses(subtests: pytest.Subtests) -> None:
+    for number, (make, message) in enumerate(REFUSALS):
+        with subtests.test(f"{number}: {message}"), pytest.raises(ArgumentError, match=message):
+            make()
 
 
 def test_one_cycle_says_when_it_ends() -> None:
