@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from manual_clock import run_jumping
 
 from ox.clock import SYSTEM
 from ox.devices import heap
@@ -60,23 +61,25 @@ def test_trimmed_once_after_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[Any] = []
     monkeypatch.setattr(allocator, "trim_heaps", lambda: trims.append(1))
     monkeypatch.setattr(allocator, "TRIM_PEAK", 1 << 20)
-    monkeypatch.setattr(allocator, "TRIM_DELAY_S", 0.01)
 
     async def body() -> None:
         memory = ResponseMemory(1 << 30, SYSTEM)
         trimmer = allocator.HeapTrimmer(asyncio.get_running_loop(), memory)
         memory.track([np.zeros(1000, np.uint8)])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(2 * allocator.TRIM_DELAY_S)
         assert not trims and memory.peak == 1000  # hardly a peak
         for _ in range(3):
             memory.track([np.zeros(1 << 20, np.uint8)])
-        while not trims:
-            await asyncio.sleep(0.01)
-        assert memory.peak == 0
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.99 * allocator.TRIM_DELAY_S)
+        assert trimmer._trim_task is None and memory.peak
+        await asyncio.sleep(0.01 * allocator.TRIM_DELAY_S)
+        assert trimmer._trim_task is not None and memory.peak == 0
+        await trimmer._trim_task
         memory.track([np.zeros(1000, np.uint8)])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(2 * allocator.TRIM_DELAY_S)
         assert trims == [1]
         trimmer.close()
         memory.track([np.zeros(1 << 20, np.uint8)])
 
-    asyncio.run(asyncio.wait_for(body(), 20))
+    run_jumping(body())

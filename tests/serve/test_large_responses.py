@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from waiting import wait_until
 
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.config.request_limits import MIB
@@ -102,13 +103,6 @@ def holds(answer: bytes, value: float) -> bool:
     return len(answer) > SIZE and bool((np.frombuffer(answer[-SIZE:], np.float32) == value).all())
 
 
-def settled(wanted: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 30
-    while not wanted():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
-
-
 class Watch:
     """Notes the most bytes that answers held."""
 
@@ -124,7 +118,7 @@ class Watch:
         if kind is None:
             # grpc-core takes copies.
             assert 0 < self.memory.peak <= (2 * ROOM if self.copies else ROOM)
-            settled(lambda: self.memory.used == 0)
+            wait_until(lambda: self.memory.used == 0)
             assert self.listener_state.unread == 0
 
 
@@ -266,7 +260,7 @@ def outcome(reader: socket.socket) -> str:
 def test_slow_readers_are_ended_and_the_others_go_on(running: Server, connect: Any) -> None:
     with Watch(running) as watch, ExitStack() as stack:
         readers = [stack.enter_context(idle_reader(running, post(n))) for n in range(12)]
-        settled(lambda: watch.memory.waiting_since is not None)
+        wait_until(lambda: watch.memory.waiting_since is not None)
         with connect(running) as other:  # small answers do not wait at all
             other.send(post(3, "small"))
             assert right(reply(other), 3, 4)
@@ -280,7 +274,7 @@ def test_slow_readers_are_ended_and_the_others_go_on(running: Server, connect: A
 def test_who_reads_slowly_without_need_gets_all(running: Server) -> None:
     """4 KiB a second are enough as long as nobody waits for the memory."""
     with Watch(running) as watch, idle_reader(running, post(1)) as reader:
-        settled(lambda: watch.memory.used >= SIZE)
+        wait_until(lambda: watch.memory.used >= SIZE)
         time.sleep(3 * LIMITS.write_s / 4)
         assert outcome_of_one(reader) and watch.listener_state.slow_clients == 0
 
@@ -310,7 +304,7 @@ def test_answers_behind_one_that_waits_make_room(paths: list[Path], connect: Any
     small.batcher._instances = [instance]
     with server, Watch(server) as watch, connect(server) as client, connect(server) as other:
         client.send(post(1, "small") + b"".join(post(n) for n in range(2, 10)))
-        settled(lambda: watch.memory.waiting_since is not None)
+        wait_until(lambda: watch.memory.waiting_since is not None)
         other.send(post(50))
         assert right(reply(other), 50)
         gate.set()
@@ -337,7 +331,7 @@ def test_24_mb_at_full_speed(build: Callable[..., Path], connect: Any, clients: 
 
         def one(value: int) -> bool:
             with connect(server) as client:
-                client.socket.settimeout(60)
+                client.socket.settimeout(600)  # how long it takes says how busy the machine is
                 client.send(post(value, "huge"))
                 return right(reply(client), value, 4 * width)
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CODE = "import sys; sys.path[:0] = sys.argv[1].split(':'); from ox_cli.main import main; sys.exit(main(sys.argv[2:]))"
@@ -50,7 +51,7 @@ class Process:
         def found() -> re.Match[str] | None:
             return next((match for line in list(self.lines) if (match := re.search(pattern, line))), None)
 
-        until(lambda: found() is not None or self.process.poll() is not None)
+        wait_until(lambda: found() is not None or self.process.poll() is not None)
         match = found()
         assert match is not None, (self.lines, self.process.poll())
         return match
@@ -97,13 +98,6 @@ def serving(*arguments: object) -> Iterator[Process]:
         assert server.process.stdout is not None and server.process.stderr is not None
         server.process.stdout.close()
         server.process.stderr.close()
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def rests(pid: int) -> bool:
@@ -162,7 +156,7 @@ def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, r
     stuck = request.getfixturevalue(kind)
     with serving(folder(tmp_path / "models", good, stuck), "--load-timeout-s", 5) as server:
         server.says(rf"loading version 1 of '{kind}': .+, \d+ s so far")
-        until(lambda: server.infer("good")[0] == 200)
+        wait_until(lambda: server.infer("good")[0] == 200)
         if server.state(kind)[0] == "LOADING":  # on a very busy machine all of it may be over by now
             assert server.ask("/v2/health/live")[0] == 200 and server.ask("/v2/health/ready")[0] == 400
             assert server.ask(f"/v2/models/{kind}/ready")[0] == 400
@@ -171,7 +165,7 @@ def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, r
         state, reason = server.state(kind)
         assert state == "UNAVAILABLE" and "takes too long to load" in reason and "at most 5 s" in reason
         assert server.ask("/v2/health/ready")[0] == 200 and server.infer("good")[0] == 200
-        until(lambda: rests(server.process.pid))
+        wait_until(lambda: rests(server.process.pid))
         code, err = server.end()
         assert code == 0 and "takes too long" in err and "terminate called" not in err and len(err.splitlines()) == 1
 
@@ -184,9 +178,9 @@ def test_loaded_beside_what_serves(good: Path, endless: Path, tmp_path: Path) ->
         os.replace(folder(tmp_path / "aside", endless) / "endless.onnx", path / "endless.onnx")
         server.says(r"loading version 1 of 'endless': .+, \d+ s so far")
         assert server.infer("good")[0] == 200 and server.ask("/v2/health/ready")[0] == 200
-        until(lambda: server.state("endless")[0] == "UNAVAILABLE")
+        wait_until(lambda: server.state("endless")[0] == "UNAVAILABLE")
         assert "takes too long" in server.state("endless")[1]
-        until(lambda: rests(server.process.pid))
+        wait_until(lambda: rests(server.process.pid))
         code, err = server.end()
         assert code == 0 and len(err.splitlines()) == 1 and "takes too long" in err
 
@@ -204,7 +198,7 @@ def test_a_signal_in_the_middle_of_the_start(
         pids = children(server.process.pid)
         assert server.end(number) == (0, "")
         assert "draining\n" in server.lines and server.lines[-1].startswith("stopped after")
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))  # nothing burns on
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))  # nothing burns on
 
 
 def children(pid: int) -> list[int]:
@@ -262,9 +256,9 @@ def test_a_change_of_the_file_ends_its_load(endless: Path, good: Path, tmp_path:
             os.replace(folder(tmp_path / "aside", good) / "good.onnx", path / "endless.onnx")
         server.says("http://")
         if change == "replaced":
-            until(lambda: server.infer("endless")[0] == 200)
+            wait_until(lambda: server.infer("endless")[0] == 200)
         else:
-            until(lambda: server.infer("endless")[0] == 404)
+            wait_until(lambda: server.infer("endless")[0] == 404)
         assert server.infer("good")[0] == 200 and server.end() == (0, "")
 
 

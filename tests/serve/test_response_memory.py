@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,24 +30,34 @@ def acquire(memory: ResponseMemory, least: int, most: int = 0, wait: bool = True
     return grant.size
 
 
-def waiting(memory: ResponseMemory) -> None:
-    """Until a run waits; fails by the time limit of all tests, if none ever does."""
-    give_up = time.monotonic() + 20
-    while memory.waiting_since is None:
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
+class ToldMemory(ResponseMemory):
+    """Tells of the runs that wait."""
+
+    def __init__(self, limit: int) -> None:
+        self.news = threading.Condition()
+        super().__init__(limit, SYSTEM)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("waiting_since", "_waiters"):
+            with self.news:
+                self.news.notify_all()
 
 
-def standing(memory: ResponseMemory, number: int) -> None:
+def waiting(memory: ToldMemory) -> None:
+    """Until a run waits for memory."""
+    with memory.news:
+        assert memory.news.wait_for(lambda: memory.waiting_since is not None, 120)
+
+
+def standing(memory: ToldMemory, number: int) -> None:
     """Until so many runs wait, for memory or for their turn."""
-    give_up = time.monotonic() + 20
-    while len(memory._waiters) < number:
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
+    with memory.news:
+        assert memory.news.wait_for(lambda: len(memory._waiters) >= number, 120)
 
 
 def test_an_array_counts_as_long_as_it_lives() -> None:
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     kept = keep(memory, 2)
     part = buffer_of(kept)[MIB:]
     del kept
@@ -58,7 +67,7 @@ def test_an_array_counts_as_long_as_it_lives() -> None:
 
 
 def test_what_is_part_of_something_else_is_copied() -> None:
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     whole = np.random.default_rng(1).integers(0, 256, (2, 2 * MIB), np.uint8)
     assert memory.track([whole])[0] is whole
     row = memory.track([whole[1:]])[0]
@@ -76,7 +85,7 @@ def test_bytes_of_an_array(dtype: Any) -> None:
 
 
 def test_strings_count() -> None:
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     words = np.array([["a" * MIB], ["b" * MIB]], object)
     assert 2 * MIB < memory_of([words]) < 2 * MIB + 200
     kept = memory.track([words[1:]])
@@ -90,7 +99,7 @@ def test_a_copy_for_which_there_is_no_memory_counts_nothing() -> None:
         def copy(self, order: Any = "C") -> Any:
             raise MemoryError
 
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     part = np.zeros((2, MIB), np.uint8)[1:].view(Full)
     for _ in range(3):
         with pytest.raises(MemoryError):
@@ -99,7 +108,7 @@ def test_a_copy_for_which_there_is_no_memory_counts_nothing() -> None:
 
 
 def test_text_counts_as_long_as_it_lives() -> None:
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     kept = keep(memory, 1)
     body = memory.track_body(Buffers([b"head", bytes(TINY), buffer_of(kept)]))
     assert len(body) == 4 + TINY + MIB and body.join()[:4] == b"head"
@@ -111,7 +120,7 @@ def test_text_counts_as_long_as_it_lives() -> None:
 
 
 def test_a_run_waits_until_there_is_room() -> None:
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     kept = [keep(memory, 4), keep(memory, 4)]
     assert acquire(memory, MIB, 5 * MIB) == 2 * MIB  # as much as there is
     memory.release(2 * MIB)
@@ -128,7 +137,7 @@ def test_a_run_waits_until_there_is_room() -> None:
 
 
 def test_unread_small_answers_take_room_and_give_it_back() -> None:
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     kept = keep(memory, 4)
     memory.add_unread(5 * MIB)
     with ThreadPoolExecutor(1) as pool:
@@ -140,7 +149,7 @@ def test_unread_small_answers_take_room_and_give_it_back() -> None:
 
 
 def test_more_than_all_of_it_passes_alone() -> None:
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
     assert acquire(memory, 30 * MIB) == 30 * MIB
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(acquire, memory, 30 * MIB)
@@ -152,7 +161,7 @@ def test_more_than_all_of_it_passes_alone() -> None:
 
 def test_a_run_that_is_no_longer_wanted_waits_no_longer() -> None:
     """Nor do those that stand behind it: it may need more than they do."""
-    memory, wanted = ResponseMemory(10 * MIB, SYSTEM), [True, True]
+    memory, wanted = ToldMemory(10 * MIB), [True, True]
     kept = keep(memory, 6)
 
     def ask(place: int) -> MemoryRequest | None:
@@ -176,7 +185,7 @@ def test_a_run_that_is_no_longer_wanted_waits_no_longer() -> None:
 
 
 def test_a_run_that_needs_less_gets_it() -> None:
-    memory, needs = ResponseMemory(10 * MIB, SYSTEM), [8 * MIB]
+    memory, needs = ToldMemory(10 * MIB), [8 * MIB]
     kept = keep(memory, 6)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(memory.acquire, lambda: MemoryRequest(1, needs[0], needs[0]))
@@ -189,7 +198,7 @@ def test_a_run_that_needs_less_gets_it() -> None:
 
 
 def test_runs_of_many_threads() -> None:
-    memory, most = ResponseMemory(10 * MIB, SYSTEM), []
+    memory, most = ToldMemory(10 * MIB), []
 
     def work() -> None:
         for _ in range(50):
@@ -209,7 +218,7 @@ def test_runs_of_many_threads() -> None:
 
 def test_an_array_may_be_freed_in_the_middle_of_counting() -> None:
     """A collection comes when it likes, also while this thread holds the lock."""
-    memory = ResponseMemory(10 * MIB, SYSTEM)
+    memory = ToldMemory(10 * MIB)
 
     class Knot:
         def __init__(self) -> None:
@@ -223,7 +232,7 @@ def test_an_array_may_be_freed_in_the_middle_of_counting() -> None:
 
 
 def test_who_is_told_that_nothing_is_left() -> None:
-    memory, told = ResponseMemory(10 * MIB, SYSTEM), []
+    memory, told = ToldMemory(10 * MIB), []
     memory.on_empty = lambda: told.append(memory.peak)
     first, second = keep(memory, 1), keep(memory, 2)
     del first

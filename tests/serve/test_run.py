@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
+from manual_clock import run_jumping
 
 from ox.serve import run
 
@@ -34,23 +34,22 @@ class Starting:
         return [*self.models, "ready in 1 ms · http://127.0.0.1:8000"]
 
 
-def test_a_model_is_shown_once_it_answers_whatever_others_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "GREETING_WAIT_S", 0.01)
+def test_a_model_is_shown_once_it_answers_whatever_others_wait_for() -> None:
     lines: list[str] = []
 
     async def body() -> None:
         server = Starting()
         starting = asyncio.ensure_future(run._start(server, lines.append))
-        while not lines:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.5 * run.GREETING_WAIT_S)
+        assert len(lines) == 1
         server.models.append("soon 1")
-        while lines[-1] != "soon 1":
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(run.GREETING_WAIT_S)
+        assert lines[-1] == "soon 1"
+        await asyncio.sleep(5 * run.GREETING_WAIT_S)  # it is said once
         server.go.set()
         await starting
 
-    asyncio.run(asyncio.wait_for(body(), 30))
+    run_jumping(body())
     assert lines[0].startswith("listening on 127.0.0.1:8000 while models are loading")
     assert lines[1:] == ["soon 1", "late 1", "ready in 1 ms · http://127.0.0.1:8000"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ox.clock import SYSTEM
 from ox.serve import ModelConfig, Server
@@ -69,12 +69,14 @@ def asked(logged: tuple[Server, Path], connect: Any, target: str, headers: dict[
     with connect(server) as client:
         answer = client.ask("GET", target, headers=headers)
     ident = answer[1]["x-request-id"]
-    for _ in range(1000):
-        found = [line for line in map(json.loads, path.read_text().splitlines()) if line.get("request_id") == ident]
-        if any(line["message"] == "request" for line in found):
-            return answer, found
-        time.sleep(0.01)
-    raise AssertionError(f"no line for {ident}")
+    found: list[Any] = []
+
+    def is_there() -> bool:
+        found[:] = [line for line in map(json.loads, path.read_text().splitlines()) if line.get("request_id") == ident]
+        return any(line["message"] == "request" for line in found)
+
+    wait_until(is_there)  # a thread writes the log
+    return answer, found
 
 
 def test_a_line_for_a_request(logged: tuple[Server, Path], connect: Any) -> None:

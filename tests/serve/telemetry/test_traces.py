@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from waiting import wait_until
 
 from ox.errors import ArgumentError
 from ox.serve import ModelConfig, Server
@@ -122,10 +122,7 @@ def test_a_model_that_comes_later_is_traced(build: Any, connect: Any, tmp_path: 
     with Server([tmp_path], options=ModelConfig(device="cpu", instances=1)) as server:
         server.service.telemetry.trace(kept)
         write("mlp")
-        for _ in range(1000):
-            if len(server.models) == 2:
-                break
-            time.sleep(0.02)
+        wait_until(lambda: len(server.models) == 2)  # the disk is looked at
         assert ask(server, connect, inputs(1)) == 200
     assert "infer mlp" in [span.name for span in memory.get_finished_spans()]
 

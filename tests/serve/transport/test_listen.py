@@ -36,7 +36,7 @@ def test_many_get_in_a_turn(kind: str) -> None:
             transport.abort()  # type: ignore[attr-defined]
         for client in clients:
             client.close()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", listener.port), timeout=1)
         return turns

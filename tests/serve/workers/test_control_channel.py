@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from manual_clock import run_jumping
 
 from ox.errors import LoadError, ServeError
 from ox.serve.workers.control_channel import ControlChannel
@@ -21,7 +22,7 @@ async def echo(call: str, arguments: dict[str, Any]) -> Any:
     if call == "fail":
         raise ZeroDivisionError("a secret")
     if call == "never":
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
     await asyncio.sleep(arguments.get("after", 0))
     return [call, arguments]
 
@@ -40,7 +41,7 @@ def linked(body: Callable[[ControlChannel, ControlChannel], Awaitable[None]]) ->
             end.close()
         await asyncio.gather(*reading)
 
-    asyncio.run(run())
+    run_jumping(run())
 
 
 def test_answers_find_their_questions() -> None:
@@ -71,7 +72,7 @@ def test_nobody_waits_for_who_is_gone_or_silent() -> None:
         with pytest.raises(ServeError, match=r"did not answer 'never' in 0\.05 s"):
             await one.ask("never", seconds=0.05)
         waiting = asyncio.ensure_future(one.ask("never"))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the question comes to the other side
         other.close()
         for late in (waiting, asyncio.ensure_future(one.ask("never"))):
             with pytest.raises(ServeError, match="has ended"):
@@ -94,4 +95,4 @@ def test_a_line_cut_short_is_the_end() -> None:
             await waiting
         await reading
 
-    asyncio.run(body())
+    run_jumping(body())

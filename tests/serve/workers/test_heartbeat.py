@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import count
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from ox.serve.workers.heartbeat import EVERY, HANGS, STILL, Heartbeat, state_of
 
@@ -64,11 +64,9 @@ def test_the_state_of_a_process() -> None:
     try:
         assert state_of(child.pid) is not None
         os.kill(child.pid, signal.SIGSTOP)
-        limit = time.monotonic() + 120
-        while (state := state_of(child.pid)) is None or state[0] != "T":
-            assert time.monotonic() < limit
-            time.sleep(0.01)
-        assert state[1] >= 0
+        wait_until(lambda: (state_of(child.pid) or "?")[0] == "T")
+        state = state_of(child.pid)
+        assert state is not None and state[1] >= 0
     finally:
         child.kill()
         child.wait()

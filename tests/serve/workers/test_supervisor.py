@@ -22,14 +22,14 @@ from ox.serve.workers.worker_config import WorkerConfig
 def test_a_worker_that_is_being_made_ends_with_the_others(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is there for the system before the supervisor has its name."""
     made: list[asyncio.subprocess.Process] = []
-    real, slow = asyncio.create_subprocess_exec, asyncio.Event()
+    real, slow, stopping = asyncio.create_subprocess_exec, asyncio.Event(), asyncio.Event()
 
     async def create(*words: str, **options: Any) -> asyncio.subprocess.Process:
         process = await real(*words, **options)
         made.append(process)
         if len(made) > 2:
             slow.set()
-            await asyncio.sleep(0.5)
+            await stopping.wait()
         return process
 
     async def body() -> None:
@@ -42,7 +42,11 @@ def test_a_worker_that_is_being_made_ends_with_the_others(mlp: Path, monkeypatch
         await supervisor.loaded()
         os.kill(made[0].pid, signal.SIGKILL)
         await slow.wait()
-        await supervisor.stop()
+        ended = asyncio.ensure_future(supervisor.stop())
+        await asyncio.sleep(0)
+        assert supervisor._stopping and not ended.done()
+        stopping.set()
+        await ended
         assert len(made) == 3 and all(process.returncode is not None for process in made)
 
     asyncio.run(body())

@@ -11,15 +11,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 CODE = "import sys; sys.path[:0] = sys.argv[1].split(':'); from ox_cli.main import main; sys.exit(main(sys.argv[2:]))"
@@ -50,13 +50,6 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
-def until(condition: Callable[[], bool], seconds: float = 40) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -80,9 +73,9 @@ def test_a_killed_worker_comes_back_and_all_end_together(mlp: Path, connect: Any
         first = children(process)
         assert len(first) == 2 and answers(connect, address)
         os.kill(first[0], signal.SIGKILL)
-        until(lambda: not alive(first[0]))
+        wait_until(lambda: not alive(first[0]))
         assert answers(connect, address)  # by the other one
-        until(lambda: len(children(process)) == 2)
+        wait_until(lambda: len(children(process)) == 2)
         assert process.stdout is not None
         assert "was killed by signal 9 · restarting it" in process.stdout.readline()
         second = children(process)
@@ -108,7 +101,7 @@ def test_workers_do_not_outlive_their_supervisor(mlp: Path) -> None:
         pids = children(process)
         process.kill()
         process.wait()
-        until(lambda: not any(map(alive, pids)))
+        wait_until(lambda: not any(map(alive, pids)))
 
 
 @pytest.mark.slow
@@ -142,8 +135,8 @@ def test_calls_concern_all_workers_also_those_that_come_later(mlp: Path, connect
         assert {ask("GET", "/v2/models/mlp/ready")[0] for _ in range(20)} == {400}
         first = children(process)
         os.kill(first[0], signal.SIGKILL)
-        until(lambda: len(set(children(process)) - set(first)) == 1)
-        until(lambda: len({pid for pid in children(process) if listens(pid, address.port)}) == 2)
+        wait_until(lambda: len(set(children(process)) - set(first)) == 1)
+        wait_until(lambda: len({pid for pid in children(process) if listens(pid, address.port)}) == 2)
         assert {ask("GET", "/v2/models/mlp/ready")[0] for _ in range(20)} == {400}  # the new one was told, too
         assert ask("POST", "/v2/repository/models/mlp/load") == (200, b"")
         assert {ask("POST", "/v2/models/mlp/infer", body)[0] for _ in range(20)} == {200}
@@ -184,7 +177,7 @@ def test_counts_of_a_worker_that_died_are_kept(mlp: Path, connect: Any) -> None:
         for pid in first:
             os.kill(pid, signal.SIGKILL)
             others = set(children(process)) - {pid}
-            until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+            wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
             while not any(listens(new, address.port) for new in set(children(process)) - others):
                 assert counted() == (30, 30)
         for _ in range(5):
@@ -218,10 +211,10 @@ def test_a_worker_that_is_stopped_is_replaced(mlp: Path, connect: Any, stopped: 
         said = {process.stdout.readline() for _ in range(2 * stopped)}
         assert sum("has been stopped (SIGSTOP) · killing it" in line for line in said) == stopped
         assert sum("was killed by signal 9 · restarting it" in line for line in said) == stopped
-        until(lambda: not any(map(alive, first[:stopped])) and len(children(process)) == 2)
-        until(lambda: all(listens(pid, address.port) for pid in children(process)))
+        wait_until(lambda: not any(map(alive, first[:stopped])) and len(children(process)) == 2)
+        wait_until(lambda: all(listens(pid, address.port) for pid in children(process)))
         before = sum(got.values())
-        until(lambda: sum(got.values()) > before + 50)
+        wait_until(lambda: sum(got.values()) > before + 50)
         ending.set()
         for client in clients:
             client.join()
@@ -256,8 +249,8 @@ def test_a_region_that_is_gone_hinders_no_new_worker(mlp: Path, connect: Any) ->
         first = children(process)
         for pid in first:
             os.kill(pid, signal.SIGKILL)
-        until(lambda: not set(children(process)) & set(first) and len(children(process)) == 2)
-        until(lambda: all(listens(pid, address.port) for pid in children(process)))
+        wait_until(lambda: not set(children(process)) & set(first) and len(children(process)) == 2)
+        wait_until(lambda: all(listens(pid, address.port) for pid in children(process)))
         assert answers(connect, address)
 
 

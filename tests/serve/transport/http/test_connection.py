@@ -157,8 +157,7 @@ def test_a_half_closed_client_that_waits_is_closed_after_its_answer(listen: Any,
         client.socket.shutdown(socket.SHUT_WR)
         with connect(plane) as other:  # by the time that this one is known, the end of that one has been seen
             other.send(LIVE)
-            while len(waiting) < 2:
-                time.sleep(0.01)
+            wait_until(lambda: len(waiting) == 2)
             plane.on_loop(lambda: None)
             plane.on_loop(lambda: [exchange.reply(200, b"late") for exchange in waiting])
             assert client.reply()[2] == b"late" and client.closed()

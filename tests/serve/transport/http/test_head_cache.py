@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ox.errors import ServeError
 from ox.serve import RequestLimits
@@ -214,10 +214,9 @@ def test_nothing_runs_after_the_last_request(listen: Any, connect: Any, last: by
             client.send(known)
             assert client.reply()[0] == 200
         client.send(last + known if at_once else last)
-        while len(got) < 4:
-            time.sleep(0.01)
+        wait_until(lambda: len(got) == 4)
         client.send(known)
-        time.sleep(0.1)
+        plane.on_loop(lambda: None)  # the loop has looked at what has come
         plane.on_loop(lambda: got[-1].reply(200, b"bye"))
         assert client.reply()[2] == b"bye" and client.closed()
         assert [exchange.target for exchange in got] == [b"/known"] * 3 + [b"/last"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ox.serve import RequestLimits
 from ox.serve.config.request_limits import MIB, SLOWEST
@@ -29,10 +29,7 @@ def many(exchange: Exchange) -> None:
 
 def settled(plane: Any, wanted: Any) -> None:
     """Waits until the listener is as wanted; fails by the time limit of all tests, if ever."""
-    give_up = time.monotonic() + 120
-    while not plane.on_loop(lambda: wanted(plane.listener_state)):
-        assert time.monotonic() < give_up, (plane.listener_state.unread, len(plane.listener_state.connections))
-        time.sleep(0.01)
+    wait_until(lambda: plane.on_loop(lambda: wanted(plane.listener_state)))  # the system's buffers fill and drain
 
 
 @pytest.mark.parametrize("clients", [1, 12])

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ox.serve.transport.http.sender import CHUNK
 from ox.serve.transport.http2 import HttpStream
@@ -156,14 +157,12 @@ def test_large_answers_that_wait_for_their_clients_abort_nobody(serve: Any, limi
             wire.send(f.window_update(0, f.MAX_INT31 - 65_535))
             wire.send(wire.head(1, "/large/16000000"))
         state = site.listener_state
-        while site.do(lambda: sum(connection.sender.paused for connection in state.connections)) < 8:
-            time.sleep(0.01)
+        wait_until(lambda: site.do(lambda: sum(connection.sender.paused for connection in state.connections)) == 8)
         assert site.do(lambda: state.unread) == 0
         assert 0 < site.do(lambda: state.response_memory.used) <= 8 * (CHUNK + (64 << 10))
         for wire in wires:
             assert len(wire.answer(1)[2]) == 16_000_000
-        while site.do(lambda: state.response_memory.used):
-            time.sleep(0.01)
+        wait_until(lambda: not site.do(lambda: state.response_memory.used))
         assert state.slow_clients == 0
 
 
