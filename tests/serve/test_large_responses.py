@@ -327,7 +327,7 @@ def test_24_mb_at_full_speed(build: Callable[..., Path], connect: Any, clients: 
         {"shape": np.array([1, width])},
     )
 
-    with Server([path], options=ModelConfig(device="cpu")) as server:
+    with Server([path], options=ModelConfig(device="cpu", deadline_ms=600_000)) as server:
 
         def one(value: int) -> bool:
             with connect(server) as client:
