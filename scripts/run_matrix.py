@@ -204,7 +204,8 @@ def run(name: str, seed: int, workers: str, more: list[str], folder: Path) -> in
     for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", output.strip().rpartition("\n")[2]):
         counts[word] = int(number)
     shown = " · ".join(f"{number:,} {word}" for word, number in counts.items())
-    failures = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failures = [line for line in output.splitlines() if line.startswith(("FAILED ", "SUBFAILED", "ERROR "))]
+    failures = [line for line in failures if not re.search(r" - contains \d+ failed subtests?$", line)]
     if variant.cause and code == 1:
         others = [line for line in failures if variant.cause not in line]
         shown += f" · {len(failures) - len(others)} of them say: {variant.cause}"

@@ -72,9 +72,14 @@ def test_a_failure_must_name_the_cause(
 ) -> None:
     full = run_matrix.Variant(cause="No space left on device")
     monkeypatch.setitem(run_matrix.VARIANTS, "full-disk", full)
-    (run_matrix.ROOT / "test_file.py").write_text(f"def test_one(): raise OSError('{error}')\n")
+    (run_matrix.ROOT / "test_file.py").write_text(
+        f"def test_one(): raise OSError('{error}')\n"
+        f"def test_rows(subtests):\n    with subtests.test('a row'): raise OSError('{error}')\n"
+    )
     assert run_matrix.run("full-disk", 1, "0", [], tmp_path) == code
-    assert ("FAILED test_file.py::test_one - OSError: other" in capsys.readouterr().out) == (code == 1)
+    shown = capsys.readouterr().out
+    assert ("FAILED test_file.py::test_one - OSError: other" in shown) == (code == 1)
+    assert ("SUBFAILED[a row] test_file.py::test_rows - OSError: other" in shown) == (code == 1)
 
 
 def test_who_is_not_root_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
