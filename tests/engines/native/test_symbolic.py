@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from samples import FUNCTIONS, samples
 
@@ -174,3 +175,12 @@ def test_kernels_that_do_more_are_refused() -> None:
         op = OPS[name]
         given = [Argument(np.dtype(np.float32), (2, 2))] * sum(not each.optional for each in op.schema.inputs)
         assert trace(Node(op.name, op.domain, [], [Value("y")], dict(op.schema.attributes)), [*given]) is None
+
+
+def test_casts_that_c_does_otherwise_are_refused(subtests: pytest.Subtests) -> None:
+    """NumPy reaches small and unsigned integers through larger ones; C leaves what happens open."""
+    for target in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.float64):
+        with subtests.test(target.__name__):
+            node = Node("Cast", "", [], [Value("y")], {"to": onnx.helper.np_dtype_to_tensor_dtype(np.dtype(target))})
+            traced = trace(node, [Argument(np.dtype(np.float32), (2,))])
+            assert (traced is not None) == (target in (np.int32, np.int64, np.float64))
