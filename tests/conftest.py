@@ -11,17 +11,16 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from zlib import crc32
 
 import forked
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from rows import name_rows, seed
 
 from ox.core.operator import OPS
 from ox.devices import compiled
 from ox.errors import DeviceError
-from ox.random import default_generator
 
 # Unbuffered, `print` writes word by word, and the words of several ranks mix within a line.
 os.environ.pop("PYTHONUNBUFFERED", None)
@@ -64,8 +63,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """What a test draws from ox's generator follows from the run's seed and its own name, and not from what ran before.
 
     pytest-randomly does the same for `random` and NumPy."""
-    seed = item.config.getoption("randomly_seed", 0)
-    default_generator.manual_seed((seed if isinstance(seed, int) else 0) + crc32(item.nodeid.encode()))
+    seed(item.config, item.nodeid)
     frozen.wanted(item.path)
 
 
@@ -138,6 +136,7 @@ def no_gpu() -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow_after_the_first(items)
+    name_rows(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = no_gpu() if marked else None
     if reason is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.amp.autocasting import Active
@@ -56,7 +57,7 @@ def functions() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@rows("name", FUNCTIONS)
 def test_every_function_of_the_table_asks_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -92,8 +93,8 @@ MIXED: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [ox.bfloat16, ox.float16], ids=str)
-@pytest.mark.parametrize("name", MIXED)
+@rows("dtype", [ox.bfloat16, ox.float16], ids=str)
+@rows("name", MIXED)
 def test_functions_that_look_at_types_themselves_take_mixed_ones(name: str, dtype: Any) -> None:
     function, expected = MIXED[name]
     x = ox.tensor([[1.0, 2.0], [-0.5, 3.0]])

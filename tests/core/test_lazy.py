@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.core import legacy_paths
@@ -99,7 +100,7 @@ def test_the_files_that_older_scripts_name() -> None:
     assert ox.vmap is ox.func.vmap
 
 
-@pytest.mark.parametrize(
+@rows(
     ("older", "newer"),
     [*legacy_paths.PATHS.items()],
 )

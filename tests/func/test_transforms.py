@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -95,7 +96,7 @@ def test_a_leaf_inside_is_not_the_one_outside() -> None:
     assert np.shares_memory(seen[0].numpy() if not seen[0].requires_grad else seen[0].detach().numpy(), v.numpy())
 
 
-@pytest.mark.parametrize(
+@rows(
     "call, error, text",
     [
         (lambda v: grad(lambda v: v)(v), ShapeError, "no dimensions"),

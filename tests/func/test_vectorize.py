@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, ShapeError
@@ -95,7 +96,7 @@ def assert_equal(got: Any, expected: Any) -> None:
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("function", TOGETHER)
+@rows("function", TOGETHER)
 def test_together_is_one_by_one(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "FEW", 0)
     monkeypatch.setattr(MODULE, "_each", lambda *_: pytest.fail("ran one by one"))
@@ -161,7 +162,7 @@ def hooked(x: Any) -> Any:
     return y
 
 
-@pytest.mark.parametrize(
+@rows(
     "function",
     [
         lambda x: x * x.detach(),
@@ -260,6 +261,6 @@ def test_it_is_recorded_for_any_number() -> None:
 
     graph = record(per_example, {"x": batch(5)}, dims={"x": ["batch", 4]})
     session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
-    for rows in (1, 4, 9):
-        (got,) = session.run(None, {"x": batch(rows).numpy()})
-        np.testing.assert_allclose(got, per_example(batch(rows)).numpy(), rtol=1e-5, atol=1e-6)
+    for count in (1, 4, 9):
+        (got,) = session.run(None, {"x": batch(count).numpy()})
+        np.testing.assert_allclose(got, per_example(batch(count)).numpy(), rtol=1e-5, atol=1e-6)

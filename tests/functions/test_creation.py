@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, DTypeError, ShapeError
 
 
-@pytest.mark.parametrize(
+@rows(
     "data, dtype",
     [
         (1, ox.int64), (1.5, ox.float32), (True, ox.bool), ([1, 2.5], ox.float32), ([True, 2], ox.int64),
@@ -85,7 +86,7 @@ def test_filled() -> None:
     assert ox.full_like(x, 2.5, dtype=ox.float64).tolist() == [2.5, 2.5]
 
 
-@pytest.mark.parametrize(
+@rows(
     "call, error",
     [
         ("ox.zeros(-1)", ShapeError), ("ox.zeros(1.5)", ShapeError), ("ox.zeros('a')", ShapeError),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 import ox.nn.functional as F
@@ -45,7 +46,7 @@ CORNERS: list[tuple[Callable[..., ox.Tensor], list[Any], list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("f", "values", "expected"), CORNERS)
+@rows(("f", "values", "expected"), CORNERS)
 def test_corners(f: Callable[..., ox.Tensor], values: list[Any], expected: list[Any]) -> None:
     with np.errstate(all="ignore"):
         for got, want in zip(slopes(f, *values), expected, strict=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import BoundsError, DTypeError, ShapeError
@@ -59,7 +60,7 @@ CASES: list[tuple[Callable[..., Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
+@rows("case", range(len(CASES)))
 def test_value(case: int) -> None:
     call, expected = CASES[case]
     got = call(ox.tensor(A), ox.tensor(B), ox.tensor(G), ox.tensor(ROWS))
@@ -67,7 +68,7 @@ def test_value(case: int) -> None:
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
+@rows("case", range(len(CASES)))
 def test_gradient(case: int) -> None:
     """Finite differences of second order, where the result is floating."""
     call, expected = CASES[case]

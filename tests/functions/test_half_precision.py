@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from rows import rows
 
 import ox
 from ox import nn
@@ -138,16 +139,16 @@ def check(function: Callable[..., Any], arguments: tuple[Float64, ...], size: fl
     assert (np.abs(given - exact) <= allowed)[fits].all(), np.abs(given - exact)[fits].max()
 
 
-@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
-@pytest.mark.parametrize("name", CASES)
+@rows("dtype", [float16, bfloat16], ids=str)
+@rows("name", CASES)
 def test_near_the_limits(name: str, dtype: DType) -> None:
     function, arguments = CASES[name]
     for size in (500.0, 6.0, 1e-3):
         check(function, arguments, size, dtype)
 
 
-@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
-@pytest.mark.parametrize("name", SQUARED)
+@rows("dtype", [float16, bfloat16], ids=str)
+@rows("name", SQUARED)
 def test_squares_near_the_limits(name: str, dtype: DType) -> None:
     function, arguments = SQUARED[name]
     for size in (100.0, 1.0, 0.1):

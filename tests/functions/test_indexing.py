@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import BoundsError, GradientError, ShapeError
@@ -36,7 +37,7 @@ def tensors(index: Any) -> Any:
     return ox.tensor(index) if isinstance(index, np.ndarray) else index
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@rows("index", INDICES, ids=str)
 def test_reading(index: Any) -> None:
     x = ox.tensor(A)
     expected = A[index]
@@ -46,8 +47,8 @@ def test_reading(index: Any) -> None:
         assert got.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
-@pytest.mark.parametrize("tracked", [False, True])
+@rows("index", INDICES, ids=str)
+@rows("tracked", [False, True])
 def test_writing(index: Any, tracked: bool) -> None:
     """A number, and a tensor of the part's shape; with the gradients of the whole and of the part."""
     places = np.arange(24).reshape(A.shape)
@@ -74,7 +75,7 @@ def has_mask(index: Any) -> bool:
     return any(np.asarray(part).dtype == bool for part in parts if isinstance(part, (list, np.ndarray)))
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@rows("index", INDICES, ids=str)
 def test_recorded(index: Any) -> None:
     """Reading and writing at one batch size, replayed at another."""
 
@@ -130,7 +131,7 @@ def test_an_int_beside_index_tensors_is_taken_first_in_reading_and_writing() -> 
     assert y.tolist() == x.tolist()
 
 
-@pytest.mark.parametrize(
+@rows(
     "index, text",
     [
         (2, "outside dimension 0"), (-3, "outside dimension 0"), ((0, 3), "outside dimension 1"),

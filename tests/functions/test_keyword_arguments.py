@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.functions.keyword_arguments import keywords
@@ -14,7 +15,7 @@ from ox.functions.keyword_arguments import keywords
 x = ox.tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "same"),
     [
         (lambda: ox.sum(x, axis=1), lambda: ox.sum(x, 1)),
@@ -53,7 +54,7 @@ def test_another_name_is_the_same_call(call: Any, same: Any) -> None:
     np.testing.assert_array_equal(found.array, expected.array)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "words"),
     [
         (lambda: ox.sum(x, foo=1), ("sum", "foo")),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, OxError, ShapeError
@@ -51,7 +52,7 @@ CASES: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
+@rows("case", range(len(CASES)))
 def test_value(case: int) -> None:
     ours, theirs = CASES[case]
     got, expected = ours(*map(ox.tensor, (A, K, V))), theirs(A, K, V)
@@ -59,7 +60,7 @@ def test_value(case: int) -> None:
     assert got.tolist() == np.asarray(expected).tolist()
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
+@rows("case", range(len(CASES)))
 def test_gradient(case: int) -> None:
     given = [ox.tensor(x, requires_grad=True) for x in (A, K, V)]
     assert ox.autograd.gradcheck(CASES[case][0], given, order=2, elements=3)
@@ -90,7 +91,7 @@ def test_diagonal_is_a_view() -> None:
     assert x.trace().item() == 6
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     [
         lambda x: x.roll((1, 2), 0), lambda x: x.tile(-1), lambda x: x.unfold(0, 9, 1), lambda x: x.hsplit(3),
@@ -112,7 +113,7 @@ COPIES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("copy", COPIES)
+@rows("copy", COPIES)
 def test_what_is_a_copy_in_pytorch_is_no_view(copy: str) -> None:
     x = ox.tensor(A)
     eval(copy, {"x": x, "ox": ox}).mul_(7)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 
 x = ox.tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     [
         lambda **k: ox.add(x, x, alpha=2, **k),

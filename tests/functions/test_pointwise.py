@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import devices
@@ -23,7 +24,7 @@ heaviside greater less_equal not_equal"""
 WHOLE = "gcd lcm bitwise_or bitwise_xor bitwise_left_shift=left_shift bitwise_right_shift=right_shift remainder fmod"
 
 
-@pytest.mark.parametrize("name", NUMPY.split())
+@rows("name", NUMPY.split())
 def test_like_numpy(name: str) -> None:
     for x in (V, ENDS[3:]):
         with np.errstate(all="ignore"):
@@ -31,7 +32,7 @@ def test_like_numpy(name: str) -> None:
         np.testing.assert_allclose(getattr(ox, name)(ox.tensor(x)).numpy(), expected, rtol=1e-13, atol=1e-300)
 
 
-@pytest.mark.parametrize("name", PAIRS.split())
+@rows("name", PAIRS.split())
 def test_pairs_like_numpy(name: str) -> None:
     ours, _, theirs = name.partition("=")
     finite = ours in ("remainder", "fmod", "float_power", "heaviside")  # elsewhere PyTorch differs from NumPy
@@ -42,8 +43,8 @@ def test_pairs_like_numpy(name: str) -> None:
         np.testing.assert_allclose(getattr(ox, ours)(ox.tensor(a), ox.tensor(b)).numpy(), expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", WHOLE.split())
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8, np.uint8])
+@rows("name", WHOLE.split())
+@rows("dtype", [np.int64, np.int32, np.int8, np.uint8])
 def test_whole_numbers_like_numpy(name: str, dtype: type) -> None:
     ours, _, theirs = name.partition("=")
     a = np.array([12, 100, 7, 3, 1], dtype)
@@ -76,7 +77,7 @@ def test_digamma_and_its_derivatives() -> None:
     np.testing.assert_allclose(ox.digamma(x + 1).numpy(), (ox.digamma(x) + 1 / x).numpy(), rtol=1e-11)
 
 
-@pytest.mark.parametrize("x", [-5.0, -0.4, 0.0, 0.4, 0.5, 2.0, 3.9, 4.1, 10.0, 26.0])
+@rows("x", [-5.0, -0.4, 0.0, 0.4, 0.5, 2.0, 3.9, 4.1, 10.0, 26.0])
 def test_error_functions_like_python(x: float) -> None:
     got = ox.tensor(x, dtype=ox.float64)
     assert abs(ox.erfc(got).item() - math.erfc(x)) <= 2e-15 * abs(math.erfc(x))
@@ -129,7 +130,7 @@ def test_in_place() -> None:
         ox.tensor([1, 2]).sin_()
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     [
         lambda: ox.sin("a"), lambda: ox.sin(1.0), lambda: ox.hypot(ox.tensor([1]), ox.tensor([2])),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, DTypeError, OxError, ShapeError
@@ -61,7 +62,7 @@ CASES: list[tuple[Call, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
+@rows("case", range(len(CASES)))
 def test_value_and_gradients(case: int) -> None:
     call, expected = CASES[case]
     given = [ox.tensor(x, requires_grad=True) for x in (A, B, K, V)]
@@ -98,7 +99,7 @@ COUNTED: list[tuple[Call, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", range(len(COUNTED)))
+@rows("case", range(len(COUNTED)))
 def test_counts(case: int) -> None:
     call, expected = COUNTED[case]
     for got, want in zip(call(ox.tensor(N), ox.tensor(V)), expected, strict=True):
@@ -118,7 +119,7 @@ def test_the_cross_product_runs_along_the_first_three_of_its_first_tensor() -> N
     np.testing.assert_allclose(got.numpy(), np.cross(rows[:1], rows))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "error"),
     [
         (lambda a, v: ox.mm(a, a), ShapeError), (lambda a, v: ox.dot(a, a), ShapeError),

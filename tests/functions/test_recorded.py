@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import pytest
+from rows import rows
 
 import ox
 from ox import Tensor
@@ -91,26 +91,26 @@ def check(expression: str, followed: bool) -> None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(to_model(graph).SerializeToString(), options)
-    for rows in (3, 5):
-        x, v = arrays(rows)
+    for count in (3, 5):
+        x, v = arrays(count)
         feeds = {name: a for name, a in (("x", x), ("v", v)) if name in {i.name for i in session.get_inputs()}}
         eager = step(ox.from_numpy(x.copy()), ox.from_numpy(v.copy()))
         for got, expected in zip(session.run(None, feeds), eager, strict=True):
             assert got.dtype == expected.array.dtype
             difference = compare(got, expected.array)
-            assert difference.ok, f"{expression} at {rows} rows: off by {difference.max_abs}"
+            assert difference.ok, f"{expression} at {count} rows: off by {difference.max_abs}"
 
 
-@pytest.mark.parametrize("expression", SMOOTH.split())
+@rows("expression", SMOOTH.split(), items=2)
 def test_with_gradient(expression: str) -> None:
     check(expression, followed=True)
 
 
-@pytest.mark.parametrize("expression", SIZED.split())
+@rows("expression", SIZED.split())
 def test_sizes(expression: str) -> None:
     check(expression, followed=True)
 
 
-@pytest.mark.parametrize("expression", FLAT.split())
+@rows("expression", FLAT.split())
 def test_without(expression: str) -> None:
     check(expression, followed=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import pytest
+from rows import rows
 
 import ox
 from ox.graph.record.recording import record
@@ -122,12 +122,12 @@ def check(step: Callable[..., Any]) -> None:
         assert difference.ok, f"off by {difference.max_abs}"
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_forward(name: str) -> None:
     check(CASES[name])
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in NO_GRADIENT])
+@rows("name", [name for name in CASES if name not in NO_GRADIENT])
 def test_gradient(name: str) -> None:
     def step(x: Any, y: Any) -> Any:
         x, y = x.detach().requires_grad_(), y.detach().requires_grad_()

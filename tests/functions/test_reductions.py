@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 
@@ -98,7 +99,7 @@ def test_renorm_and_dist() -> None:
     assert ox.dist(x[0], x[0] - 3, 1).item() == 6
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     [
         lambda: ox.ones(2, 3).prod(2), lambda: ox.tensor([1]).std(), lambda: ox.tensor([1]).norm(),

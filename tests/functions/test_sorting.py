@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import BoundsError
@@ -11,8 +12,8 @@ from ox.errors import BoundsError
 DTYPES = [ox.float16, ox.bfloat16, ox.float32, ox.float64, ox.int8, ox.uint8, ox.int16, ox.int64, ox.uint64]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("descending", [False, True])
+@rows("dtype", DTYPES, ids=str)
+@rows("descending", [False, True])
 def test_sorted_values_stand_where_the_indices_say(dtype: ox.dtype, descending: bool) -> None:
     x = ox.tensor(np.random.default_rng(0).integers(0, 9, (4, 30)).astype(dtype))
     values, indices = x.sort(1, descending)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError
@@ -33,8 +34,8 @@ def _assigned(x: Any, n: Any) -> Any:
     return x[1]
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@rows("make", MAKERS.values(), ids=MAKERS)
+@rows("dtype", INTEGERS, ids=str)
 def test_what_does_not_fit_is_an_error(dtype: Any, make: Callable[[Any, Any], Any]) -> None:
     least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     assert make(most, dtype).item() == most and make(least, dtype).item() == least
@@ -100,7 +101,7 @@ def test_the_cpu_is_a_context() -> None:
         pass
 
 
-@pytest.mark.parametrize(
+@rows(
     ("index", "shape"),
     [
         ("x[:, t]", (2, 1, 3, 4)), ("x[:, f]", (2, 0, 3, 4)), ("x[0, False]", (0, 3, 4)), ("x[..., t]", (2, 3, 4, 1)),

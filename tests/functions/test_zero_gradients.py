@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -50,7 +51,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[float]], list[list[float]]]
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_gradients_beside_pytorch(name: str) -> None:
     call, inputs, expected = CASES[name]
     for alone in [*range(len(inputs)), None]:
