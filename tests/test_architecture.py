@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from rows import rows
 from walls import FLOORS, GROUND, Import, all_imports, module_of, reason, room
 
 import ox
@@ -41,7 +42,7 @@ def section(title: str, level: int = 2) -> str:
     return found[1]
 
 
-def rows() -> list[list[str]]:
+def table() -> list[list[str]]:
     """The cells of the table of packages: names, floor, contents."""
     lines = re.findall(r"^\| (`.*) \|$", section("The tree and its floors"), re.M)
     return [line.split(" | ") for line in lines]
@@ -49,7 +50,7 @@ def rows() -> list[list[str]]:
 
 def test_the_floors_are_those_of_the_walls() -> None:
     """tests/test_walls.py enforces FLOORS."""
-    said = {name: int(floor) for names, floor, _ in rows() for name in re.findall(r"`([\w.]+)`", names)}
+    said = {name: int(floor) for names, floor, _ in table() for name in re.findall(r"`([\w.]+)`", names)}
     floors = {name: floor for name, floor in FLOORS.items() if name != "ox.ground"}
     floors |= {f"ox.{name}": FLOORS["ox.ground"] for name in GROUND}
     wrong = {
@@ -68,7 +69,7 @@ def test_every_floor_is_one_of_something() -> None:
     assert names == there - {"ox.__init__"}
 
 
-@pytest.mark.parametrize("cells", rows(), ids=lambda cells: cells[0].strip("`").split("`")[0])
+@rows("cells", table(), ids=lambda cells: cells[0].strip("`").split("`")[0])
 def test_a_row_names_the_folders_of_its_package(cells: list[str]) -> None:
     names = [name for name in re.findall(r"`([\w.]+)`", cells[0]) if not is_module(name)]
     folders = {"ox_cli": ROOT / "cli" / "ox_cli", "ox_models": ROOT / "models" / "ox_models"}
@@ -220,7 +221,7 @@ def docstring(folder: Path) -> str:
     return ast.get_docstring(ast.parse(init.read_text())) or ""
 
 
-@pytest.mark.parametrize("folder", PACKAGES, ids=PACKAGES.get)
+@rows("folder", PACKAGES, ids=PACKAGES.get)
 def test_a_package_says_what_lives_there(folder: Path) -> None:
     text, name = docstring(folder), PACKAGES[folder]
     assert re.match(r".*\w{3}", text), f"{name}/__init__.py begins with a docstring: what lives here"
@@ -271,7 +272,7 @@ def is_below(here: str, each: Import) -> bool:
     return there == "ox" or FLOORS[str(there)] < FLOORS[str(room(here))] or reason(here, each) is not None
 
 
-@pytest.mark.parametrize("folder", PACKAGES, ids=PACKAGES.get)
+@rows("folder", PACKAGES, ids=PACKAGES.get)
 def test_what_a_docstring_says_of_imports_is_true(folder: Path) -> None:
     """Modules of floor 0 count only where the docstring names one of them."""
     said = claims(docstring(folder))

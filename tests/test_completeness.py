@@ -9,7 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from rows import rows
 
 from ox import nn, optim
 from ox.train import metrics
@@ -33,23 +33,23 @@ METRICS = [
 OPTIMIZERS = [name for name, value in vars(optim).items() if isinstance(value, type)]
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@rows("name", LAYERS)
 def test_a_layer_has_a_test(name: str) -> None:
     family = re.sub(r"[123]d$", "", name)  # the tests loop over the numbers of dimensions
     found = [word for word in words("nn", "parity") if word.startswith(family)]
     assert name in found or (family != name and found), f"test {name} in tests/nn/layers"
 
 
-@pytest.mark.parametrize("name", METRICS)
+@rows("name", METRICS)
 def test_a_metric_has_a_test(name: str) -> None:
     assert name in words("train/metrics"), f"compare {name} with a plain definition in tests/train/metrics"
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@rows("name", OPTIMIZERS)
 def test_an_optimizer_has_a_test(name: str) -> None:
     assert name in words("optim", "parity"), f"add {name} to tests/optim/optimizer_cases.py"
 
 
-@pytest.mark.parametrize("name", available())
+@rows("name", available())
 def test_a_recipe_has_a_test(name: str) -> None:
     assert name in words("models"), f"train, export and serve {name} in tests/models"

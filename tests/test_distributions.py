@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import distributions as D
@@ -56,7 +57,7 @@ def test_a_density_integrates_to_one_and_gives_the_entropy(name: str) -> None:
     assert (density * x.array).sum() * step == pytest.approx(d.mean.item(), abs=1e-3)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@rows("name", EVERY)
 def test_samples_have_the_moments(name: str) -> None:
     ox.manual_seed(4)
     d = EVERY[name]
@@ -167,7 +168,7 @@ def test_a_normal_distribution_that_is_cut() -> None:
     assert cut.sample((99,)).abs().max() > 0.11  # PyTorch's draws its own
 
 
-@pytest.mark.parametrize("concentration", [0.05, 0.4, 1.0, 3.0, 60.0, 500.0])
+@rows("concentration", [0.05, 0.4, 1.0, 3.0, 60.0, 500.0])
 def test_a_gamma_sample_moves_as_its_quantile_does(concentration: float) -> None:
     """The mean of the slope is 1, for the mean of the samples is the concentration."""
     ox.manual_seed(2)

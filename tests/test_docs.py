@@ -31,6 +31,7 @@ from pathlib import Path
 import pytest
 from contributing_page import PAGE, edits
 from int8_products import skip_if_they_saturate
+from rows import rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.exists()]
@@ -157,7 +158,7 @@ def slow_pages() -> list[object]:
     return [pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=marks[slow[page]]) for page in PAGES]
 
 
-@pytest.mark.parametrize("page", slow_pages())
+@rows("page", slow_pages())
 def test_page_runs(page: Path, tmp_path: Path) -> None:
     for package in re.findall(r"<!-- needs: *(\w+) *-->", page.read_text()):
         if getattr(find_spec(package), "origin", None) is None:  # a folder of this name is no package
@@ -173,7 +174,7 @@ def test_page_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
 
 
-@pytest.mark.parametrize("block", LEFT_OUT, ids=lambda block: f"{block.page}:{block.line}")
+@rows("block", LEFT_OUT, ids=lambda block: f"{block.page}:{block.line}")
 def test_block_is_left_out(block: Block) -> None:
     """One skip for each, so that the summary counts them and says why."""
     assert block.not_run, "a block that does not run needs a reason"
@@ -235,7 +236,7 @@ LINKING = [
 ]
 
 
-@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.relative_to(ROOT).as_posix())
+@rows("page", LINKING, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     dead = [
         f"{target}#{anchor}"
@@ -249,7 +250,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 NAMING_FILES = [page for page in LINKING if page.name != "SECURITY.md"]
 
 
-@pytest.mark.parametrize("page", NAMING_FILES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@rows("page", NAMING_FILES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_paths_in_the_text_exist(page: Path) -> None:
     """Paths of the repository in `code` or at the start of a line. A placeholder such as <family> ends a path."""
     text = page.read_text()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 import ox
 from ox import errors
@@ -74,7 +75,7 @@ def test_the_tours_first_example_on_plain_tensors() -> None:
 
 
 # code on x [2, 3], and what the message must hold besides the line
-@pytest.mark.parametrize(
+@rows(
     "code, kind, parts",
     [
         ("x + ox.ones(4)", ShapeError, ["Add", "[2, 3]", "[4]"]),

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -23,12 +24,12 @@ def test_the_page_is_current() -> None:
     assert from_pytorch.LEFT_OUT.read_text() == from_pytorch.left_out(SPACES), "python scripts/from_pytorch.py"
 
 
-@pytest.mark.parametrize("space", SPACES)
+@rows("space", SPACES)
 def test_no_name_is_missing_without_a_reason(space: str) -> None:
     assert not [e.name for e in from_pytorch.entries(space, SPACES[space]) if e.counted == "missing"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("space", "share"),
     [("torch.nn", 0.9), ("torch.nn.functional", 0.9), ("torch.Tensor", 0.8), ("torch", 0.75), ("torch.optim", 0.9),
      ("torch.optim.lr_scheduler", 1.0)],

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.core.operator import OPS
 
@@ -87,12 +88,12 @@ def unresolved(text: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("path", MODULES)
+@rows("path", MODULES)
 def test_a_module_of_pytorch_has_its_path(path: str) -> None:
     assert import_module(path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@rows("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_of_a_page_resolves(page: Path) -> None:
     text = page.read_text()
     if page.name == "CONTRIBUTING.md":  # its code adds what is not there yet; tests/test_contributing.py runs it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 import ox
 from ox.testing import assert_close, make_tensor
@@ -18,7 +19,7 @@ def test_close_is_close() -> None:
     assert_close(ox.tensor([float("inf")]), ox.tensor([float("inf")]))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("actual", "expected", "message"),
     [
         (ox.tensor([1.0, 2.0]), ox.tensor([1.0, 2.1]), r"1 of 2 elements are not close: at \[1\] 2.0 against 2.0"),

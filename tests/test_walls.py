@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rows import rows
 from walls import (
     FLOORS,
     UPWARD,
@@ -116,7 +117,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMS)
+@rows("text", FORMS)
 def test_imports_of_all_forms_are_seen(text: str) -> None:
     """Those that run, those for annotations alone (True), and those inside functions."""
     assert [(each.module, each.types) for each in imports_of(text, "page.py", "ox.serve")] == FORMS[text]
@@ -156,7 +157,7 @@ def test_what_serve_takes_of_generation_needs_no_tensor(module: str) -> None:
     assert used & all_modules() <= {"ox.errors", *SERVE_IMPORTS}
 
 
-@pytest.mark.parametrize("library", FOREIGN)
+@rows("library", FOREIGN)
 def test_foreign_libraries_stay_in_their_rooms(library: str) -> None:
     wrong, used = [], set()
     for path, each in all_imports():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 from ox.bench.address import parse
 from ox.errors import ArgumentError
 
 
-@pytest.mark.parametrize(
+@rows(
     ("typed", "url", "grpc", "tls"),
     [
         ("http://localhost", "http://localhost:8000", False, False),
@@ -27,7 +28,7 @@ def test_addresses(typed: str, url: str, grpc: bool, tls: bool) -> None:
     assert (address.context() is not None) == tls
 
 
-@pytest.mark.parametrize(
+@rows(
     "typed",
     ["", "localhost:8000", "ftp://a", "http://", "http://a/v2", "http://a:x", "http://a:99999", "unix:", "unix://"],
 )

@@ -8,11 +8,12 @@ from array import array
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.bench.histogram import Histogram
 
 
-@pytest.mark.parametrize("percent", [1, 50, 90, 99, 99.9, 100])
+@rows("percent", [1, 50, 90, 99, 99.9, 100])
 def test_percentiles(percent: float) -> None:
     times = np.random.default_rng(0).lognormal(-7, 2, 20_011)
     whole, halves = Histogram(), [Histogram(), Histogram()]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.bench.inputs import TYPES, VARIANTS, draw, from_bytes, read, to_bytes
 from ox.bench.model import Model, Tensor
@@ -18,7 +19,7 @@ def model(*inputs: tuple[str, str, tuple[int, ...]]) -> Model:
     return Model("m", tuple(Tensor(*entry) for entry in inputs), ())
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@rows("kind", TYPES)
 def test_every_type(kind: str) -> None:
     feeds = draw(model(("x", kind, (-1, 3, -1))), 2, {})
     assert len(feeds) == VARIANTS
@@ -60,7 +61,7 @@ def test_files(tmp_path: Path) -> None:
     assert read(tmp_path / "x.npz", described)[0]["x"].shape == (3, 2)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "document", "words"),
     [
         ("x.json", {"y": [1]}, "lacks the input 'x'"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.bench import Plan, Result, run
 from ox.bench.pool import Pool
@@ -290,7 +291,7 @@ def test_a_refused_first_request(here: Load, raw: Any, make_reply: Any) -> None:
     assert "HTTP 400" in str(caught.value.got) and "ids out of range" in str(caught.value.got)
 
 
-@pytest.mark.parametrize(
+@rows(
     "plan",
     [
         {"concurrency": (0,)},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 from ox.bench.protobuf import field, fields, integers, packed, varint
 
 PRIMES = [0, 1, 127, 128, 300, 2**31, 2**63 - 1, -1, -(2**63)]
 
 
-@pytest.mark.parametrize("number", PRIMES)
+@rows("number", PRIMES)
 def test_integers(number: int) -> None:
     assert integers([varint(number)]) == [number]
     assert integers([next(fields(field(3, number)))[1]]) == [number]
@@ -28,7 +29,7 @@ def test_what_the_real_library_writes() -> None:
     assert Value.FromString(field(4, 1)).bool_value and list(fields(packed(3, (1, 300)))) == [(3, b"\x01\xac\x02")]
 
 
-@pytest.mark.parametrize("message", [b"\x80", b"\x0a\x05abc", b"\x0b", b"\xff" * 11, b"\x0d\0\0", b"\x09\0"])
+@rows("message", [b"\x80", b"\x0a\x05abc", b"\x0b", b"\xff" * 11, b"\x0d\0\0", b"\x09\0"])
 def test_what_is_no_message(message: bytes) -> None:
     with pytest.raises(ValueError):
         list(fields(message))

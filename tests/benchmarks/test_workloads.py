@@ -8,6 +8,7 @@ import bench_eager
 import bench_first_step
 import numpy as np
 import pytest
+from rows import rows
 from workloads import GROWTH, OPERATORS, STEPS, WORKLOADS, as_it_is, chosen, mlp, words_of
 
 import ox
@@ -22,7 +23,7 @@ def test_names() -> None:
     assert chosen([]) == WORKLOADS
 
 
-@pytest.mark.parametrize("name", ["step: mlp, batch 1", "step: lstm", "gelu", "embedding", "cross entropy", *SMALLEST])
+@rows("name", ["step: mlp, batch 1", "step: lstm", "gelu", "embedding", "cross entropy", *SMALLEST])
 def test_the_forward_goes_through_what_would_compile_it(name: str) -> None:
     """Otherwise the side of torch.compile would measure PyTorch eager."""
     calls = []

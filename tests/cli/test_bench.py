@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from rows import rows
 
 from ox_cli.main import main
 
@@ -38,7 +39,7 @@ def test_figures_and_files(url: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "out.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize(
+@rows(
     ("arguments", "words", "code"),
     [
         (["--concurrency", "many"], "not a list of numbers", 2),

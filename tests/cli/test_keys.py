@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from ox.serve.access import Guard, keyfile
 from ox.serve.access.key import digest_of
@@ -62,7 +63,7 @@ def test_list_and_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "there is no key 'alice'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@rows(
     ("arguments", "message"),
     [
         (["--name", "alice"], "already a key 'alice'"),

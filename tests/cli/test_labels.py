@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import rows
 
 from ox_cli.export import label_range
 
 
-@pytest.mark.parametrize(
+@rows(
     ("labels", "shown"),
     [
         ("0123456789", "0-9"),

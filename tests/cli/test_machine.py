@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from ox.devices import machine
 
@@ -22,7 +23,7 @@ V2 = "0::/system.slice/job\n"
 V1 = "12:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab\n"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("membership", "files", "quota"),
     [
         (V2, {"system.slice/job/cpu.max": "200000 100000\n"}, 2.0),
@@ -51,7 +52,7 @@ def test_no_cgroups_at_all(tmp_path: Path) -> None:
     assert machine.cgroup_quota(tmp_path / "none", tmp_path / "none") is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("cores", "affinity", "quota", "threads", "reason"),
     [
         (16, 16, 2.0, 2, "cgroup limit 2 of 16 cores"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from rows import rows
 
 from ox.errors import ShapeError
 from ox_cli import main as cli
@@ -46,7 +47,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {name for name in loaded if name.startswith("ox_cli.")} - {"ox_cli.main"}
 
 
-@pytest.mark.parametrize("name", list(cli.COMMANDS))
+@rows("name", list(cli.COMMANDS))
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(name, "--help") == 0
     assert f"Usage: ox {name}" in capsys.readouterr().out

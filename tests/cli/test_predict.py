@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rows import rows
 
 from ox import train
 from ox_cli.main import main
@@ -86,8 +87,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return told
 
 
-@pytest.mark.parametrize("kind", ["png", "jpg", "bmp"])
-@pytest.mark.parametrize(("mode", "size"), [("RGB", (6, 6)), ("RGB", (31, 20)), ("L", (6, 6)), ("RGBA", (9, 9))])
+@rows("kind", ["png", "jpg", "bmp"])
+@rows(("mode", "size"), [("RGB", (6, 6)), ("RGB", (31, 20)), ("L", (6, 6)), ("RGBA", (9, 9))])
 def test_pictures_become_what_the_model_takes(images: Path, tmp_path: Path, kind, mode, size, capsys) -> None:
     if (kind, mode) in (("jpg", "RGBA"), ("bmp", "RGBA")):
         mode = "RGB"
@@ -130,7 +131,7 @@ def test_tables_are_encoded_as_the_training_rows_were(table: Path, tmp_path: Pat
         assert said(capsys, table, tmp_path / "new.json") == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "text", "told"),
     [
         ("other.csv", "size,length\n1,2\n", "no column 'colour'"),

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnxruntime.quantization import quantize_dynamic
+from rows import rows
 
 import ox
 from ox_cli.main import main
@@ -89,7 +90,7 @@ def test_a_file_of_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert re.search(r"int8 needs calibration data[^~]*int8-dynamic", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "said"),
     [
         (["--mixed"], "--mixed needs --min-accuracy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 from ox_cli.main import main
 
@@ -21,7 +22,7 @@ def test_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert REFUSED[options] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("replicas", ["0", "2:1", "1:", "some", "1:2:3", "-1"])
+@rows("replicas", ["0", "2:1", "1:", "some", "1:2:3", "-1"])
 def test_replicas(replicas: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ray.train", reason='Ray is not installed: pip install "ox-onnx[ray]"')
     assert main(["serve", "model.onnx", "--engine", "ray", f"--replicas={replicas}"]) == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cupy_names import names
+from rows import rows
 from xp_audit import audit, misses, tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +18,7 @@ def test_cupy_has_what_ox_takes() -> None:
     assert not found, "\n".join(f"{place}: {miss.name}: {miss.problem}" for place, miss in found.items())
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "problem"),
     [
         ("xp.vecdot(A, A)", "cupy has no vecdot"),

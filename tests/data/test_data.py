@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.data import (
@@ -170,8 +171,8 @@ def test_shuffling() -> None:
     assert order(DataLoader(numbers(), shuffle=True)) == drawn
 
 
-@pytest.mark.parametrize("taken", [0, 1, 3, 5])
-@pytest.mark.parametrize("data", [numbers(), Squares(10)], ids=["whole batches", "samples"])
+@rows("taken", [0, 1, 3, 5])
+@rows("data", [numbers(), Squares(10)], ids=["whole batches", "samples"])
 def test_resuming_in_mid_epoch(taken: int, data: Any) -> None:
     """What is left of this epoch, and the next, come as if nothing had happened."""
     ox.manual_seed(7)

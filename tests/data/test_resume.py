@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.data import (
@@ -55,9 +56,9 @@ def resumed(loader: Any, state: Any, generator: Any) -> list[Any]:
     return [plain(loader), plain(loader)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("position", range(5))
-@pytest.mark.parametrize("persistent", [True, False])
+@rows("workers", [1, 2])
+@rows("position", range(5))
+@rows("persistent", [True, False])
 def test_augmented_samples_at_every_position(workers: int, position: int, persistent: bool) -> None:
     def make(count: int) -> Any:
         return DataLoader(Noisy(), 3, True, num_workers=count, persistent_workers=persistent)
@@ -69,8 +70,8 @@ def test_augmented_samples_at_every_position(workers: int, position: int, persis
     assert resumed(make(3 - workers), state, generator) == expected, "by another number of workers, too"
 
 
-@pytest.mark.parametrize("position", range(5))
-@pytest.mark.parametrize("workers", [0, 2])
+@rows("position", range(5))
+@rows("workers", [0, 2])
 def test_plain_samples_at_every_position(workers: int, position: int) -> None:
     def make(count: int) -> Any:
         return DataLoader(range(11), 3, True, num_workers=count)

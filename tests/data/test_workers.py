@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 from waiting import wait_until
 
 import ox
@@ -77,8 +78,8 @@ def children() -> set[int]:
 # -- the same batches --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"prefetch_factor": 1}, {"persistent_workers": True}])
+@rows("workers", [1, 2, 3])
+@rows("options", [{}, {"drop_last": True}, {"prefetch_factor": 1}, {"persistent_workers": True}])
 def test_batches_do_not_depend_on_workers(workers: int, options: Any) -> None:
     def epochs(**more: Any) -> Any:
         loader = DataLoader(Images(), 3, True, generator=ox.Generator(4), **more)
@@ -318,7 +319,7 @@ def fail(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "text"),
     [
         (ValueError("bad image"), "bad image"),
@@ -772,7 +773,7 @@ for i, batch in enumerate(DataLoader(Slow(), 2, num_workers=2)):
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "text"),
     [
         ({"num_workers": -1}, "count of 0 or more"),

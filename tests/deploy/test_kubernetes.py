@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from rows import rows
 
 from ox.serve import RequestLimits, Server
 
@@ -26,7 +27,7 @@ DOCUMENTS = [
 KINDS = {document["kind"]: document for document in DOCUMENTS}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@rows("kind", KINDS)
 def test_it_has_the_form_that_its_api_has(kind: str, check: Check) -> None:
     assert check(kind, KINDS[kind]) == []
 
@@ -61,7 +62,7 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     return result
 
 
-@pytest.mark.parametrize(("kind", "path", "value"), BROKEN, ids=lambda value: str(value)[:40])
+@rows(("kind", "path", "value"), BROKEN, ids=lambda value: str(value)[:40])
 def test_a_mistake_is_found(kind: str, path: tuple[Any, ...], value: Any, check: Check) -> None:
     assert check(kind, changed(KINDS[kind], path, value))
 

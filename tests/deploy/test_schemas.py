@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+from rows import rows
 
 VENDORED = json.loads(Path(__file__).with_name("vendored").joinpath("custom_resources.json").read_text())["$defs"]
 
 
-@pytest.mark.parametrize("kind", sorted(VENDORED))
+@rows("kind", sorted(VENDORED))
 def test_a_misspelled_field(check: Callable[[str, Any], list[str]], kind: str) -> None:
     api = VENDORED[kind]["properties"]["apiVersion"]["const"]
     errors = check(kind, {"apiVersion": api, "kind": kind, "metadata": {"name": "x"}, "spec": {"replica": 1}})

@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.devices import cuda_installation, machine, probe
 from ox.devices.cuda_installation import BOTH, CUPY, RUNTIME, contents, first_problem, problems, problems_of
@@ -33,7 +34,7 @@ def test_nothing_is_wrong(driver: Driver, packages: dict[str, str]) -> None:
     assert found(driver, packages) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("driver", "packages", "what", "hint", "stops"),
     [
         (Driver((13, 0), ()), CUDA_13, "the NVIDIA driver has no device", "CUDA_VISIBLE_DEVICES", BOTH),

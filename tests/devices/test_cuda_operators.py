@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gpu_and_cpu import compare, random
 from nvrtc import ARCHITECTURES, compiled
+from rows import rows
 
 import ox
 from ox import nn
@@ -27,8 +28,8 @@ SOURCES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("file", "dtype"), SOURCES)
+@rows("architecture", ARCHITECTURES)
+@rows(("file", "dtype"), SOURCES)
 def test_a_source_compiles(file: str, dtype: str, architecture: str) -> None:
     lines = "#define INDEX int\n#define ELEMENT unsigned char\n" if file == "device_index.cu" else ""
     assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)

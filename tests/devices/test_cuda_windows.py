@@ -11,6 +11,7 @@ import pytest
 from convolution_cases import CONVOLUTIONS, TRANSPOSED
 from gpu_and_cpu import compare, random
 from nvrtc import ARCHITECTURES, compiled
+from rows import rows
 
 import ox
 from ox import nn
@@ -32,9 +33,9 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudnn_settings, "_current", Settings(enabled=False))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", KINDS)
-@pytest.mark.parametrize("file", ["device_conv.cu", "device_pool.cu", "device_batch_norm.cu"])
+@rows("architecture", ARCHITECTURES)
+@rows("dtype", KINDS)
+@rows("file", ["device_conv.cu", "device_pool.cu", "device_batch_norm.cu"])
 def test_a_source_compiles(file: str, dtype: str, architecture: str) -> None:
     place = "long long" if dtype == "float64" else "int"
     source = gpu_source(cuda_kernels.typed(file, dtype, f"#define PLACE {place}\n"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox import devices
 from ox.core.operator import OPS
@@ -82,7 +83,7 @@ LARGE: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", dispatch_table.ALLOWED)
+@rows("name", dispatch_table.ALLOWED)
 def test_the_allow_list_gives_what_numpy_gives(name: str) -> None:
     arrays, attributes = LARGE[name]()
     fast = OPS[name](*arrays, **attributes)
@@ -94,7 +95,7 @@ def test_the_allow_list_gives_what_numpy_gives(name: str) -> None:
     assert compare(fast.array, slow.array).ok
 
 
-@pytest.mark.parametrize("name", dispatch_table.ALLOWED)
+@rows("name", dispatch_table.ALLOWED)
 def test_strided_inputs(name: str) -> None:
     """A view is never read as if it lay in a row."""
     arrays, attributes = LARGE[name]()
@@ -110,8 +111,8 @@ def test_strided_inputs(name: str) -> None:
         assert compare(got.array, OPS[name](*arrays, **attributes).array).ok
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", dispatch_table.ALLOWED)
+@rows("value", [np.nan, np.inf, -np.inf])
+@rows("name", dispatch_table.ALLOWED)
 def test_what_is_not_finite_stays_visible(name: str, value: float) -> None:
     """A NaN or infinity comes out where NumPy has one: a run must stop at its loss whichever executor ran."""
     arrays, attributes = LARGE[name]()
@@ -124,11 +125,11 @@ def test_what_is_not_finite_stays_visible(name: str, value: float) -> None:
     assert np.array_equal(np.isinf(fast.array), np.isinf(slow.array))
 
 
-@pytest.mark.parametrize(
+@rows(
     "shapes", [((80, 90), (90, 70)), ((3, 80, 90), (90, 70)), ((3, 80, 90), (3, 90, 70)), ((2, 1, 80, 90), (3, 90, 70))]
 )
-@pytest.mark.parametrize("turned", ["a", "b", "ab", ""])
-@pytest.mark.parametrize("dtype", [float32, float64])
+@rows("turned", ["a", "b", "ab", ""])
+@rows("dtype", [float32, float64])
 def test_products_of_transposed_views(shapes: Any, turned: str, dtype: Any) -> None:
     a, b = (f(*shape).astype(dtype) for shape in shapes)
     if "a" in turned:

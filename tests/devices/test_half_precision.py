@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.core.operator import OPS
@@ -35,8 +36,8 @@ CALLS: dict[str, Callable[[ox.Tensor], ox.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
-@pytest.mark.parametrize("name", CALLS)
+@rows("dtype", [float16, bfloat16], ids=str)
+@rows("name", CALLS)
 def test_a_large_call_is_its_float32_call_rounded_once(name: str, dtype: Any) -> None:
     x = f(100_000).to(dtype)
     y = CALLS[name](x)

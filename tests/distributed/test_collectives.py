@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ranks import needs_mpi, run
+from rows import rows
 
 pytestmark = needs_mpi
 
@@ -283,8 +284,8 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
     return all_checks
 
 
-@pytest.mark.parametrize("name", CHECKS)
-@pytest.mark.parametrize("ranks", [2, 4])
+@rows("name", CHECKS)
+@rows("ranks", [2, 4])
 def test_on_all_ranks(name: str, ranks: int, outputs: Callable[[int], str]) -> None:
     """Who fails a check ends, and none of the checks behind it is reached."""
     said = outputs(ranks)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ranks import needs_mpi, run
+from rows import rows
 
 pytestmark = needs_mpi
 
@@ -271,7 +272,7 @@ else:
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("model", "expected"),
     [
         ("nn.Linear(6, 3 + rank)", "the model of rank 1 is not that of rank 0: 'weight' has another shape"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 einops = pytest.importorskip("einops", reason="einops is an extra of the tests")
 
@@ -35,7 +36,7 @@ def plain(value: Any) -> Any:
     return value.detach().numpy() if isinstance(value, ox.Tensor) else value
 
 
-@pytest.mark.parametrize("text", BATCH + PLAIN)
+@rows("text", BATCH + PLAIN)
 def test_the_same_as_on_arrays_of_numpy(text: str) -> None:
     got = evaluate(text, {name: ox.tensor(a) for name, a in ARRAYS.items()})
     expected = evaluate(text, ARRAYS)
@@ -45,7 +46,7 @@ def test_the_same_as_on_arrays_of_numpy(text: str) -> None:
         np.testing.assert_allclose(plain(got), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@rows("text", REFUSED)
 def test_einops_refuses_what_it_refuses_elsewhere(text: str) -> None:
     with pytest.raises((einops.EinopsError, NotImplementedError, IndexError, OxError)):
         evaluate(text, {name: ox.tensor(a) for name, a in ARRAYS.items()})
@@ -56,7 +57,7 @@ def uses(text: str) -> list[str]:
     return [name for name in ("ims", "x", "seq", "v", "q", "k") if re.search(rf"\b{name}\b", re.sub("'.*?'", "", text))]
 
 
-@pytest.mark.parametrize("text", BATCH)
+@rows("text", BATCH)
 def test_exported_it_holds_at_other_batch_sizes(text: str, tmp_path: Path) -> None:
     """`save` records at two batch sizes and proves at three: a size that was baked in is an error."""
     narrow = {name: np.concatenate([a, a])[:4].astype(np.float32) / 8 for name, a in ARRAYS.items()}
@@ -98,7 +99,7 @@ def test_sizes_of_one_recording_are_not_those_of_the_next(tmp_path: Path) -> Non
         ox.export.save(model, tmp_path / "m.onnx", ox.rand(4, 6))
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "rearrange(v, 'b (n two) -> n (b two)', two=1)",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError
@@ -218,7 +219,7 @@ def test_the_context_ends(model: GPT2LMHeadModel) -> None:
     assert (caught.value.expected, caught.value.got) == ("at most 32 tokens", "33")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "what"),
     [
         ({"input_ids": [1, 2]}, "whole numbers"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError
 from ox.generation import Sampler, SamplingParams
@@ -16,7 +17,7 @@ Array = np.ndarray[Any, Any]
 LOGITS = np.log(np.array([0.4, 0.3, 0.15, 0.1, 0.05], np.float32))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("params", "expected"),
     [
         ({}, [0.4, 0.3, 0.15, 0.1, 0.05]),
@@ -69,17 +70,15 @@ def test_seeds() -> None:
     assert text(None) != text(None)
 
 
-@pytest.mark.parametrize(
-    ("logits", "what"), [([0.0, np.nan], "NaN"), ([-np.inf, -np.inf], "-inf"), ([0.0, np.inf], "inf")]
-)
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@rows(("logits", "what"), [([0.0, np.nan], "NaN"), ([-np.inf, -np.inf], "-inf"), ([0.0, np.inf], "inf")])
+@rows("temperature", [0.0, 1.0])
 def test_scores_of_which_none_can_be_chosen(logits: list[float], what: str, temperature: float) -> None:
     with pytest.raises(ArgumentError, match="no token can be chosen") as caught:
         Sampler(SamplingParams(temperature=temperature))(np.array(logits, np.float32))
     assert what in str(caught.value.got)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("params", "what"),
     [
         ({"temperature": -0.1}, "temperature is a number from 0 on"),
@@ -128,8 +127,8 @@ SHAPES = [{"top_p": 0.9}, {"min_p": 0.05}, {"top_p": 0.5, "min_p": 0.2}, {"top_k
 SHAPES += [{"top_k": 3000, "top_p": 0.6}, {"top_k": 9000, "top_p": 0.9, "min_p": 0.01}]  # all tokens or more
 
 
-@pytest.mark.parametrize("params", SHAPES)
-@pytest.mark.parametrize("spread", [0.1, 3.0])
+@rows("params", SHAPES)
+@rows("spread", [0.1, 3.0])
 def test_the_candidates_are_those_of_a_sort_of_all(params: dict[str, Any], spread: float) -> None:
     """What is left out before the sort is not among them."""
     scores = np.random.default_rng(1).normal(0, spread, 3000).astype(np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError
 from ox.generation.detokenizer import Detokenizer
@@ -59,7 +60,7 @@ def test_bytes_that_never_become_a_character_are_not_decoded_again_and_again() -
     assert max(sizes) < 30
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "strings", "expected", "stopped"),
     [
         ("abcdef", ["cd"], "ab", True),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 from safetensors.numpy import save_file
 
 import ox
@@ -163,7 +164,7 @@ def test_a_scaling_that_is_none() -> None:
         llama.RopeScaling(**{**LLAMA3, "low_freq_factor": 4.0})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("config", "what"),
     [
         ({"model_type": "gpt2"}, "model_type"),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from recipes import expected
+from rows import rows
 
 from ox.train.recipe.recipe import available, load
 
 TEXT = (Path(__file__).parents[2] / "models" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("name", available())
+@rows("name", available())
 def test_a_recipe_has_its_row(name: str) -> None:
     rows = [line for line in TEXT.splitlines() if line.startswith(f"| [{name}](ox_models/{name}.py)")]
     assert len(rows) == 1

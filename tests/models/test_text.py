@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 from safetensors.numpy import save_file
 
 import ox
@@ -355,7 +356,7 @@ def test_shapes_that_do_not_fit_are_listed(tmp_path: Path) -> None:
     assert "transformer.wte.weight [19, 20] (given [19, 16])" in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("config", "said"),
     [
         ("nonsense", "is no JSON"), ("[1]", "holds no settings"), ("[" * 100_000, "is no JSON"),
@@ -388,7 +389,7 @@ def test_a_gpt2_larger_than_its_weights_is_not_built(tmp_path: Path, name: str) 
 SIZES = ["vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings"]
 
 
-@pytest.mark.parametrize("name", [*SIZES, "type_vocab_size", "num_labels"])
+@rows("name", [*SIZES, "type_vocab_size", "num_labels"])
 def test_a_bert_larger_than_its_weights_is_not_built(tmp_path: Path, name: str) -> None:
     heads = {"num_attention_heads": 1}
     folder = checkpoint(tmp_path / "x", plain(small_bert().bert), SMALL | heads | {name: HUGE})

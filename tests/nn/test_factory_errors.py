@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 import ox.nn.functional as F
@@ -40,7 +41,7 @@ REFUSED: list[Callable[[], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(REFUSED)))
+@rows("number", range(len(REFUSED)))
 def test_what_is_refused_names_the_line(number: int) -> None:
     with pytest.raises(OxError) as caught:
         REFUSED[number]()
@@ -70,8 +71,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*LAYERS, *FUNCTIONS])
-@pytest.mark.parametrize("given, told", [(ROWS, "a NumPy array"), ([[1.0]], "a list"), (None, "None")], ids=str)
+@rows("name", [*LAYERS, *FUNCTIONS])
+@rows("given, told", [(ROWS, "a NumPy array"), ([[1.0]], "a list"), (None, "None")], ids=str)
 def test_what_is_no_tensor_is_told_so(name: str, given: Any, told: str) -> None:
     with pytest.raises(DTypeError) as caught:
         (LAYERS | FUNCTIONS)[name](given)

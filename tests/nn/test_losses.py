@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from elsewhere import holds_elsewhere
+from rows import rows
 
 import ox
 from ox import nn, ops
@@ -185,7 +186,7 @@ RECORDED = {
 ADAPTIVE = nn.AdaptiveLogSoftmaxWithLoss(4, 4, [2, 3], div_value=2.0)
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@rows("name", RECORDED)
 def test_recorded_with_the_batch_open(name: str) -> None:
     """Recorded at three rows, a file computes five as eager does."""
     function = RECORDED[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -20,7 +21,7 @@ class Asks(nn.Module):
         return self.ask(self, x)
 
 
-@pytest.mark.parametrize(
+@rows(
     "ask, said",
     [
         (lambda m, x: ox.view(x, 2), "module 'ox' has no attribute 'view': a method or attribute of tensors: x.view"),
@@ -48,8 +49,8 @@ def test_a_function_that_a_tensor_has_not_as_a_method() -> None:
     assert caught.value.__notes__[1] == "  try  ox.stack(x)"
 
 
-@pytest.mark.parametrize("name", ["device", "shape", "dtype", "mean", "nothing"])
-@pytest.mark.parametrize(
+@rows("name", ["device", "shape", "dtype", "mean", "nothing"])
+@rows(
     "of",
     [lambda m: m, lambda m: m.config, lambda m: None, lambda m: [1], lambda m: Asks],
     ids=["self", "own", "None", "list", "class"],

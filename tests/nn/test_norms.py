@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -45,8 +46,8 @@ def test_groups_between_layer_and_instance() -> None:
     assert compare(F.group_norm(x, 1).array, whole.array).ok
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
-@pytest.mark.parametrize("shape", [(2, 6, 3), (2, 6, 3, 2)])
+@rows("size", [1, 2, 3, 4, 5, 9])
+@rows("shape", [(2, 6, 3), (2, 6, 3, 2)])
 def test_local_response_by_the_formula(size: int, shape: tuple[int, ...]) -> None:
     x = tensor(*shape)
     expected = np.empty_like(x.array)
@@ -105,7 +106,7 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@rows("name", RECORDED)
 def test_recorded_with_the_batch_open(name: str) -> None:
     layer, shape = RECORDED[name]
     graph = record(lambda x: layer(x), {"x": tensor(2, *shape)}, dims={"x": ["rows", *shape]})

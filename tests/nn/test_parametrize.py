@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -124,8 +125,8 @@ def test_what_it_refuses() -> None:
         parametrizations.orthogonal(nn.Linear(2, 2), orthogonal_map="givens")
 
 
-@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
-@pytest.mark.parametrize("size", [(4, 4), (5, 2), (2, 5)])
+@rows("kind", ["matrix_exp", "cayley", "householder"])
+@rows("size", [(4, 4), (5, 2), (2, 5)])
 def test_orthogonal_stays_orthogonal(kind: str, size: tuple[int, int]) -> None:
     layer = nn.Linear(*size, bias=False)
     parametrizations.orthogonal(layer, orthogonal_map=kind)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -20,8 +21,8 @@ def with_gradients(*grads: Any) -> list[nn.Parameter]:
     return params
 
 
-@pytest.mark.parametrize("kind", [2.0, 1.0, float("inf")])
-@pytest.mark.parametrize("most", [0.5, 1000.0])
+@rows("kind", [2.0, 1.0, float("inf")])
+@rows("most", [0.5, 1000.0])
 def test_norms(kind: float, most: float) -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from nvrtc import ARCHITECTURES, compiled
 from optimizer_cases import CASES, OWN, Case, gradients, ids, same, shapes, start
+from rows import rows
 
 import ox
 from ox import devices, optim
@@ -24,7 +25,7 @@ def optimizer_of(case: Case) -> Any:
     return getattr(optim, case[0])([ox.zeros(2, requires_grad=True)], **case[1])
 
 
-@pytest.mark.parametrize("case", FORMULAS, ids=ids)
+@rows("case", FORMULAS, ids=ids)
 def test_each_formula_is_written_as_a_kernel(case: Case) -> None:
     optimizer = optimizer_of(case)
     group = optimizer.param_groups[0]
@@ -33,8 +34,8 @@ def test_each_formula_is_written_as_a_kernel(case: Case) -> None:
         assert found is not None and "store_number<C>(line[0]" in found.text
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("case", [FORMULAS[3], FORMULAS[8], *FORMULAS[12::4]], ids=ids)
+@rows("architecture", ARCHITECTURES)
+@rows("case", [FORMULAS[3], FORMULAS[8], *FORMULAS[12::4]], ids=ids)
 def test_the_kernels_compile(case: Case, architecture: str) -> None:
     optimizer = optimizer_of(case)
     found = device_update.source(optimizer, optimizer.param_groups[0], optimizer.param_groups[0], "float")

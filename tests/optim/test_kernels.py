@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from optimizer_cases import CASES, MUON, OWN, Case, gradients, ids, run, same
+from rows import rows
 
 import ox
 from ox import optim
 
 
-@pytest.mark.parametrize("case", [*CASES, *OWN], ids=ids)
+@rows("case", [*CASES, *OWN], ids=ids)
 def test_operators_and_kernels_agree(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     name, options = case
     if options.get("dampening"):
@@ -24,8 +25,8 @@ def test_operators_and_kernels_agree(case: Case, monkeypatch: pytest.MonkeyPatch
         same(a, b)
 
 
-@pytest.mark.parametrize("dtype", [ox.float16, ox.bfloat16])
-@pytest.mark.parametrize("name", ["AdamW", "RMSprop", "Lion", "Adafactor", "Muon"])
+@rows("dtype", [ox.float16, ox.bfloat16])
+@rows("name", ["AdamW", "RMSprop", "Lion", "Adafactor", "Muon"])
 def test_halves_are_updated_in_float32(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fast, _ = run(name, {"lr": 0.01}, dtype)
     monkeypatch.setattr(getattr(optim, name), "_fast", optim.Optimizer._fast)
@@ -53,7 +54,7 @@ def one_step(name: str, **options: Any) -> float:
     return p.item()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "options", "expected"),
     [
         ("SGD", {"lr": 0.1}, 1.6),

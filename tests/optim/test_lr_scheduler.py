@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import optim
@@ -28,7 +29,7 @@ def rates(make: Any, steps: int) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
+@rows(
     ("make", "expected"),
     [
         (lambda o: plans.StepLR(o, 2), [1, 1, 0.1, 0.1, 0.01]),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from optimizer_cases import CASES, MUON, OWN, Case, ids
+from rows import rows
 
 import ox
 from ox import nn, optim
@@ -62,24 +63,7 @@ def linear() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 4, bias=False))
 
 
-@pytest.mark.parametrize("case", [c for c in [*CASES, *OWN, *MUON] if "dampening" not in c[1]], ids=ids)
-def test_every_optimizer_records(case: Case) -> None:
-    name, options = case
-    test_one_graph_a_step(linear, lambda p: getattr(optim, name)(p, **options))
-
-
-@pytest.mark.parametrize("make", [small_cnn, encoder])
-@pytest.mark.parametrize(
-    "optimizer_of",
-    [
-        lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-        # some gradients are 0 but for rounding (a bias before a normalization, a key's bias): a usual eps blows that up
-        lambda p: optim.AdamW(p, 0.01, weight_decay=0.1, eps=1e-3),
-        lambda p: optim.Adam(p, 0.01, amsgrad=True, weight_decay=0.1, eps=1e-3),
-    ],
-    ids=["SGD", "AdamW", "Adam"],
-)
-def test_one_graph_a_step(make: Callable[[], nn.Module], optimizer_of: Any) -> None:
+def records(make: Callable[[], nn.Module], optimizer_of: Any) -> None:
     ox.manual_seed(0)
     model = make()
     optimizer = optimizer_of(model.parameters())
@@ -131,6 +115,27 @@ def test_one_graph_a_step(make: Callable[[], nn.Module], optimizer_of: Any) -> N
         assert difference.ok, (name, difference)
 
 
+@rows("case", [c for c in [*CASES, *OWN, *MUON] if "dampening" not in c[1]], ids=ids)
+def test_every_optimizer_records(case: Case) -> None:
+    name, options = case
+    records(linear, lambda p: getattr(optim, name)(p, **options))
+
+
+@rows("make", [small_cnn, encoder])
+@rows(
+    "optimizer_of",
+    [
+        lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        # some gradients are 0 but for rounding (a bias before a normalization, a key's bias): a usual eps blows that up
+        lambda p: optim.AdamW(p, 0.01, weight_decay=0.1, eps=1e-3),
+        lambda p: optim.Adam(p, 0.01, amsgrad=True, weight_decay=0.1, eps=1e-3),
+    ],
+    ids=["SGD", "AdamW", "Adam"],
+)
+def test_one_graph_a_step(make: Callable[[], nn.Module], optimizer_of: Any) -> None:
+    records(make, optimizer_of)
+
+
 def test_dropout_draws_the_same_when_recorded() -> None:
     ox.manual_seed(3)
     layer = nn.Dropout(0.4)
@@ -142,7 +147,7 @@ def test_dropout_draws_the_same_when_recorded() -> None:
     assert (session.run(None, {"x": wide})[0] == layer(ox.tensor(wide)).array).all()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("layer", "shape"),
     [
         (nn.Linear(4, 3), ("batch", 6, 4)),

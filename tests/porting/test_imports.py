@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 from ox.errors import LoadError
 from ox.porting import port
 
 
-@pytest.mark.parametrize(
+@rows(
     ("before", "after"),
     [
         ("import torch", "import ox as torch"),
@@ -49,7 +50,7 @@ def test_an_import_is_rewritten(before: str, after: str | None) -> None:
     assert again.data == ported.data and again.imports == 0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("before", "after"),
     [
         ("from torchvision.models._api import WeightsEnum", None),
@@ -99,7 +100,7 @@ def test_what_ox_does_not_have_is_left_alone(before: str, after: str | None) -> 
     assert ported.missing and all(each.name.startswith("torch") for each in ported.missing)
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "",
@@ -117,7 +118,7 @@ def test_what_is_no_import_of_pytorch_stays(text: str) -> None:
     assert ported.data.decode() == text and ported.imports == 0
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "import torch\r\nx = '''a\r\nb'''\r\n",
@@ -128,7 +129,7 @@ def test_what_is_no_import_of_pytorch_stays(text: str) -> None:
         "if 1:\n\timport torch\n\tx=1 ;y  =  2\n",
     ],
 )
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@rows("mark", [b"", b"\xef\xbb\xbf"])
 def test_line_ends_and_spaces_stay(text: str, mark: bytes) -> None:
     expected = text.replace("import torch.nn", "import ox.nn").replace("import torch", "import ox as torch")
     assert port(mark + text.encode()).data == mark + expected.encode()
@@ -141,7 +142,7 @@ def test_the_encoding_stays(encoding: str) -> None:
     assert port(text.encode(encoding)).data == text.replace("import torch", "import ox as torch").encode(encoding)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "message"),
     [
         (b"import torch\nprint 'x'\n", "net.py is Python 2\n  in +net.py:2:1"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from rows import rows
 
 from ox.porting.names import NOTHING, existing_prefix, way_out
 
@@ -12,7 +12,7 @@ LINES = [line for line in (Path(__file__).parent / "public_names.txt").read_text
 PATHS = [f"{owner}.{name}" for owner, _, names in (line.partition(": ") for line in LINES) for name in names.split()]
 
 
-@pytest.mark.parametrize("owner", dict.fromkeys(line.partition(": ")[0] for line in LINES))
+@rows("owner", dict.fromkeys(line.partition(": ")[0] for line in LINES))
 def test_each_name_is_there_or_refused_with_the_way_out(owner: str) -> None:
     paths = [path for path in PATHS if path.rpartition(".")[0] == owner]
     assert paths

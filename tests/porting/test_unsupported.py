@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from rows import rows
 
 from ox.porting import Source, find_missing
 from ox.porting.names import MODULES, existing_prefix, left_out, way_out
@@ -15,7 +16,7 @@ def names(text: str) -> list[str]:
     return [f"{m.line}:{m.column} {m.name}{' ?' if m.guarded else ''}" for m in find_missing(source)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "expected"),
     [
         ("import torch\ntorch.polar(1, 2)", ["2:1 torch.polar"]),
@@ -52,7 +53,7 @@ def test_it_is_found_where_it_is(text: str, expected: list[str]) -> None:
     assert names(text) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "import torch\ntorch.relu(torch.ones(2)).sum().item()",

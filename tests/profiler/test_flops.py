@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -92,8 +93,8 @@ def test_attention_counts_what_its_body_counts() -> None:
     assert backward == 2 * places * (2 * 4 + 2 * 6)  # the body's own operators keep what the function makes again
 
 
-@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
-@pytest.mark.parametrize("batch_first", [False, True])
+@rows(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+@rows("batch_first", [False, True])
 def test_a_recurrent_network(kind: str, gates: int, batch_first: bool) -> None:
     T, N, I, H = 6, 4, 3, 5  # noqa: E741
     layer = getattr(nn, kind)(I, H, num_layers=2, bidirectional=True, batch_first=batch_first)

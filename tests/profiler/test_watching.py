@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -142,8 +143,8 @@ def operators(p: profile) -> dict[str, int]:
     return {r.key: r.count for r in p.key_averages() if any(e.kind == "operator" for e in r.events)}
 
 
-@pytest.mark.parametrize("watch", WATCHES)
-@pytest.mark.parametrize("part", PARTS)
+@rows("watch", WATCHES)
+@rows("part", PARTS)
 def test_the_same_bits(part: str, watch: str) -> None:
     expected = PARTS[part]()
     with WATCHES[watch]():
@@ -152,7 +153,7 @@ def test_the_same_bits(part: str, watch: str) -> None:
     assert MODE.get().executor is None
 
 
-@pytest.mark.parametrize("part", PARTS)
+@rows("part", PARTS)
 def test_the_same_bits_in_the_search(part: str) -> None:
     assert same(in_search(PARTS[part]), PARTS[part]())
 
@@ -233,8 +234,8 @@ def test_memory_that_a_recurrent_layer_keeps() -> None:
     del last
 
 
-@pytest.mark.parametrize("name", ["numpy", "onnxruntime"])
-@pytest.mark.parametrize("watch", ["profiler", "track_memory", "all"])
+@rows("name", ["numpy", "onnxruntime"])
+@rows("watch", ["profiler", "track_memory", "all"])
 def test_a_forced_executor_stays_forced(name: str, watch: str) -> None:
     parts = [PARTS[part] for part in ("attention", "cross_entropy", "gelu", "Adam")]
     with ox.devices.forced(name):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 import ox
 from ox import nn, tolerance
@@ -92,8 +92,8 @@ def training_step(model: Any, optimizer: Any) -> Callable[..., Any]:
     return step
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+@rows("name", MODELS)
+@rows("optimizer_name", OPTIMIZERS)
 def test_a_step_is_one_plain_graph(name: str, optimizer_name: str) -> None:
     make, data, dims = MODELS[name]
     random = np.random.default_rng(0)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
+from rows import rows
 
 from ox.errors import DistributedError
 
@@ -31,7 +32,7 @@ def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
         thread.join(60)
 
 
-@pytest.mark.parametrize("address", ["", "head", "head:", "head:0", "head:70000", "head:http", ":6379", "ray://head"])
+@rows("address", ["", "head", "head:", "head:0", "head:70000", "head:http", ":6379", "ray://head"])
 def test_no_address(address: str) -> None:
     from ox.ray.cluster import connect
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fsspec.exceptions import FSTimeoutError
+from rows import rows
 
 import ox
 from ox import remote
@@ -178,12 +179,12 @@ def test_addresses(text: str) -> None:
     assert remote.is_address(text) and str(parse(text)).lower() == text.lower()
 
 
-@pytest.mark.parametrize("path", ["model.onnx", "a/b", "/s3/x", "mlflow", "C:", "./s3:x", Path("s3://b")])
+@rows("path", ["model.onnx", "a/b", "/s3/x", "mlflow", "C:", "./s3:x", Path("s3://b")])
 def test_paths(path: Any) -> None:
     assert not remote.is_address(path) and remote.local_copies([path]) == [path]
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     ["ftp://a/b", "https://a/model.onnx", "file:///etc/passwd", "s3://", "s3:///a", "gs://b/../c", "s3://b/a::file:///etc",
      "hf://a\n", "s3://b/a\\b", "mlflow:"],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -41,7 +42,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", KINDS)
+@rows("case", KINDS)
 def test_kinds(tmp_path: Path, case: str) -> None:
     content, got, hint = KINDS[case]
     (tmp_path / "x.pt").write_bytes(content)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors
+from rows import rows
 
 import ox
 from ox.dtypes import ALL
@@ -58,7 +59,7 @@ def test_a_nested_value_comes_back(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x.ox"]
 
 
-@pytest.mark.parametrize("dtype", ALL, ids=str)
+@rows("dtype", ALL, ids=str)
 def test_every_element_type(tmp_path: Path, dtype: Any) -> None:
     tensors = [ox.tensor([[0, 1, 2], [3, 100, 7]]).to(dtype), ox.zeros(0, dtype=dtype), ox.tensor(1).to(dtype)]
     ox.save(tensors, tmp_path / "x")
@@ -79,7 +80,7 @@ def test_what_is_loaded_can_be_written_and_is_plain(tmp_path: Path) -> None:
     assert back["leaf"].tolist() == [9, 1]
 
 
-@pytest.mark.parametrize(
+@rows(
     "bad",
     [object(), np.array([{}]), lambda: 0, defaultdict(lambda: 0), int, Color.RED, Decimal(1), slice("a"), os],
     ids=lambda bad: type(bad).__name__,
@@ -102,7 +103,7 @@ PLAIN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", PLAIN, ids=[f"{type(value).__name__} {number}" for number, value in enumerate(PLAIN)])
+@rows("value", PLAIN, ids=[f"{type(value).__name__} {number}" for number, value in enumerate(PLAIN)])
 def test_plain_values_keep_their_class(value: Any) -> None:
     file = io.BytesIO()
     ox.save([value], file)
@@ -264,7 +265,7 @@ def raw(path: Path, header: Any, data: bytes) -> None:
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-@pytest.mark.parametrize("dtype", ALL, ids=str)
+@rows("dtype", ALL, ids=str)
 def test_another_programs_file(tmp_path: Path, dtype: Any) -> None:
     """The form that safetensors has documented, written by hand: no line of ox had a part in it."""
     from ox.dtypes import bfloat16
@@ -325,7 +326,7 @@ def test_a_pickle_is_never_run(tmp_path: Path) -> None:
 W = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 
-@pytest.mark.parametrize(
+@rows(
     "header",
     [
         b"not json", b"[" * 100_000, b"[]", b"3", b"{", b'{"w": 3}', {"w": {}}, {"w": W | {"dtype": "X"}},
@@ -352,7 +353,7 @@ def hostile(tree: Any, path: Path) -> None:
     save_file({"0": np.zeros(4, np.float32), "1": np.zeros(3, np.uint16)}, path, metadata={"ox.tree": text})
 
 
-@pytest.mark.parametrize(
+@rows(
     "tree",
     [
         "not json", "[" * 100_000, "1" * 5000, {}, {"a": 1, "b": 2}, {"list": 5}, {"dict": [[[1], 2, 3]]}, [1, 2],
@@ -509,12 +510,12 @@ def test_a_tensor_that_another_program_changed_is_damage(tmp_path: Path) -> None
     assert about["ox.crc32"] in caught.value.expected
 
 
-@pytest.mark.parametrize(
+@rows(
     "shape",
     [[2**62, 2**62], [2**63], [-1], [0, 2**64], [0] * 100, [1e300], ["a"], [None], [[1]], [True], "4", {}, 2**70, None],
     ids=str,
 )
-@pytest.mark.parametrize("own", [True, False])
+@rows("own", [True, False])
 def test_an_absurd_shape(tmp_path: Path, shape: Any, own: bool) -> None:
     from safetensors.numpy import save
 

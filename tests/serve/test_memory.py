@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from rows import rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
@@ -168,7 +169,7 @@ def ask(client: Any, model: str, feed: dict[str, np.ndarray[Any, Any]], timeout_
     return status, body.decode()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@rows("name", ATTACKS)
 def test_a_small_request_that_asks_for_much(attacked: tuple[int, Any], connect: Any, name: str) -> None:
     """Answered, within bounded memory, while others are answered too, or asked to come again while it is all taken."""
     pid, address = attacked

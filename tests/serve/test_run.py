@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from manual_clock import run_jumping
 
 from ox.serve import run

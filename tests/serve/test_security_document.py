@@ -7,14 +7,14 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from rows import rows
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "SECURITY.md"
 NAME = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
-def rows() -> list[list[str]]:
+def lines() -> list[list[str]]:
     """The lines of the tables whose last column is "tests"."""
     found: list[list[str]] = []
     inside = False
@@ -34,7 +34,7 @@ def functions(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:60])
+@rows("row", lines(), ids=lambda row: row[0][:60])
 def test_every_threat_is_held_by_tests(row: list[str]) -> None:
     threat, defence, held = row
     assert threat and defence
@@ -47,6 +47,6 @@ def test_every_threat_is_held_by_tests(row: list[str]) -> None:
 
 def test_the_page_has_its_parts() -> None:
     text = PAGE.read_text()
-    assert len(rows()) > 40
+    assert len(lines()) > 40
     for part in ("Reporting a vulnerability", "Threat model", "Defended threats", "Not defended"):
         assert part in text

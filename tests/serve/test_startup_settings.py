@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError
 from ox.serve.config.server_config import ServerConfig
@@ -25,13 +26,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "message"), WRONG)
+@rows(("settings", "message"), WRONG)
 def test_what_would_do_nothing(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         ServerConfig(**settings)
 
 
-@pytest.mark.parametrize(
+@rows(
     "settings",
     [
         {"grpc": "off"},

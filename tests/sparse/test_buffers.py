@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -154,7 +155,7 @@ PRODUCTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", PRODUCTS)
+@rows("form", PRODUCTS)
 def test_every_form_of_the_product(form: str) -> None:
     made = PRODUCTS[form](adjacency(), ox.tensor(X))
     np.testing.assert_allclose(made.numpy(), adjacency().to_dense().numpy() @ X, rtol=1e-6)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 
 import ox
 from ox import fft
@@ -37,13 +38,13 @@ def spectrum() -> Any:
     return fft.rfft(ox.tensor(X))
 
 
-@pytest.mark.parametrize("expression", parts(REFUSED))
+@rows("expression", parts(REFUSED))
 def test_what_means_another_thing_is_refused(expression: str) -> None:
     with pytest.raises(DTypeError, match=r"complex numbers(?s:.)*ox\.view_as_real"):
         eval(expression, {"z": spectrum(), "ox": ox, "F": F})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("expression", "expected"),
     [
         ("z + z - 2 * z / 4", 1.5 * Z), ("-z", -Z), ("z * ox.tensor(3.0)", 3 * Z), ("z.conj()", Z.conj()),

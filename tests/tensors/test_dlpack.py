@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, GradientError
@@ -13,8 +14,8 @@ from ox.errors import ArgumentError, GradientError
 TYPES = ["float16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool"]
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", [(2, 3), (), (0, 2)], ids=str)
+@rows("dtype", TYPES)
+@rows("shape", [(2, 3), (), (0, 2)], ids=str)
 def test_numpy_takes_a_tensor(dtype: str, shape: tuple[int, ...]) -> None:
     x = ox.tensor(np.ones(shape, dtype))
     assert x.__dlpack_device__() == (1, 0)
@@ -25,7 +26,7 @@ def test_numpy_takes_a_tensor(dtype: str, shape: tuple[int, ...]) -> None:
         assert not array.any()
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@rows("dtype", TYPES)
 def test_a_tensor_over_numpys_memory(dtype: str) -> None:
     array = np.ones((2, 3), dtype)
     x = ox.from_dlpack(array)
@@ -51,7 +52,7 @@ def test_what_it_refuses() -> None:
         ox.from_dlpack(ox.ones(2, dtype=ox.bfloat16))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@rows("dtype", TYPES)
 def test_pytorch_and_back(dtype: str) -> None:
     torch = pytest.importorskip("torch")
     x: Any = ox.tensor(np.ones((2, 3), dtype))

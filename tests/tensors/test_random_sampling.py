@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, CallError, DTypeError, RecordError
@@ -30,7 +31,7 @@ DRAWS: dict[str, tuple[Callable[[Any], Any], float, float]] = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@rows("name", DRAWS)
 def test_moments_and_repeatability(name: str) -> None:
     draw, mean, deviation = DRAWS[name]
     ox.manual_seed(5)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import BoundsError, ShapeError
@@ -82,25 +83,25 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
 
 
 def graph_of(function: Callable[[Any], Any]) -> Any:
-    graph = record(function, {"x": rows(4)}, dims={"x": ["batch", 4]})
+    graph = record(function, {"x": examples(4)}, dims={"x": ["batch", 4]})
     remove_dead(graph)
     return graph
 
 
-def rows(count: int) -> Any:
+def examples(count: int) -> Any:
     return ox.from_numpy(np.random.default_rng(count).normal(size=(count, 4)).astype(np.float32))
 
 
-@pytest.mark.parametrize("name", [*BLOCKS, *OTHERS])
+@rows("name", [*BLOCKS, *OTHERS])
 def test_at_every_size(name: str) -> None:
     """Also where a slice is cut off, and where nothing stands between its ends."""
     function = {**BLOCKS, **OTHERS}[name]
     graph = graph_of(function)
     assert (name in OTHERS) == any(node.op_type == "ScatterElements" for node in graph.nodes)
     for count in (1, 2, 3, 4, 7):
-        expected = function(rows(count))
+        expected = function(examples(count))
         for got, wanted in zip(
-            replay(graph, [rows(count)]), expected if isinstance(expected, tuple) else (expected,), strict=True
+            replay(graph, [examples(count)]), expected if isinstance(expected, tuple) else (expected,), strict=True
         ):
             np.testing.assert_array_equal(got.numpy(), wanted.numpy())
 
@@ -115,7 +116,9 @@ def test_gradients(name: str) -> None:
 
     graph = graph_of(slope)
     for count in (3, 5):
-        np.testing.assert_allclose(replay(graph, [rows(count)])[0].numpy(), slope(rows(count)).numpy(), rtol=1e-6)
+        np.testing.assert_allclose(
+            replay(graph, [examples(count)])[0].numpy(), slope(examples(count)).numpy(), rtol=1e-6
+        )
 
 
 def test_errors_are_those_of_eager_code() -> None:
@@ -124,7 +127,7 @@ def test_errors_are_those_of_eager_code() -> None:
         (ShapeError, (S(None), S(1, 3)), lambda x: x[:, :3]),
     ):
         messages = []
-        for run in (lambda f: f(rows(4)), graph_of):
+        for run in (lambda f: f(examples(4)), graph_of):
             with pytest.raises(error) as caught:
                 run(written(index, value))
             messages.append(caught.value.what)
@@ -151,7 +154,7 @@ def test_a_recording_does_not_depend_on_the_garbage_collector(name: str) -> None
     try:
         for collect in (int, gc.collect):  # never, and before each write
             function = partial(three_writes, collect=collect)
-            counts.append(len(record(function, {"x": rows(4)}, dims={"x": ["batch", 4]}).nodes))
+            counts.append(len(record(function, {"x": examples(4)}, dims={"x": ["batch", 4]}).nodes))
     finally:
         gc.enable()
     assert counts[0] == counts[1]

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -22,7 +22,7 @@ def test_copies_of_views_share_memory() -> None:
     assert made["x"].version == made["part"].version == 2
 
 
-@pytest.mark.parametrize("seed", range(12))
+@rows("seed", range(12))
 def test_copies_in_any_order_share_what_their_sources_share(seed: int) -> None:
     """Random views of one memory: after the same writes, copies and sources are the same."""
     random = np.random.default_rng(seed)

@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, BoundsError, DTypeError, GradientError, ShapeError
 
 
-@pytest.mark.parametrize(
+@rows(
     "text, dtype",
     [
         ("i32 + i64", ox.int64),
@@ -238,7 +239,7 @@ def test_shapes_and_views() -> None:
     assert "multiply to 6" in caught.value.expected
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     ["m.sum(2)", "m.softmax(-3)", "m.transpose(0, 2)", "m.squeeze(2)", "m.unsqueeze(-4)", "m.flatten(2)", "m.max(5)",
      "m.split(1, 2)", "m.size(2)", "m.gather(2, m.long())", "ox.cat([m, m], 2)", "ox.stack([m, m], 3)", "m.argmax(2)",
@@ -315,7 +316,7 @@ def test_a_number_is_formatted_as_a_number() -> None:
     assert f"{ox.nn.Parameter(ox.tensor(1.5))}".startswith("Parameter containing")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("args", "names", "dtype"),
     [
         ((), {}, ox.float32),
@@ -341,7 +342,7 @@ def test_to_takes_all_forms(args: tuple[object, ...], names: dict[str, object], 
     assert (made is x) == (dtype == ox.float32 and not copied)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("args", "names", "words"),
     [
         (("cpu", "cpu"), {}, "'device' twice"),

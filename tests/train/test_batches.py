@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn, train
@@ -80,7 +81,7 @@ SIDE = "int(x.sum() > 0)"
 WHOLE = f"{{'x': x, 'label': {SIDE}, 'path': str(index), 'box': None}}"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sample", "forward", "use"),
     [
         (WHOLE, "x", "x"),

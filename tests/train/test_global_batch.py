@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks import THREADS, needs_mpi
+from rows import rows
 
 import ox
 from ox import tolerance, train
@@ -21,7 +22,7 @@ from ox.train.global_batch import DividedSampler, Share, divide, share, used
 OPTIONS = TrainConfig(epochs=1, batch_size=16, lr=0.1)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("begun", "now", "accumulate", "expected"),
     [
         (4, 4, 1, (16, 1)),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox import nn, train
 from ox.data import IterableDataset, Sampler
@@ -150,7 +151,7 @@ def trained(page: Path, out: Path, **options: object) -> tuple[list[int], dict]:
     return [row["step"] for row in rows if "validation_loss" in row], run.result
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "steps"),
     [
         ("drop_last", [7, 14, 21]), ("steps_per_epoch", [5, 10, 15]), ("max_steps", [8, 16, 17]),

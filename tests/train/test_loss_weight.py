@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ranks import needs_mpi, run
+from rows import rows
 
 import ox
 from ox import nn
@@ -58,7 +59,7 @@ LOSSES: dict[str, tuple[Any, bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@rows("name", LOSSES)
 def test_several_batches_are_as_one(name: str) -> None:
     loss, log = LOSSES[name]
     data, validation = sequences(24, 0 if loss is counted else -100), sequences(40, 0 if loss is counted else -100)
@@ -139,7 +140,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@rows("name", WRONG)
 def test_what_is_no_weight_is_named(name: str) -> None:
     def loss(outputs: Any, target: Any) -> Any:
         return F.cross_entropy(outputs, target)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.graph_pb2 import GraphDef
 
@@ -52,7 +53,7 @@ NUMBERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", NUMBERS)
+@rows("kind", NUMBERS)
 def test_a_scalar(tmp_path: Path, kind: str) -> None:
     values = written(tmp_path, lambda w: w.add_scalar("loss", NUMBERS[kind](), ox.tensor(3), new_style=True))
     assert values["loss"].simple_value == 1.5
@@ -132,9 +133,7 @@ def test_the_graph_of_a_model_is_that_of_its_file(tmp_path: Path, capsys: pytest
     assert {"Add", "Relu"} <= {node.op for node in graph.node} and not capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "int64", "int32", "int8", "uint8", "bool", "float16", "bfloat16"]
-)
+@rows("dtype", ["float32", "float64", "int64", "int32", "int8", "uint8", "bool", "float16", "bfloat16"])
 def test_tensors(tmp_path: Path, dtype: str) -> None:
     x = ox.tensor([[0, 1, 1], [1, 0, 3]]).to(getattr(ox, dtype))
     value = written(tmp_path, lambda w: w.add_tensor("x", x, ox.tensor(3)))["x"]

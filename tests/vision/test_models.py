@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError
@@ -80,8 +81,8 @@ def test_the_mean_over_the_image_takes_any_size() -> None:
     assert model(ox.rand(1, 3, 96, 33)).shape == (1, 3)
 
 
-@pytest.mark.parametrize("arguments", [{"weights": "IMAGENET1K_V1"}, {"weights": "DEFAULT"}, {"pretrained": True}])
-@pytest.mark.parametrize("name", ["resnet18", "vgg11_bn", "alexnet", "mobilenet_v2"])
+@rows("arguments", [{"weights": "IMAGENET1K_V1"}, {"weights": "DEFAULT"}, {"pretrained": True}])
+@rows("name", ["resnet18", "vgg11_bn", "alexnet", "mobilenet_v2"])
 def test_nothing_is_downloaded(name: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=f"{name} downloads no weights") as caught:
         getattr(models, name)(**arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.vision import ops
@@ -28,8 +29,8 @@ def test_overlap() -> None:
     assert ops.box_area(BOXES).tolist() == pytest.approx([16, 16, 8, 15.6])
 
 
-@pytest.mark.parametrize("form", ["xyxy", "xywh", "cxcywh"])
-@pytest.mark.parametrize("to", ["xyxy", "xywh", "cxcywh"])
+@rows("form", ["xyxy", "xywh", "cxcywh"])
+@rows("to", ["xyxy", "xywh", "cxcywh"])
 def test_forms(form: str, to: str) -> None:
     there = ops.box_convert(BOXES, "xyxy", form)
     again = ops.box_convert(ops.box_convert(there, form, to), to, "xyxy")

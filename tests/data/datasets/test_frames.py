@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn, train
@@ -132,7 +133,7 @@ FRAMES: dict[str, Callable[[dict[str, list[Any]]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", FRAMES)
+@rows("kind", FRAMES)
 def test_a_frame_is_the_same_table_as_a_mapping(kind: str) -> None:
     expected = TableDataset(COLUMNS, target="y", categorical=["code"], missing="fill")
     table = TableDataset(FRAMES[kind](COLUMNS), target="y", missing="fill")
@@ -144,7 +145,7 @@ def test_a_frame_is_the_same_table_as_a_mapping(kind: str) -> None:
     assert len(TableDataset(FRAMES[kind](COLUMNS), target="y", missing="drop")) == 5
 
 
-@pytest.mark.parametrize("kind", FRAMES)
+@rows("kind", FRAMES)
 def test_dates_are_refused_where_they_are_used(kind: str) -> None:
     dates = [datetime.datetime(2026, 1, 1) + datetime.timedelta(days=i) for i in range(20)]
     frame = FRAMES[kind]({"x": COLUMNS["y"], "when": dates, "y": COLUMNS["y"]})
@@ -154,7 +155,7 @@ def test_dates_are_refused_where_they_are_used(kind: str) -> None:
     assert TableDataset(frame, target="y", features=["x"]).feature_names == ["x"]
 
 
-@pytest.mark.parametrize("kind", FRAMES)
+@rows("kind", FRAMES)
 def test_a_trainer_takes_frames(kind: str) -> None:
     numbers = FRAMES[kind]({"a": [1.0, 2.0, 3.0, 4.0] * 8, "n": [1, 2, 3, 4] * 8})
     outputs = FRAMES[kind]({"t": [2.5, 4.5, 6.5, 8.5] * 8, "k": [0, 1, 0, 1] * 8})

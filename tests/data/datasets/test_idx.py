@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.data import DataLoader, default_collate
 from ox.data.datasets import KMNIST, MNIST, FashionMNIST, read_idx
@@ -35,8 +36,8 @@ def mnist(folder: Path, count: int = 20, packed: bool = True, labels: Any = None
     return images, labels
 
 
-@pytest.mark.parametrize("name", CODES)
-@pytest.mark.parametrize("packed", [True, False])
+@rows("name", CODES)
+@rows("packed", [True, False])
 def test_all_types_come_back(tmp_path: Path, name: str, packed: bool) -> None:
     array = (np.arange(24).reshape(2, 3, 4) * 5 - 7).astype(name)
     path = tmp_path / "x"
@@ -72,7 +73,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGED)
+@rows("what", DAMAGED)
 def test_damaged_files_are_refused(tmp_path: Path, what: str) -> None:
     content, said = DAMAGED[what]
     path = tmp_path / "some-file"

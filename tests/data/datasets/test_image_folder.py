@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rows import rows
 
 from ox.data.datasets import DatasetFolder, ImageFolder, read_image
 from ox.errors import ArgumentError, BoundsError, LoadError
@@ -169,7 +170,7 @@ def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
 MODES = ["RGB", "L", "P", "1", "RGBA", "I;16"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@rows("mode", MODES)
 def test_a_png_file_that_was_cut_or_changed_is_an_error(tmp_path: Path, mode: str) -> None:
     """Pillow reads it, without a word, where all pixels are there, and compares no checksum of pixels."""
     pixels = np.random.default_rng(0).integers(0, 256, (6, 6, 3), np.uint8)
@@ -196,7 +197,7 @@ FORMATS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "options"), FORMATS, ids=str)
+@rows(("kind", "options"), FORMATS, ids=str)
 def test_a_file_that_was_cut_gives_an_error_or_all_of_its_pixels(
     tmp_path: Path, kind: str, options: dict[str, Any]
 ) -> None:

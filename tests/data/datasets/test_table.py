@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.data import DataLoader
@@ -287,8 +288,8 @@ def test_a_column_of_too_many_categories_is_refused_before_it_fills_memory() -> 
         TableDataset({"name": names, "y": ["a", "b"] * 15_000}, target="y")
 
 
-@pytest.mark.parametrize("count", [10, 20, 600, 3000])
-@pytest.mark.parametrize("one_hot", [True, False])
+@rows("count", [10, 20, 600, 3000])
+@rows("one_hot", [True, False])
 def test_a_column_that_identifies_the_rows_is_refused(count: int, one_hot: bool) -> None:
     columns = {"id": [f"id{i}" for i in range(count)], "size": list(range(count)), "y": [2.0 * i for i in range(count)]}
     with pytest.raises(ArgumentError, match="column 'id' has another value in each row") as caught:

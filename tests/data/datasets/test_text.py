@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.data import DataLoader
@@ -14,8 +15,8 @@ from ox.data.datasets import CharText, TextLines, TokenBlocks, load_tokenizer, t
 from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 1 << 24])
-@pytest.mark.parametrize("content", ["", "one", "one\n", "\n", "\none\r\n\nzwölf\n", "a\nb"])
+@rows("chunk", [1, 3, 1 << 24])
+@rows("content", ["", "one", "one\n", "\n", "\none\r\n\nzwölf\n", "a\nb"])
 def test_lines(tmp_path: Path, content: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "CHUNK", chunk)
     path = tmp_path / "t.txt"

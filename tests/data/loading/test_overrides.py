@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from rows import rows
 
 import ox
 from ox.data import BatchSampler, DataLoader, SequentialSampler, Subset, TensorDataset, transforms
@@ -28,8 +28,8 @@ class Both(Negated):
         return [ox.zeros(len(indices))]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(
+@rows("workers", [0, 2])
+@rows(
     ("dataset", "expected"),
     [
         (TensorDataset(X), [0, 1, 2, 3]),
@@ -56,10 +56,8 @@ def test_orders() -> None:
     assert not has_valid_shortcut([1, 2], "batch", *ITEM_METHODS)
 
 
-@pytest.mark.parametrize(
-    "around", [lambda t: t, lambda t: transforms.Compose([t]), lambda t: transforms.RandomApply([t], 1.0)]
-)
-@pytest.mark.parametrize("name", ["forward", "__call__"])
+@rows("around", [lambda t: t, lambda t: transforms.Compose([t]), lambda t: transforms.RandomApply([t], 1.0)])
+@rows("name", ["forward", "__call__"])
 def test_transforms_that_are_called_in_a_way_of_their_own(name: str, around: Any) -> None:
     def own(self: Any, image: Any) -> Any:
         return 7 + getattr(super(kind, self), name)(image)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
+from rows import rows
 
 import ox
 from ox.data.transforms import InterpolationMode
@@ -63,7 +64,7 @@ def _bytes(x: Any) -> bool:
     return (x.array if hasattr(x, "node") else np.asarray(x)).dtype == np.uint8
 
 
-@pytest.mark.parametrize("name", EVERY)
+@rows("name", EVERY)
 def test_kinds_agree(name: str) -> None:
     """Arrays, tensors, Pillow's images, many at once, floats: one answer; and the input stays as it was."""
     function, before = EVERY[name], PHOTO.copy()
@@ -85,7 +86,7 @@ def test_kinds_agree(name: str) -> None:
     assert one.dtype == np.uint8 and (name == "grayscale" or one.shape == function(GREY).shape[:2])
 
 
-@pytest.mark.parametrize("name", EVERY)
+@rows("name", EVERY)
 def test_what_is_no_image(name: str) -> None:
     for wrong, error, said in (
         ("a path", DTypeError, "str"),
@@ -112,7 +113,7 @@ PIL_MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", PIL_MODES)
+@rows("mode", PIL_MODES)
 def test_resize_is_pillows(mode: str) -> None:
     for size in ((10, 10), (33, 17), (20, 60)):
         expected = np.asarray(Image.fromarray(PHOTO).resize(size[::-1], PIL_MODES[mode]))
@@ -147,7 +148,7 @@ def test_resize_of_nearest_takes_pixels_as_they_are() -> None:
     assert F.resize(x, (2, 12), "nearest")[1, :, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("height", "width", "size", "max_size", "expected"),
     [
         (20, 30, 10, None, (10, 15)),

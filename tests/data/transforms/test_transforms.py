@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rows import rows
 
 import ox
 from ox.core.random_stream import NEWEST
@@ -60,7 +61,7 @@ def arrays(x: Any) -> np.ndarray[Any, Any]:
     return x.numpy() if hasattr(x, "node") else x
 
 
-@pytest.mark.parametrize("transform", EVERY, ids=lambda t: type(t).__name__)
+@rows("transform", EVERY, ids=lambda t: type(t).__name__)
 def test_a_batch_is_what_its_images_are(transform: T.Transform) -> None:
     """With the same numbers, `apply_batch` makes of many what `apply` makes of each."""
     numbers = rng.draw_many((len(MANY), transform.draws), ox.Generator(5))
@@ -76,7 +77,7 @@ def test_a_batch_is_what_its_images_are(transform: T.Transform) -> None:
     assert len(arrays(transform.batch(MANY[:0]))) == 0
 
 
-@pytest.mark.parametrize("transform", EVERY, ids=lambda t: type(t).__name__)
+@rows("transform", EVERY, ids=lambda t: type(t).__name__)
 def test_numbers_come_from_oxs_generators(transform: T.Transform) -> None:
     ox.manual_seed(3)
     first, state = arrays(transform(PHOTO)), ox.random.get_state()
@@ -92,7 +93,7 @@ def test_numbers_come_from_oxs_generators(transform: T.Transform) -> None:
     assert repr(transform).startswith(type(transform).__name__ + "(")
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 5, 16, 17, 40])
+@rows("count", [0, 1, 4, 5, 16, 17, 40])
 def test_few_numbers_are_those_of_uniform(count: int) -> None:
     """The shortcut in Python's integers gives the stream's own bits, and leaves it where `uniform` would."""
     for seed, counter in ((0, 0), (1 << 40, 7), (-3, (1 << 64) - 2), (12345, (1 << 32) - 1)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -16,7 +17,7 @@ LAYERS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@rows("name", LAYERS)
 def test_layers_are_made_in_a_type_and_on_a_device(name: str) -> None:
     layer = getattr(nn, name)(*LAYERS[name], device="cpu", dtype=ox.float64)
     assert {p.dtype for p in layer.parameters()} == {ox.float64}
@@ -43,7 +44,7 @@ def test_other_arguments_are_refused_as_before() -> None:
         nn.Linear(2, 3, device="gpu")
 
 
-@pytest.mark.parametrize(
+@rows(
     "make",
     [
         lambda: nn.Linear(3, 4, True, None, ox.float64),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -319,7 +320,7 @@ def test_a_wrong_shape_names_module_expected_and_got() -> None:
     assert "try      nn.Linear(12, 3), or check the pooling before it" in text
 
 
-@pytest.mark.parametrize(
+@rows(
     ("layer", "x", "texts"),
     [
         (nn.Linear(4, 3), batch(2, 8, 8, 4, 3), ["input [..., 4]"]),
@@ -374,7 +375,7 @@ def test_wrong_targets(target: ox.Tensor, text: str) -> None:
         nn.CrossEntropyLoss()(batch(2, 4), ox.tensor([True, False]))
 
 
-@pytest.mark.parametrize(
+@rows(
     "make",
     [
         lambda: nn.Conv2d(3, 4, 3, groups=2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -43,8 +44,8 @@ mish=Mish hardsigmoid=Hardsigmoid hardswish=Hardswish softplus=Softplus logsigmo
 tanh=Tanh tanhshrink=Tanhshrink hardshrink=Hardshrink softshrink=Softshrink sigmoid=Sigmoid"""
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@rows("name", FORMULAS)
+@rows("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_formula(name: str, dtype: str) -> None:
     x = ox.tensor(X, dtype=getattr(ox, dtype))
     y = getattr(F, name)(x)
@@ -54,20 +55,20 @@ def test_formula(name: str, dtype: str) -> None:
     np.testing.assert_allclose(y.numpy().astype(np.float64), expected, rtol=allowed, atol=allowed)
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@rows("name", FORMULAS)
 def test_nan_stays(name: str) -> None:
     """A NaN that vanished in an activation would hide a broken training."""
     assert np.isnan(getattr(F, name)(ox.tensor([np.nan, 1.0])).numpy()[0])
 
 
-@pytest.mark.parametrize("pair", MODULES.split())
+@rows("pair", MODULES.split())
 def test_module_is_the_function(pair: str) -> None:
     name, module = pair.split("=")
     x = ox.tensor(X)
     assert getattr(nn, module)()(x).equal(getattr(F, name)(x))
 
 
-@pytest.mark.parametrize("name", ["relu", "elu", "selu", "celu", "leaky_relu", "hardtanh", "silu", "mish", "hardswish"])
+@rows("name", ["relu", "elu", "selu", "celu", "leaky_relu", "hardtanh", "silu", "mish", "hardswish"])
 def test_in_place(name: str) -> None:
     """The result is written into the input, through which the gradient of the function alone goes."""
     function = getattr(F, name)
@@ -156,7 +157,7 @@ def test_descriptions() -> None:
     assert repr(nn.Hardshrink()) == "Hardshrink(0.5)"
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     [
         lambda: F.elu(ox.tensor([1])), lambda: F.softshrink(ox.ones(2), -1), lambda: F.glu(ox.ones(3)),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 
 import ox
 from ox import nn, ops
@@ -211,8 +212,8 @@ def test_three_dimensions_with_groups(groups: int) -> None:
         assert compare(y.array[i], plain(q[i], k[i // groups], k[i // groups])).ok
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("call", ["plain", "padding", "causal", "mask", "mask and padding", "added", "cross"])
+@rows("batch_first", [True, False])
+@rows("call", ["plain", "padding", "causal", "mask", "mask and padding", "added", "cross"])
 def test_modules_attend_in_blocks(call: str, batch_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """An encoder's layer makes no weights, and no copy of its heads."""
     layer = nn.TransformerEncoderLayer(32, 4, 16, dropout=0.0, batch_first=batch_first).double()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from elsewhere import holds_elsewhere
+from rows import rows
 
 import ox
 from ox import nn
@@ -27,8 +28,8 @@ def test_the_sum_written_out() -> None:
         assert np.isclose(got[n, m, i, j], (part * w[m]).sum() + b[m])
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"padding": 1, "groups": 2}, {"dilation": 2, "stride": 2}])
+@rows("rank", [1, 2, 3])
+@rows("options", [{}, {"stride": 2}, {"padding": 1, "groups": 2}, {"dilation": 2, "stride": 2}])
 def test_a_transpose_is_the_adjoint(rank: int, options: dict[str, int]) -> None:
     conv, transposed = (getattr(F, f"{name}{rank}d") for name in ("conv", "conv_transpose"))
     x = ox.tensor(R.normal(size=(2, 4, *(9, 7, 7)[:rank])))
@@ -38,8 +39,8 @@ def test_a_transpose_is_the_adjoint(rank: int, options: dict[str, int]) -> None:
     assert np.isclose((y * z).sum().item(), (x * transposed(z, w, **options)).sum().item())
 
 
-@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@rows("kernel", [1, 2, 3, 4, 7])
+@rows("mode", ["zeros", "reflect", "replicate", "circular"])
 def test_same_keeps_the_sizes(kernel: int, mode: str) -> None:
     conv = nn.Conv2d(3, 2, kernel, padding="same", padding_mode=mode)
     assert conv(ox.ones(1, 3, 9, 8)).shape == (1, 2, 9, 8)
@@ -57,7 +58,7 @@ def test_output_size_chooses_among_what_the_stride_leaves_open() -> None:
 LAZY = [f"{kind}{rank}d" for kind in ("Conv", "ConvTranspose") for rank in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("name", LAZY)
+@rows("name", LAZY)
 def test_lazy(name: str) -> None:
     rank = int(name[-2])
     conv = getattr(nn, f"Lazy{name}")(6, 2, groups=2)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from elsewhere import holds_elsewhere
+from rows import rows
 
 import ox
 from ox import nn
@@ -17,8 +18,8 @@ X = np.random.default_rng(6).normal(size=(2, 3, 5, 4))
 NUMPY = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@pytest.mark.parametrize("mode", NUMPY)
-@pytest.mark.parametrize("amounts", [(1, 2), (1, 2, 3, 0), (0, 0, 4, 4)])
+@rows("mode", NUMPY)
+@rows("amounts", [(1, 2), (1, 2, 3, 0), (0, 0, 4, 4)])
 def test_as_numpy(mode: str, amounts: tuple[int, ...]) -> None:
     widths = [(0, 0)] * (4 - len(amounts) // 2) + [amounts[i : i + 2] for i in range(len(amounts) - 2, -1, -2)]
     x = X if len(amounts) == 4 else X[0]
@@ -31,8 +32,8 @@ def test_negative_amounts_crop() -> None:
     assert F.pad(ox.tensor(X), (1, -1), value=7.0).numpy()[..., 0].min() == 7
 
 
-@pytest.mark.parametrize("kind", ["Constant", "Zero", "Reflection", "Replication", "Circular"])
-@pytest.mark.parametrize("rank", [1, 2, 3])
+@rows("kind", ["Constant", "Zero", "Reflection", "Replication", "Circular"])
+@rows("rank", [1, 2, 3])
 def test_modules(kind: str, rank: int) -> None:
     args = (1, 0.5) if kind == "Constant" else (1,)
     layer = getattr(nn, f"{kind}Pad{rank}d")(*args)

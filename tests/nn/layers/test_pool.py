@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from elsewhere import holds_elsewhere
+from rows import rows
 
 import ox
 from ox import nn
@@ -27,8 +28,8 @@ def test_adaptive_windows(size: tuple[int, int]) -> None:
     mean = F.adaptive_avg_pool2d(ox.tensor(X), size).numpy()
     most, at = (t.numpy() for t in F.adaptive_max_pool2d(ox.tensor(X), size, return_indices=True))
     flat = X.reshape(2, 3, -1)
-    for (i, rows), (j, columns) in product(enumerate(windows(7, size[0])), enumerate(windows(9, size[1]))):
-        part = X[:, :, rows, columns]
+    for (i, lines), (j, columns) in product(enumerate(windows(7, size[0])), enumerate(windows(9, size[1]))):
+        part = X[:, :, lines, columns]
         assert np.allclose(mean[:, :, i, j], part.mean((2, 3)))
         assert np.array_equal(most[:, :, i, j], part.max((2, 3)))
     assert np.array_equal(np.take_along_axis(flat, at.reshape(2, 3, -1), 2).reshape(most.shape), most)
@@ -91,6 +92,6 @@ POOLS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pool", POOLS, ids=repr)
+@rows("pool", POOLS, ids=repr)
 def test_recorded_with_open_sizes(pool: Any) -> None:
     assert holds_elsewhere(pool, (2, 3, 6, 9), (1, 3, 11, 8))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -68,8 +69,8 @@ def test_a_packed_sequence_keeps_the_order() -> None:
         pack_sequence(sequences)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("batch_first", [False, True])
+@rows("kind", KINDS)
+@rows("batch_first", [False, True])
 def test_a_layer_is_one_operator_of_the_file(kind: str, batch_first: bool) -> None:
     layer = getattr(nn, kind)(SIZE, H, bidirectional=True, batch_first=batch_first)
     x = ox.tensor(array(2, 3, SIZE))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from elsewhere import holds_elsewhere
+from rows import rows
 
 import ox
 from ox import nn
@@ -24,8 +25,8 @@ def test_nearest_repeats() -> None:
     )
 
 
-@pytest.mark.parametrize(("mode", "rank"), [("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3)])
-@pytest.mark.parametrize("align", [True, False])
+@rows(("mode", "rank"), [("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3)])
+@rows("align", [True, False])
 def test_a_plane_stays_a_plane(mode: str, rank: int, align: bool) -> None:
     """Between its border rows every mode reproduces a linear image, and a constant everywhere; sizes that do not change
     change nothing."""
@@ -153,6 +154,6 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@rows("name", FUNCTIONS)
 def test_recorded_with_open_sizes(name: str) -> None:
     assert holds_elsewhere(FUNCTIONS[name], (2, 4, 6, 8), (3, 4, 10, 12))

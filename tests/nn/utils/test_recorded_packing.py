@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -36,8 +37,8 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize(("total", "in_order"), [(True, False), (False, True)])
-@pytest.mark.parametrize("name", LAYERS)
+@rows(("total", "in_order"), [(True, False), (False, True)])
+@rows("name", LAYERS)
 def test_lengths_of_the_input(tmp_path: Path, name: str, total: bool, in_order: bool) -> None:
     ox.manual_seed(0)
     model = Reader(LAYERS[name](), total, in_order).eval()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoint_files import call, group, mapping, name, number, storage, tensor, text, whole, write, write_legacy
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -57,7 +58,7 @@ CODE = {
 }
 
 
-@pytest.mark.parametrize("named", CODE)
+@rows("named", CODE)
 def test_code_is_never_run_and_is_named(tmp_path: Path, named: str) -> None:
     for value in (CODE[named], mapping({"model": tensor("0", (6,)), "args": CODE[named]})):
         error = refused(write(tmp_path / "x.pt", value, {"0": A}), f"the global {named.replace('copyreg', 'copy_reg')}")
@@ -79,7 +80,7 @@ INSTEAD = {
 }
 
 
-@pytest.mark.parametrize("named", INSTEAD)
+@rows("named", INSTEAD)
 def test_what_is_refused_has_a_way_out(tmp_path: Path, named: str) -> None:
     told = named.replace("__builtin__", "builtins").replace("exceptions.", "builtins.")
     error = refused(write(tmp_path / "x.pt", name(named) + b")R"), told)
@@ -186,7 +187,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WRONG)
+@rows("case", WRONG)
 def test_wrong_values(tmp_path: Path, case: str) -> None:
     value, got = WRONG[case]
     refused(write(tmp_path / "x.pt", value, {"0": A}), got)
@@ -224,7 +225,7 @@ BOMBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BOMBS)
+@rows("case", BOMBS)
 def test_memory_is_in_proportion_to_the_pickle(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "LEAST", 4 * MIB)
     path = write(tmp_path / "x.pt", BOMBS[case], {"0": A})

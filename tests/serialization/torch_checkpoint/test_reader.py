@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from checkpoint_files import call, group, mapping, name, number, storage, tensor, text, write, write_legacy
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -62,9 +63,9 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", ["little", "big", None])
-@pytest.mark.parametrize("mapped", [False, True])
+@rows("kind", KINDS)
+@rows("order", ["little", "big", None])
+@rows("mapped", [False, True])
 def test_every_element_type(tmp_path: Path, kind: str, order: str | None, mapped: bool) -> None:
     dtype = np.dtype(ml_dtypes.bfloat16 if kind == "BFloat16" else KINDS[kind])
     array = np.array([[1, 0, 3], [100, 5, 6]]).astype(dtype)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from manual_clock import ManualClock
+from rows import rows
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -83,7 +84,7 @@ def test_a_look_at_the_key_alone(keys: Path, clock: ManualClock) -> None:
     Guard(clock=clock).admit(None, "1.2.3.4")
 
 
-@pytest.mark.parametrize("credential", [None, b"", b"ox_", b"ox_alice ", b"ox_alicf", b"\xff\x00" * 5000, OLD])
+@rows("credential", [None, b"", b"ox_", b"ox_alice ", b"ox_alicf", b"\xff\x00" * 5000, OLD])
 def test_no_valid_key(keys: Path, clock: ManualClock, credential: bytes | None) -> None:
     assert status(Guard(keys, clock=clock), credential) == 401
     with pytest.raises(ServeError) as caught:
@@ -175,7 +176,7 @@ def test_rotation(keys: Path, clock: ManualClock, caplog: pytest.LogCaptureFixtu
     assert status(made, b"ox_carol") == 401
 
 
-@pytest.mark.parametrize(
+@rows(
     ("headers", "credential"),
     [
         ({}, None),

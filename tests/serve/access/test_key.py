@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError
 from ox.serve.access.key import Key, digest_of, new_secret
@@ -14,7 +15,7 @@ DIGEST = digest_of(b"secret")
 HASH = f"sha256:{DIGEST.hex()}"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("models", "action", "model", "may"),
     [
         (("mlp*",), "infer", "mlp", True),
@@ -75,7 +76,7 @@ WRONG: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "table", "message"), WRONG)
+@rows(("name", "table", "message"), WRONG)
 def test_wrong_tables(name: str, table: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         Key.from_table(name, table)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError, WriteError
 from ox.serve.access import keyfile
@@ -72,7 +73,7 @@ def test_root_gives_the_file_back(tmp_path: Path) -> None:
     assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "message"),
     [
         (b"[keys.a", "not TOML"),

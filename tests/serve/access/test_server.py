@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 from ox.serve.access import file_watcher, keyfile
@@ -54,8 +55,8 @@ CALLS = sorted({("POST" if route.method == ANY else route.method, route.path) fo
 PROBES = {("GET", "/v2/health/live"), ("GET", "/v2/health/ready"), ("GET", "/")}
 
 
-@pytest.mark.parametrize("model", ["mlp", "nope"])
-@pytest.mark.parametrize(("method", "path"), CALLS)
+@rows("model", ["mlp", "nope"])
+@rows(("method", "path"), CALLS)
 def test_without_a_key(caller: Any, method: str, path: str, model: str) -> None:
     target = path.replace("{model}", model).replace("{version}", "1").replace("{number}", "0")
     status, headers, body = caller.ask(method, target, b"{}" if method == "POST" else b"")
@@ -232,7 +233,7 @@ def test_a_key_file_without_keys_is_said(mlp: Path, tmp_path: Path, monkeypatch:
         assert not [line for line in server.greeting() if "warning" in line]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("settings", "warned"),
     [
         ({"host": "127.0.0.1"}, False), ({"host": "127.9.9.9"}, False), ({"host": "::1"}, False),

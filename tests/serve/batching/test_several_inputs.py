@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 
@@ -90,8 +90,8 @@ CASES: list[tuple[str, Callable[..., None], Callable[..., dict[str, Any]], tuple
 ]
 
 
-@pytest.mark.parametrize("where", ["config.pbtxt", "ox.toml", "options"])
-@pytest.mark.parametrize(("name", "make", "draw", "first"), CASES)
+@rows("where", ["config.pbtxt", "ox.toml", "options"])
+@rows(("name", "make", "draw", "first"), CASES)
 def test_batches_where_a_configuration_says_so(
     tmp_path: Path, name: str, make: Any, draw: Any, first: Any, where: str
 ) -> None:

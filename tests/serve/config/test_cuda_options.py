@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError
 from ox.serve import ModelConfig
@@ -12,7 +13,7 @@ from ox.serve.config.cuda_options import CudaOptions, parse_cuda
 from ox_cli.main import main
 
 
-@pytest.mark.parametrize(
+@rows(
     ("table", "options"),
     [
         ({}, CudaOptions()),
@@ -30,7 +31,7 @@ def test_what_is_read(table: dict[str, Any], options: CudaOptions) -> None:
     assert ModelConfig("cuda", cuda=table).cuda == table
 
 
-@pytest.mark.parametrize(
+@rows(
     ("table", "words"),
     [
         ({"cudnn_conv_algo": "DEFAULT"}, "expected gpu_mem_limit, arena_extend_strategy"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.devices.machine import Driver
 from ox.errors import ArgumentError, DeviceError
@@ -14,7 +15,7 @@ from ox.serve.runtime.cuda_provider import check_numbers
 from ox_cli.main import main
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "kind", "numbers", "instances"),
     [
         ("cpu", "cpu", (), [0, 0, 0]),
@@ -32,7 +33,7 @@ def test_what_is_read(text: str, kind: str, numbers: tuple[int, ...], instances:
     assert ModelConfig(text).device == text
 
 
-@pytest.mark.parametrize(
+@rows(
     "text", ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "cuda:01", "cuda:0,", "cuda:0,cpu", "cuda:0,auto:1", 1]
 )
 def test_what_is_refused(text: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 from typer.testing import CliRunner
 
 import ox.serve
@@ -34,7 +35,7 @@ def changed(name: str) -> tuple[str, Any]:
     return str(value + 1), value + 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", NAMES)
 def test_each_reaches_the_server(name: str, monkeypatch: pytest.MonkeyPatch, mlp: Path) -> None:
     """From the command line, through what workers are told, to what the server goes by."""
     text, value = changed(name)
@@ -56,7 +57,7 @@ def test_each_reaches_the_server(name: str, monkeypatch: pytest.MonkeyPatch, mlp
     assert Server([mlp], options=ModelConfig("cpu", max_rows=1), limits=limits).limits == limits
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", NAMES)
 def test_each_is_named_where_users_look(name: str) -> None:
     assert f"| `{name}` |" in (ROOT / "docs" / "serving.md").read_text()
     option = inspect.signature(page.serve, eval_str=True).parameters["limit"].annotation.__metadata__[0]
@@ -83,7 +84,7 @@ def test_room_for_all_bodies_grows_with_one() -> None:
     assert parse_limits(["body=2MiB"], body=64 << 20).body == 2 << 20
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "words"),
     [
         ("lines=3", "there is no limit 'lines'"),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from generation_client import CONTEXT, VOCABULARY, Answer, write_tokenizer
+from rows import rows
 
 from ox.errors import ArgumentError, LoadError, ServeError
 from ox.generation import SamplingParams
@@ -42,7 +43,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("fields, message", REQUESTS.values(), ids=REQUESTS)
+@rows("fields, message", REQUESTS.values(), ids=REQUESTS)
 def test_requests(client_of: Any, fields: dict[str, Any], message: str) -> None:
     if "constraint" in fields:
         pytest.importorskip("llguidance")
@@ -102,7 +103,7 @@ def test_a_tokenizer_of_another_model(folders: dict[str, Path], tmp_path: Path) 
     assert "tokenizer.json is no tokenizer" in refusal(folder)
 
 
-@pytest.mark.parametrize(
+@rows(
     "text, message",
     [
         ("{", "cannot be read"),

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 from ox.serve.protocol.rest.routes import TABLE
@@ -87,7 +88,7 @@ TARGETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(CALLS))
+@rows(("method", "path"), sorted(CALLS))
 def test_names_and_versions(repository: Server, place: Path, connect: Any, method: str, path: str) -> None:
     with watching() as opened:
         for name in names(place):
@@ -115,7 +116,7 @@ def test_paths_of_urls(repository: Server, place: Path, connect: Any) -> None:
     assert not outside(opened, place)
 
 
-@pytest.mark.parametrize("path", ["../x/model.onnx", "1/../../model.onnx", "/tmp/model.onnx", "1//model.onnx", "1/./m",
+@rows("path", ["../x/model.onnx", "1/../../model.onnx", "/tmp/model.onnx", "1//model.onnx", "1/./m",
                                   "1/..", "0/model.onnx", "-1/model.onnx", "1\0/model.onnx", "1/a\0b", "1\\model.onnx",
                                   "1/.hidden", "", "1", "~/model.onnx", "1/" + "x" * 300])  # fmt: skip
 def test_files_that_a_load_call_brings(repository: Server, place: Path, connect: Any, path: str) -> None:

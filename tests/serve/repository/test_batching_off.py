@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 from ox.serve.tuning import measure
@@ -46,7 +47,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("config", "toml", "rows", "why"), SAID)
+@rows(("config", "toml", "rows", "why"), SAID)
 def test_by_a_setting(build: Any, tmp_path: Path, config: str, toml: str, rows: int | None, why: str) -> None:
     options = ModelConfig(device="cpu", max_rows=rows)
     line, said = served(build, tmp_path, SCALED, {"k": np.full(1, 2, np.float32)}, options, config, toml)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import ServeError
 from ox.serve import Server
@@ -147,7 +148,7 @@ def test_paths_that_lead_elsewhere(server: Server, tmp_path: Path, path: str) ->
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
+@rows(
     "parameters",
     [{"file:1/model.onnx": "not base64!"}, {"file:1/model.onnx": 3}, {"file:1/model.onnx": None}, {"config": 3},
      {"config": "{"}, {"config": '{"nope": 1}'}, {"config": '{"backend": "python"}'}, {"other": 1},
@@ -169,17 +170,15 @@ NO_NAMES = ["", ".", "..", " ", "\t", "\u2003", " a", "a ", "a\u00a0", "a/b", "a
             "\u202ea", "\ud800", "a\ufffd", "x" * 201]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NO_NAMES)
-@pytest.mark.parametrize("parameters", [{}, {"file:1/model.onnx": b"x"}, {"config": "{}"}])
+@rows("name", NO_NAMES, ids=ascii)
+@rows("parameters", [{}, {"file:1/model.onnx": b"x"}, {"config": "{}"}])
 def test_names_that_are_none(server: Server, name: str, parameters: dict[str, Any]) -> None:
     error = refused(server, "load", name, parameters)
     assert error.status == 400 and "cannot be the name" in error.what and error.got == ascii(name[:100])
     assert set(server.service.repository.entries) == {"m", "n"}
 
 
-@pytest.mark.parametrize(
-    "name", ["..", "%2E%2e", "%20", "%2E", "%ff", "a%80", "a%2Fb", "%09", "a%20", "%00", "x" * 201]
-)
+@rows("name", ["..", "%2E%2e", "%20", "%2E", "%ff", "a%80", "a%2Fb", "%09", "a%20", "%00", "x" * 201])
 def test_names_that_are_none_over_http(server: Server, caller: Any, name: str) -> None:
     for parameters in ({}, {"file:1/model.onnx": ""}):
         answer = caller(server).ask(f"/v2/repository/models/{name}/load", {"parameters": parameters})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError, LoadError
 from ox.serve.repository.layout import Layout, ModelFiles, stamp_of
@@ -101,7 +102,7 @@ def test_the_data_of_a_bare_file_belongs_to_it(tmp_path: Path) -> None:
     assert stamp_of(version) != version.stamp
 
 
-@pytest.mark.parametrize("where", ["a.onnx", "a", "a/1", "a/1/model.onnx", "a/1/weights.bin", "a/config.pbtxt"])
+@rows("where", ["a.onnx", "a", "a/1", "a/1/model.onnx", "a/1/weights.bin", "a/config.pbtxt"])
 def test_links_stay_inside(tmp_path: Path, where: str) -> None:
     outside = tmp_path / "outside"
     put(outside / "1" / "model.onnx")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError, LoadError
 from ox.serve import Server, ServerConfig
@@ -84,7 +85,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Server([tmp_path / "model.onnx"], name="digits")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", " a", "a" * 201, "a\n"])
+@rows("name", ["", "a/b", "..", " a", "a" * 201, "a\n"])
 def test_a_name_that_is_none(name: str) -> None:
     with pytest.raises(ArgumentError, match="cannot be the name of a model"):
         ServerConfig(name=name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import LoadError, ServeError
 from ox.serve.repository.pbtxt import from_json, from_text
@@ -35,7 +36,7 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "names"), UNKNOWN, ids=[text for text, _ in UNKNOWN])
+@rows(("text", "names"), UNKNOWN, ids=[text for text, _ in UNKNOWN])
 def test_unknown_fields_are_named(tmp_path: Path, text: str, names: list[str]) -> None:
     config, unknown = read(tmp_path, f"max_batch_size: 4\n{text}\nname: 'm'")
     assert unknown == names and config.name == "m" and config.max_batch_size == 4
@@ -54,7 +55,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("text", WRONG)
+@rows("text", WRONG)
 def test_a_malformed_one_names_the_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(LoadError, match="not a model configuration") as caught:
         read(tmp_path, f"new {{\n a: 1 }}\n{text}")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 from onnx import TensorProto
+from rows import rows
 
 from ox.errors import LoadError
 from ox.serve import Server
@@ -95,7 +96,7 @@ def test_how_long_a_batch_is_waited_for(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "words"),
     [
         ("iterative_sequence: true", "iterative sequences are not supported"),
@@ -134,7 +135,7 @@ def test_an_ox_toml(tmp_path: Path) -> None:
     assert running.options.max_rows == 3
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sequence", "words"),
     [
         (True, "sequence is not a table"),
@@ -154,7 +155,7 @@ def test_a_wrong_ox_toml(tmp_path: Path, sequence: Any, words: str) -> None:
     assert words in caught.value.what and caught.value.where == "[models.m]"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "words"),
     [
         ("control_input { name: 'W' control { int32_false_true: [0, 1] } }", "control_input 'W'"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.errors import LoadError
 from ox.graph.contract import Contract, Sample, TensorInfo
@@ -196,7 +197,7 @@ def test_errors_name_the_clients_shape(client: Any, model: str, name: str, shape
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "words"),
     [
         ("input { name: 'x' dims: [4] reshape { shape: [2, 3] } }", "cannot be reshaped"),

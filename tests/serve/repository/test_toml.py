@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import LoadError
 from ox.serve.config.model_config import ModelConfig
@@ -64,7 +65,7 @@ WRONG: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "words"), WRONG, ids=[line for line, _ in WRONG])
+@rows(("line", "words"), WRONG, ids=[line for line, _ in WRONG])
 def test_what_is_wrong(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(LoadError) as caught:
         read(tmp_path, f"[models.m]\n{line}")

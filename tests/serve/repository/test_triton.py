@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import LoadError
 from ox.serve.config.cuda_options import CudaOptions
@@ -131,7 +132,7 @@ def test_parameters_of_a_gpu(tmp_path: Path) -> None:
         read(tmp_path, "instance_group { kind: KIND_GPU }" + GPU_PARAMETERS % 3)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "name"),
     [
         ("new_field: 3", "new_field"),
@@ -154,7 +155,7 @@ def test_the_rest_is_named(tmp_path: Path, text: str, name: str) -> None:
     assert read(tmp_path, text).unmapped == (name,)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "words"),
     [
         ("name: 'other'", "another model"),
@@ -212,7 +213,7 @@ def test_through_a_server(
         assert server.service.model_config("m")["max_batch_size"] == 4
 
 
-@pytest.mark.parametrize(
+@rows(
     "declared",
     ["input { name: 'x' data_type: TYPE_FP64 dims: [-1, 4] }", "input { name: 'x' dims: [4] }", "input { name: 'w' }",
      "input { name: 'x' dims: [-1, 5] }", "output { name: 'y' dims: [-1, 4, 1] }",

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits
@@ -104,7 +105,7 @@ BOMBS = {
 
 
 @LINUX
-@pytest.mark.parametrize("name", BOMBS)
+@rows("name", BOMBS)
 def test_constants_that_grow(build: Any, name: str) -> None:
     """12 GB of constants in a file of kilobytes: it loads, or is refused, in little memory."""
     nodes, weights = BOMBS[name]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.errors import ArgumentError, LoadError, ServeError
 from ox.graph.contract import TensorInfo
@@ -122,7 +123,7 @@ def test_what_is_said_counts(attention: Path, wide: Path) -> None:
 def test_rows_by_their_name(build: Any) -> None:
     """Also where nothing else varies, which is looked at least."""
     path = build("rows", [("Relu", ["x"], ["y"], {})], {"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})
-    for model in (Model(path, ModelConfig("cpu", rows, max_dims={"batch": 3}), RequestLimits()) for rows in (1, 8)):
+    for model in (Model(path, ModelConfig("cpu", count, max_dims={"batch": 3}), RequestLimits()) for count in (1, 8)):
         assert shape(model, 3, 4)
         with pytest.raises(ServeError, match=r"dimension 0 \(batch\) of input 'x' is 4") as caught:
             shape(model, 4, 4)
@@ -220,7 +221,7 @@ def test_of_a_settings_file(tmp_path: Path, attention: Path) -> None:
         shape(model, 1, 8, 1)
 
 
-@pytest.mark.parametrize("text", ["tokens", "tokens=", "=5", "tokens=many", "tokens=0", "tokens=-1"])
+@rows("text", ["tokens", "tokens=", "=5", "tokens=many", "tokens=0", "tokens=-1"])
 def test_texts_that_limit_nothing(text: str) -> None:
     with pytest.raises(ArgumentError, match="limits no dimension"):
         parse_dims([text])

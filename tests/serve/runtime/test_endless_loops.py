@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from onnx import TensorProto, helper
+from rows import rows
 
 from ox.serve.runtime.source import read
 
@@ -34,7 +34,7 @@ def body(*nodes: Any) -> Any:
 LOOP = body(helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["v"], ["w"]))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("nodes", "weights"),
     [
         ([("Loop", ["n", "", "x"], ["y"], {"body": LOOP})], {"n": 3}),
@@ -64,7 +64,7 @@ def test_what_is_tried_elsewhere(build: Any, nodes: Nodes, weights: dict[str, An
     assert suspect(build, nodes, ["batch", 4], **weights)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("nodes", "weights"),
     [
         ([("Relu", ["x"], ["y"], {})], {}),

@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from rows import rows
 
 from ox.devices.cuda_installation import Problem
 from ox.devices.machine import Driver
@@ -103,8 +104,8 @@ def external(folder: Path, location: str, where: str = "initializer") -> Path:
     return path
 
 
-@pytest.mark.parametrize("where", ["initializer", "constant", "subgraph"])
-@pytest.mark.parametrize("location", ["../secret", "ABSOLUTE", "link", "linked/secret", "", "a/../../secret"])
+@rows("where", ["initializer", "constant", "subgraph"])
+@rows("location", ["../secret", "ABSOLUTE", "link", "linked/secret", "", "a/../../secret"])
 def test_external_data_stays_inside(tmp_path: Path, where: str, location: str) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"\0" * 16)
@@ -258,7 +259,7 @@ def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'pip install "ox-onnx[cpu]"' in str(caught.value.hint)
 
 
-@pytest.mark.parametrize(
+@rows(
     "options",
     [
         {"max_rows": -1},

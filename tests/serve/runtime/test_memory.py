@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.clock import SYSTEM
 from ox.devices import arena, machine
@@ -70,8 +71,8 @@ def test_weights_do_not_count(build: Any, engine: Any) -> None:
     assert large.memory.arena is engine.memory.arena
     assert large.run({"x": np.ones((2, 3000), np.float32)})[0].shape == (2, 10_000)
     assert 0 < engine.memory.arena.bytes_allocated() < 10 * MIB
-    for rows, other in ((20_000, large), (1, engine)):  # and the limit holds as before
-        feed = {"x": np.ones((rows, 3000), np.float32)} if other is large else {"s": np.array([4000 * MIB // 4])}
+    for count, other in ((20_000, large), (1, engine)):  # and the limit holds as before
+        feed = {"x": np.ones((count, 3000), np.float32)} if other is large else {"s": np.array([4000 * MIB // 4])}
         with pytest.raises(ServeError, match="needs more memory than a run may take"):
             other.run(feed)
 
@@ -192,7 +193,7 @@ def test_the_thread_ends() -> None:
     assert not trimmer._thread.is_alive()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("files", "left"),
     [
         ({}, 1000 << 10),

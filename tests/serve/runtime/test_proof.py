@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.serve import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
@@ -54,9 +55,7 @@ ROW_MIXERS: list[tuple[str, list[Any], dict[str, Any], list[Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("nodes", "weights", "out", "why"), [c[1:] for c in ROW_MIXERS], ids=[c[0] for c in ROW_MIXERS]
-)
+@rows(("nodes", "weights", "out", "why"), [c[1:] for c in ROW_MIXERS], ids=[c[0] for c in ROW_MIXERS])
 def test_not_provable(build: Any, nodes: Any, weights: Any, out: Any, why: str) -> None:
     """Found out by running alone, whatever the graph tells."""
     path = build("mixing", nodes, {"x": (FLOAT, BATCH)}, {"y": (FLOAT, out)}, weights)
@@ -91,8 +90,8 @@ QUIET: list[tuple[str, list[Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", [None, 8], ids=["measured", "asked for"])
-@pytest.mark.parametrize(("nodes", "weights", "why"), [c[1:] for c in QUIET], ids=[c[0] for c in QUIET])
+@rows("rows", [None, 8], ids=["measured", "asked for"])
+@rows(("nodes", "weights", "why"), [c[1:] for c in QUIET], ids=[c[0] for c in QUIET])
 def test_drawn_rows_do_not_show_it(build: Any, nodes: Any, weights: Any, why: str, rows: int | None) -> None:
     path = build("quiet", nodes, {"x": (FLOAT, BATCH)}, {"y": (FLOAT, BATCH)}, weights)
     assert prove(Engine(read(path), "cpu", 1, 1), (), 8).why is None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from rows import rows
 
 from ox.errors import ServeError
 from ox.serve.runtime.runtime_error import reason, run_failure
@@ -79,7 +80,7 @@ def engines(build: Any) -> dict[str, Engine]:
     return made
 
 
-@pytest.mark.parametrize(("model", "feed", "status", "what", "got"), CASES)
+@rows(("model", "feed", "status", "what", "got"), CASES)
 def test_what_an_operator_refuses_is_the_requests_fault(
     engines: dict[str, Engine], model: str, feed: dict[str, Any], status: int, what: str, got: str
 ) -> None:

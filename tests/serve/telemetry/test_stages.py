@@ -6,6 +6,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.clock import SYSTEM
 from ox.errors import DeviceError, ServeError
@@ -25,7 +26,7 @@ def test_an_answer_is_counted_in_every_stage() -> None:
     assert stages.last >= now and sum(stages.failures.values()) == 0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "expected"),
     [
         (ServeError("full", status=503), "REJECTED"),

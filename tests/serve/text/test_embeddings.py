@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 PATH = "/v1/embeddings"
 Post = Callable[..., tuple[int, Any]]
@@ -84,7 +85,7 @@ WRONG: dict[str, tuple[dict[str, Any], str | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@rows("name", WRONG)
 def test_wrong_requests(post: Post, name: str) -> None:
     fields, param, message = WRONG[name]
     status, answer = ask(post, **fields)

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from ox.errors import LoadError
 from ox.serve import Server
@@ -62,7 +63,7 @@ def make(folder: Path, names: list[str]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", TAKEN)
+@rows("name", TAKEN)
 def test_the_file(tmp_path: Path, name: str) -> None:
     names, wanted = TAKEN[name]
     make(tmp_path, names)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 Post = Callable[..., tuple[int, Any]]
 DOCUMENTS = ["light", "the light and the darkness of the deep", "light and darkness"]
@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@rows("name", WRONG)
 def test_wrong_requests(post: Post, name: str) -> None:
     fields, param = WRONG[name]
     status, answer = post("/v1/rerank", {"model": "pairs", "query": "God", "documents": DOCUMENTS, **fields})

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.errors import ServeError
 from ox.serve import ModelConfig, Server
@@ -171,7 +172,7 @@ def test_a_server_of_both_kinds(mlp: Path, grpc_port: int | None) -> None:
                     assert asked.infer("mlp", [tensor]).as_numpy("y").shape == (1, 10)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "told"),
     [(("127.0.0.1", 5), "127.0.0.1"), (("::ffff:127.0.0.1", 5, 0, 0), "127.0.0.1"), (("::1", 5, 0, 0), "::1"),
      (("::ffff:0:1", 5, 0, 0), "::ffff:0:1"), ("", ""), (b"", ""), (None, "")],

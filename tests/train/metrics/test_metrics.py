@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeError
@@ -56,8 +57,8 @@ def streamed(metric: metrics.Metric, outputs: np.ndarray, targets: np.ndarray, s
     return metric.compute()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("classes", [2, 3, 7])
+@rows("seed", SEEDS)
+@rows("classes", [2, 3, 7])
 def test_accuracy_and_confusion(reference: Any, seed: int, classes: int) -> None:
     scores, targets = case(seed, classes)
     answers = scores.argmax(1)
@@ -68,8 +69,8 @@ def test_accuracy_and_confusion(reference: Any, seed: int, classes: int) -> None
     assert streamed(Accuracy(), answers, targets) == pytest.approx((answers == targets).mean())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("k", [1, 2, 5])
+@rows("seed", SEEDS)
+@rows("k", [1, 2, 5])
 def test_top_k(reference: Any, seed: int, k: int) -> None:
     scores, targets = case(seed, 7, ties=False)
     expected = reference.top_k_accuracy_score(targets, scores, k=k, labels=range(7))
@@ -83,15 +84,15 @@ def test_top_k_of_equal_scores_takes_the_first() -> None:
     assert TopK(9)(scores, np.arange(4)) == 1.0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
+@rows("seed", SEEDS)
+@rows("average", ["macro", "micro", "weighted"])
 def test_f1(reference: Any, seed: int, average: str) -> None:
     scores, targets = case(seed, 6)
     expected = reference.f1_score(targets, scores.argmax(1), average=average, zero_division=0)
     assert streamed(F1(average), scores, targets) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@rows("seed", SEEDS)
 def test_two_classes(reference: Any, seed: int) -> None:
     scores, targets = case(seed, 2)
     logits = scores[:, 1] - scores[:, 0]
@@ -106,7 +107,7 @@ def test_two_classes(reference: Any, seed: int) -> None:
         assert streamed(AUROC(), outputs, targets) == pytest.approx(area, abs=1e-7)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@rows("seed", SEEDS)
 def test_auroc_of_several_classes(reference: Any, seed: int) -> None:
     scores, _ = case(seed, 4, ties=False)
     targets = np.random.default_rng(seed).permutation(np.arange(len(scores)) % 4)
@@ -126,7 +127,7 @@ def test_auroc_leaves_out_classes_that_do_not_occur(reference: Any) -> None:
     assert np.isnan(AUROC()(given, np.zeros(40, int)))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@rows("seed", SEEDS)
 def test_ignored_targets_do_not_count(seed: int) -> None:
     scores, targets = case(seed, 5)
     poor = np.random.default_rng(seed).random(len(targets)) < 0.3
@@ -138,7 +139,7 @@ def test_ignored_targets_do_not_count(seed: int) -> None:
         assert np.allclose(streamed(make(ignore_index=77), scores, other), expected, equal_nan=True)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@rows("seed", SEEDS)
 def test_perplexity_weighs_every_token_the_same(reference: Any, seed: int) -> None:
     random = np.random.default_rng(seed)
     logits, targets = random.normal(size=(6, 9, 5)) * 3, random.integers(0, 5, (6, 9))
@@ -161,8 +162,8 @@ def test_axes_that_fit_twice_must_be_named() -> None:
     assert last(logits, targets) != pytest.approx(first(logits, targets))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("columns", [None, 3])
+@rows("seed", SEEDS)
+@rows("columns", [None, 3])
 def test_regression(reference: Any, seed: int, columns: int | None) -> None:
     random = np.random.default_rng(seed)
     shape = (50,) if columns is None else (50, columns)
@@ -185,7 +186,7 @@ def test_a_column_and_a_row_are_one_thing() -> None:
     assert R2()(np.full(3, 2.0), np.full(3, 2.0)) == 1.0  # as scikit-learn has it
 
 
-@pytest.mark.parametrize("name", [*metrics.NAMES, "top3"])
+@rows("name", [*metrics.NAMES, "top3"])
 def test_states(name: str, tmp_path) -> None:
     """Through a file and merged, a state gives what one metric would; forward gives the batch's own."""
     random = np.random.default_rng(0)
@@ -242,9 +243,7 @@ def test_what_does_not_fit() -> None:
     assert caught.value.hint == "'accuracy'"
 
 
-@pytest.mark.parametrize(
-    "metric", [Accuracy(), TopK(2), F1(), ConfusionMatrix(), AUROC(), Perplexity()], ids=lambda metric: metric.name
-)
+@rows("metric", [Accuracy(), TopK(2), F1(), ConfusionMatrix(), AUROC(), Perplexity()], ids=lambda metric: metric.name)
 def test_nan_is_no_answer(metric: metrics.Metric) -> None:
     """Not class 0, which the largest of nothing but NaN would be; where the target is ignored it does not matter."""
     scores, targets = case(1, 3)

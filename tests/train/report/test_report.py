@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rows import rows
 
 import ox
 from ox import nn, train
@@ -121,7 +122,7 @@ def test_pictures_are_the_inputs() -> None:
     np.testing.assert_array_equal(decoded, colours.transpose(1, 2, 0))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("x", "expected"),
     [
         (np.array([1.5, np.nan], np.float32), "1.5, nan"),

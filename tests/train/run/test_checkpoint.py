@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn, train
@@ -364,8 +365,8 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("finished", [False, True])
-@pytest.mark.parametrize("name", CHANGES)
+@rows("finished", [False, True])
+@rows("name", CHANGES)
 def test_a_changed_script_is_not_gone_on_with(tmp_path: Path, name: str, finished: bool) -> None:
     if finished:
         script(tmp_path / "run")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 from ox import nn, train
 from ox.train.predictions import Predictions, predict
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], Predictions | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_no_label_lies_on_another_or_on_a_curve(name: str) -> None:
     rows, predictions = CASES[name]
     figure = curves.picture(rows, rows[len(rows) // 2], "a-recipe-of-mine-0001", "test set: loss 0.1234", predictions)
@@ -80,7 +80,7 @@ def test_each_panel_says_what_the_best_epoch_came_to() -> None:
     assert without == "last: epoch 7, "
 
 
-@pytest.mark.parametrize("last", [1, 2, 5, 9, 12, 13, 14, 30, 97, 100, 101, 137, 200, 999, 1000, 12345])
+@rows("last", [1, 2, 5, 9, 12, 13, 14, 30, 97, 100, 101, 137, 200, 999, 1000, 12345])
 def test_first_and_last_epoch_have_a_tick(last: int) -> None:
     ticks = curves.epoch_ticks(1, last)
     assert ticks[0] == 1 and ticks[-1] == last and ticks == sorted(set(ticks)) and len(ticks) <= 13

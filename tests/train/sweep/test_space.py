@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 from ox.errors import ArgumentError
 from ox.train import load
@@ -37,12 +38,12 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("words", SPACES)
+@rows("words", SPACES)
 def test_spaces(words: str) -> None:
     assert read_space(words.split(), load("digits")) == SPACES[words]
 
 
-@pytest.mark.parametrize("words", MISTAKES)
+@rows("words", MISTAKES)
 def test_mistakes(words: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         read_space(words.split(), load("digits"))

@@ -10,6 +10,7 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.graph.contract import DTYPES, from_bytes, to_bytes
 from ox.serve import RequestLimits, Server
@@ -82,7 +83,7 @@ def test_bfloat16(wire: Any) -> None:
     assert code == Code.INVALID_ARGUMENT and "input 'bf16' is BF16, which only raw_input_contents can carry" in said
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@rows("name", FIELDS)
 def test_elements_one_by_one(wire: Any, name: str) -> None:
     """One input written out, the others as raw bytes; some servers' clients send nothing else."""
     values = [item.encode() if name == "BYTES" else item for item in ARRAYS[name].ravel().tolist()]
@@ -98,10 +99,10 @@ def test_elements_one_by_one(wire: Any, name: str) -> None:
 
 def test_the_same_twice_and_others_between(wire: Any, ones: Any, expected: Any) -> None:
     """What is remembered of a request's head does not leak into others."""
-    for rows, identifier in [(1, ""), (1, "second"), (3, ""), (1, "third"), (3, "x" * 200)]:
-        answer = wire.call("ModelInfer", ones(rows=rows, id=identifier).SerializeToString())
+    for count, identifier in [(1, ""), (1, "second"), (3, ""), (1, "third"), (3, "x" * 200)]:
+        answer = wire.call("ModelInfer", ones(rows=count, id=identifier).SerializeToString())
         assert answer.id == identifier
-        np.testing.assert_allclose(outputs(answer)["y"], expected(rows), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(outputs(answer)["y"], expected(count), rtol=1e-4, atol=1e-4)
 
 
 def test_a_large_tensor_wherever_it_lies(wire: Any, expected: Any, ones: Any) -> None:
@@ -241,7 +242,7 @@ WRONG: dict[str, tuple[dict[str, Any], Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@rows("name", WRONG)
 def test_what_is_wrong_is_said(wire: Any, ones: Any, name: str) -> None:
     changes, code, text = WRONG[name]
     body = ones(**changes).SerializeToString()
@@ -259,7 +260,7 @@ BAD_ELEMENTS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_ELEMENTS)
+@rows("name", BAD_ELEMENTS)
 def test_elements_that_do_not_fit(wire: Any, name: str) -> None:
     kind, contents, text = BAD_ELEMENTS[name]
     inputs = [
@@ -270,7 +271,7 @@ def test_elements_that_do_not_fit(wire: Any, name: str) -> None:
     assert code == Code.INVALID_ARGUMENT and text in said
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "raw", "text"),
     [
         ("BOOL", b"\x02\x00", "neither 0 nor 1"),
@@ -297,7 +298,7 @@ def test_rows_and_strings_are_counted_by_the_shape(wire: Any, raw: bool) -> None
     assert code == Code.RESOURCE_EXHAUSTED and "5000 samples in one request" in said
 
 
-@pytest.mark.parametrize(
+@rows(
     "body",
     [
         b"\xff",

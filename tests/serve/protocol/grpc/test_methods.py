@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox import __version__
 from ox.clock import SYSTEM
@@ -52,7 +53,7 @@ def test_index(wire: Any) -> None:
     assert {model.state for model in ready.models} == {"READY"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "fields", "code", "text"),
     [
         ("ModelConfig", {"name": "nope"}, Code.NOT_FOUND, "there is no model 'nope'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import rows
 
 from ox.errors import ServeError
 from ox.serve.protocol.grpc.proto import message
@@ -87,7 +88,7 @@ def test_what_protobuf_refuses_is_refused(body: bytes) -> None:
         Request.FromString(body)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("body", "got"),
     [
         (b"\x0a\x05abc", "it ends in the middle of a field"),

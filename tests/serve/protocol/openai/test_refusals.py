@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.serve import Server
 from ox.serve.repository.entry import LOADING
@@ -81,7 +82,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "param", "words"), WRONG)
+@rows(("body", "param", "words"), WRONG)
 def test_wrong_requests(client: Any, body: dict[str, Any], param: str | None, words: str) -> None:
     chat = "messages" in body or param == "messages"
     target = "/v1/chat/completions" if chat else "/v1/completions"
@@ -96,7 +97,7 @@ def test_wrong_requests(client: Any, body: dict[str, Any], param: str | None, wo
     assert status == 200, reply  # others are unharmed
 
 
-@pytest.mark.parametrize(
+@rows(
     ("body", "status", "words"),
     [(b'{"model": "tiny", "prompt": "\xff"}', 400, "not JSON"), (b"[" * 100_000, 400, "not JSON"),
      (b"[]", 400, "object"),

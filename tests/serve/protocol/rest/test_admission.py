@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -73,7 +74,7 @@ NEEDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("call", NEEDS)
+@rows("call", NEEDS)
 def test_needs(call: str) -> None:
     method, target = call.encode().split(b" ", 1)
     assert permission_of(method, target) == NEEDS[call]

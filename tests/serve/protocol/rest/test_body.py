@@ -8,13 +8,14 @@ import subprocess
 from typing import Any
 
 import pytest
+from rows import rows
 
 X = [0.5] * 64
 INFER = "/v2/models/mlp/infer"
 BODY = json.dumps({"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": X}]}).encode()
 
 
-@pytest.mark.parametrize(
+@rows(
     "kind",
     [None, "", "application/json", "application/json; charset=utf-8", "Application/JSON", "application/octet-stream",
      "application/x-www-form-urlencoded", "text/plain;charset=UTF-8", "application/vnd.something+json"],
@@ -24,7 +25,7 @@ def test_types_that_are_read(client: Any, kind: str | None) -> None:
     assert client.ask("POST", INFER, BODY, headers)[0] == 200
 
 
-@pytest.mark.parametrize(
+@rows(
     "kind",
     ["multipart/form-data; boundary=x", "application/grpc", "application/x-protobuf", "image/png", "text/html",
      "nonsense", "application/", "x" * 3000],

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo, from_bytes
@@ -89,8 +90,8 @@ NUMBERS = [TensorInfo("x", "FP32", ("batch", "n")), TensorInfo("e", "INT64", ("e
 BINARY = {"parameters": {"binary_data_size": 4}}
 
 
-@pytest.mark.parametrize("way", [{"data": [0]}, BINARY])
-@pytest.mark.parametrize(
+@rows("way", [{"data": [0]}, BINARY])
+@rows(
     ("inputs", "name", "shape", "words"),
     [
         (TEXTS, "s", [11, 1], "11 samples in one request"),

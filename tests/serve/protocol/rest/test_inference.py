@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 from ox.tolerance import compare
@@ -168,7 +169,7 @@ def test_bfloat16_only_as_bytes(build: Any, connect: Any) -> None:
         assert status == 400 and b"binary" in reply
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "numbers"),
     [("INT8", [-128, 127]), ("UINT8", [0, 255]), ("INT32", [-(2**31), 1]), ("INT64", [-(2**63), 2**63 - 1]),
      ("UINT64", [0, 2**64 - 1]), ("FP16", [0.5, -2]), ("FP64", [1e300, -0.1])],
@@ -261,7 +262,7 @@ WRONG: list[tuple[str, Any, int, list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "status", "words"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+@rows(("body", "status", "words"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
 def test_wrong_requests(client: Any, body: Any, status: int, words: list[str]) -> None:
     got, _, reply = client.ask("POST", INFER, body if isinstance(body, bytes) else json.dumps(body).encode())
     message = json.loads(reply)["error"]
@@ -351,7 +352,7 @@ def test_a_request_that_is_late_is_one_failure(client: Any, server: Server) -> N
     assert stages.failures == before | {"REJECTED": before["REJECTED"] + 1}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("method", "target", "status"),
     [("GET", "/v3", 404), ("GET", "/v2/models/nope", 404), ("POST", "/v2/models/nope/infer", 404),
      ("POST", "/v2/models/mlp/versions/2/infer", 404), ("GET", "/v2/models/mlp/versions", 404), ("GET", INFER, 405),

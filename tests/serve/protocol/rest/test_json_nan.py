@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.errors import ServeError
 from ox.serve import ModelConfig, Server
@@ -91,7 +92,7 @@ def test_both_ways_are_refused_unless_told(strict: Server, connect: Any) -> None
         assert status == 500 and "--json-nan" in json.loads(reply)["error"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "words"),
     [(b"[1, NaN, 3, 4]", "is not all INT32"), (b"[1, NaN, 3, 4", "not JSON"), (b"[1, Nan, 3, 4]", "not JSON"),
      (b"[1, +Infinity, 3, 4]", "not JSON"), (b"[1, NaN, 3, %s]" % (b"9" * 5000), "not JSON"),

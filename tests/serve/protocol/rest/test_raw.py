@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 
@@ -40,7 +41,7 @@ def echoes(build: Any) -> Iterator[Server]:
         yield running
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "array"),
     [("rows", np.arange(4, dtype=np.float32).reshape(1, 4)), ("rows", np.arange(12, dtype=np.float32).reshape(3, 4)),
      ("steps", np.arange(10).reshape(1, 5, 2)), ("steps", np.empty((1, 0, 2), np.int64)),
@@ -59,8 +60,8 @@ def test_the_shape_follows_from_the_size(echoes: Server, connect: Any, name: str
             assert output["parameters"] == {"binary_data_size": array.nbytes} and body[length:] == array.tobytes()
 
 
-@pytest.mark.parametrize("name", ["text", "word"])
-@pytest.mark.parametrize("text", ["", "zwölf", '{"id": "1", "inputs": []}'])
+@rows("name", ["text", "word"])
+@rows("text", ["", "zwölf", '{"id": "1", "inputs": []}'])
 def test_a_body_of_text_is_one_element(echoes: Server, connect: Any, name: str, text: str) -> None:
     data = text.encode()
     with connect(echoes) as client:
@@ -88,7 +89,7 @@ def test_a_packed_body(echoes: Server, connect: Any) -> None:
         assert status == 200 and body.endswith(data)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "size", "words"),
     [("rows", 15, "16 bytes"), ("rows", 0, "no rows"), ("steps", 15, "16 bytes"), ("fixed", 13, "[2, 3] has 12"),
      ("scalar", 0, "[] has 4"), ("open", 24, "16 bytes"), ("wide", 16, "more than one dimension of input"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from rows import rows
 
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
@@ -140,7 +141,7 @@ def warm() -> Codec:
     return reader
 
 
-@pytest.mark.parametrize("body", BODIES + TRAPS)
+@rows("body", BODIES + TRAPS)
 def test_the_same_with_and_without(warm: Codec, body: bytes) -> None:
     assert outcome(warm, body) == outcome(codec(), body)
 
@@ -223,7 +224,7 @@ def test_regions_are_looked_up_anew() -> None:
     assert outcome(reader, body)[0] == 404
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "identifier"),
     [(b'{"id":"a"}', "a"), (b'{"id": "a b"}', "a b"), (b'{"id":""}', ""), ('{"id":"ü"}'.encode(), "ü"),
      (b'{"id":  "a"}', None), (b'{ "id":"a"}', None), (b'{"id":"a\\n"}', None), (b'{"id":"\x7f"}', None),

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.errors import ServeError
 from ox.graph.contract import DTYPES, TensorInfo, from_bytes, to_bytes
@@ -43,8 +44,8 @@ WANTED = [
 ]
 
 
-@pytest.mark.parametrize("outputs", WANTED)
-@pytest.mark.parametrize("identifier", [None, "", "77", 'quo"te', "ü\0"])
+@rows("outputs", WANTED)
+@rows("identifier", [None, "", "77", 'quo"te', "ü\0"])
 def test_the_same_with_and_without(outputs: list[RequestedOutput], identifier: str | None) -> None:
     anew = WRITER.write(request(outputs, identifier), ARRAYS)
     form: Any = {}
@@ -74,20 +75,20 @@ def test_the_same_with_and_without(outputs: list[RequestedOutput], identifier: s
 
 def test_other_shapes_and_other_numbers() -> None:
     form: Any = {}
-    for rows in (1, 2, 1, 3, 2, 1):
-        array = np.full((rows, 2), rows, np.float32)
+    for count in (1, 2, 1, 3, 2, 1):
+        array = np.full((count, 2), count, np.float32)
         body, length = WRITER.write(request([RequestedOutput(0, True)], None, form), [array])
         output = json.loads(body[:length])["outputs"][0]
-        assert output["shape"] == [rows, 2] and output["parameters"] == {"binary_data_size": 8 * rows}
+        assert output["shape"] == [count, 2] and output["parameters"] == {"binary_data_size": 8 * count}
         assert body[length:] == array.tobytes()
     assert len(form) == 3
-    for rows in range(1, 3 * MAX_CACHED_FORMS):
-        WRITER.write(request([RequestedOutput(0, True)], None, form), [np.zeros((rows, 2), np.float32)])
+    for count in range(1, 3 * MAX_CACHED_FORMS):
+        WRITER.write(request([RequestedOutput(0, True)], None, form), [np.zeros((count, 2), np.float32)])
     assert len(form) == MAX_CACHED_FORMS
 
 
-@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"BYTES"}))
-@pytest.mark.parametrize("binary", [True, False])
+@rows("dtype", sorted(set(DTYPES) - {"BYTES"}))
+@rows("binary", [True, False])
 def test_every_type(dtype: str, binary: bool) -> None:
     array = np.array([0, 1, 1]).astype(DTYPES[dtype])
     form: Any = {}

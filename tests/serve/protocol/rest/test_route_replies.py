@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 from ox.serve.protocol.rest.admission import permission_of
@@ -98,8 +99,8 @@ def test_every_route_is_here() -> None:
     assert not left_out, f"say what they answer, in PATHS: {left_out}"
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("path", PATHS)
+@rows("method", METHODS)
+@rows("path", PATHS)
 def test_every_method_of_every_path(everything: Server, connect: Any, path: str, method: str) -> None:
     methods = PATHS[path]
     allowed = ", ".join("GET, HEAD" if each == "GET" else each for each in methods)
@@ -126,8 +127,8 @@ def test_every_method_of_every_path(everything: Server, connect: Any, path: str,
         assert message == f"{method} is not for {path}; expected {allowed}"
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("path", PATHS)
+@rows("method", METHODS)
+@rows("path", PATHS)
 def test_every_permission(path: str, method: str) -> None:
     methods = PATHS[path]
     known = "GET" if method == "HEAD" else method
@@ -144,7 +145,7 @@ def test_every_permission(path: str, method: str) -> None:
         assert need is not None and need[1] == permissions[0][1]
 
 
-@pytest.mark.parametrize("path", NOTHING)
+@rows("path", NOTHING)
 def test_paths_without_anything(everything: Server, connect: Any, path: str) -> None:
     reads, sends = NOTHING[path]
     for method in METHODS:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 import ox.serve
 from ox.errors import ServeError
@@ -86,7 +87,7 @@ def find_literal(text: str) -> bool:
     return text != "/" and text in {route.path for route in TABLE}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("path", "wanted"),
     [("/v2/models/stats", (["GET"], {})), ("/v2/models/stats/stats", (["GET"], {"model": "stats"})),
      ("/v2/models/stats/versions/1", (["GET"], {"model": "stats", "version": "1"})),
@@ -103,7 +104,7 @@ def test_paths(path: str, wanted: Any) -> None:
     assert find(path) == wanted
 
 
-@pytest.mark.parametrize(
+@rows(
     ("path", "body", "status", "words"),
     [("repository/index", {"ready": "yes"}, 400, "ready is not true or false"),
      ("repository/index", [], 400, "not a JSON object"), ("repository/index", b"{", 400, "not JSON"),
@@ -130,7 +131,7 @@ def test_wrong_calls(manager: Any, path: str, body: Any, status: int, words: str
     assert manager.ask("GET", "/v2/health/ready")[0] == 200
 
 
-@pytest.mark.parametrize(
+@rows(
     ("method", "path", "allowed"),
     [("POST", "/v2", "GET, HEAD, OPTIONS"), ("POST", "/v2/models/mlp", "GET, HEAD, OPTIONS"),
      ("GET", "/v2/models/mlp/infer", "POST, OPTIONS"), ("GET", "/v2/repository/index", "POST, OPTIONS"),
@@ -188,7 +189,7 @@ def test_answers_that_come_later(mlp: Any, mixed: Any, connect: Any, caplog: pyt
     assert "a defect" in caplog.text
 
 
-@pytest.mark.parametrize(
+@rows(
     "name",
     ["..", ".", "%2e%2e", "", "%20", "%00", "..%2F..", "%2F", "a%0D%0Ab", "%FF", "%ED%A0%80", "*", "mlp%20", "%20mlp",
      "MLP", "mlp.", "%", "x" * 300],

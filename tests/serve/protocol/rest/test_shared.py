@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 FLOATS = {"name": "x", "shape": [1, 4], "datatype": "FP32"}
 ROW = np.array([0.5, -1, 2, 0], np.float32).tobytes()
@@ -61,7 +62,7 @@ WRONG: list[tuple[Any, Any, int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tensor", "output", "status", "words"), WRONG)
+@rows(("tensor", "output", "status", "words"), WRONG)
 def test_wrong_places(manager: Any, region: str, tensor: Any, output: Any, status: int, words: str) -> None:
     got, error, _ = ask(manager, FLOATS | {"parameters": tensor}, output)
     assert got == status and words in error, error
@@ -101,8 +102,8 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "status", "words"), TEXTS)
-@pytest.mark.parametrize("memory", [False, True])
+@rows(("data", "status", "words"), TEXTS)
+@rows("memory", [False, True])
 def test_strings_that_overrun(manager: Any, shared: Any, memory: bool, data: bytes, status: int, words: str) -> None:
     parameters: dict[str, Any] = {"binary_data_size": len(data)}
     if memory:

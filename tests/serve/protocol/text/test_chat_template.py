@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from ox.errors import LoadError, ServeError
 
@@ -20,7 +21,7 @@ def render(source: str, messages: list[dict[str, str]] = HI, tools: list[object]
     return ChatTemplate(source, {"bos_token": "<s>"}, "here").render(messages, tools)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("source", "text"),
     [
         ("{{ bos_token }}{% for m in messages %}[{{ m.role | upper }}]{{ m['content'] | trim }}{% endfor %}",
@@ -82,7 +83,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("source", HOSTILE)
+@rows("source", HOSTILE)
 def test_a_hostile_template_is_not_loaded(source: str) -> None:
     with pytest.raises(LoadError):
         template = ChatTemplate(source, {}, "here")

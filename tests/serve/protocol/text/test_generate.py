@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 from waiting import wait_until
 
 from ox.serve import ModelConfig, RequestLimits, Server
@@ -60,7 +61,7 @@ def test_a_stream(server: Server, text: str) -> None:
     assert "".join(each["text_output"] for each in documents) == text
 
 
-@pytest.mark.parametrize(
+@rows(
     ("body", "status", "words"),
     [({}, 400, "text_input"), ({"text_input": 5}, 400, "text_input"),
      ({**ASK, "foo": 1}, 400, "Unknown parameter: 'foo'"),

@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-import pytest
+from rows import rows
 
 from ox.serve.protocol.text.tool_calls import ToolCall, ToolCallParser, ToolFormat, format_of
 
@@ -38,7 +38,7 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("form", "text", "shown", "calls"), TEXTS)
+@rows(("form", "text", "shown", "calls"), TEXTS)
 def test_calls(form: ToolFormat, text: str, shown: str, calls: list[tuple[str, Any]]) -> None:
     dice = random.Random(1)
     for cut in (1, 3, len(text) or 1, 0):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import rows
 
 from ox.errors import ServeError
 from ox.graph.contract import DTYPES, TensorInfo
@@ -48,7 +49,7 @@ def test_the_whole_output_of_a_model_without_batching() -> None:
     assert classify(array[:0], 3, info(dims=("n", 2)), batched=False).shape == (0,)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("shape", "count", "expected"),
     [
         ((0, 4), 2, (0, 2)),
@@ -59,7 +60,7 @@ def test_the_whole_output_of_a_model_without_batching() -> None:
         ((1 << 40, 0), 1, (1 << 40, 0)),
     ],
 )
-@pytest.mark.parametrize("dtype", ["FP32", "UINT8"])
+@rows("dtype", ["FP32", "UINT8"])
 def test_empty_outputs_keep_their_rows(shape: tuple[int, ...], count: int, expected: Any, dtype: str) -> None:
     array = np.empty(shape, DTYPES[dtype])
     dims = tuple(f"n{axis}" for axis in range(len(shape)))
@@ -67,7 +68,7 @@ def test_empty_outputs_keep_their_rows(shape: tuple[int, ...], count: int, expec
     assert classify(array, count, info(dtype, shape)).shape == (0,)
 
 
-@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"BOOL", "BYTES"}))
+@rows("dtype", sorted(set(DTYPES) - {"BOOL", "BYTES"}))
 def test_every_ordered_type(dtype: str) -> None:
     array = np.array([[3, 1, 2]]).astype(DTYPES[dtype])
     first, second = classify(array, 2, info(dtype))[0]
@@ -97,7 +98,7 @@ def test_the_order_of_equals(row: list[int], count: int) -> None:
     assert got.tolist() == [f"{row[place]}:{place}" for place in wanted]
 
 
-@pytest.mark.parametrize("value", [-1, 1.0, "2", True, None, 1 << 32, [1]])
+@rows("value", [-1, 1.0, "2", True, None, 1 << 32, [1]])
 def test_counts_that_are_none(value: Any) -> None:
     with pytest.raises(ServeError, match="wrong classification"):
         class_count(value, info())

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.errors import DeviceError, ServeError
 from ox.serve.protocol.v2 import cuda_region
@@ -100,7 +101,7 @@ def test_taken_and_too_many(regions: Regions) -> None:
         regions.add(CudaRegion("", HANDLE, 0, 1))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("handle", "device_id", "byte_size", "words"),
     [("AAAA", 0, 1, "'raw_handle' is wrong"), ("?", 0, 1, "'raw_handle' is wrong"), (None, 0, 1, "'raw_handle'"),
      (HANDLE[:-4], 0, 1, "64 bytes of a cudaIpcMemHandle_t"), (HANDLE, -1, 1, "'device_id' is wrong"),

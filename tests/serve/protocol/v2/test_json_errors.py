@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.graph.contract import TensorInfo
 from ox.serve.protocol.v2.inputs import CODES
@@ -35,7 +36,7 @@ def refused(dtype: str, data: list[Any]) -> str:
     return element_error(TensorInfo("x", dtype, ("n",)), CODES.get(dtype), data).one_line()
 
 
-@pytest.mark.parametrize(("dtype", "data", "got", "expected"), CASES)
+@rows(("dtype", "data", "got", "expected"), CASES)
 def test_the_first_that_is_wrong(dtype: str, data: list[Any], got: str, expected: str) -> None:
     said = refused(dtype, data)
     assert f"the data of input 'x' is not all {dtype}" in said and got in said and expected in said

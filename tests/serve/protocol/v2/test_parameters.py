@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import ServeError
 from ox.serve.protocol.v2.parameters import check, echoed_parameters
@@ -32,7 +33,7 @@ def test_what_is_echoed() -> None:
     assert echoed_parameters(GOOD)["sequence_start"] is True
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "value"),
     [("priority", -1), ("priority", 1.0), ("priority", "1"), ("priority", True), ("priority", 2**32), ("timeout", -1),
      ("timeout", 1.5), ("timeout", False), ("timeout", 2**63), ("sequence_id", -1), ("sequence_id", 2**64),

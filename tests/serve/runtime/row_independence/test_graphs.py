@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from rows import rows
 
 from ox.serve.runtime.row_independence import rows_mix
 from ox.serve.runtime.row_independence.walk import Walk
@@ -163,7 +163,7 @@ KEPT: dict[str, tuple[Nodes, list[Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KEPT)
+@rows("name", KEPT)
 def test_rows_stay_rows(name: str) -> None:
     nodes, tail, weights = KEPT[name]
     assert rows_mix(made(nodes, tail, weights)) is None
@@ -260,7 +260,7 @@ MIXED: dict[str, tuple[Nodes, list[Any], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MIXED)
+@rows("name", MIXED)
 def test_rows_that_mix(name: str) -> None:
     nodes, tail, weights, why = MIXED[name]
     found = rows_mix(made(nodes, tail, weights))

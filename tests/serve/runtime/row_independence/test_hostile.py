@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, defs, helper, numpy_helper
+from rows import rows
 
 from ox.serve.runtime.row_independence import rows_mix
 from ox.serve.runtime.row_independence.size import B, Symbols, TooIntricate, batch_factor, divide
@@ -29,7 +30,7 @@ def test_cycles_missing_inputs_and_outputs() -> None:
     assert rows_mix(ModelProto()) is None or isinstance(rows_mix(ModelProto()), str)
 
 
-@pytest.mark.parametrize("dims", [None, [], [1, 4], ["batch", "batch"], [None], ["batch", -3], ["", ""]])
+@rows("dims", [None, [], [1, 4], ["batch", "batch"], [None], ["batch", -3], ["", ""]])
 def test_inputs_of_any_form(dims: Any) -> None:
     found = rows_mix(made([helper.make_node("Relu", ["x"], ["y"])], dims))
     assert (found is None) == (dims in ([None], ["batch", -3], ["", ""]))
@@ -61,7 +62,7 @@ def test_deep_nesting() -> None:
     assert "too deeply" in str(rows_mix(made([inner], weights=[condition])))
 
 
-@pytest.mark.parametrize("name", sorted({s.name for s in defs.get_all_schemas() if s.domain == ""}))
+@rows("name", sorted({s.name for s in defs.get_all_schemas() if s.domain == ""}))
 def test_every_operator_without_inputs_and_with_too_many(name: str) -> None:
     for inputs in ([], ["x"], ["x"] * 12, ["", "x"]):
         for attributes in ({}, {"axis": 1 << 60, "axes": [-(1 << 60)], "perm": [7], "equation": "??->?", "to": -5}):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from onnx import defs
+from rows import rows
 
 from ox.core.operator import OPS
 from ox.serve.runtime.row_independence.control import JUDGED
@@ -21,7 +21,7 @@ from ox.serve.runtime.row_independence.node import (
 OPERATORS = sorted({(schema.domain, schema.name) for schema in defs.get_all_schemas() if schema.domain in (ONNX, ML)})
 
 
-@pytest.mark.parametrize("key", OPERATORS, ids=[f"{domain}:{name}" for domain, name in OPERATORS])
+@rows("key", OPERATORS, ids=[f"{domain}:{name}" for domain, name in OPERATORS])
 def test_a_rule_or_a_refusal(key: tuple[str, str]) -> None:
     assert (key in RULES) != (key in REFUSED), f"{key} needs a rule, or a reason in refusals.py"
 
@@ -41,7 +41,7 @@ def test_our_own_operators_are_known() -> None:
     assert len(ours) > 150 and all((ONNX, name) in RULES or (ONNX, name) in REFUSED for name in ours)
 
 
-@pytest.mark.parametrize("schema", [s for s in defs.get_all_schemas() if s.domain == ONNX], ids=lambda s: s.name)
+@rows("schema", [s for s in defs.get_all_schemas() if s.domain == ONNX], ids=lambda s: s.name)
 def test_what_is_not_deterministic_is_refused(schema: defs.OpSchema) -> None:
     """AffineGrid only says that it is; what JUDGED names has a rule that looks."""
     if schema.node_determinism == defs.OpSchema.NodeDeterminism.NonDeterministic and schema.name != "AffineGrid":

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import pytest
 from onnx import ModelProto
+from rows import rows
 
 from ox.serve.runtime.row_independence import rows_mix
 from tests.serve.runtime.row_independence.random_graph import STEPS, Array, Growing, scan, session
@@ -105,7 +105,7 @@ def judged(graph: Growing, name: str, optimised: bool = False) -> tuple[bool, bo
     return why is None, wrong is None
 
 
-@pytest.mark.parametrize("part", range(6))
+@rows("part", range(6))
 def test_never_trusted_wrongly(part: int) -> None:
     graphs = map(grown, range(60 * part, 60 * (part + 1)))
     seen = Counter(judged(graph, list(graph.shapes)[-1]) for graph in graphs)
@@ -118,8 +118,8 @@ def trusted(graph: Growing) -> list[str]:
     return [name for name in likely if rows_mix(graph.model(name)) is None][-3:]
 
 
-@pytest.mark.parametrize("optimised", [False, True], ids=["plain", "optimised"])
-@pytest.mark.parametrize("part", range(3))
+@rows("optimised", [False, True], ids=["plain", "optimised"])
+@rows("part", range(3))
 def test_sizes_that_are_calculated(part: int, optimised: bool) -> None:
     """Branches, quotients, empty slices; and what ONNX Runtime's optimizer makes of them."""
     graphs = map(grown_with_sizes, range(25 * part, 25 * (part + 1)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from rows import rows
 
 from ox.serve.runtime.row_independence import rows_mix
 
@@ -78,7 +78,7 @@ MAYBE: dict[str, tuple[Nodes, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MAYBE)
+@rows("name", MAYBE)
 def test_a_condition_that_is_not_certain(name: str) -> None:
     nodes, constants = MAYBE[name]
     assert chosen(nodes, {"one": ONE, "zero": ZERO, **constants}) is not None
@@ -135,7 +135,7 @@ def test_a_loop_that_may_never_turn() -> None:
     assert rows_mix(made(nodes, constants)) is not None
 
 
-@pytest.mark.parametrize(("domain", "name"), [("com.microsoft", "Pad"), ("com.microsoft.nchwc", "Conv"),
+@rows(("domain", "name"), [("com.microsoft", "Pad"), ("com.microsoft.nchwc", "Conv"),
                                               ("ai.onnx.training", "Adam"), ("com.ms.internal.nhwc", "Conv"),
                                               ("ai.onnx", "Anything"), ("mine", None)])  # fmt: skip
 def test_a_function_where_a_runtime_has_operators(domain: str, name: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import grpc
-import pytest
+from rows import rows
 
 from ox.errors import LoadError, ServeError
 from ox.serve.transport.grpc.rpc import STATUS_OF_HTTP, StatusCode, error_status, status_of
@@ -13,7 +13,7 @@ def test_the_codes_are_grpcs() -> None:
     assert {code.name: code.value[0] for code in grpc.StatusCode} == {code.name: code.value for code in StatusCode}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("status", "code"),
     [
         (400, StatusCode.INVALID_ARGUMENT),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.serve import RequestLimits
 
@@ -116,8 +117,8 @@ def cut(data: bytes, step: int) -> list[bytes]:
     return [data[at : at + step] for at in range(0, len(data), step)]
 
 
-@pytest.mark.parametrize("step", [10_000, 1])
-@pytest.mark.parametrize("name", REFUSED)
+@rows("step", [10_000, 1])
+@rows("name", REFUSED)
 def test_refused_and_nothing_smuggled(plane: Any, connect: Any, name: str, step: int) -> None:
     data, expected = REFUSED[name]
     with connect(plane) as client:
@@ -155,8 +156,8 @@ ACCEPTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("step", [10_000, 1])
-@pytest.mark.parametrize("name", ACCEPTED)
+@rows("step", [10_000, 1])
+@rows("name", ACCEPTED)
 def test_accepted_and_the_next_request_too(plane: Any, connect: Any, name: str, step: int) -> None:
     data, body = ACCEPTED[name]
     with connect(plane) as client:
@@ -179,7 +180,7 @@ def test_a_trailer_changes_nothing(plane: Any, connect: Any) -> None:
         assert json.loads(client.reply()[2])["headers"] == {"host": "x", "transfer-encoding": "chunked"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("version", "connection", "stays"),
     [
         (b"1.1", None, True),
@@ -250,7 +251,7 @@ def test_http_1_0_is_closed_while_draining(plane: Any, connect: Any) -> None:
 UPGRADE = b"POST /a HTTP/1.1\r\nhost: x\r\nx: y\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n"
 
 
-@pytest.mark.parametrize(
+@rows(
     "body",
     [
         b"content-length: 5\r\n\r\nhello",
@@ -258,7 +259,7 @@ UPGRADE = b"POST /a HTTP/1.1\r\nhost: x\r\nx: y\r\nconnection: Upgrade, HTTP2-Se
         b"content-length: 5\r\nexpect: 100-continue\r\n\r\nhello",
     ],
 )
-@pytest.mark.parametrize("step", [1, 7, 1000])
+@rows("step", [1, 7, 1000])
 def test_an_upgrade_that_is_not_taken_keeps_its_body(plane: Any, connect: Any, body: bytes, step: int) -> None:
     data = UPGRADE + body
     with connect(plane) as client:

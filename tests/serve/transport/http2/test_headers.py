@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hpack import Decoder, Encoder
+from rows import rows
 
 from ox.serve.transport.http2.frames import PROTOCOL_ERROR, Http2StreamError
 from ox.serve.transport.http2.headers import (
@@ -26,7 +27,7 @@ def test_head() -> None:
     assert read_head([(b":method", b"CONNECT"), (b":authority", b"me:1")]).target == b"me:1"
 
 
-@pytest.mark.parametrize(
+@rows(
     "fields",
     [
         GET[1:],

@@ -10,6 +10,7 @@ from hpack import Encoder
 from hpack.exceptions import HPACKError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import rows
 
 from ox.serve.transport.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, Http2ConnectionError
 from ox.serve.transport.http2.hpack_decoder import HpackDecoder
@@ -44,7 +45,7 @@ def test_any_bytes(blocks: list[bytes]) -> None:
         assert ours.decode(block) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     "block",
     [
         b"\x80",  # index 0
