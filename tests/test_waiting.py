@@ -12,7 +12,8 @@ from waiting import wait_until
 
 TESTS = Path(__file__).parent
 # Polls that may be: until the system gives a process another parent. Below serve they are yet to go.
-POLLING = (TESTS / "forked.py", TESTS / "serve")
+SERVE = ("protocol", "repository", "runtime", "soak", "transport", "workers")
+POLLING = (TESTS / "forked.py", *(TESTS / "serve" / name for name in SERVE))
 
 
 def polls(source: str) -> list[int]:

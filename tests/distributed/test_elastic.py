@@ -47,6 +47,8 @@ os.set_blocking(write, False)
 signal.set_wakeup_fd(write)
 
 def step(model, batch):
+    if trainer.progress.step == 12:
+        Path(f"gate.{attempt}.{rank}").touch()
     while trainer.progress.step >= 12 and not Path("go." + attempt).exists():  # a test lets this attempt go on
         if select.select([signals], [], [], 0.02)[0]:
             os.read(signals, 1)
@@ -66,15 +68,28 @@ dist.destroy_process_group()
 """
 
 
+# The first attempt waits for the nodes of a test, which start late on a busy machine.
+LAUNCH = """
+from ox.distributed import coordinator
+from ox_cli.main import main
+
+coordinator.LAST_CALL = LAST_CALL
+raise SystemExit(main())
+"""
+
+
 class Launch:
     """An `ox launch`, and what it prints."""
 
-    def __init__(self, folder: Path, *words: object, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *words: object, env: dict[str, str] | None = None, last_call: float = LIMIT
+    ) -> None:
+        code = LAUNCH.replace("= LAST_CALL", f"= {last_call}")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
         self.log = folder / f"log.{len(list(folder.glob('log.*')))}"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ox_cli", "launch", *map(str, words)], cwd=folder, stdin=subprocess.DEVNULL,
+                [sys.executable, "-c", code, "launch", *map(str, words)], cwd=folder, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, env={**clean, **THREADS, **(env or {})},
             )  # fmt: skip
 
@@ -115,9 +130,9 @@ def said(launch: Launch, text: str) -> None:
         pytest.fail(f"not said, {text}:\n{launch.out[-4000:]}")
 
 
-def with_store(folder: Path, *words: object) -> Launch:
+def with_store(folder: Path, *words: object, last_call: float = LIMIT) -> Launch:
     """The launch that holds the store, once it does."""
-    launch = Launch(folder, *words)
+    launch = Launch(folder, *words, last_call=last_call)
     host, port = str(words[words.index("--rdzv-endpoint") + 1]).split(":")
     wait_until(lambda: answers(host, int(port)), process=launch.process)
     return launch
@@ -159,6 +174,7 @@ def test_a_node_is_lost_and_another_comes(tmp_path: Path, launches: list[Launch]
     waited(tmp_path, "2.0.1.*.pid", 1, store)
     text = r"process \d+ on \S+ with rank 1 is lost: its connection has ended · restarting all ranks"
     assert re.search(text, store.out) and "(1 of 2)" in store.out, store.out
+    waited(tmp_path, "gate.2.0", 1, store)
     new = Launch(tmp_path, *words)
     launches.append(new)
     said(store, "joins · continuing on more nodes")
@@ -180,6 +196,7 @@ def test_a_node_that_is_asked_to_stop_leaves_the_job_to_the_others(tmp_path: Pat
     other = Launch(tmp_path, *words)
     launches.append(other)
     waited(tmp_path, "1.*.2.*.pid", 2, store)
+    waited(tmp_path, "gate.1.*", 2, store)
     other.process.terminate()
     waited(tmp_path, "stops.1.*", 2, store)
     (tmp_path / "go.2").touch()
@@ -282,7 +299,7 @@ def test_nodes_that_do_not_belong_to_a_job(tmp_path: Path, launches: list[Launch
     for name in ("train.py", "other.py"):
         (tmp_path / name).write_text(f"import time; {name!r}; open('here', 'w').close(); time.sleep(600)")
     where = nodes("1:2")
-    store = with_store(tmp_path, *where, "--", "train.py")
+    store = with_store(tmp_path, *where, "--", "train.py", last_call=0)
     launches.append(store)
     waited(tmp_path, "here", 1, store)
     attempts = {
