@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -450,7 +451,7 @@ PRODUCTS: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@rows("name", PRODUCTS)
 def test_functions_made_of_products(name: str) -> None:
     call, expected = PRODUCTS[name]
     with ox.autocast("cpu", dtype=ox.bfloat16):

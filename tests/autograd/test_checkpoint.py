@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -67,7 +68,7 @@ def nested(m: Any) -> Any:
     return lambda x: checkpoint(half(blocks[2:]), checkpoint(half(blocks[:2]), x))
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     [
         through,
@@ -278,6 +279,6 @@ def test_a_recording_has_both_runs() -> None:
     graph = record(slope, {"x": batch(2)}, dims={"x": ["batch", 3]})
     assert [node.op_type for node in graph.nodes].count("Tanh") == 2
     session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
-    for rows in (1, 4):
-        (got,) = session.run(None, {"x": batch(rows).numpy()})
-        np.testing.assert_allclose(got, slope(batch(rows)).numpy(), rtol=1e-5)
+    for count in (1, 4):
+        (got,) = session.run(None, {"x": batch(count).numpy()})
+        np.testing.assert_allclose(got, slope(batch(count)).numpy(), rtol=1e-5)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox.autograd import Function, gradcheck
@@ -127,7 +128,7 @@ def test_several_outputs_and_what_backward_gets() -> None:
     assert x.grad.tolist() == [5, 5]
 
 
-@pytest.mark.parametrize(
+@rows(
     "result, error, text",
     [
         ((), GradientError, "another number of gradients"),
@@ -231,8 +232,8 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.parametrize("write", [lambda x: x.mul_(-1), lambda x: x[1:3].mul_(-1), lambda x: x.view(4).neg_()])
+@rows("name", VIEWS)
+@rows("write", [lambda x: x.mul_(-1), lambda x: x[1:3].mul_(-1), lambda x: x.view(4).neg_()])
 def test_views_of_inputs_that_are_written_later(name: str, write: Any) -> None:
     passing = function(lambda ctx, *g: ox.cat([part.reshape(-1) for part in g]) * 10, VIEWS[name])
     x = ox.ones(4, requires_grad=True)
@@ -323,6 +324,6 @@ def test_forward_and_backward_are_recorded() -> None:
 
     model = to_model(record(step, {"x": batch(2)}, dims={"x": ["batch", 3]}))
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for rows in (1, 2, 5):
-        (got,) = session.run(None, {"x": batch(rows).numpy()})
-        np.testing.assert_allclose(got, step(batch(rows)).numpy(), rtol=1e-5)
+    for count in (1, 2, 5):
+        (got,) = session.run(None, {"x": batch(count).numpy()})
+        np.testing.assert_allclose(got, step(batch(count)).numpy(), rtol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, DTypeError, GradientError
@@ -27,7 +28,7 @@ def test_a_write_to_what_a_gradient_needs_names_operator_and_line() -> None:
     assert "version 1" in text
 
 
-@pytest.mark.parametrize("write", ["y.mul_(2)", "y.zero_()", "y[0] = 5", "y.copy_(y + 1)", "y.array[0] = 1; y.add_(0)"])
+@rows("write", ["y.mul_(2)", "y.zero_()", "y[0] = 5", "y.copy_(y + 1)", "y.array[0] = 1; y.add_(0)"])
 def test_outputs_that_are_kept_are_guarded_too(write: str) -> None:
     y = leaf(1.0, 2.0).exp()
     z = y.sum()
@@ -46,9 +47,7 @@ def test_a_write_to_what_no_gradient_needs_is_fine() -> None:
     assert x.grad.tolist() == [3.0, 3.0]
 
 
-@pytest.mark.parametrize(
-    "result", ["x / w", "1 / w", "x.clamp(1.5, 4)", "ox.maximum(x, w)", "ox.min(x, w)", "x.fmod(w)"]
-)
+@rows("result", ["x / w", "1 / w", "x.clamp(1.5, 4)", "ox.maximum(x, w)", "ox.min(x, w)", "x.fmod(w)"])
 def test_a_result_that_pytorch_does_not_keep_may_be_written(result: str) -> None:
     x, w = leaf(1.0, 2.0, 5.0), leaf(2.0, 1.0, 3.0)
     given = {"x": x, "w": w, "ox": ox}

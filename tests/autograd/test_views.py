@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.core import memory_format
@@ -22,7 +23,7 @@ def inputs() -> tuple[Any, Any]:
     return ox.tensor(X, requires_grad=True), ox.tensor(W, requires_grad=True)
 
 
-def rows(a: Any, *changed: tuple[int, Any]) -> Any:
+def stacked(a: Any, *changed: tuple[int, Any]) -> Any:
     parts = list(a.unbind(0))
     for i, row in changed:
         parts[i] = row
@@ -31,16 +32,16 @@ def rows(a: Any, *changed: tuple[int, Any]) -> Any:
 
 # a program that writes into a (x * w; it may return another tensor too), and what it comes to
 PROGRAMS: dict[str, tuple[Any, Any]] = {
-    "a row in place": (lambda a, x, w: a[1].mul_(w), lambda a, x, w: rows(a, (1, a[1] * w))),
-    "x[i] += v": (lambda a, x, w: a.__setitem__(0, a[0].add_(w)), lambda a, x, w: rows(a, (0, a[0] + w))),
+    "a row in place": (lambda a, x, w: a[1].mul_(w), lambda a, x, w: stacked(a, (1, a[1] * w))),
+    "x[i] += v": (lambda a, x, w: a.__setitem__(0, a[0].add_(w)), lambda a, x, w: stacked(a, (0, a[0] + w))),
     "transposed": (lambda a, x, w: a.T[1].add_(x[:, 0]), lambda a, x, w: ox.cat(
         [a[:, :1], (a[:, 1] + x[:, 0]).unsqueeze(1), a[:, 2:]], 1)),
-    "a part of a part": (lambda a, x, w: a[1:][0][2:].fill_(7.0), lambda a, x, w: rows(
+    "a part of a part": (lambda a, x, w: a[1:][0][2:].fill_(7.0), lambda a, x, w: stacked(
         a, (1, ox.cat([a[1, :2], ox.full((2,), 7.0, dtype=ox.float64)])))),
-    "flat": (lambda a, x, w: a.view(-1)[4:8].copy_(w), lambda a, x, w: rows(a, (1, w * 1))),
-    "steps": (lambda a, x, w: a[::2].mul_(2), lambda a, x, w: rows(a, (0, a[0] * 2), (2, a[2] * 2))),
-    "expanded by one": (lambda a, x, w: a.unsqueeze(0)[0, 2].sub_(w), lambda a, x, w: rows(a, (2, a[2] - w))),
-    "by a list": (lambda a, x, w: a.__setitem__([0, 2], x[1:]), lambda a, x, w: rows(a, (0, x[1]), (2, x[2]))),
+    "flat": (lambda a, x, w: a.view(-1)[4:8].copy_(w), lambda a, x, w: stacked(a, (1, w * 1))),
+    "steps": (lambda a, x, w: a[::2].mul_(2), lambda a, x, w: stacked(a, (0, a[0] * 2), (2, a[2] * 2))),
+    "expanded by one": (lambda a, x, w: a.unsqueeze(0)[0, 2].sub_(w), lambda a, x, w: stacked(a, (2, a[2] - w))),
+    "by a list": (lambda a, x, w: a.__setitem__([0, 2], x[1:]), lambda a, x, w: stacked(a, (0, x[1]), (2, x[2]))),
     "by a mask": (lambda a, x, w: a.__setitem__(a > 0, 1.0), lambda a, x, w: ox.where(a > 0, 1.0, a)),
     "by a mask, many": (
         lambda a, x, w: a.__setitem__(ox.tensor(X > 0), (a * 3)[ox.tensor(X > 0)]),
@@ -48,17 +49,17 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     ),
     "twice": (
         lambda a, x, w: (a[0].mul_(w), a.mul_(2), a[0].add_(a[1])),
-        lambda a, x, w: rows(a * 2, (0, a[0] * w * 2 + a[1] * 2)),
+        lambda a, x, w: stacked(a * 2, (0, a[0] * w * 2 + a[1] * 2)),
     ),
     "the diagonal": (
         lambda a, x, w: a[:, :3].diagonal().mul_(w[:3]),
         lambda a, x, w: ox.cat([ox.where(ox.eye(3, dtype=ox.bool), a[:, :3] * w[:3], a[:, :3]), a[:, 3:]], 1),
     ),
-    "filled and written": (lambda a, x, w: (a.zero_(), a[1].copy_(w)), lambda a, x, w: rows(a * 0, (1, w * 1))),
+    "filled and written": (lambda a, x, w: (a.zero_(), a[1].copy_(w)), lambda a, x, w: stacked(a * 0, (1, w * 1))),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@rows("name", PROGRAMS)
 def test_a_write_is_what_it_comes_to(name: str) -> None:
     """Values, first and second gradients; a view from before and the root from its view agree."""
     written, plain = PROGRAMS[name]
@@ -96,7 +97,7 @@ def test_zeros_that_are_filled() -> None:
     np.testing.assert_allclose(w.grad.numpy(), 3 * X[0] * W**2)
 
 
-@pytest.mark.parametrize(
+@rows(
     "write, text",
     [
         (lambda x, a: x[0].mul_(2), "a view of a leaf"),

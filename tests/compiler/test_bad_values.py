@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 import ox.nn.functional as F
@@ -30,9 +31,9 @@ def step_of(model: nn.Module) -> Callable[..., Any]:
     return step
 
 
-@pytest.mark.parametrize("calls", [0, 1, 2, 5])
-@pytest.mark.parametrize("wrong", [3, -5, 10**9])
-@pytest.mark.parametrize("backend", BACKENDS)
+@rows("calls", [0, 1, 2, 5], items=4)
+@rows("wrong", [3, -5, 10**9])
+@rows("backend", BACKENDS)
 def test_a_class_out_of_range_harms_nothing(backend: str, wrong: int, calls: int) -> None:
     model = nn.Linear(4, 3)
     compiled = ox.compile(step_of(model), backend=backend)
@@ -83,11 +84,12 @@ OUTSIDE: dict[str, tuple[Callable[[Any], Any], list[int], list[int]]] = {
     "multi_margin_loss": (lambda i: F.multi_margin_loss(SCORES, i), [0, 1, 2, 3], [0, 1, 2, -1]),
     "multilabel_margin_loss": (lambda i: F.multilabel_margin_loss(SCORES[0], i), [0, 1, 2, -1, 0], [0, -2, 2, -1, 0]),
     "one_hot": (lambda i: F.one_hot(i, 3), [0, 1, 2], [0, 3, 2]),
+    "cross_entropy": (lambda i: F.cross_entropy(SCORES, i), [0, 1, 2, -100], [0, 1, 2, -1]),
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", OUTSIDE)
+@rows("backend", BACKENDS, items=4)
+@rows("name", OUTSIDE)
 def test_an_index_out_of_range_is_an_error_in_later_calls(name: str, backend: str) -> None:
     """As the eager call raises it: -1 is not the last place here."""
     function, good, bad = OUTSIDE[name]
@@ -100,11 +102,8 @@ def test_an_index_out_of_range_is_an_error_in_later_calls(name: str, backend: st
         compiled(ox.tensor(bad))
 
 
-OUTSIDE["cross_entropy"] = (lambda i: F.cross_entropy(SCORES, i), [0, 1, 2, -100], [0, 1, 2, -1])
-
-
-@pytest.mark.parametrize("backend", [*BACKENDS, "openvino"])
-@pytest.mark.parametrize("name", OUTSIDE)
+@rows("backend", [*BACKENDS, "openvino"], items=6)
+@rows("name", OUTSIDE)
 def test_an_index_that_the_graph_computes_is_checked(name: str, backend: str) -> None:
     """With the error of eager code: a runtime takes -1 for the last place, and knows no class label."""
     if backend == "openvino":

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from beside_eager import recordings
+from rows import rows
 
 import ox
 
@@ -61,8 +61,8 @@ def gradients(function: Callable[[Any], Any], value: float, twice: bool) -> list
     return [None if g is None else g.detach().numpy() for g in (y, *found)]
 
 
-@pytest.mark.parametrize("twice", [False, True])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@rows("twice", [False, True])
+@rows("name", FUNCTIONS)
 def test_the_gradient_of_the_recorded_call(name: str, twice: bool) -> None:
     function = FUNCTIONS[name]
     for first in (0.5, -0.5):
@@ -108,9 +108,9 @@ def doubled(i: ox.Tensor, h: ox.Tensor) -> tuple[ox.Tensor, ox.Tensor]:
     return i + 1, h * 2
 
 
-@pytest.mark.parametrize("body", [by_values, doubled])
-@pytest.mark.parametrize("before", [True, False], ids=["behind item()", "alone"])
-@pytest.mark.parametrize("branch", [True, False], ids=["cond", "while_loop"])
+@rows("body", [by_values, doubled])
+@rows("before", [True, False], ids=["behind item()", "alone"])
+@rows("branch", [True, False], ids=["cond", "while_loop"])
 def test_a_loop_or_branch_beside_what_cannot_be_recorded(body: Any, before: bool, branch: bool) -> None:
     def function(x: ox.Tensor) -> ox.Tensor:
         if before:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from beside_eager import reasons, recordings
+from rows import rows
 
 import ox
 import ox.nn.functional as F
@@ -37,8 +38,8 @@ def by_a_context(x: Any, t: Any) -> Any:
     return y
 
 
-@pytest.mark.parametrize("classes", [(0, 1, 5, 2, 7), (5, 0, 1, 5)])
-@pytest.mark.parametrize("call", [by_except, by_a_helper, by_a_context])
+@rows("classes", [(0, 1, 5, 2, 7), (5, 0, 1, 5)])
+@rows("call", [by_except, by_a_helper, by_a_context])
 def test_an_error_that_the_code_catches(call: Callable[..., Any], classes: tuple[int, ...]) -> None:
     compiled = ox.compile(call)
     x = ox.ones(1, 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from beside_eager import reasons, recordings
+from rows import rows
 
 import ox
 
@@ -33,7 +34,7 @@ def noted(y: Any) -> Noted:
     return result
 
 
-@pytest.mark.parametrize(
+@rows(
     ("make", "recorded"),
     [
         (lambda y: {"y": y}, True),

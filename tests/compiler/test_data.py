@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from beside_eager import reasons, recordings
+from rows import rows
 
 import ox
 from ox import nn
@@ -67,7 +68,7 @@ def training(after: After) -> tuple[nn.Module, Callable[[Any], Any]]:
     return model, step
 
 
-@pytest.mark.parametrize("after", [clamped, halved, item_set, copied, twice, replaced, gradient_replaced])
+@rows("after", [clamped, halved, item_set, copied, twice, replaced, gradient_replaced])
 def test_writes_after_the_step(after: After) -> None:
     (eager, step), (model, other) = training(after), training(after)
     compiled = ox.compile(other)
@@ -151,8 +152,8 @@ READS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("write", WRITES)
+@rows("read", READS)
+@rows("write", WRITES)
 def test_a_read_after_a_write_through_another_tensor(write: str, read: str) -> None:
     step = after(WRITES[write], READS[read])
     assert answers(step, True) == answers(step, False)
@@ -210,8 +211,8 @@ VALUES: dict[str, Callable[[Any], float]] = {
 }
 
 
-@pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("name", VALUES)
+@rows("inside", [True, False])
+@rows("name", VALUES)
 def test_python_reads_the_value_of_a_tensor_from_outside(name: str, inside: bool) -> None:
     def run(compiled: bool) -> list[float]:
         q = ox.zeros(1)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from beside_eager import recordings
+from rows import rows
 
 import ox
 from ox import nn
@@ -267,8 +268,8 @@ def set_by_object(owner: Any, name: str, value: int) -> None:
     object.__setattr__(owner, name, value)
 
 
-@pytest.mark.parametrize("put", [set_by_setattr, set_in_vars, set_in_dict, set_by_object])
-@pytest.mark.parametrize("names", [["last"], ["count"], ["last", "count"], ["new"]])
+@rows("put", [set_by_setattr, set_in_vars, set_in_dict, set_by_object])
+@rows("names", [["last"], ["count"], ["last", "count"], ["new"]])
 def test_an_attribute_with_a_computed_name(put: Callable[..., None], names: list[str]) -> None:
     owner, seen = Named(), []
 
@@ -460,7 +461,7 @@ CHANGED: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGED)
+@rows("name", CHANGED)
 def test_an_argument_that_the_call_changes(name: str) -> None:
     function, make = CHANGED[name]
     compiled = ox.compile(function)

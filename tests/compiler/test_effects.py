@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from beside_eager import reasons, recordings
+from rows import rows
 
 import ox
 from ox import nn
@@ -99,7 +100,7 @@ ASKING: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ASKING)
+@rows("name", ASKING)
 def test_a_question_to_the_file_system(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask, file = ASKING[name], tmp_path / "file"
     compiled = ox.compile(lambda x: x + int(ask(file)))

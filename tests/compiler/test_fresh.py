@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from beside_eager import arrays_of, reasons, recordings
+from rows import rows
 
 import ox
 
@@ -45,8 +45,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("gradient", [False, True])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@rows("gradient", [False, True])
+@rows("name", FUNCTIONS)
 def test_each_call_has_its_own(name: str, gradient: bool) -> None:
     function = FUNCTIONS[name]
     compiled = ox.compile(function)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from beside_eager import recordings
+from rows import rows
 
 import ox
 import ox.nn.functional as F
@@ -66,10 +67,8 @@ def clipped_first(p: Any, x: Any) -> Any:
     backward(p, x)
 
 
-@pytest.mark.parametrize(
-    "before", ["none", "given", "none given", "given none", "left", "none left left", "left given"]
-)
-@pytest.mark.parametrize(
+@rows("before", ["none", "given", "none given", "given none", "left", "none left left", "left given"], items=2)
+@rows(
     ("call", "most"),
     [(backward, 1), (twice, 1), (result, 2), (removed, 1), (removed_first, 1), (removed_last, 2), (zeroed, 2),
      (the_old_one, 2), (clipped, 2), (clipped_first, 2)],

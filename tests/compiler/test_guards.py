@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from beside_eager import close, recordings
+from rows import rows
 
 import ox
 import ox.nn.functional as F
@@ -102,7 +103,7 @@ CHANGES: dict[str, tuple[Callable[[Net], Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@rows("change", CHANGES)
 def test_a_change_of_the_module(change: str) -> None:
     apply, again = CHANGES[change]
     ox.manual_seed(0)
@@ -280,7 +281,7 @@ RATES: dict[str, Callable[[Any], float]] = {
 }
 
 
-@pytest.mark.parametrize("rate", RATES)
+@rows("rate", RATES)
 def test_a_number_that_an_optimizer_of_ones_own_reads(rate: str) -> None:
     p = nn.Parameter(ox.ones(1))
     optimizer = Plain([p], 1.0, RATES[rate])
@@ -345,8 +346,8 @@ GROUPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("make", [lambda p: ox.optim.SGD(p, lr=0.1), lambda p: ox.optim.AdamW(p, betas=[0.9, 0.99])])
-@pytest.mark.parametrize("change", GROUPS)
+@rows("make", [lambda p: ox.optim.SGD(p, lr=0.1), lambda p: ox.optim.AdamW(p, betas=[0.9, 0.99])])
+@rows("change", GROUPS)
 def test_a_group_that_is_replaced_or_written_past_its_class(change: str, make: Callable[[Any], Any]) -> None:
     def run(compiled: bool) -> list[Any]:
         p, q = nn.Parameter(ox.ones(1)), nn.Parameter(ox.ones(1))

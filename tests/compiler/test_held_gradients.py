@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -82,9 +82,9 @@ def batch() -> tuple[Any, Any]:
     return ox.randn(6, 4), ox.randint(0, 3, (6,))
 
 
-@pytest.mark.parametrize("stays_eager", [False, True], ids=["recorded", "stays eager"])
-@pytest.mark.parametrize("train", [zeroed_outside, views_of_a_buffer, read_before])
-@pytest.mark.parametrize("options", [{}, {"backend": "onnxruntime"}, {"backend": "eager"}], ids=str)
+@rows("stays_eager", [False, True], ids=["recorded", "stays eager"])
+@rows("train", [zeroed_outside, views_of_a_buffer, read_before])
+@rows("options", [{}, {"backend": "onnxruntime"}, {"backend": "eager"}], ids=str)
 def test_held_gradients(train: Any, stays_eager: bool, options: dict[str, Any]) -> None:
     wanted = train(lambda f: f, stays_eager)
     got = train(lambda f: ox.compile(f, **options), stays_eager)

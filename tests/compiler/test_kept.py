@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from beside_eager import reasons, recordings
+from rows import rows
 
 import ox
 from ox import nn
@@ -114,7 +114,7 @@ def test_what_the_backward_needs() -> None:
         assert ox.allclose(net.weights, net.linear(x).softmax(-1))
 
 
-@pytest.mark.parametrize("name", KEEPERS)
+@rows("name", KEEPERS)
 def test_results_and_arguments(name: str) -> None:
     function, read, factor = KEEPERS[name]
     compiled = ox.compile(function)

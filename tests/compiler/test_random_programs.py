@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from beside_eager import Program, compare
+from rows import rows
 
 import ox
 import ox.nn.functional as F
@@ -134,8 +134,7 @@ OPTIMIZERS: list[Callable[[Any], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow_after(12)
-@pytest.mark.parametrize("seed", range(60))
+@rows("seed", range(60), items=6, fast=12)
 def test_a_random_program(seed: int) -> None:
     random = np.random.default_rng(seed)
     data = [(ox.tensor(random.normal(size=SHAPE).astype(np.float32), requires_grad=seed % 4 == 1),) for _ in range(4)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.core import constants
 from ox.dtypes import bfloat16, float16, float32, int64, uint8
@@ -43,7 +44,7 @@ def test_no_second_maker() -> None:
     assert not found, "a constant is made by ox.core.constants"
 
 
-@pytest.mark.parametrize("dtype", [float16, bfloat16, float32, int64, uint8], ids=str)
+@rows("dtype", [float16, bfloat16, float32, int64, uint8], ids=str)
 def test_numbers_are_shared_by_value_and_type(dtype: np.dtype) -> None:
     a = constants.number(3, dtype)
     assert a is constants.number(3, dtype) and a.array.dtype == dtype and a.array.shape == ()

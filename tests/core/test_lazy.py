@@ -13,9 +13,7 @@ import ox
 from ox.core import legacy_paths
 
 
-@pytest.mark.parametrize(
-    "path", ["nn.functional", "nn.utils", "nn.init", "optim.lr_scheduler", "utils.data", "utils.tensorboard", "cuda"]
-)
+@rows("path", ["nn.functional", "nn.utils", "nn.init", "optim.lr_scheduler", "utils.data", "utils.tensorboard", "cuda"])
 def test_a_door_opens_by_attribute_and_by_import(path: str) -> None:
     thing = ox
     for part in path.split("."):
@@ -216,7 +214,7 @@ def test_a_device_is_a_string_with_parts() -> None:
     assert ox.zeros(2).device.type == "cpu"
 
 
-@pytest.mark.parametrize("wrong", ["gpu", "cuda:x", "", "cuda:-1"])
+@rows("wrong", ["gpu", "cuda:x", "", "cuda:-1"])
 def test_other_names_are_no_devices(wrong: str) -> None:
     with pytest.raises(ox.errors.ArgumentError, match="is not a device"):
         ox.device(wrong)

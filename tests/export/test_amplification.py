@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn, tolerance
@@ -43,8 +44,8 @@ NOISE = (0.01 * np.random.default_rng(0).normal(size=TONES.shape)).astype(np.flo
 SOUNDS = {"a tone": TONES, "and then silence": TONES * (TIME < 0.1).astype(np.float32), "quiet": 1e-4 * TONES}
 
 
-@pytest.mark.parametrize("matrix", [False, True], ids=["STFT", "MatMul"])
-@pytest.mark.parametrize("name", SOUNDS)
+@rows("matrix", [False, True], ids=["STFT", "MatMul"])
+@rows("name", SOUNDS)
 def test_a_logarithm_of_nearly_nothing(tmp_path: Path, name: str, matrix: bool) -> None:
     """The model is saved, loaded, and saved again."""
     sound = SOUNDS[name]
@@ -85,7 +86,7 @@ WRONG = {  # a floor shows where it is quiet, a filter where it is not
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@rows("name", WRONG)
 def test_a_wrong_constant_is_refused(tmp_path: Path, monkeypatch: Any, name: str) -> None:
     """As of a runtime that computes with another number."""
     change, sound = WRONG[name]

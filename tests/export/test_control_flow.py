@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -18,7 +19,7 @@ from ox.graph.record.recording import record
 from ox.graph.replay import replay
 
 
-def rows(count: int, *sizes: int) -> Any:
+def random_rows(count: int, *sizes: int) -> Any:
     return np.random.default_rng(count).standard_normal((count, *sizes)).astype(np.float32)
 
 
@@ -42,7 +43,7 @@ class Reader(nn.Module):
         return y, steps.transpose(0, 1), count
 
 
-CALLS = (rows(4, 3, 4), -abs(rows(3, 2, 4)), abs(rows(2, 1, 4)))
+CALLS = (random_rows(4, 3, 4), -abs(random_rows(3, 2, 4)), abs(random_rows(2, 1, 4)))
 DIMS = {"x": ["n", "t", 4]}
 
 
@@ -51,13 +52,13 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reader, Path]:
     ox.manual_seed(0)  # where training makes the loop turn once more, what comes out jumps, and with it the loss
     model = Reader()
     path = tmp_path_factory.mktemp("control") / "reader.onnx"
-    report = ox.export.save(model, path, rows(8, 3, 4), dims=DIMS)
+    report = ox.export.save(model, path, random_rows(8, 3, 4), dims=DIMS)
     assert str(report.dims) == "x [n, t, 4] → output_0 [n, 2], output_1 [n, t, 5], output_2 []"
     return model.eval(), path
 
 
 def test_saved_again_it_is_the_same_file(file: tuple[Reader, Path], tmp_path: Path) -> None:
-    ox.export.save(ox.export.load(file[1]), tmp_path / "again.onnx", rows(8, 3, 4), dims=DIMS)
+    ox.export.save(ox.export.load(file[1]), tmp_path / "again.onnx", random_rows(8, 3, 4), dims=DIMS)
     assert onnx.load(tmp_path / "again.onnx").graph == onnx.load(file[1]).graph
 
 
@@ -86,7 +87,7 @@ def test_a_loaded_file_has_the_gradients_of_the_model(file: tuple[Reader, Path])
 def test_a_loaded_file_trains(file: tuple[Reader, Path], tmp_path: Path) -> None:
     loaded = ox.export.load(file[1]).train()
     optimizer = ox.optim.SGD(loaded.parameters(), lr=0.05)
-    x, losses = ox.from_numpy(abs(rows(16, 3, 4))), []
+    x, losses = ox.from_numpy(abs(random_rows(16, 3, 4))), []
     for _ in range(4):
         loss = (loaded(x)[0] - 1).square().mean()
         optimizer.zero_grad()
@@ -94,7 +95,7 @@ def test_a_loaded_file_trains(file: tuple[Reader, Path], tmp_path: Path) -> None
         optimizer.step()
         losses.append(loss.item())
     assert losses == sorted(losses, reverse=True)
-    ox.export.save(loaded.eval(), tmp_path / "trained.onnx", rows(8, 3, 4), dims=DIMS)
+    ox.export.save(loaded.eval(), tmp_path / "trained.onnx", random_rows(8, 3, 4), dims=DIMS)
 
 
 def _many(x: Any) -> Any:
@@ -119,7 +120,7 @@ def _written(x: Any) -> Any:
     return ox.cond(x.sum() > 0, branch, lambda: x)
 
 
-@pytest.mark.parametrize(
+@rows(
     "function",
     [
         lambda x: ox.cond(x.sum() > 0, lambda: x, lambda: x),
@@ -136,7 +137,7 @@ def _written(x: Any) -> Any:
     ],
 )
 def test_what_can_be_exported(function: Callable[..., Any], tmp_path: Path) -> None:
-    ox.export.save(function, tmp_path / "m.onnx", rows(8, 4))
+    ox.export.save(function, tmp_path / "m.onnx", random_rows(8, 4))
 
 
 def test_random_numbers_inside_are_refused(tmp_path: Path) -> None:
@@ -145,6 +146,6 @@ def test_random_numbers_inside_are_refused(tmp_path: Path) -> None:
     for draw in draws:
         with pytest.raises(ExportError, match="random numbers drawn inside") as caught:
             ox.export.save(
-                lambda x, d=draw: ox.cond(x.sum() > 0, lambda: x * d(), lambda: x), tmp_path / "m", rows(8, 4)
+                lambda x, d=draw: ox.cond(x.sum() > 0, lambda: x * d(), lambda: x), tmp_path / "m", random_rows(8, 4)
             )
         assert "test_control_flow.py" in (caught.value.where or "")

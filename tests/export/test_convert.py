@@ -10,6 +10,7 @@ import onnx
 import pytest
 from architectures import ZOO
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox.errors import ArgumentError, ExportError
@@ -23,7 +24,7 @@ def export(name: str, folder: Path) -> Path:
     return folder / "m.onnx"
 
 
-@pytest.mark.parametrize("name", ["ConvNeXt", "Llama", "GCN", "Diffusion"])
+@rows("name", ["ConvNeXt", "Llama", "GCN", "Diffusion"])
 def test_to_an_older_opset(tmp_path: Path, name: str) -> None:
     path, new = export(name, tmp_path), tmp_path / "new.onnx"
     report, proof = ox.export.convert(path, new, opset=17, strip=True)
@@ -107,7 +108,7 @@ SEVERAL_ROWS: dict[str, tuple[Any, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SEVERAL_ROWS)
+@rows("name", SEVERAL_ROWS)
 def test_a_foreign_file_that_needs_several_rows(tmp_path: Path, name: str) -> None:
     given, fewest = SEVERAL_ROWS[name]
     path, new = foreign(tmp_path / "m.onnx", **given), tmp_path / "new.onnx"
@@ -199,7 +200,7 @@ def test_against_a_module(tmp_path: Path) -> None:
         ox.export.prove(path, runtime="tensorflow")
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino", "reference", "ox"])
+@rows("runtime", ["onnxruntime", "openvino", "reference", "ox"])
 def test_in_every_runtime(tmp_path: Path, runtime: str) -> None:
     if runtime == "openvino":
         pytest.importorskip("openvino", reason="openvino is not installed")

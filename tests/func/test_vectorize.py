@@ -103,7 +103,7 @@ def test_together_is_one_by_one(function: Any, monkeypatch: pytest.MonkeyPatch) 
     assert_equal(vmap(function)(X), one_by_one(function, X))
 
 
-@pytest.mark.parametrize(
+@rows(
     "function",
     [
         lambda x: x.sort(1)[0],

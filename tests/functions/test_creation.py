@@ -51,9 +51,7 @@ def test_other_libraries_arrays_and_byte_orders() -> None:
     assert type(ox.tensor(np.ma.masked_array([1, 2])).array) is np.ndarray
 
 
-@pytest.mark.parametrize(
-    "data", [[1, "a"], "abc", [None], object(), {"a": 1}, [1 + 2j], np.array(["a"]), np.array([1], "datetime64[s]")]
-)
+@rows("data", [[1, "a"], "abc", [None], object(), {"a": 1}, [1 + 2j], np.array(["a"]), np.array([1], "datetime64[s]")])
 def test_no_numbers(data: object) -> None:
     with pytest.raises(DTypeError) as caught:
         ox.tensor(data)

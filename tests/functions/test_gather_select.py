@@ -91,7 +91,7 @@ def test_in_place_is_the_same_written() -> None:
         assert x.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "error", "text"),
     [
         (lambda x: x.gather(1, ox.tensor([[4]])), BoundsError, "got      4"),

@@ -155,7 +155,7 @@ def test_squares_near_the_limits(name: str, dtype: DType) -> None:
         check(function, arguments, size, dtype)
 
 
-@pytest.mark.parametrize("name", ["std over a dimension", "cosine_similarity", "pairwise_distance", "normalize 3"])
+@rows("name", ["std over a dimension", "cosine_similarity", "pairwise_distance", "normalize 3"])
 def test_a_recording_holds_the_casts(name: str) -> None:
     """On stock ONNX Runtime the file gives what the call gave."""
     function, arguments = CASES[name]

@@ -120,7 +120,7 @@ def test_copysign_sends_a_gradient_of_zero_to_the_sign() -> None:
     assert signs.grad.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("name", ["add", "maximum", "lt", "exp", "reshape", "where", "isnan"])
+@rows("name", ["add", "maximum", "lt", "exp", "reshape", "where", "isnan"])
 def test_a_call_of_one_operator_names_the_function_in_its_type_error(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colour'"):
         getattr(ox, name)(x, colour=1)

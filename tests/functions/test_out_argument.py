@@ -68,7 +68,7 @@ def test_out_never_shares_memory_with_the_input() -> None:
     assert out.tolist() == [2, 3]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "kind", "words"),
     [
         (lambda: ox.add(x, x, out=3), ox.errors.CallError, ("add", "int")),

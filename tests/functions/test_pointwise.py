@@ -62,7 +62,7 @@ def test_shifts_to_the_end() -> None:
     assert (ox.tensor([1, 3]) << 62).tolist() == [2**62, 3 * 2**62 - 2**64]
 
 
-@pytest.mark.parametrize("x", [0.3, 1.0, 2.5, 7.9, 8.1, 30.0, 171.0, -0.5, -3.7])
+@rows("x", [0.3, 1.0, 2.5, 7.9, 8.1, 30.0, 171.0, -0.5, -3.7])
 def test_gamma_like_python(x: float) -> None:
     assert abs(ox.lgamma(ox.tensor(x, dtype=ox.float64)).item() - math.lgamma(x)) < 1e-12 * max(1, abs(math.lgamma(x)))
 
@@ -160,8 +160,8 @@ def test_types_that_meet() -> None:
     assert "float32" in repr(ox.finfo()) and "int8" in repr(ox.iinfo(ox.int8))
 
 
-@pytest.mark.parametrize("exponent", [2, 3, 4])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@rows("exponent", [2, 3, 4])
+@rows("dtype", [np.float16, np.float32, np.float64])
 def test_small_whole_powers_are_products(exponent: int, dtype: Any) -> None:
     x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
     x[:6] = [np.nan, np.inf, -np.inf, -0.0, 1e-4, 3e4]
@@ -173,8 +173,8 @@ def test_small_whole_powers_are_products(exponent: int, dtype: Any) -> None:
     np.testing.assert_allclose(got, exact, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).tiny)
 
 
-@pytest.mark.parametrize("executor", [None, "numpy", "onnxruntime"])
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@rows("executor", [None, "numpy", "onnxruntime"])
+@rows("approximate", ["none", "tanh"])
 def test_gelu_of_the_largest_numbers(executor: str | None, approximate: str) -> None:
     """Twice such a number is infinite."""
     x = np.array([3e38, -3e38, 1e30, 1.0] * 100, np.float32)

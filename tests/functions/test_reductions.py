@@ -14,8 +14,8 @@ Z = np.where(np.arange(21).reshape(3, 7) % 4 == 1, np.nan, R.normal(size=(3, 7))
 I = R.integers(-5, 6, (4, 6))  # noqa: E741
 
 
-@pytest.mark.parametrize("dim", [None, 0, -1, (0, 2)])
-@pytest.mark.parametrize("keepdim", [False, True])
+@rows("dim", [None, 0, -1, (0, 2)])
+@rows("keepdim", [False, True])
 def test_like_numpy(dim: object, keepdim: bool) -> None:
     x, axes = ox.tensor(X), {"axis": dim, "keepdims": keepdim}
     for name, theirs in (("prod", np.prod), ("amin", np.min), ("amax", np.max), ("sum", np.sum), ("mean", np.mean)):

@@ -25,8 +25,8 @@ def test_sorted_values_stand_where_the_indices_say(dtype: ox.dtype, descending: 
     assert (np.diff(indices.numpy(), axis=1)[equal] > 0).all()
 
 
-@pytest.mark.parametrize("k", [1, 3, 50])
-@pytest.mark.parametrize("largest", [False, True])
+@rows("k", [1, 3, 50])
+@rows("largest", [False, True])
 def test_topk_is_the_beginning_of_a_sort(k: int, largest: bool) -> None:
     """Few of many are chosen by another way than all are; ties make the difference."""
     x = ox.tensor(np.random.default_rng(1).integers(0, 20, (3, 400)).astype(np.float32))

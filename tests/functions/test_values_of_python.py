@@ -52,7 +52,7 @@ def test_negative_numbers_count_from_the_end_of_an_unsigned_type() -> None:
         ox.tensor(-1, dtype=ox.uint64)
 
 
-@pytest.mark.parametrize("value", [300.7, math.nan, math.inf, 1e30, np.int64(300), np.float32(300)])
+@rows("value", [300.7, math.nan, math.inf, 1e30, np.int64(300), np.float32(300)])
 def test_floats_and_numpys_numbers_too(value: Any) -> None:
     with pytest.raises(ArgumentError, match="does not fit uint8"):
         ox.tensor(value, dtype=ox.uint8)
@@ -80,7 +80,7 @@ def test_one_bool_writes_all_or_nothing() -> None:
     assert w.grad.tolist() == [6, 0, 0]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("values", "value", "index"),
     [
         ([math.nan, 1.0], math.nan, 0), ([1.0, math.nan], 1.0, 0), ([math.nan, 1.0, 1.0], 1.0, 2),
@@ -148,7 +148,7 @@ FLOATS_ONLY = {"clamp", "threshold"}  # where a float makes floats of integers, 
 HALVES_MAY_BE_INFINITE = {"full", "new_full", "x[0] =", "x[mask] ="}
 
 
-@pytest.mark.parametrize("write", WRITTEN)
+@rows("write", WRITTEN)
 def test_numbers_that_do_not_fit_are_not_written(write: str) -> None:
     outside: list[tuple[Any, list[float]]] = [(ox.float32, [1e39, -3.5e38])]
     if write not in HALVES_MAY_BE_INFINITE:
@@ -185,7 +185,7 @@ def test_numbers_in_halves_that_pytorch_writes_as_infinities() -> None:
     assert ox.full((1,), 1e6, dtype=ox.float16).item() == np.inf
 
 
-@pytest.mark.parametrize("n", [300, -300, 2**70, -(2**70)])
+@rows("n", [300, -300, 2**70, -(2**70)])
 def test_whole_numbers_beyond_a_type_are_compared(n: int) -> None:
     for dtype in (ox.uint8, ox.int8, ox.int64) if abs(n) > 1000 else (ox.uint8, ox.int8):
         x = ox.tensor([0, 100], dtype=dtype)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox import devices
 from ox.autograd import grad
@@ -114,8 +115,8 @@ def test_probabilities_have_a_gradient(weighted: bool) -> None:
         assert compare(a, b).ok
 
 
-@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
-@pytest.mark.parametrize("soft", [False, True])
+@rows("value", [np.nan, -np.inf, np.inf])
+@rows("soft", [False, True])
 def test_what_is_not_finite_stays_in_its_row(value: float, soft: bool) -> None:
     scores = SCORES.copy()
     scores[5, 11] = value

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.core.operator import OPS, make_tensor
@@ -46,7 +47,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@rows("name", VIEWS)
 def test_a_row_major_copy(name: str, library: Library) -> None:
     view = VIEWS[name]()
     before = view.copy()
@@ -57,7 +58,7 @@ def test_a_row_major_copy(name: str, library: Library) -> None:
         assert_bits(made, view)
 
 
-@pytest.mark.parametrize("name", ["a matrix", "with borders", "heads", "channels last", "cut", "an axis of one"])
+@rows("name", ["a matrix", "with borders", "heads", "channels last", "cut", "an axis of one"])
 def test_the_kernel_copies_it(name: str, library: Library) -> None:
     view = VIEWS[name]()
     found = []
@@ -103,8 +104,8 @@ def test_extremes_with_nan_and_infinities(name: str, library: Library) -> None:
             np.testing.assert_array_equal(got, expected(x, axis=1))
 
 
-@pytest.mark.parametrize("size", [8191, 1_000_003])
-@pytest.mark.parametrize("scale", [1.0, 1e4])
+@rows("size", [8191, 1_000_003])
+@rows("scale", [1.0, 1e4])
 def test_a_sum_is_as_exact_as_numpys(size: int, scale: float, library: Library) -> None:
     """Of numbers of one sign, whose rounding would add up, and of both."""
     for shift in (0.0, scale):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.kernels import Library, address
 
@@ -41,7 +42,7 @@ def numbers(name: str) -> Any:
     return np.abs(x) if name == "log" else x
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@rows("name", FUNCTIONS)
 def test_errors_are_a_few_units_in_the_last_place(name: str, library: Library) -> None:
     exact, allowed = FUNCTIONS[name]
     x = numbers(name)
@@ -90,7 +91,7 @@ AT_SPECIAL = {
 }
 
 
-@pytest.mark.parametrize("name", AT_SPECIAL)
+@rows("name", AT_SPECIAL)
 def test_values_that_are_no_usual_numbers(name: str, library: Library) -> None:
     y = run(library, f"ox_{name}_forward", SPECIAL)
     expected = np.array(AT_SPECIAL[name], np.float32)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from nvrtc import ARCHITECTURES, compiled, library_file, problem_of, process
+from rows import rows
 
 from ox.kernels.compiler import SOURCE
 from ox.kernels.gpu_source import gpu_source
@@ -15,8 +16,8 @@ from ox.kernels.signatures import FILES, signatures
 ON_GPU = [file for file in FILES if file.endswith(".cu")]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("file", ON_GPU)
+@rows("architecture", ARCHITECTURES)
+@rows("file", ON_GPU)
 def test_a_source_compiles(file: str, architecture: str) -> None:
     code = compiled(gpu_source((SOURCE / file).read_text()), architecture)
     names = [name for name in signatures() if f"{name}," in (SOURCE / file).read_text()]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.core import multi_tensor
@@ -40,7 +41,7 @@ def trained(kind: Any, options: dict[str, Any]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "options"), SETTINGS)
+@rows(("kind", "options"), SETTINGS)
 def test_all_tensors_at_once(
     kind: Any, options: dict[str, Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,8 +99,8 @@ def test_gradients_are_scaled_in_one_call(library: Library) -> None:
     assert grads[0].version == 1 and grads[-1].version == 0
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-@pytest.mark.parametrize("place", [(0, 0), (1, 59_999), (3, 16_384), (4, 0)])
+@rows("value", [np.inf, -np.inf, np.nan])
+@rows("place", [(0, 0), (1, 59_999), (3, 16_384), (4, 0)])
 def test_scaling_finds_what_is_not_finite(library: Library, value: float, place: tuple[int, int]) -> None:
     grads = gradients()
     grads[place[0]].array.flat[place[1]] = value

@@ -15,6 +15,7 @@ from pathlib import Path
 import elf
 import prebuilt_kernels
 import pytest
+from rows import rows
 
 from ox.kernels import Library, prebuilt_library
 from ox.kernels.signatures import signatures
@@ -47,7 +48,7 @@ def test_what_is_no_library(tmp_path: Path) -> None:
         elf.read(tmp_path / "text.so")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("machine", "libraries", "versions", "result"),
     [
         ("x86_64", ("libc.so.6",), ("GLIBC_2.16",), "manylinux_2_17_x86_64"),

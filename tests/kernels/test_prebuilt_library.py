@@ -15,6 +15,7 @@ from typing import Any
 
 import prebuilt_kernels
 import pytest
+from rows import rows
 
 from ox.kernels import Library, compiler, prebuilt_library
 from ox.kernels import library as kernel_library
@@ -208,7 +209,7 @@ def test_users_may_pass_over_it(loadable: Path, tmp_path: Path) -> None:
     assert len(said) == 1 and "OX_KERNELS=perhaps means nothing: off is without them" in said[0]
 
 
-@pytest.mark.parametrize("value", ["0", "off", "False", "NO", " off ", "", "1", "on", "True", "YES", "Native"])
+@rows("value", ["0", "off", "False", "NO", " off ", "", "1", "on", "True", "YES", "Native"])
 def test_users_may_switch_them_off_and_on(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     def none() -> Any:
         raise prebuilt_library.PrebuiltError("none was looked for")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 from ox import devices
 from ox.core.operator import OPS
@@ -56,7 +56,7 @@ class Draw:
         ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@rows("seed", range(4))
 def test_random_convolutions(seed: int, library: Library) -> None:
     random = np.random.default_rng(seed)
     drawn = [draw for draw in (Draw(random) for _ in range(2 * CALLS)) if draw.fits][:CALLS]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox import devices
 from ox.autograd import grad
@@ -144,7 +145,7 @@ def test_a_gru_with_the_reset_before_the_product_stays_on_numpy(calls: list[str]
     assert "ox_gru" not in calls and "ox_gru_backward" not in calls
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "RNN Relu"])
+@rows("kind", [*KINDS, "RNN Relu"])
 def test_the_bits_do_not_depend_on_the_threads(kind: str, library: Library) -> None:
     case = call_of(kind, SIZES[1], "bidirectional", True)
     found = []
@@ -156,8 +157,8 @@ def test_the_bits_do_not_depend_on_the_threads(kind: str, library: Library) -> N
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0])
-@pytest.mark.parametrize("kind", [*KINDS, "RNN Relu"])
+@rows("value", [np.nan, np.inf, -np.inf, -0.0])
+@rows("kind", [*KINDS, "RNN Relu"])
 def test_what_is_not_finite_stays_in_its_sample(kind: str, value: float, library: Library) -> None:
     kind, inputs, settings = call_of(kind, SIZES[1], "forward", False)
     inputs[0][2, 7] = value

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 
 import ox
 from ox import linalg as L
@@ -73,7 +74,7 @@ SMOOTH: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@rows("name", SMOOTH)
 def test_gradients(name: str) -> None:
     x, function = SMOOTH[name]
     gradcheck(function, ox.tensor(x, requires_grad=True), order=2, elements=8)
@@ -92,7 +93,7 @@ RECORDED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@rows("name", RECORDED)
 def test_files_for_any_size(name: str) -> None:
     x, function = RECORDED[name]
     graph = record(function, {"x": ox.tensor(x.astype(np.float32))}, dims={"x": ["n", "size", "size"]})
@@ -120,7 +121,7 @@ def test_a_gradient_records_too() -> None:
     assert np.allclose(session.run(None, {"x": x.numpy()})[0], step(x).numpy(), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("function", [L.qr, L.svd, L.eigh, L.pinv, L.matrix_exp])
+@rows("function", [L.qr, L.svd, L.eigh, L.pinv, L.matrix_exp])
 def test_what_cannot_be_recorded_says_so(function: Any) -> None:
     with pytest.raises(RecordError, match="no form in ONNX operators"):
         record(function, {"x": ox.tensor(A)})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -59,7 +60,7 @@ def test_an_opset_of_old_is_not_written_without_a_word(tmp_path: Path, monkeypat
     assert onnx.load(tmp_path / "x.onnx").opset_import[0].version >= 21
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "message"),
     [
         ({"f": None}, "an export needs a file"),

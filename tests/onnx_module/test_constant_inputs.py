@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import helper, numpy_helper
+from rows import rows
 
 import ox
 
@@ -45,7 +45,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_the_weight_alone_learns(name: str, tmp_path: Path) -> None:
     nodes, constants = CASES[name]
     stored = [numpy_helper.from_array(np.asarray(array), key) for key, array in {"w": W, **constants}.items()]

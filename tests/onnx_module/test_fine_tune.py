@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox import nn
@@ -115,14 +116,14 @@ def run(path: Path, rows: Any) -> list[Any]:
 # -- the head ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ends", ENDS)
+@rows("ends", ENDS)
 def test_the_head_is_found_behind_any_end(tmp_path: Path, ends: str) -> None:
     head = find_head(load(dense(tmp_path, ends)))
     assert head.names == ("head.weight", "head.bias")
     assert (head.scores, head.width) == (5, 8)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("bias", "transposed", "names"),
     [
         ([5], True, ("w", "b")),
@@ -218,7 +219,7 @@ def test_other_outputs_keep_their_sizes(tmp_path: Path) -> None:
     assert report.dims == "rows [batch, 6] → scores [batch, 3], features [batch, 5]"
 
 
-@pytest.mark.parametrize("ends", ENDS)
+@rows("ends", ENDS)
 def test_what_is_exported_ends_as_the_file_did(tmp_path: Path, ends: str) -> None:
     path = dense(tmp_path, ends)
     model = FineTuned(load(path), "all", 3, [ROWS[:2]])
@@ -244,7 +245,7 @@ def test_what_is_exported_ends_as_the_file_did(tmp_path: Path, ends: str) -> Non
 # -- scores for the loss -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ends", ENDS)
+@rows("ends", ENDS)
 def test_the_loss_is_that_of_the_logits(tmp_path: Path, ends: str) -> None:
     """Whatever the file ends in, the loss and its gradients are those of the file that ends in logits."""
     losses, gradients = [], []

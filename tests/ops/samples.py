@@ -7,9 +7,11 @@ Max), for there a finite difference means nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from node_cases import Case, cases
@@ -249,8 +251,21 @@ NOT_SMOOTH: dict[str, str] = {
 }
 
 
+def seeded(name: str, make: Callable[[], list[Sample]]) -> list[Sample]:
+    """Samples of the same numbers whatever was made before them."""
+    R.bit_generator.state = np.random.default_rng(crc32(name.encode())).bit_generator.state
+    return make()
+
+
+FUNCTIONS = {name: partial(seeded, name, make) for name, make in FUNCTIONS.items()}
+
+
 def samples(name: str) -> list[Sample]:
     """Ours, and ONNX's cases that have floating inputs, moved a little off their round numbers."""
+    return seeded(name, lambda: _samples(name))
+
+
+def _samples(name: str) -> list[Sample]:
     made = [_from_case(case) for case in cases(name)[0] if case.name not in NOT_SMOOTH]
     return [s for s in made if s is not None] + MORE.get(name, list)()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import pytest
+from rows import rows
 
 from ox import devices
 from ox.autograd import grad
@@ -95,8 +95,8 @@ def check(got: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> None:
     assert np.abs(got - exact).max() < 2e-3 if exact.shape[0] != 1 else np.abs(got - exact).max() < 0.05
 
 
-@pytest.mark.parametrize("executor", ["numpy", "onnxruntime", None])
-@pytest.mark.parametrize("name", CASES)
+@rows("executor", ["numpy", "onnxruntime", None], items=4)
+@rows("name", CASES)
 def test_eager(name: str, executor: str | None) -> None:
     call, data, cotangent, exact = CASES[name]
     expected = exact()
@@ -108,7 +108,7 @@ def test_eager(name: str, executor: str | None) -> None:
         check(x.grad.array, expected)
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_recorded(name: str) -> None:
     call, data, cotangent, exact = CASES[name]
 

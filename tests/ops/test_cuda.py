@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from node_cases import operators
+from rows import rows
 from samples import Sample, samples
 from test_gradients import DIFFERENTIABLE, tensors
 
@@ -46,7 +47,7 @@ def run(name: str, sample: Sample, inputs: list[Any]) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators(), items=4)
 def test_forward(name: str) -> None:
     for sample in on_gpu(name):
         # BitCast's attribute goes with the width of its input
@@ -57,7 +58,7 @@ def test_forward(name: str) -> None:
             assert difference.ok, f"{name} {sample.name}: off by {difference.max_abs}"
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@rows("name", DIFFERENTIABLE, items=4)
 def test_gradient(name: str) -> None:
     for sample in on_gpu(name):
         here = tensors(name, sample, float32)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 from samples import Sample, samples
 
 from ox.core.operator import OPS, as_input
@@ -39,8 +40,8 @@ def written(name: str, sample: Sample, opset: int | None) -> tuple[Any, dict[str
     return to_model(record(step, tensors, dims=dims), opset=opset), given, eager
 
 
-@pytest.mark.parametrize("opset", [16, 21, None])
-@pytest.mark.parametrize("name", EXPANDED)
+@rows("opset", [16, 21, None])
+@rows("name", EXPANDED)
 def test_onnxruntime_and_reading_give_what_the_operator_gives(name: str, opset: int | None) -> None:
     for sample in samples(name):
         if any(x is not None and x.dtype not in (float32, float64, np.int64) for x in sample.inputs):

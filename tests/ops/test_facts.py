@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import defs
 from onnx.helper import get_attribute_value
+from rows import rows
 from samples import samples
 
 from ox.amp.policy import ELIGIBLE, RULES
@@ -169,7 +170,7 @@ def unstated(fact: str, name: str) -> bool:
     return not (STATED[fact](name, op) or by_name or any(holds(op) for holds in FAMILY[fact].values()))
 
 
-@pytest.mark.parametrize("fact", STATED)
+@rows("fact", STATED)
 def test_every_operator_has_the_fact(fact: str) -> None:
     missing = [name for name in OPS if unstated(fact, name)]
     assert not missing, f"say '{fact}' of {' '.join(missing)}: on the definition, in its table, or here with a reason"
@@ -251,7 +252,7 @@ def shapes_differ(name: str) -> list[str]:
 CALLED = [name for name, op in OPS.items() if not isinstance(op, Control | OfSequences)]
 
 
-@pytest.mark.parametrize("name", CALLED)
+@rows("name", CALLED, items=2)
 def test_sizes_follow_from_sizes(name: str) -> None:
     """Other values of the same sizes give the same sizes, unless the definition says data_dependent_shape."""
     assert OPS[name].data_dependent_shape or not shapes_differ(name)
@@ -282,7 +283,7 @@ def default(schema: defs.OpSchema, attribute: str) -> object:
     return get_attribute_value(value) if value.name else None
 
 
-@pytest.mark.parametrize("name", [name for name, op in OPS.items() if not op.domain])
+@rows("name", [name for name, op in OPS.items() if not op.domain])
 def test_every_old_form_is_lifted(name: str) -> None:
     first = ADAPTERS[name][-1][0] if name in ADAPTERS else 0
     assert changes(name) < first or not changes(name), f"{name} of opset {changes(name)} needs an adapter"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 from samples import FUNCTIONS, Sample
 
 from ox import devices
@@ -68,7 +69,7 @@ def by_onnxruntime(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
     return list(session.run(None, {f"in{i}": sample.inputs[i] for i in given}))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", NAMES, items=2)
 def test_kernel_is_body_is_onnxruntime(name: str) -> None:
     assert name in FUNCTIONS, f"write samples for {name} in tests/ops/samples.py"
     for sample in FUNCTIONS[name]():
@@ -79,7 +80,7 @@ def test_kernel_is_body_is_onnxruntime(name: str) -> None:
                 assert difference.ok, f"{name} {list(b.shape)}: off by {difference.max_abs}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", NAMES)
 def test_forced_onnxruntime_runs_the_body(name: str) -> None:
     sample = FUNCTIONS[name]()[0]
     with devices.forced("onnxruntime"):
@@ -103,7 +104,7 @@ def in_float64(name: str, sample: Sample) -> list[Any]:
     return tensors
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if OPS[name].rules and name not in NOT_SMOOTH])
+@rows("name", [name for name in NAMES if OPS[name].rules and name not in NOT_SMOOTH])
 def test_finite_differences(name: str) -> None:
     """The gradient rules of a function, at first and second order, at its samples that hold no infinities."""
     smooth = [s for s in FUNCTIONS[name]() if all(x is None or np.isfinite(x).all() for x in s.inputs)]

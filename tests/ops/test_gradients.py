@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from node_cases import operators
+from rows import rows
 from samples import Sample, samples
 
 from ox.autograd import grad, gradcheck
@@ -82,7 +83,7 @@ WITHOUT_GRADIENT = {
 }
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators())
 def test_every_floating_input_has_a_rule_or_is_a_constant(name: str) -> None:
     """And with all of them followed, backward gives a gradient to those that have a rule and None to the constants."""
     op = OPS["ScatterElements" if name == "Scatter" else name]
@@ -131,7 +132,7 @@ CUT: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CUT)
+@rows("name", CUT)
 def test_a_gradient_that_no_rule_gives_is_an_error(name: str) -> None:
     """The output changes with these inputs: without a word their gradient would be missing."""
     arrays, place, attributes = CUT[name]
@@ -146,15 +147,17 @@ def test_a_gradient_that_no_rule_gives_is_an_error(name: str) -> None:
 HEAVY = {"Attention", "GRU", "GridSample", "LSTM"}  # five seconds and more each
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in DIFFERENTIABLE]
+@rows(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in DIFFERENTIABLE],
+    items=20,
 )
 def test_finite_differences(name: str) -> None:
     bad = disagreements(name, order=2)
     assert not bad, "\n".join(bad)
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@rows("name", DIFFERENTIABLE)
 def test_rules_have_names(name: str) -> None:
     """A traceback shows ``Tanh_backward``, and ``Mul_backward_A`` of a rule that serves one of several inputs."""
     op = OPS["ScatterElements" if name == "Scatter" else name]  # which is called by its older name
@@ -164,7 +167,7 @@ def test_rules_have_names(name: str) -> None:
         assert len(rule.positions) > 1 or len(op.schema.inputs) > 1 or shown == f"{op.name}_backward"
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@rows("name", DIFFERENTIABLE)
 def test_there_are_samples(name: str) -> None:
     schema = OPS[name].schema
     served = {schema.input_at(p).type for rule in OPS[name].rules for p in rule.positions}
@@ -173,7 +176,7 @@ def test_there_are_samples(name: str) -> None:
     assert any(followed(name, s) for s in samples(name)), f"write samples for {name} in tests/ops/samples.py"
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators())
 def test_only_floating_outputs_require_a_gradient(name: str) -> None:
     """Whatever the inputs ask for, an integer or bool output never does, and nothing does under no_grad."""
     from ox.autograd import no_grad
@@ -192,7 +195,7 @@ def test_only_floating_outputs_require_a_gradient(name: str) -> None:
             assert not y.requires_grad
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@rows("name", DIFFERENTIABLE, items=2)
 def test_gradients_keep_the_type(name: str) -> None:
     """float32 in, float32 cotangents out, of the input's own shape."""
     for sample in samples(name):
@@ -207,7 +210,7 @@ def test_gradients_keep_the_type(name: str) -> None:
                 assert x.grad.array.shape == x.array.shape
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@rows("name", DIFFERENTIABLE)
 def test_outputs_that_were_not_used(name: str) -> None:
     """A rule gets None for the cotangent of an output that nothing used, and each output alone has the gradient that
     it has beside the others with a zero cotangent."""
@@ -228,7 +231,7 @@ def test_outputs_that_were_not_used(name: str) -> None:
                 assert np.allclose(left, right, atol=1e-6), f"{name} {sample.name}: output {i} alone"
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@rows("name", DIFFERENTIABLE, items=2)
 def test_some_inputs_only(name: str) -> None:
     """The gradient of one input is the same whether or not the others want theirs."""
     for sample in samples(name):
@@ -255,9 +258,9 @@ def _first(result: Any) -> Tensor:
     return result[0] if isinstance(result, tuple) else result
 
 
-@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
-@pytest.mark.parametrize("count", [1, 64])
-@pytest.mark.parametrize("name", ["Elu", "Selu", "Celu", "HardSwish", "Mish", "Swish", "Gelu", "Softplus"])
+@rows("dtype", [float32, float64], ids=str)
+@rows("count", [1, 64])
+@rows("name", ["Elu", "Selu", "Celu", "HardSwish", "Mish", "Swish", "Gelu", "Softplus"])
 def test_where_activations_end(name: str, count: int, dtype: Any) -> None:
     """NaN arrives as NaN, and far above 0 the slope is 1 (Selu's is gamma)."""
     x = make_tensor(np.array([np.nan, 1e30, 30.0] * count, dtype)).requires_grad_()

@@ -6,6 +6,7 @@ import known
 import numpy as np
 import pytest
 from node_cases import Case, cases, collected, failures, operators, wrong
+from rows import rows
 
 from ox import devices
 from ox.core.operator import OPS
@@ -13,7 +14,7 @@ from ox.dtypes import NARROW, bfloat16, float32, float64, int64, is_floating, ui
 from ox.tolerance import compare
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators(), items=4)
 def test_numpy(name: str) -> None:
     with devices.forced("numpy"):
         bad, ran, _ = failures(name, known.NUMPY)
@@ -21,7 +22,7 @@ def test_numpy(name: str) -> None:
     assert ran or not collected(name), f"onnx has cases for {name}, and none could be run"
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators(), items=8)
 def test_onnxruntime(name: str) -> None:
     with devices.forced("onnxruntime"):
         bad, _, _ = failures(name, known.ONNXRUNTIME, devices.NoKernelError)
@@ -29,7 +30,7 @@ def test_onnxruntime(name: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators(), items=8)
 def test_cupy(name: str) -> None:
     from ox.devices import cuda
 
@@ -111,7 +112,7 @@ def _beyond(x: np.ndarray, dtype: np.dtype) -> bool:  # type: ignore[type-arg]
         )
 
 
-@pytest.mark.parametrize("name", [name for name in operators() if name not in known.BY_WIDTH])
+@rows("name", [name for name in operators() if name not in known.BY_WIDTH], items=4)
 def test_every_element_type(name: str) -> None:
     with devices.forced("numpy"):
         bad = sweep(name)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 from known import ONNXRUNTIME, reason
 from node_cases import operators
+from rows import rows
 from samples import Sample, samples
 from test_gradients import DIFFERENTIABLE, followed
 
@@ -110,13 +110,13 @@ def differing(name: str, with_gradient: bool) -> list[str]:
     return bad
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators(), items=8)
 def test_forward(name: str) -> None:
     bad = differing(name, with_gradient=False)
     assert not bad, "\n".join(bad)
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@rows("name", DIFFERENTIABLE, items=16)
 def test_gradient(name: str) -> None:
     bad = differing(name, with_gradient=True)
     assert not bad, "\n".join(bad)

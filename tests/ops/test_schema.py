@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from node_cases import operators
 from onnx import defs, helper, numpy_helper
+from rows import rows
 
 from ox.core.operator import OPS, Operator
 from ox.core.schema import REQUIRED
@@ -101,12 +101,12 @@ def _type_differences(op: Operator, schema: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators())
 def test_signature_is_the_schema(name: str) -> None:
     assert not differences(OPS[name])
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators())
 def test_differentiable_inputs_have_a_rule(name: str) -> None:
     """Where the schema calls an input differentiable, a rule exists."""
     op, schema = OPS[name], newest(name)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import devices
@@ -114,17 +115,15 @@ def test_float32(executor: str | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [float16, bfloat16, float64], ids=str)
-@pytest.mark.parametrize("executor", [None, "numpy"])
+@rows("dtype", [float16, bfloat16, float64], ids=str)
+@rows("executor", [None, "numpy"])
 def test_other_types(executor: str | None, dtype: DType) -> None:
     with devices.forced(executor):
         check_all(dtype, LONG)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("shape", "axis"), [((2**25,), 0), ((2**23, 4), 0), ((4, 2**23), 1), ((2**20 + 1, 31), 0)], ids=str
-)
+@rows(("shape", "axis"), [((2**25,), 0), ((2**23, 4), 0), ((4, 2**23), 1), ((2**20 + 1, 31), 0)], ids=str)
 def test_33_million_numbers(shape: tuple[int, ...], axis: int) -> None:
     for near_1 in (False, True):
         x = R.standard_normal(shape, dtype=float32)
@@ -199,8 +198,8 @@ def around_1000(*shape: int) -> Any:
     return ox.from_numpy((1000 + R.standard_normal(shape)).astype(float32))
 
 
-@pytest.mark.parametrize("executor", [None, "numpy"])
-@pytest.mark.parametrize("width", [3, 20])
+@rows("executor", [None, "numpy"])
+@rows("width", [3, 20])
 def test_sums_at_places(executor: str | None, width: int) -> None:
     """What meets at a place: scatters, histograms, and the gradients of what takes a place many times."""
     x = around_1000(ROWS, width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 from samples import FUNCTIONS, Sample, samples
 
 from ox import no_grad, tolerance
@@ -66,8 +66,8 @@ def task_of_samples(
     return Task(graph), arrays
 
 
-@pytest.mark.parametrize("constants", AS_CONSTANTS)
-@pytest.mark.parametrize("name", NAMES)
+@rows("constants", AS_CONSTANTS, items=24)
+@rows("name", NAMES)
 def test_it_is_the_eager_operator(name: str, constants: bool) -> None:
     calls = samples_of(name)
     expected = [eager(name, sample) for sample in calls]

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox import nn
@@ -60,14 +61,14 @@ class Scaled(nn.Module):
         return self.linear(x) * self.scale
 
 
-@pytest.mark.parametrize(
+@rows(
     ("scale", "named"),
     [
         ([1e6, 2.0, 3.0], r"scale holds 1e\+06, 15\.3 times the largest number of float16: Mul '.*' stays in float32"),
         ([1e-12, -3e-12, 1e-11], r"scale holds 1e-11, which float16 rounds to 0: Mul"),
     ],
 )
-@pytest.mark.parametrize("rows", [ROWS, None])
+@rows("rows", [ROWS, None])
 def test_a_constant_that_float16_cannot_hold(scale: Any, named: str, rows: Any, tmp_path: Path) -> None:
     before, after = tmp_path / "a.onnx", tmp_path / "b.onnx"
     ox.export.save(Scaled(scale), before, ROWS)
@@ -101,9 +102,9 @@ def test_outputs_that_are_far_from_those_of_float32_are_refused(
     ox.export.save(nn.Linear(3, 3), before, ROWS)
     after.write_bytes(b"here")
     monkeypatch.setattr("ox.export.quantization.quantize_model.MAX_ERROR", 1e-6)
-    for rows in (ROWS, None):  # without, by the golden samples
+    for data in (ROWS, None):  # without, by the golden samples
         with pytest.raises(ExportError, match=r"other outputs than the float32 one[^~]*at most 0%[^~]*bfloat16"):
-            ox.export.quantize(before, after, "float16", calibration=rows)
+            ox.export.quantize(before, after, "float16", calibration=data)
     assert after.read_bytes() == b"here"
     report = ox.export.quantize(
         before, after, "float16", calibration=ROWS, evaluate=lambda session: 1.0, min_accuracy=0.5
@@ -214,8 +215,8 @@ STORED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("scheme", ["float16", "bfloat16", "int8-dynamic", "int8", "int4"])
-@pytest.mark.parametrize("kind", [early_condition, weights_in_branches, loop, microsoft])
+@rows("scheme", ["float16", "bfloat16", "int8-dynamic", "int8", "int4"])
+@rows("kind", [early_condition, weights_in_branches, loop, microsoft])
 def test_branches_and_loops(scheme: str, kind: Any, tmp_path: Path) -> None:
     nodes = kind()
     outputs = [("y", None), ("z", None)][: 2 if kind is microsoft else 1]
@@ -245,8 +246,8 @@ def test_branches_and_loops(scheme: str, kind: Any, tmp_path: Path) -> None:
         assert any("big holds 1e+05" in line for line in report.left)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-@pytest.mark.parametrize("scheme", ["float16", "bfloat16"])
+@rows("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@rows("scheme", ["float16", "bfloat16"])
 def test_recurrent_layers_of_ox(kind: Any, scheme: str, tmp_path: Path) -> None:
     """Their weights are put into ONNX's order by nodes."""
     layer, x = kind(8, 16, batch_first=True), normal(8, 5, 8)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox import nn, ops
@@ -25,7 +26,7 @@ def through(dtype: Any) -> Any:
     return lambda x: ops.DequantizeLinear(ops.QuantizeLinear(x, scale, output_dtype=onnx_type(dtype)), scale)
 
 
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@rows("dtype", NARROW, ids=str)
 def test_activations_of_a_type(dtype: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     report = ox.export.save(through(dtype), path, X)
@@ -60,8 +61,8 @@ class Stored(nn.Module):
         return (x.unsqueeze(-1) * ops.DequantizeLinear(self.weight, self.scale)).sum(1)
 
 
-@pytest.mark.parametrize("dtype", [t for t in NARROW if t != ox.float4_e2m1fn], ids=str)
-@pytest.mark.parametrize("external", [False, True])
+@rows("dtype", [t for t in NARROW if t != ox.float4_e2m1fn], ids=str)
+@rows("external", [False, True])
 def test_weights_of_a_type(dtype: Any, external: bool, tmp_path: Path) -> None:
     """An odd number of elements, and so large that they stand in a file of their own."""
     model, path = Stored(dtype, 1001), tmp_path / "model.onnx"
@@ -100,7 +101,7 @@ def test_numbers_beyond_the_ends() -> None:
     assert loose[:3] == [float("inf"), float("-inf"), float("inf")]
 
 
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@rows("dtype", NARROW, ids=str)
 def test_checkpoints_of_a_type(dtype: Any, tmp_path: Path) -> None:
     x = ox.tensor([0.0, 1.0, -1.0, 6.0]).abs().to(dtype)
     ox.save({"x": x, "y": np.stack([x.array, x.array]).T}, tmp_path / "state.ox")

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from int8_products import skip_if_they_saturate
+from rows import rows
 
 import ox
 from ox import nn
@@ -289,9 +290,9 @@ def test_a_layer_whose_weights_are_computed_is_not_counted(tmp_path: Path, caplo
     assert not caplog.records
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "float16", "bfloat16"])
-@pytest.mark.parametrize("in_file", [True, False])
-@pytest.mark.parametrize("second", ["scalar", "fixed", "named"])
+@rows("scheme", ["int8", "int8-dynamic", "float16", "bfloat16"])
+@rows("in_file", [True, False])
+@rows("second", ["scalar", "fixed", "named"])
 def test_inputs_without_rows_in_common_are_one_run(scheme: str, in_file: bool, second: str, tmp_path: Path) -> None:
     layer, x = nn.Linear(32, 32), np.random.default_rng(0).normal(size=(40, 32)).astype(np.float32)
     rate, dims = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -28,8 +28,8 @@ def after(function: Callable[..., Any], shape: tuple[int, ...], dims: list[Any])
     return graph, changed
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("dims", [["batch", "length", 8], ["batch", 5, 8], ["batch", 2, "length", 8]])
+@rows("bias", [False, True])
+@rows("dims", [["batch", "length", 8], ["batch", 5, 8], ["batch", 2, "length", 8]])
 def test_a_linear_layer(dims: list[Any], bias: bool) -> None:
     layer = nn.Linear(8, 3, bias=bias)
     shape = tuple(size if isinstance(size, int) else 4 + i for i, size in enumerate(dims))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -52,7 +53,7 @@ PASSES: dict[str, Callable[[Graph], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", PASSES)
+@rows("name", PASSES)
 def test_results_stay(name: str) -> None:
     graph, given = recorded(), ox.from_numpy(np.random.default_rng(0).random((5, 4), dtype=np.float32))
     before = len(graph.nodes), len(graph.constants)
@@ -102,7 +103,7 @@ def test_identities_at_the_ends_stay() -> None:
     onnx.checker.check_model(to_model(graph), full_check=True)
 
 
-@pytest.mark.parametrize("opset", [15, 17, 21, 26])
+@rows("opset", [15, 17, 21, 26])
 def test_reading_what_was_written(opset: int) -> None:
     graph = recorded()
     simplify(graph)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from checked_pass import after
+from rows import rows
 
 from ox import nn
 from ox.graph.passes.depth_to_space import find_depth_to_space
@@ -29,8 +30,8 @@ def other_order(x: Any) -> Any:
     return x.reshape(n, c // 4, 2, 2, h, w).permute(0, 1, 4, 3, 5, 2).reshape(n, c // 4, h * 2, w * 2)
 
 
-@pytest.mark.parametrize("dims", [["batch", 8, 2, 4], ["batch", 8, "h", "w"]], ids=["images of a size", "any size"])
-@pytest.mark.parametrize("function", [lambda x: F.pixel_shuffle(x, 2), blocks_first], ids=["CRD", "DCR"])
+@rows("dims", [["batch", 8, 2, 4], ["batch", 8, "h", "w"]], ids=["images of a size", "any size"])
+@rows("function", [lambda x: F.pixel_shuffle(x, 2), blocks_first], ids=["CRD", "DCR"])
 def test_shuffled_pixels(function: Any, dims: list[Any]) -> None:
     found, graph = after(find_depth_to_space, function, dims, {d: SIZES[d] for d in dims if isinstance(d, str)})
     assert found[-1:] == ["DepthToSpace"] and "Transpose" not in found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from checked_pass import after
+from rows import rows
 
 import ox
 from ox import nn, ops
@@ -39,7 +39,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], list[str], list[int] | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_cases(name: str) -> None:
     function, expected, pads = CASES[name]
     found, graph = after(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from checked_pass import after
+from rows import rows
 
 import ox
 from ox import nn
@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], list[Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_cases(name: str) -> None:
     function, dims, left = CASES[name]
     before = [t.detach().numpy().copy() for m in (LAYER, PLAIN, CONV) for t in m.parameters()]

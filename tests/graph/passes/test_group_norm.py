@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from checked_pass import after
+from rows import rows
 
 import ox
 from ox import nn
@@ -29,9 +29,7 @@ def left(function: Any, dims: list[Any], module: Any) -> list[str]:
     return after(lambda graph, known: expand_group_norms(graph), function, dims, sizes, weights, exact=False)[0]
 
 
-@pytest.mark.parametrize(
-    "dims", [["batch", 6, 3, 4], ["batch", 6, "h", "w"], ["batch", 6, 7], ["batch", 6, 2, 3, 2]], ids=str
-)
+@rows("dims", [["batch", 6, 3, 4], ["batch", 6, "h", "w"], ["batch", 6, 7], ["batch", 6, 2, 3, 2]], ids=str)
 def test_of_any_rank(dims: list[Any]) -> None:
     module = norm(0)
     assert left(module, dims, module) == EXPANDED

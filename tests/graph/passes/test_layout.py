@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 import ox
 from ox import nn, ops
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_pairs(name: str) -> None:
     function, left = CASES[name]
     x = ox.randn(3, 3, 4)

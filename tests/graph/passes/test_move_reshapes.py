@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from checked_pass import after
+from rows import rows
 
 import ox
 from ox import nn
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], int]] = {  # how many Reshapes are 
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_cases(name: str) -> None:
     function, left = CASES[name]
     weights = {k: t for i, m in enumerate((UP, GATE, DOWN, NORM)) for k, t in _named(m, i).items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from node_cases import operators
 from recorded_operators import recorded
+from rows import rows
 from samples import samples
 
 from ox.core.operator import OPS
@@ -13,7 +14,7 @@ from ox.graph.replay import replay
 from ox.tolerance import compare
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators(), items=24)
 def test_every_operator_and_its_gradient(name: str) -> None:
     bad = []
     if OPS[name].random:

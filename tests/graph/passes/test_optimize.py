@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from random_graph import random_graph
 from recorded_steps import Step
+from rows import rows
 
 import ox
 from ox import ops, tolerance
@@ -49,9 +49,8 @@ def zero_signs(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(np.signbit(a[a == 0]), np.signbit(b[b == 0])) if a.dtype.kind == "f" else True
 
 
-@pytest.mark.parametrize("name", PASSES)
-@pytest.mark.slow_after(12)
-@pytest.mark.parametrize("seed", range(60))
+@rows("name", PASSES, fast=12)
+@rows("seed", range(60))
 def test_random_graphs_compute_the_same(seed: int, name: str) -> None:
     graph, inputs = random_graph(seed)
     before = results(graph, inputs)
@@ -85,8 +84,8 @@ def describe(graph: Graph) -> list[Any]:
     ] + [[a.tobytes() for a in graph.constants.values()]]
 
 
-@pytest.mark.parametrize("model", ["LeNet", "transformer"])
-@pytest.mark.parametrize("fused", [True, False], ids=["fused functions", "ai.onnx"])
+@rows("model", ["LeNet", "transformer"])
+@rows("fused", [True, False], ids=["fused functions", "ai.onnx"])
 def test_a_whole_step_gets_shorter_and_stays_the_same(model: str, fused: bool) -> None:
     step = Step(model, fused=fused)
     inputs = [*step.tensors(), *(t.detach() for t in step.state.values())]
@@ -172,7 +171,7 @@ RULES: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RULES)
+@rows("name", RULES)
 def test_rules(name: str) -> None:
     function, expected = RULES[name]
     plain = record(function, {"x": X})
@@ -242,8 +241,8 @@ def test_named_sizes_are_not_trusted() -> None:
     np.testing.assert_array_equal(results(graph, [ox.ones(5, 3)])[0], np.full((5, 3), 5, np.float32))
 
 
-@pytest.mark.parametrize("narrow", [np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32])
-@pytest.mark.parametrize("wide", [np.uint8, np.int16, np.int64, np.float16, np.float32, np.float64])
+@rows("narrow", [np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32])
+@rows("wide", [np.uint8, np.int16, np.int64, np.float16, np.float32, np.float64])
 def test_which_types_hold_all_values_of_others(narrow: type, wide: type) -> None:
     lossy = (narrow, wide) == (np.int64, np.float64)  # which NumPy calls safe
     assert keeps_all(np.dtype(narrow), np.dtype(wide)) == (np.can_cast(narrow, wide) and not lossy)

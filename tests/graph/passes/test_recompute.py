@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from recorded_steps import FusedRecording
+from rows import rows
 
 import ox
 from ox import nn
@@ -60,7 +60,7 @@ class Split:
         return [t.numpy() for t in replay(self.backward, [known[v] for v in self.backward.inputs])]
 
 
-@pytest.mark.parametrize("share", [1.0, 0.7, 0.5, 0.0])
+@rows("share", [1.0, 0.7, 0.5, 0.0])
 def test_bits_stay_whatever_the_budget(share: float) -> None:
     ox.manual_seed(0)
     split = Split(model(), ox.randn(2, 5, 16))

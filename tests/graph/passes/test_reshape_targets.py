@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from checked_pass import after
+from rows import rows
 
 from ox import ops
 from ox.graph.passes.polynomial import Polynomial
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], list[str], list[list[int]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_cases(name: str) -> None:
     function, expected, targets = CASES[name]
     found, graph = after(

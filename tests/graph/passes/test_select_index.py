@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from checked_pass import after
+from rows import rows
 
 import ox
 from ox import ops
@@ -25,7 +25,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_cases(name: str) -> None:
     function, expected = CASES[name]
     found, _ = after(

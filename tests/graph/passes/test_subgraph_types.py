@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox.errors import ExportError
@@ -115,8 +116,8 @@ def write(path: Path, place: str, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", ["branch", "state of a loop", "branch in a loop", "scan"])
+@rows("kind", KINDS)
+@rows("place", ["branch", "state of a loop", "branch in a loop", "scan"])
 def test_an_older_opset(tmp_path: Path, place: str, kind: str) -> None:
     path, new = write(tmp_path / "old.onnx", place, kind), tmp_path / "new.onnx"
     x = RANDOM.standard_normal((3, 6, 2, 2)).astype(np.float32)
@@ -124,8 +125,8 @@ def test_an_older_opset(tmp_path: Path, place: str, kind: str) -> None:
     ox.export.convert(path, new, opset=16, inputs={"x": x, "yes": yes})
     kinds = {node.op_type for node in ox.export.load(new).graph.all_nodes()}
     assert kind == "Resize" or kind not in kinds
-    for rows in (1, 5):
-        feed = {"x": RANDOM.standard_normal((rows, 6, 2, 2)).astype(np.float32), "yes": yes}
+    for count in (1, 5):
+        feed = {"x": RANDOM.standard_normal((count, 6, 2, 2)).astype(np.float32), "yes": yes}
         first, second = (ort.InferenceSession(each).run(None, feed)[0] for each in (path, new))
         np.testing.assert_allclose(first, second, atol=1e-5)
 

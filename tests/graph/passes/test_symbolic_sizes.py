@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from node_cases import operators
 from recorded_operators import recorded
+from rows import rows
 from samples import samples
 
 import ox
@@ -47,7 +48,7 @@ def wrong_sizes(graph: Graph, inputs: list[Any]) -> tuple[list[str], int]:
     return wrong, count
 
 
-@pytest.mark.parametrize("name", operators())
+@rows("name", operators(), items=8)
 def test_every_operator_and_its_gradient(name: str) -> None:
     if OPS[name].data_dependent_shape and name == "Unique":
         pytest.skip("its samples have results that a recording does not name")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from one_call import check, written
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -31,7 +32,7 @@ NORMALIZATIONS: dict[str, tuple[str, str, list[Any], dict[str, Any], list[int]]]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NORMALIZATIONS)
+@rows("name", NORMALIZATIONS)
 def test_normalization(tmp_path: Path, name: str) -> None:
     op, domain, inputs, attributes, used = NORMALIZATIONS[name]
     check(tmp_path, op, inputs, used, domain="com.microsoft" if domain else "", **attributes)
@@ -52,8 +53,8 @@ ROTARY: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("ranks", [True, False])
-@pytest.mark.parametrize("name", ROTARY)
+@rows("ranks", [True, False])
+@rows("name", ROTARY)
 def test_rotary_positions(tmp_path: Path, name: str, ranks: bool) -> None:
     inputs, attributes = ROTARY[name]
     check(tmp_path, "RotaryEmbedding", inputs, ranks=ranks, **attributes)
@@ -89,8 +90,8 @@ ATTENTION: dict[str, tuple[list[Any], dict[str, Any], list[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [True, False])
-@pytest.mark.parametrize("name", ATTENTION)
+@rows("ranks", [True, False])
+@rows("name", ATTENTION)
 def test_attention_of_heads(tmp_path: Path, name: str, ranks: bool) -> None:
     inputs, attributes, used = ATTENTION[name]
     check(tmp_path, "MultiHeadAttention", inputs, used, ranks=ranks, num_heads=2, **attributes)
@@ -136,7 +137,7 @@ GROUPED: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", GROUPED)
+@rows("name", GROUPED)
 def test_attention_of_groups(tmp_path: Path, name: str) -> None:
     inputs, attributes = GROUPED[name]
     n, total = len(inputs[5]), int(inputs[6])
@@ -177,7 +178,7 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@rows("name", REFUSED)
 def test_what_no_body_covers(tmp_path: Path, name: str) -> None:
     op, inputs, attributes, says = REFUSED[name]
     path = written(tmp_path / "m.onnx", op, inputs, [(0, 1)], "com.microsoft", **attributes)

@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 from one_call import check
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -90,7 +91,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_classical(tmp_path: Path, name: str) -> None:
     op, inputs, outputs, attributes = CASES[name]
     same(write(tmp_path / "m.onnx", op, ML, inputs, outputs, **attributes), inputs["x"])
@@ -120,8 +121,8 @@ SHAPES: dict[str, tuple[str, list[Any], list[int], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [True, False])
-@pytest.mark.parametrize("name", SHAPES)
+@rows("ranks", [True, False])
+@rows("name", SHAPES)
 def test_classical_shapes(tmp_path: Path, name: str, ranks: bool) -> None:
     op, inputs, kinds, attributes = SHAPES[name]
     used = range(len(kinds))
@@ -161,7 +162,7 @@ def trees(kind: str, count: int, mode: str, seed: int, targets: list[int], posit
     return {**found, **ends}
 
 
-@pytest.mark.parametrize("mode", ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT"])
+@rows("mode", ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT"])
 def test_regression_trees(tmp_path: Path, mode: str) -> None:
     more = trees("target", 6, mode, 1, [0, 1])
     x = np.where(X > 1.2, np.nan, X).astype(np.float32)
@@ -180,8 +181,8 @@ def test_how_trees_are_joined(tmp_path: Path, how: str) -> None:
     )
 
 
-@pytest.mark.parametrize("positive", [True, False])
-@pytest.mark.parametrize(
+@rows("positive", [True, False])
+@rows(
     ("labels", "targets", "post", "base"),
     [
         ([3, 7, 1], [0, 1, 2], "NONE", []),
@@ -229,7 +230,7 @@ VENDORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", VENDORS)
+@rows("name", VENDORS)
 def test_of_the_runtime(tmp_path: Path, name: str) -> None:
     op, inputs, attributes = VENDORS[name]
     rows = 3 if op == "SkipLayerNormalization" else "n"  # its second input has as many
@@ -249,8 +250,8 @@ MASKS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("more", [{}, {"unidirectional": 1}, {"scale": 0.7, "mask_filter_value": -3.0}])
-@pytest.mark.parametrize("name", MASKS)
+@rows("more", [{}, {"unidirectional": 1}, {"scale": 0.7, "mask_filter_value": -3.0}])
+@rows("name", MASKS)
 def test_attention(tmp_path: Path, name: str, more: dict[str, Any]) -> None:
     inputs = {"x": ROWS, "w": QKV, "b": BIAS} | ({} if MASKS[name] is None else {"m": MASKS[name]})
     rows = "n" if MASKS[name] is None else 3
@@ -296,7 +297,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@rows("name", REFUSED)
 def test_what_no_body_covers(tmp_path: Path, name: str) -> None:
     op, domain, attributes, says = REFUSED[name]
     weights = {"w": PACKED["w"], "s": SCALES} if domain == VENDOR else {}

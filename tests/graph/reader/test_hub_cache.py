@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -76,7 +77,7 @@ def other_repository(repository: Path, data: Path, secret: Path) -> None:
     data.symlink_to(other.parents[3] / "blobs" / "222")
 
 
-@pytest.mark.parametrize("link", [elsewhere, through_blobs, all_blobs, other_repository])
+@rows("link", [elsewhere, through_blobs, all_blobs, other_repository])
 def test_links_that_leave_the_cache_are_refused(link: Any, tmp_path: Path) -> None:
     repository, secret = tmp_path / "models--a--b", tmp_path / "secret"
     path = cache(repository)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -29,7 +30,7 @@ def test_every_order_of_a_chain() -> None:
         assert list(in_order(nodes)) == CHAIN
 
 
-@pytest.mark.parametrize("seed", range(20))
+@rows("seed", range(20))
 def test_each_node_comes_behind_what_it_reads(seed: int) -> None:
     dice = random.Random(seed)
     nodes = [

@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from one_call import check, written
 from onnx import TensorProto
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -92,7 +93,7 @@ FUSED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FUSED)
+@rows("name", FUSED)
 def test_fused(tmp_path: Path, name: str) -> None:
     op, inputs, attributes = FUSED[name]
     check(tmp_path, op, inputs, **attributes)
@@ -128,7 +129,7 @@ def quantized(dtype: Any) -> dict[str, tuple[str, list[Any], dict[str, Any]]]:
 QUANTIZED = {f"{name}, {np.dtype(t)}": (t, case) for t in (np.uint8, np.int8) for name, case in quantized(t).items()}
 
 
-@pytest.mark.parametrize("name", QUANTIZED)
+@rows("name", QUANTIZED)
 def test_numbers_of_8_bits(tmp_path: Path, name: str) -> None:
     dtype, (op, inputs, attributes) = QUANTIZED[name]
     kind = TensorProto.UINT8 if dtype is np.uint8 else TensorProto.INT8
@@ -165,14 +166,14 @@ PRODUCTS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@rows("name", PRODUCTS)
 def test_products_of_8_bits(tmp_path: Path, name: str) -> None:
     op, inputs, attributes = PRODUCTS[name]
     check(tmp_path, op, inputs, atol=1e-4, trained=not op.startswith("Dynamic"), **attributes)
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("columns", [False, True])
+@rows("direction", ["forward", "reverse", "bidirectional"])
+@rows("columns", [False, True])
 def test_a_recurrence_of_8_bits(tmp_path: Path, direction: str, columns: bool) -> None:
     """The state stays a float in ox, so it is nearer to the layer before its quantization."""
     n = 2 if direction == "bidirectional" else 1
@@ -225,7 +226,7 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@rows("name", REFUSED)
 def test_what_no_body_covers(tmp_path: Path, name: str) -> None:
     op, inputs, attributes, says = REFUSED[name]
     path = written(tmp_path / "m.onnx", op, inputs, [(0, 1)], "com.microsoft", **attributes)

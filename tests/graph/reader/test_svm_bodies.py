@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 from one_call import IMPORTS, check, written
 from onnx import TensorProto, helper
+from rows import rows
 
 import ox
 from ox.errors import LoadError
@@ -30,8 +31,8 @@ def numbers(*shape: int) -> list[float]:
     return [float(x) for x in R.normal(size=shape).ravel()]
 
 
-@pytest.mark.parametrize("one_class", [0, 1])
-@pytest.mark.parametrize("kernel", KERNELS)
+@rows("one_class", [0, 1])
+@rows("kernel", KERNELS)
 def test_regression(tmp_path: Path, kernel: str, one_class: int) -> None:
     check(
         tmp_path, "SVMRegressor", [X], domain=ML, trained=not one_class, atol=1e-4, kernel_type=kernel,
@@ -70,30 +71,30 @@ def classified(folder: Path, **attributes: Any) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4])
-@pytest.mark.parametrize("kernel", KERNELS)
+@rows("classes", [2, 3, 4])
+@rows("kernel", KERNELS)
 def test_votes(tmp_path: Path, kernel: str, classes: int) -> None:
     classified(tmp_path, **machine(classes, kernel))
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4])
-@pytest.mark.parametrize("post", ["LOGISTIC", "SOFTMAX"])
+@rows("classes", [2, 3, 4])
+@rows("post", ["LOGISTIC", "SOFTMAX"])
 def test_votes_and_scores(tmp_path: Path, post: str, classes: int) -> None:
     if classes == 2 and post == "SOFTMAX":
         return
     classified(tmp_path, **machine(classes, "RBF", post_transform=post))
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4])
-@pytest.mark.parametrize("kernel", ["LINEAR", "RBF"])
+@rows("classes", [2, 3, 4])
+@rows("kernel", ["LINEAR", "RBF"])
 def test_probabilities(tmp_path: Path, kernel: str, classes: int) -> None:
     pairs = classes * (classes - 1) // 2
     slopes = [-abs(x) for x in numbers(pairs)]
     classified(tmp_path, **machine(classes, kernel, prob_a=slopes, prob_b=numbers(pairs)))
 
 
-@pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("classes", [2, 3])
+@rows("positive", [False, True])
+@rows("classes", [2, 3])
 def test_linear_decisions(tmp_path: Path, classes: int, positive: bool) -> None:
     weights = numbers(classes, 4)
     classified(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox import nn, ops
@@ -37,13 +38,13 @@ def rows_of(function: Any, rows: int = 2) -> Graph:
 def check_at_other_sizes(function: Any) -> Graph:
     """The graph recorded at batch 2 gives what the function gives at other sizes."""
     graph = rows_of(function)
-    for rows in (1, 3, 7):
-        expected = function(x(rows))
-        np.testing.assert_array_equal(again(graph, x(rows))[0], expected.numpy())
+    for count in (1, 3, 7):
+        expected = function(x(count))
+        np.testing.assert_array_equal(again(graph, x(count))[0], expected.numpy())
     return graph
 
 
-@pytest.mark.parametrize(
+@rows(
     "function",
     [
         lambda x: x.reshape(x.shape[0], 2, -1),
@@ -195,15 +196,15 @@ def several_views(x: Any) -> Any:
     return y.flatten() + ox.cat([a, b.T], 1).flatten()
 
 
-@pytest.mark.parametrize("function", [view_after_write, part_of_part, into_zeros, on_the_diagonal, several_views])
+@rows("function", [view_after_write, part_of_part, into_zeros, on_the_diagonal, several_views])
 def test_writes_through_views(function: Any) -> None:
     """Reads after a write see it, whichever of a tensor and its views was written, at any size."""
     graph = check_at_other_sizes(function)
     assert not [n for n in graph.nodes if n.op_type == "ScatterElements" and n.attributes["reduction"] != "none"]
     session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
-    for rows in (1, 3, 7):
-        (got,) = session.run(None, {"x": x(rows).numpy()})
-        np.testing.assert_array_equal(got, function(x(rows)).numpy())
+    for count in (1, 3, 7):
+        (got,) = session.run(None, {"x": x(count).numpy()})
+        np.testing.assert_array_equal(got, function(x(count)).numpy())
 
 
 def test_gradients_of_writes_through_views_are_recorded() -> None:
@@ -213,9 +214,9 @@ def test_gradients_of_writes_through_views_are_recorded() -> None:
 
     graph = rows_of(slope)
     session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
-    for rows in (2, 5):
-        (got,) = session.run(None, {"x": x(rows).numpy()})
-        np.testing.assert_allclose(got, slope(x(rows)).numpy(), rtol=1e-5)
+    for count in (2, 5):
+        (got,) = session.run(None, {"x": x(count).numpy()})
+        np.testing.assert_allclose(got, slope(x(count)).numpy(), rtol=1e-5)
 
 
 def test_memory_that_is_detached_and_written_is_stale() -> None:
@@ -239,9 +240,7 @@ def test_a_view_before_a_write_is_fine() -> None:
     check_at_other_sizes(uses_before)
 
 
-@pytest.mark.parametrize(
-    "use", [bool, int, float, lambda t: t.item(), lambda t: t.tolist(), lambda t: t.numpy(), np.asarray]
-)
+@rows("use", [bool, int, float, lambda t: t.item(), lambda t: t.tolist(), lambda t: t.numpy(), np.asarray])
 def test_values_are_refused(use: Any) -> None:
     def uses(x: Any) -> Any:
         use(x.sum())

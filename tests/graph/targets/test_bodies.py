@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox import ops
@@ -34,9 +35,9 @@ def stft(step: int, window: Any, length: Any, onesided: int) -> Callable[..., An
     return run
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("onesided", [0, 1])
-@pytest.mark.parametrize(("window", "length"), [(True, None), (False, 10), (True, 9)])
+@rows("dtype", [np.float32, np.float64])
+@rows("onesided", [0, 1])
+@rows(("window", "length"), [(True, None), (False, 10), (True, 9)])
 def test_stft(tmp_path: Path, dtype: Any, onesided: int, window: bool, length: int | None) -> None:
     shape = np.hanning(length or 12).astype(dtype) if window else None
     model = stft(5, shape, None if length is None else np.int64(length), onesided)
@@ -75,8 +76,8 @@ def test_scatter_that_leaves_rows_stays(tmp_path: Path) -> None:
     assert "ScatterElements" in found
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@rows("direction", ["forward", "reverse", "bidirectional"])
+@rows("kind", ["RNN", "GRU", "LSTM"])
 def test_recurrent(tmp_path: Path, kind: str, direction: str) -> None:
     """With lengths, all outputs, and weights in ONNX's own layout."""
     count, gates = (2 if direction == "bidirectional" else 1), {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
@@ -136,8 +137,8 @@ def test_inside_a_branch(tmp_path: Path) -> None:
     assert not model.functions and "GroupNormalization" not in inside and "ReduceMean" in inside
 
 
-@pytest.mark.parametrize("target", ["openvino", "tvm"])
-@pytest.mark.parametrize("pads", [(1, 1), (0, 2, 3, 0), (3, 2, 1, 0, 0, 1)])
+@rows("target", ["openvino", "tvm"])
+@rows("pads", [(1, 1), (0, 2, 3, 0), (3, 2, 1, 0, 0, 1)])
 def test_circular_padding(tmp_path: Path, target: str, pads: tuple[int, ...]) -> None:
     example = drawn(4, 2, *[5] * (len(pads) // 2))
     path = tmp_path / "m.onnx"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from rows import rows
 
 from ox import devices
 from ox.ops.nn.batch_norm_gradient import BatchNormalizationGradient, by_channels
@@ -11,7 +11,7 @@ from ox.tensors.tensor import make_tensor
 from ox.tolerance import compare
 
 
-@pytest.mark.parametrize("shape", [(8, 5, 40, 41), (600, 70), (3, 300, 60), (2, 3, 30, 20, 11), (70, 1, 500)])
+@rows("shape", [(8, 5, 40, 41), (600, 70), (3, 300, 60), (2, 3, 30, 20, 11), (70, 1, 500)])
 def test_large_arrays_give_what_the_body_gives(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(0)
     g, x = (make_tensor((random.standard_normal(shape) * 2 + 1).astype(np.float32)) for _ in range(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
+from rows import rows
 
 from ox import devices
 from ox.ops.nn.conv_weight_gradient import ConvWeights
@@ -24,7 +24,7 @@ CASES: list[tuple[tuple[int, ...], int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "channels", "options"), CASES)
+@rows(("shape", "channels", "options"), CASES)
 def test_large_arrays_give_what_the_body_gives(shape: Any, channels: int, options: dict[str, Any]) -> None:
     random, rank = np.random.default_rng(0), len(shape) - 2
     attributes = {"dilations": [1] * rank, "pads": [0] * (2 * rank), "strides": [1] * rank, **options}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.core.operator import OPS
@@ -26,9 +27,9 @@ def gradients(name: str, given: list[Any]) -> list[Any]:
     return list(ox.autograd.grad((y * ox.arange(y.numel()).reshape(y.shape).to(y.dtype) / y.numel()).sum(), given))
 
 
-@pytest.mark.parametrize("name", NORMS)
-@pytest.mark.parametrize("dtype", [ox.float32, ox.float64, *HALVES], ids=str)
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 1), (7,), (1,)])
+@rows("name", NORMS)
+@rows("dtype", [ox.float32, ox.float64, *HALVES], ids=str)
+@rows("shape", [(1, 1), (1, 7), (5, 1), (7,), (1,)])
 def test_of_weights_that_are_broadcast(shape: tuple[int, ...], dtype: Any, name: str) -> None:
     given = inputs(name, [(3, 5, 7), shape, shape], dtype)
     whole = [given[0], *[x.detach().expand(5, 7).clone().requires_grad_() for x in given[1:]]]
@@ -43,8 +44,8 @@ def test_of_weights_that_are_broadcast(shape: tuple[int, ...], dtype: Any, name:
         assert compare(a.numpy(), b.to(dtype).numpy()).ok
 
 
-@pytest.mark.parametrize("name", NORMS)
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@rows("name", NORMS)
+@rows("dtype", HALVES, ids=str)
 def test_of_halves_are_computed_in_float32(dtype: Any, name: str) -> None:
     """Sums of 4,096 rows, which would stop at 2,048 or 256 in halves, are those of float32, rounded."""
     given = inputs(name, [(4096, 6), (6,), (6,)], dtype)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox import ops
 from ox.errors import ArgumentError, ShapeError
@@ -13,10 +14,8 @@ from ox.errors import ArgumentError, ShapeError
 X, W = np.ones((1, 2, 6), np.float32), np.ones((2, 2, 2), np.float32)
 
 
-@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool", "LpPool"])
-@pytest.mark.parametrize(
-    "given", [{"kernel_shape": [0]}, {"kernel_shape": [-3]}, {"strides": [0]}, {"strides": [-1]}, {"dilations": [0]}]
-)
+@rows("pool", ["MaxPool", "AveragePool", "LpPool"])
+@rows("given", [{"kernel_shape": [0]}, {"kernel_shape": [-3]}, {"strides": [0]}, {"strides": [-1]}, {"dilations": [0]}])
 def test_a_pool_whose_window_does_not_exist(pool: str, given: dict[str, Any]) -> None:
     ((name, value),) = given.items()
     with pytest.raises(ArgumentError, match=rf"{name} \[{value[0]}\] of a window[^~]*1 or more"):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 
@@ -28,8 +28,8 @@ def both(path: Path, kind: str, x: Array, w: Array, scales: tuple[float, float],
     return y, ox.export.load(path)(ox.from_numpy(x)).numpy()
 
 
-@pytest.mark.parametrize("zero", [100, 101])
-@pytest.mark.parametrize("scales", [(0.05, 0.3), (0.0123, 0.07), (0.05, 1.6)])
+@rows("zero", [100, 101])
+@rows("scales", [(0.05, 0.3), (0.0123, 0.07), (0.05, 1.6)])
 def test_halves_are_rounded_as_in_onnx_runtime(tmp_path: Path, scales: tuple[float, float], zero: int) -> None:
     random = np.random.default_rng(0)
     x, w = (random.integers(0, 255, shape).astype(np.uint8) for shape in ((300, 16), (16, 30)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.core.operator import OPS
@@ -24,7 +25,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], float, float]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@rows("name", CALLS)
 def test_moments(name: str) -> None:
     ox.manual_seed(1)
     inputs, attributes, mean, deviation = CALLS[name]
@@ -34,7 +35,7 @@ def test_moments(name: str) -> None:
         assert abs(y.std() - deviation) < 0.03 * deviation
 
 
-@pytest.mark.parametrize("name", CALLS)
+@rows("name", CALLS)
 def test_seeds(name: str) -> None:
     """A seed of its own makes a call a function; without one the default generator decides."""
     inputs, attributes, _, _ = CALLS[name]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 from ox import ops
 from ox.errors import ShapeError
 
 
-@pytest.mark.parametrize("sizes", [[-1, 5], [5, -1], [2, 1], [2, 3]])
+@rows("sizes", [[-1, 5], [5, -1], [2, 1], [2, 3]])
 def test_sizes_that_are_no_cut(sizes: list[int]) -> None:
     with pytest.raises(ShapeError, match=r"Split of axis 1[^~]*add to 4, none of them negative"):
         ops.Split(np.ones((2, 4), np.float32), np.array(sizes), axis=1, outputs=2)
