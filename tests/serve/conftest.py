@@ -15,8 +15,21 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ox.graph.contract import Contract
 from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.tuning import measure
 
 Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unmeasured() -> Iterator[None]:
+    """Loads that measure nothing: batches of 8, a thread a run, an instance's own buffers where they work, unless
+    the options say otherwise. What a load measures depends on how busy the machine is.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "best_rows", lambda *_: None)
+        patch.setattr(measure, "_all_cores", lambda *_: None)
+        patch.setattr(measure, "_binding_is_faster", lambda *_: True)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +131,7 @@ SMALL = RequestLimits(
 @pytest.fixture(scope="session")
 def server(mlp: Path, mixed: Path) -> Iterator[Server]:
     """Both models behind low limits of size. Its timeouts are those of every server: no test is too slow for them."""
-    with Server([mlp, mixed], options=ModelConfig(device="cpu", instances=2), limits=SMALL) as running:
+    with Server([mlp, mixed], options=ModelConfig("cpu", max_rows=8, instances=2, threads=1), limits=SMALL) as running:
         yield running
 
 
