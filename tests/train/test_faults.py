@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ import ox
 from ox import nn, train
 from ox.errors import ShapeError, TrainError
 from ox.train.display import Silent
-from ox.train.run import checkpoint, loop
+from ox.train.run import checkpoint
 
 
 def weights(run: train.Run) -> dict[str, bytes]:
@@ -148,16 +150,16 @@ def test_a_scheduler_that_takes_the_machine_away(variant, tmp_path: Path) -> Non
 
 
 def test_a_polite_stop_waits_for_the_checkpoint(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save, stop, stops = checkpoint.save, loop._stop, threading.Event()
+    save, join, joined = checkpoint.save, threading.Thread.join, defaultdict[Any, threading.Event](threading.Event)
 
     def slow(run: train.Run, state: dict, **named: object) -> None:
         if state["progress"]["step"] == 8:
-            assert stops.wait(60)
+            joined[threading.current_thread()].wait(1)  # so long if nobody waits for it
         save(run, state, **named)
 
-    def stopped(*arguments: object) -> None:
-        stops.set()
-        stop(*arguments)
+    def joins(self: threading.Thread, timeout: float | None = None) -> None:
+        joined[self].set()
+        join(self, timeout)
 
     class Terminate(Silent):
         def step(self, trainer, rate) -> None:
@@ -165,7 +167,7 @@ def test_a_polite_stop_waits_for_the_checkpoint(page: Path, tmp_path: Path, monk
                 os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(checkpoint, "save", slow)
-    monkeypatch.setattr(loop, "_stop", stopped)
+    monkeypatch.setattr(threading.Thread, "join", joins)
     with pytest.raises(train.Interrupted) as caught:
         train.train(page, out=tmp_path, show=Terminate())
     assert caught.value.exit_code == 143
