@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import forked
 import pytest
 from contributing_page import PAGE, edits
 from int8_products import skip_if_they_saturate
@@ -159,15 +160,18 @@ def slow_pages() -> list[object]:
 
 
 @rows("page", slow_pages())
-def test_page_runs(page: Path, tmp_path: Path) -> None:
+def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """README.md and its commands in processes like those of a user, the other pages in forked ones."""
+    start = forked.subprocess_popen if page.name == "README.md" else forked.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
     for package in re.findall(r"<!-- needs: *(\w+) *-->", page.read_text()):
         if getattr(find_spec(package), "origin", None) is None:  # a folder of this name is no package
             pytest.skip(f"{page.name} needs {package}, which is not installed")
     if "<!-- exact int8 products -->" in page.read_text():
         skip_if_they_saturate()
-    environment = {**os.environ, "MPLBACKEND": "Agg"}
     # which types `ox.autocast` says are no faster depends on the processor
     words = [sys.executable, "-W", "error", "-W", "ignore:autocast to:UserWarning", __file__, str(page)]
+    environment = {**os.environ, **forked.THREADS}  # as `ox launch` sets them for its ranks, which are forked, too
     done = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1800, check=False
     )
