@@ -24,6 +24,8 @@ from ox.data import DataLoader, Dataset, IterableDataset, TensorDataset, default
 from ox.data.loading.channel import Channel
 from ox.errors import ArgumentError, DTypeError, ShapeError, WorkerError
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Point = namedtuple("Point", "x y")
 
 
@@ -587,6 +589,7 @@ def test_modes_of_the_loop_do_not_reach_workers() -> None:
     assert made.tolist() == [[3, 3]]
 
 
+@pytest.mark.usefixtures("real_processes")
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_ways_to_start(method: str, tmp_path: Path) -> None:
     page = tmp_path / "page.py"

@@ -19,6 +19,8 @@ from ox.distributed.frames import TOKEN
 from ox.distributed.launcher import Plan
 from ox.errors import ArgumentError, DeviceError
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PAGE = """
 import os, signal, sys, time
 import ox, ox.distributed as dist
@@ -67,6 +69,7 @@ def launched(folder: Path, *words: str) -> tuple[int, str]:
     return finished(begin(folder, *words))
 
 
+@pytest.mark.usefixtures("real_processes")
 @needs_mpi
 def test_a_page_with_its_arguments(tmp_path: Path) -> None:
     page(tmp_path, after="print('threads', ox.get_num_threads(), os.environ['OMP_NUM_THREADS'])")
@@ -149,6 +152,7 @@ def test_a_rank_that_vanishes_is_a_failure_and_is_started_again(tmp_path: Path) 
     assert "rank 1: exit code 1: ended by os._exit(0), without the end of the program · restarting all ranks" in out
 
 
+@pytest.mark.usefixtures("real_processes")
 @needs_mpi
 def test_the_ranks_do_not_outlive_a_killed_launch(tmp_path: Path) -> None:
     page(tmp_path, after="open(f'pid.{os.getpid()}', 'w').close()\ntime.sleep(600)")
@@ -167,6 +171,7 @@ def test_a_rank_that_is_late_for_the_meeting(tmp_path: Path) -> None:
     assert code == 1 and out.count("rank 1 did not come to init_process_group within 3 s") == 2, out
 
 
+@pytest.mark.usefixtures("real_processes")
 @needs_mpi
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_goes_to_every_rank_once(number: signal.Signals, tmp_path: Path) -> None:
@@ -217,6 +222,7 @@ while True:
     assert code == 1 and "--grace is the time" in out
 
 
+@pytest.mark.usefixtures("real_processes")
 @needs_mpi
 def test_what_failed_is_started_again(tmp_path: Path) -> None:
     after = """

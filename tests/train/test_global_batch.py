@@ -19,6 +19,8 @@ from ox.errors import TrainError
 from ox.train import TrainConfig
 from ox.train.global_batch import DividedSampler, Share, divide, share, used
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 OPTIONS = TrainConfig(epochs=1, batch_size=16, lr=0.1)
 
 
