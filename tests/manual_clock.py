@@ -14,6 +14,7 @@ from ox.clock import Clock
 T = TypeVar("T")
 START_S = 1000.0
 CALENDAR_S = 1_700_000_000.0
+HANGS_S = 120.0
 
 
 class ManualClock(Clock):
@@ -87,9 +88,21 @@ class ManualClock(Clock):
         return ManualLoop(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """`asyncio.run` by this clock."""
+        """`asyncio.run` by this clock. What hangs is cancelled after `HANGS_S` of real time, where it stands."""
+
+        async def main() -> T:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            assert task is not None
+            timer = threading.Timer(HANGS_S, loop.call_soon_threadsafe, (task.cancel,))
+            timer.daemon = True
+            timer.start()
+            try:
+                return await work
+            finally:
+                timer.cancel()
+
         with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
-            return runner.run(work)
+            return runner.run(main())
 
 
 class ManualLoop(asyncio.SelectorEventLoop):

@@ -147,6 +147,16 @@ def test_a_jumping_loop_does_all_that_is_ready_first() -> None:
     assert seen == [(0, 1000.0), (60, 1060.0), (3600, 4600.0), ("day", 91000.0)]
 
 
+def test_what_hangs_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manual_clock.HANGS_S", 0.01)
+
+    async def body() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        ManualClock().run(body())
+
+
 def test_the_system_clock() -> None:
     before = SYSTEM.now(), SYSTEM.calendar()
     SYSTEM.sleep(0.001)
