@@ -113,12 +113,24 @@ def whole_lstm(build: Build, weights: dict[str, Any], x: Any) -> Any:
     return session.run(None, {"x": x[:, None]})[0].reshape(len(x), HIDDEN)
 
 
+CLIENTS: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    """Closes the clients: a socket that the garbage collector finds open is an error of whatever test runs then."""
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
+
+
 class Asker:
     """A client of Triton's, over HTTP or gRPC."""
 
     def __init__(self, server: Server, module: Any = http) -> None:
         self.module, self.server = module, server
         self.client = module.InferenceServerClient(f"127.0.0.1:{server.port}")
+        CLIENTS.append(self.client)
 
     def tensor(self, name: str, array: Any, dtype: str) -> Any:
         made = self.module.InferInput(name, list(array.shape), dtype)
