@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from node_cases import operators
 from recorded_operators import recorded
+from rows import rows
 from samples import samples
 
 from ox.core.operator import OPS
@@ -15,8 +16,8 @@ from ox.graph.replay import replay
 from ox.tolerance import compare
 
 
-@pytest.mark.parametrize("name", operators())
-@pytest.mark.parametrize("engine", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
+@rows("name", operators(), items=8)
+@rows("engine", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_eager_numbers_or_an_error(engine: str, name: str) -> None:
     pytest.importorskip(engine, reason=f"{engine} is not installed")
     if OPS[name].random:

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox import nn
@@ -318,7 +319,7 @@ def test_sparse_initializers(indices: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(net.get_parameter("sp").detach().numpy(), [[0, 1, 0, 0], [0, 0, 2, 0]])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("tensor", "says"),
     [
         (lambda: sparse([1, 9], [2, 4]), "do not fit"),
@@ -414,7 +415,7 @@ def branch(*inputs: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@rows("name", HOSTILE)
 def test_bad_files(name: str, tmp_path: Path) -> None:
     make, says = HOSTILE[name]
     onnx.save(make(), tmp_path / "m.onnx")

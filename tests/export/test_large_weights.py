@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -171,7 +172,7 @@ def owned(arrays: dict[str, Any]) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("kind", ["float32", "float64", "int64", "bool", "bfloat16", "float8_e4m3fn", "int4"])
+@rows("kind", ["float32", "float64", "int64", "bool", "bfloat16", "float8_e4m3fn", "int4"])
 def test_both_ways_of_writing_are_what_onnx_reads(tmp_path: Path, kind: str) -> None:
     dtype = np.dtype(getattr(ml_dtypes, kind, kind))
     large = (np.arange(3001) % 7).reshape(1, 3001).astype(dtype)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -117,7 +118,7 @@ def branch_on_the_sign(x: Any) -> Any:
     return x * 2 if np.sum(vars(x)["array"]) > 0 else x + 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("model", "example"),
     [
         (int_above_zero, np.ones((5, 8), np.int64)),
@@ -191,14 +192,14 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("case", SIZES)
+@rows("case", SIZES)
 def test_whole_arithmetic_on_a_size_is_pythons_at_every_size(tmp_path: Path, case: str) -> None:
     function = SIZES[case]
     ox.export.save(function, tmp_path / "model.onnx", X)
     loaded = ox.export.load(tmp_path / "model.onnx")
-    for rows in range(1, 10):
-        x = ox.ones(rows, 6)
-        assert tuple(loaded(x).shape) == tuple(function(x).shape), rows
+    for count in range(1, 10):
+        x = ox.ones(count, 6)
+        assert tuple(loaded(x).shape) == tuple(function(x).shape), count
 
 
 def test_int_of_a_quotient_names_floor_division(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from rows import rows
 
 import ox
 from ox import nn
@@ -256,7 +257,7 @@ HOSTILE: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@rows("name", HOSTILE)
 def test_hostile_files(name: str, tmp_path: Path) -> None:
     make, says = HOSTILE[name]
     folder = tmp_path / "inside"

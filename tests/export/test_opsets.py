@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, defs, helper, numpy_helper
+from rows import rows
 
 import ox
 from ox.core.operator import OPS
@@ -97,7 +98,7 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "opset"), [(name, v) for name, (_, versions) in CASES.items() for v in versions])
+@rows(("name", "opset"), [(name, v) for name, (_, versions) in CASES.items() for v in versions])
 def test_old_forms(name: str, opset: int, tmp_path: Path) -> None:
     made = CASES[name][0]
     used = {k: a for k, a in WEIGHTS.items() if k in made.input}
@@ -137,9 +138,9 @@ def test_scan_over_a_batch(tmp_path: Path) -> None:
     np.testing.assert_allclose(z.numpy(), x.sum(1, keepdims=True) + np.cumsum(x[:, ::-1], 1), atol=1e-5)
 
 
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("scales", [[1, 1, 0.6, 0.5], [1, 1, 2, 1.5], [1, 1, 0.4, 1.7], [1, 0.5, 1, 3]])
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@rows("given", [False, True])
+@rows("scales", [[1, 1, 0.6, 0.5], [1, 1, 2, 1.5], [1, 1, 0.4, 1.7], [1, 0.5, 1, 3]])
+@rows("mode", ["nearest", "linear"])
 def test_resize_of_opset_10(mode: str, scales: list[float], given: bool, tmp_path: Path) -> None:
     """The nearest value is the one before where an axis grows, the one behind where it shrinks."""
     if mode == "linear" and scales[1] != 1:
@@ -172,7 +173,7 @@ def test_signals_of_two_dimensions(tmp_path: Path) -> None:
     same(model([node("STFT", "step", "window")], 17, x, weights), tmp_path, x)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("made", "opset", "says"),
     [
         (node("BatchNormalization", *"sbmv", spatial=0), 7, "spatial=0"),
@@ -199,7 +200,7 @@ def forms(op: str) -> list[tuple[int, Any]]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("op", sorted(name for name in OPS if "." not in name))
+@rows("op", sorted(name for name in OPS if "." not in name))
 def test_every_change_has_an_adapter(op: str) -> None:
     """Attributes that went, defaults that moved, operators that were replaced: each old form is lifted."""
     versions = forms(op)

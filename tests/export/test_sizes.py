@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -77,7 +78,7 @@ OPEN: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", OPEN)
+@rows("name", OPEN)
 def test_arithmetic_keeps_a_size(tmp_path: Path, name: str) -> None:
     answers(OPEN[name], tmp_path, LENGTH, [(1, 6), (4, 9), (5, 13), (2, 16)])
 
@@ -93,7 +94,7 @@ RESHAPED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", RESHAPED)
+@rows("name", RESHAPED)
 def test_a_reshape_with_one_number_that_varies(tmp_path: Path, name: str) -> None:
     answers(RESHAPED[name], tmp_path, BATCH, [(1, 6), (5, 6), (11, 6)])
 
@@ -112,7 +113,7 @@ LOST: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOST)
+@rows("name", LOST)
 def test_what_is_lost_is_named(tmp_path: Path, name: str) -> None:
     function, way_out = LOST[name]
     with pytest.raises(ExportError, match=r"baked into the model|another path") as caught:
@@ -256,7 +257,7 @@ def test_sizes_that_depend_on_values_are_open(tmp_path: Path, name: str) -> None
     assert output.dims[0] == "output_0"
 
 
-@pytest.mark.parametrize(
+@rows(
     "dims",
     [
         {"x": ["n"], "order": ["n"]},
@@ -292,8 +293,8 @@ def test_a_batch_that_may_be_empty(tmp_path: Path) -> None:
     assert not (tmp_path / "n.onnx").exists()
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-@pytest.mark.parametrize("rows_first", [True, False])
+@rows("kind", [nn.LSTM, nn.GRU])
+@rows("rows_first", [True, False])
 def test_a_recurrent_layer_without_rows_is_refused(tmp_path: Path, kind: Any, rows_first: bool) -> None:
     """ONNX Runtime's kernels would end the process."""
     layer, x = kind(3, 4, batch_first=rows_first), np.ones((4, 4, 3), np.float32)

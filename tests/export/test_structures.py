@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime
 import pytest
+from rows import rows
 
 import ox
 from ox import nn
@@ -100,7 +101,7 @@ def as_tensors(tree: Any) -> Any:
     return tree if tree is None else ox.tensor(tree)
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_a_structure_is_taken_apart(tmp_path: Path, name: str) -> None:
     function, example, inputs, outputs = CASES[name]
     ox.export.save(function, tmp_path / "m.onnx", example(4))

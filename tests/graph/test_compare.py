@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import ox
 from ox.graph.compare import find_fixed_reshape, find_leak
@@ -43,7 +44,7 @@ LEAKS: dict[str, tuple[Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", LEAKS)
+@rows("name", LEAKS)
 def test_leaks_are_found(name: str) -> None:
     function, what, first = LEAKS[name]
     leak = find_leak(at(function, 2), at(function, 3))
@@ -68,7 +69,7 @@ def test_literals_are_found_where_the_size_was(literal: Any) -> None:
         assert a.nodes[0].op_type == "Expand", "a constant that is expanded never had the batch's size"
 
 
-@pytest.mark.parametrize(
+@rows(
     "fine",
     [
         lambda x: x.reshape(-1, 2),

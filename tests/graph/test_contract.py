@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from rows import rows
 
 from ox.errors import DTypeError, LoadError
 from ox.graph.contract import DTYPES, Contract, Sample, TensorInfo, dtype_name, from_bytes, show_dims, to_bytes
@@ -48,7 +49,7 @@ def test_without_metadata_everything_is_empty() -> None:
     assert "ox.golden" not in Contract().to_metadata()
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@rows("name", DTYPES)
 def test_every_type_goes_through_bytes(name: str) -> None:
     dtype = DTYPES[name]
     array = np.array([["a", "ß"], ["", "dd"]], object) if name == "BYTES" else np.array([[0, 1], [1, 0]]).astype(dtype)
@@ -57,7 +58,7 @@ def test_every_type_goes_through_bytes(name: str) -> None:
     assert back.dtype == dtype and (back == array).all()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "dtype", "shape"),
     [
         (b"\0" * 7, "FP32", (2,)),
@@ -74,7 +75,7 @@ def test_bytes_that_do_not_fit(data: bytes, dtype: str, shape: tuple[int, ...]) 
         from_bytes(data, dtype, shape)
 
 
-@pytest.mark.parametrize(
+@rows(
     "entry",
     [
         {"ox.contract": "{"},

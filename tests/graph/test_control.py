@@ -9,6 +9,7 @@ import onnx
 import pytest
 from controlled import W, check, number, twice, x
 from onnx import helper, numpy_helper
+from rows import rows
 
 import ox
 from ox.autograd import grad
@@ -141,7 +142,7 @@ def test_eager_code_just_runs() -> None:
     np.testing.assert_array_equal(w.grad.numpy(), [24, 24])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("function", "says"),
     [
         (lambda x: ox.cond(x.sum() > 0, lambda: x, lambda: x.sum()), r"float32 \[3, 4\]; the false one float32 \[\]"),
@@ -259,7 +260,7 @@ def test_a_size_of_many_decides(tmp_path: Any) -> None:
     assert "If" in [n.op_type for n in onnx.load(tmp_path / "open.onnx").graph.node]
 
 
-@pytest.mark.parametrize("pred", [None, "a", 1.5, 1, np.ones(2, bool), np.ones(1)])
+@rows("pred", [None, "a", 1.5, 1, np.ones(2, bool), np.ones(1)])
 def test_what_decides_nothing(pred: Any) -> None:
     with pytest.raises(ArgumentError, match="condition of cond must be a bool") as caught:
         ox.cond(pred, lambda: x(2), lambda: x(3))
@@ -271,7 +272,7 @@ def test_bools_decide_in_eager_code() -> None:
         assert ox.cond(pred, lambda a: a + 1, lambda a: a, (x(2),)).shape == x(2).shape
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "says"),
     [
         (lambda: ox.cond(ox.tensor(True), 3, 4), "true_fn is no function"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.core.size_expression import evaluate, from_lists, inverse, solve, text
 from ox.graph.size_rules import SizeRange, SizeRules, range_around
@@ -25,7 +26,7 @@ CONDITIONS: dict[str, tuple[int, Callable[[int], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONDITIONS)
+@rows("name", CONDITIONS)
 def test_the_largest_range_around_a_size(name: str) -> None:
     size, holds, shown = CONDITIONS[name]
     found = range_around(size, holds)
@@ -54,13 +55,13 @@ def test_rules_say_what_is_broken_and_survive_json() -> None:
     assert again.broken({"n": 3, "n + 1": 5}) == "n + 1 = 4" and again.broken({"n": 3, "n + 1": 4}) is None
 
 
-@pytest.mark.parametrize("value", [["+", 1], ["import", 1, 2], {"a": 1}, [["+", 1, 2]], None, True])
+@rows("value", [["+", 1], ["import", 1, 2], {"a": 1}, [["+", 1, 2]], None, True])
 def test_no_expression(value: Any) -> None:
     with pytest.raises(ValueError, match="no expression of sizes"):
         from_lists(value)
 
 
-@pytest.mark.parametrize(
+@rows(
     "written", ["(n + 1) // 2", "n - (m - 1)", "n - m - 1", "2 * n + 1", "n // (m // 2)", "n % 4 == 0", "(n + m) ** 2"]
 )
 def test_an_expression_is_printed_as_python_reads_it(written: str) -> None:
@@ -81,9 +82,7 @@ def test_an_expression_is_printed_as_python_reads_it(written: str) -> None:
     assert evaluate(expression, sizes) == eval(written, {}, dict(sizes))
 
 
-@pytest.mark.parametrize(
-    "written", ["n", "n + 3", "n - 3", "2 * n", "3 * n + 1", "n // 2", "(n + 1) // 3", "2 * (n - 1) // 3", "40 - n"]
-)
+@rows("written", ["n", "n + 3", "n - 3", "2 * n", "3 * n + 1", "n // 2", "(n + 1) // 3", "2 * (n - 1) // 3", "40 - n"])
 def test_the_sizes_that_one_can_be(written: str) -> None:
     expression = EXPRESSIONS[written]
     for value in range(30):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
+from rows import rows
 
 import ox
 from ox.nn import functional as F
@@ -16,8 +16,8 @@ from ox.nn import functional as F
 R = np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("opset", [16, 17, 19, 20])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@rows("opset", [16, 17, 19, 20])
+@rows("mode", ["bilinear", "nearest", "bicubic"])
 def test_modes_of_a_grid_have_other_names(tmp_path: Path, opset: int, mode: str) -> None:
     """Until opset 20 linear was called bilinear, and ONNX's checker lets every name pass."""
 

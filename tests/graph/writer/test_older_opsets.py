@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from rows import rows
 
 import ox
 from ox.errors import ExportError
@@ -54,7 +55,7 @@ OLDER: dict[str, tuple[Callable[[Any], Any], int, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", OLDER)
+@rows("name", OLDER)
 def test_older_words(tmp_path: Path, name: str) -> None:
     function, opset, gone = OLDER[name]
     example = np.random.default_rng(0).normal(size=(4, 2, 8, 8)).astype(np.float32)
@@ -106,8 +107,8 @@ def test_numbers_that_became_attributes_are_left_out(tmp_path: Path) -> None:
 KINDS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("axes", [None, np.zeros(0, np.int64)], ids=["left out", "empty"])
+@rows("kind", KINDS)
+@rows("axes", [None, np.zeros(0, np.int64)], ids=["left out", "empty"])
 def test_reductions_over_no_axes(tmp_path: Path, kind: str, axes: Any) -> None:
     helper, numbers = onnx.helper, [] if axes is None else [onnx.numpy_helper.from_array(axes, "axes")]
     node = helper.make_node(f"Reduce{kind}", ["x", *(n.name for n in numbers)], ["y"], noop_with_empty_axes=1)
