@@ -247,12 +247,12 @@ class Batcher:
             room = None if self._queue.rows <= self._size.small_rows else wait_for_room(self._memory, self._need)
             # Before a batch is taken: while other models have the cores, it may still grow.
             shared = share is not None and share.acquire()
-            begun = self._now()
+            started = self._now()
             try:
                 self._next(index, instance, reason, room)
             finally:
                 if share is not None and shared:
-                    share.release(self._now() - begun)
+                    share.release(self._now() - started)
 
     def _wait(self) -> str:
         """Until something waits, or with `max_wait_s` a batch of it; why it may leave. "" when the batcher closes."""

@@ -164,9 +164,9 @@ class DecoderCheck:
         tokens, lengths = np.zeros((ROWS, 1), np.int64), np.ones(ROWS, np.int64)
         times = []
         for _ in range(RUNS):
-            begun = self._now()
+            started = self._now()
             run.step(tokens, lengths)
-            times.append(self._now() - begun)
+            times.append(self._now() - started)
         return min(times)
 
     def _compare(self, what: str, got: Array, expected: Array) -> None:

@@ -289,12 +289,12 @@ class GenerationEngine:
         scheduler = self._scheduler
         scheduler.admit()
         held = self._share is not None and bool(scheduler.texts) and self._share.acquire()
-        begun = self.clock.now()
+        started = self.clock.now()
         try:
             self._read_prompts()
             self._decode()
         finally:
-            spent = self.clock.now() - begun
+            spent = self.clock.now() - started
             if held and self._share is not None:
                 self._share.release(spent)
         with self._news:

@@ -89,7 +89,7 @@ class GenerationModel(Model):
     ) -> None:
         control = control or LoadControl()
         clock = self.clock = control.clock
-        begun = clock.now()
+        started = clock.now()
         self.name, self.version, self.options, self.closed = name, version, options, False
         if Placement.parse(options.device).kind == "cuda":
             raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got=options.device)
@@ -124,7 +124,7 @@ class GenerationModel(Model):
             draft=draft,
             clock=clock,
         )
-        self.warm_s = clock.now() - begun
+        self.warm_s = clock.now() - started
 
     def start(self, loop: AbstractEventLoop) -> None:
         self._share.open()

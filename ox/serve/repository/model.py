@@ -103,7 +103,7 @@ class Model:
     ) -> None:
         control = control or LoadControl()
         clock = self.clock = control.clock
-        begun = clock.now()
+        started = clock.now()
         control.enter("reading the file")
         source = path if isinstance(path, Source) else read(Path(path))
         if probe is not None:
@@ -227,7 +227,7 @@ class Model:
         self._submission = None if self.text_tensors is None else TextSubmission(self.text_tensors, self.batcher.submit)
         self.sequences = None if tensors is None else self._sequences(tensors, budget, limits.timeout_s)
         self.engine.end_load()  # raises if it was ended on the way: such runs look like runs that fail
-        self.warm_s = clock.now() - begun
+        self.warm_s = clock.now() - started
 
     def _sequences(self, tensors: SequenceTensors, budget: Budget, timeout_s: float) -> Sequences:
         config = tensors.config

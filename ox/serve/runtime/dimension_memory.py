@@ -100,7 +100,7 @@ def _tries(engine: Engine, row: Feed, name: str) -> list[tuple[int, int]]:
     while size <= MAX_SIZE and spent + following <= BUDGET_S:
         if loading.limit_s is not None and loading.seconds > SHARE * loading.limit_s:
             break
-        begun = thread_time()
+        started = thread_time()
         feed = draw(engine.inputs, [row], size, np.random.default_rng(0), {name: size})
         try:
             bytes_taken = min(_taken(engine, feed) for _ in range(2))  # what other models take only makes it more
@@ -109,7 +109,7 @@ def _tries(engine: Engine, row: Feed, name: str) -> list[tuple[int, int]]:
         taken.append((size, bytes_taken))
         if bytes_taken >= ENOUGH:
             break
-        following = STEP * (thread_time() - begun)
+        following = STEP * (thread_time() - started)
         spent += following / STEP
         size *= 2
     return taken

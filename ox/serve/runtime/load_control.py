@@ -22,7 +22,7 @@ class LoadControl:
         self.what, self.limit_s, self.clock = what, limit_s, clock
         self.stage = "waiting for its turn"
         self.error: Exception | None = None  # why it was ended, if it was
-        self.begun = self.clock.now()
+        self.started = self.clock.now()
         self.ended_event = Event(clock)  # it was ended, or is done
         self._lock = threading.Lock()
         self._stops: list[Callable[[], None]] = []
@@ -30,11 +30,11 @@ class LoadControl:
     @property
     def seconds(self) -> float:
         """How long it has been going on."""
-        return self.clock.now() - self.begun
+        return self.clock.now() - self.started
 
     def begin(self) -> None:
         """Its turn has come: from now on the time counts."""
-        self.begun, self.stage = self.clock.now(), "looking at the file"
+        self.started, self.stage = self.clock.now(), "looking at the file"
 
     def progress(self) -> str:
         """What it is doing, in words."""

@@ -81,7 +81,7 @@ class Engine:
         self._runtime, self._source, self.threads = runtime, source, threads
         self.loading = control or LoadControl()
         self.now = now = self.loading.clock.now
-        begun = now()
+        started = now()
         self._streams: list[Any] = []  # of the sessions on a GPU, by CuPy
         try:
             sessions = self._make_sessions(instances)
@@ -92,7 +92,7 @@ class Engine:
             _warn_of_cpu(error)
             self.providers, self._streams = [CPU], []
             sessions = self._make_sessions(instances)
-        self.load_s = now() - begun
+        self.load_s = now() - started
         self.provider: str = sessions[0].get_providers()[0]
         if self.provider != self.providers[0]:
             error = _no_cuda(self.provider, first_problem(RUNTIME))

@@ -94,16 +94,16 @@ def best_rows(run: Run, row: Feed, most: int, now: Now) -> int | None:
     """Batches of the usual size if they are nearly as quick a row as the best, else the smallest that are; None if the
     row cannot be repeated."""
     seconds: dict[int, float] = {}
-    begun, sizes = now(), [size for size in SIZES if size <= most]
+    started, sizes = now(), [size for size in SIZES if size <= most]
     try:
         feeds = {size: {name: np.repeat(array, size, axis=0) for name, array in row.items()} for size in sizes}
         # All sizes in turn, again and again: what else the machine does meets them all.
         for turn in range(TURNS):
             for size, feed in feeds.items():
-                if size > MIN_BATCHES and (now() - begun > BUDGET_S or (turn and size not in seconds)):
+                if size > MIN_BATCHES and (now() - started > BUDGET_S or (turn and size not in seconds)):
                     break
                 seconds[size] = min(seconds.get(size, float("inf")), _shortest_run(run, feed, 0.0, now))
-            if now() - begun > BUDGET_S:
+            if now() - started > BUDGET_S:
                 break
     except (ServeError, np.exceptions.AxisError):
         return None
@@ -118,10 +118,10 @@ def _shortest_run(run: Run, feed: Feed, seconds: float, now: Now) -> float:
     """The shortest of a few runs, at least one: what else the machine does only makes them longer."""
     quickest, end = float("inf"), now() + seconds
     for _ in range(TURNS):
-        begun = now()
+        started = now()
         run(feed)
         ended = now()
-        quickest = min(quickest, ended - begun)
+        quickest = min(quickest, ended - started)
         if ended > end:
             break
     return quickest
@@ -154,12 +154,12 @@ def throughput(instances: Sequence[Instance], feed: Feed, seconds: float, now: N
                 counts[index] += 1
 
     threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(instances))]
-    begun = now()
+    started = now()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / (now() - begun)
+    return sum(counts) / (now() - started)
 
 
 def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:

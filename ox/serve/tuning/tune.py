@@ -127,7 +127,7 @@ def tune(
         )
         return Model(path, replace(chosen, max_queue=1 << 20), RequestLimits(), control=LoadControl(clock=clock))
 
-    begun = clock.now()
+    started = clock.now()
     first = load(Setting(1, 1, max(SIZES)))
     feeds = [feed for feed, _ in valid_rows(first.engine, first.samples, 32)]
     if not feeds:
@@ -135,7 +135,7 @@ def tune(
     cores = max(1, len(first.engine.placement.numbers)) if first.engine.device == "cuda" else usable_threads()
     sizes: Sequence[int] = SIZES if first.proof.why is None else SIZES[:1]
     ways: Sequence[tuple[int, int]] = layouts(cores)
-    spent = clock.now() - begun
+    spent = clock.now() - started
     fits = max(1, int((seconds * GRID_SHARE - spent) / (LEAST_S + first.warm_s)))
     whole = len(ways) * len(sizes)
     if fits < whole:  # fewer sizes of each layout, then fewer layouts

@@ -227,13 +227,13 @@ class Supervisor:
         pause = 0.1
         while not self._stopping:
             worker = self._workers[number]
-            begun = asyncio.get_running_loop().time()
+            started = asyncio.get_running_loop().time()
             code = await worker.process.wait()
             if self._stopping:
                 return
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             self._show(f"worker {number} {how} · restarting it")
-            lived_s = asyncio.get_running_loop().time() - begun
+            lived_s = asyncio.get_running_loop().time() - started
             pause = 0.1 if lived_s > MAX_RESTART_DELAY_S else min(2 * pause, MAX_RESTART_DELAY_S)
             await asyncio.sleep(pause)
             try:

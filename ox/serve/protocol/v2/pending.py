@@ -72,7 +72,7 @@ class Pending(Job, ABC, Generic[C, W]):
             self._count_failure(self.error)
             self.send_error(self.error)
             return
-        begun = self.model.clock.now()
+        started = self.model.clock.now()
         try:
             answer = self.encode()
             if len(answer) >= LARGE:
@@ -85,7 +85,7 @@ class Pending(Job, ABC, Generic[C, W]):
             self._count_failure(error)
             self.send_internal_error()
             return
-        self.model.stages.answered(self.received_at, self, begun, self.headers)
+        self.model.stages.answered(self.received_at, self, started, self.headers)
         self.send(answer)
 
     def _count_failure(self, error: Exception | None) -> None:
