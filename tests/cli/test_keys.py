@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rows import rows
 
+from ox.clock import SYSTEM
 from ox.serve.access import Guard, keyfile
 from ox.serve.access.key import digest_of
 from ox_cli.main import main
@@ -25,7 +26,7 @@ def test_a_key_is_made_and_shown_once(tmp_path: Path, capsys: pytest.CaptureFixt
     assert key.digest == digest_of(secret.encode()) and key.models == ("mlp*", "cnn") and key.rate == 100
     assert key.actions == ("infer", "read") and key.expires is not None
     assert timedelta(days=29) < key.expires - datetime.now(UTC) <= timedelta(days=30)
-    assert Guard(path).check(secret.encode(), "infer", "mlp2", "") == "alice"
+    assert Guard(path, clock=SYSTEM).check(secret.encode(), "infer", "mlp2", "") == "alice"
 
 
 @pytest.mark.parametrize("models", [["--models", "a, mlp*"], ["--models", "a", "--models", "mlp*,"]])
@@ -34,7 +35,7 @@ def test_models_with_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     assert main(["keys", "new", "--name", "alice", *models, str(path)]) == 0
     secret = capsys.readouterr().out.strip().encode()
     assert keyfile.read(path)[0].models == ("a", "mlp*")
-    assert [Guard(path).check(secret, "infer", model, "") for model in ("a", "mlp2")] == ["alice"] * 2
+    assert [Guard(path, clock=SYSTEM).check(secret, "infer", model, "") for model in ("a", "mlp2")] == ["alice"] * 2
 
 
 def test_list_and_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
