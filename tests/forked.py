@@ -259,9 +259,13 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
 
     import numpy as np
 
+    from ox.devices import dispatch_table, node_session
     from ox.distributed import init
 
     np.random.seed()
+    # ox stays on NumPy in a forked process, where the threads of sessions are missing: here there was no session yet.
+    node_session.forked = False
+    dispatch_table.ALLOWED.update(accelerated)
     init._attempt_began[:] = [init.SYSTEM.now()]  # as after the import of a new process
     importlib.invalidate_caches()
 
@@ -378,6 +382,7 @@ if __name__ == "__main__":
     of_ox = {name: value for name, value in os.environ.items() if name not in usual_environment}  # that ox sets
     for name in PRELOADED:
         importlib.import_module(name)
+    accelerated = dict(importlib.import_module("ox.devices.dispatch_table").ALLOWED)
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as waiting:

@@ -159,7 +159,7 @@ def slow_pages() -> list[object]:
     return [pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=marks[slow[page]]) for page in PAGES]
 
 
-@rows("page", slow_pages())
+@pytest.mark.parametrize("page", slow_pages())
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """README.md and its commands in processes like those of a user, the other pages in forked ones."""
     start = forked.subprocess_popen if page.name == "README.md" else forked.Popen

@@ -34,8 +34,9 @@ state = {
 PRINT = "json.dump(state, sys.stdout)\n"
 PLAIN = STATE + PRINT
 WITH_OX = (
-    "import ox\n"
+    "import ox\nfrom ox.devices import dispatch_table, node_session\n"
     + STATE
+    + "state['sessions'] = [sorted(dispatch_table.ALLOWED), node_session.forked]\n"
     + "state['filters'] = list(map(str, warnings.filters))\n"
     + ("state |= {'random': str(ox.get_rng_state()), 'environment': sorted(os.environ.items())}\n" + PRINT)
 )

@@ -54,9 +54,10 @@ def test_nothing_is_left_to_wait_for(tmp_path: Path) -> None:
 
 
 def test_a_process_that_fails_ends_the_others(tmp_path: Path) -> None:
+    before = mp.active_children()  # what tests before this one have left to the garbage collector
     with pytest.raises(WorkerError, match=r"process 1 of ox\.multiprocessing\.spawn failed[\s\S]*the second fails"):
         mp.spawn(fail, (str(tmp_path),), nprocs=2, start_method="fork")
-    assert not mp.active_children(), "the first one waits for a minute"
+    assert set(mp.active_children()) <= set(before), "the first one waits for a minute"
     with pytest.raises(mp.ProcessRaisedException, match="exit code 3"):
         mp.spawn(leave, (3,), start_method="fork")
 
