@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import rows
 
 import ox
 from ox import nn
@@ -77,7 +76,7 @@ def scaled_gradients(*gradients: Any) -> tuple[ox.GradScaler, ox.optim.Optimizer
     return scaler, optimizer
 
 
-@rows("bad", [None, float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("bad", [None, float("inf"), float("-inf"), float("nan")])
 def test_unscaling_looks_at_every_element(bad: float | None) -> None:
     gradients = [f(3000), f(2, 3).t(), f(4).to(ox.bfloat16), f(5).double()]
     if bad is not None:
@@ -136,8 +135,8 @@ def test_an_optimizer_that_cannot_skip_on_the_device_waits_for_the_flag() -> Non
     assert scaler.get_scale() == 2.0
 
 
-@rows("dtype", [ox.float32, ox.float64, ox.bfloat16, ox.float16], ids=str)
-@rows("most", [0.5, 1e6])
+@pytest.mark.parametrize("dtype", [ox.float32, ox.float64, ox.bfloat16, ox.float16], ids=str)
+@pytest.mark.parametrize("most", [0.5, 1e6])
 def test_clipping_gives_what_the_cpu_gives(most: float, dtype: Any) -> None:
     def clipped(device: str) -> list[Any]:
         params = [nn.Parameter(ox.zeros(*shape, dtype=dtype, device=device)) for shape in ((40, 30), (7,), ())]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from node_cases import operators
-from rows import rows
 from samples import Sample, samples
 from test_gradients import DIFFERENTIABLE, tensors
 
@@ -47,7 +46,7 @@ def run(name: str, sample: Sample, inputs: list[Any]) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-@rows("name", operators(), items=4)
+@pytest.mark.parametrize("name", operators())
 def test_forward(name: str) -> None:
     for sample in on_gpu(name):
         # BitCast's attribute goes with the width of its input
@@ -58,7 +57,7 @@ def test_forward(name: str) -> None:
             assert difference.ok, f"{name} {sample.name}: off by {difference.max_abs}"
 
 
-@rows("name", DIFFERENTIABLE, items=4)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradient(name: str) -> None:
     for sample in on_gpu(name):
         here = tensors(name, sample, float32)

@@ -30,7 +30,7 @@ def test_onnxruntime(name: str) -> None:
 
 
 @pytest.mark.gpu
-@rows("name", operators(), items=8)
+@pytest.mark.parametrize("name", operators())
 def test_cupy(name: str) -> None:
     from ox.devices import cuda
 
