@@ -25,4 +25,4 @@ def test_the_tests_of_the_cpu(tmp_path: Path) -> None:
     arguments = ["-m", "not slow and not gpu", "-n", "auto", "--maxprocesses", "4", *(f"tests/{f}" for f in FOLDERS)]
     results = run("on_moved_tensors", arguments, tmp_path, timeout=1800)
     assert not results.failed, results.output
-    assert len(results.passed) > 1700
+    assert len(results.passed) > 600
