@@ -340,6 +340,12 @@ class Capture(Recording):
         self.arguments, self.externals, self.grads, self.random = [], {}, {}, {}
         self.cleared, self.read_values, self.written_inside = [], [], []
 
+    def release_written(self) -> None:
+        """Let go of the tensors that were written, so that those that nobody else holds are gone."""
+        written = [weakref.ref(tensor) for tensor in self._touched]
+        self._touched.clear()
+        self._touched.extend(tensor for reference in written if (tensor := reference()) is not None)
+
     def forget(self) -> None:
         if keep_branches(self.controls, self._inside):
             self._inside = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ox.compiler.capture import Capture, External
@@ -37,8 +37,7 @@ def fresh_results(
         return found
     ignored = {id(leaves), id(capture._touched), *map(id, _containers(result)), id(unknown)}
     ignored.update(id(external.tensors) for external in capture.externals.values())
-    for node in graph_of([y for y in leaves if y.node is not None], start):
-        ignored.update(id(held) for value in vars(node).values() for held in _containers(value))
+    ignored |= containers_in(graph_of([y for y in leaves if y.node is not None], start))
     held = places_of([y for y, _ in unknown], ignored)
     for y, external in unknown:
         if id(y) in held or len({id(t) for t in external.tensors}) > 1 or _is_readable(capture, y):
@@ -57,6 +56,11 @@ def _is_readable(capture: Capture, tensor: Any) -> bool:
     generators = (t for _, key, counter in capture.random.values() for t in (key, counter))
     gradients = (g for e in (*capture.arguments, *capture.externals.values()) for g in e.grads)
     return any(tensor is each for each in (*generators, *gradients))
+
+
+def containers_in(nodes: Iterable[Any]) -> set[int]:
+    """The ids of the containers that autograd nodes keep tensors in."""
+    return {id(held) for node in nodes for value in vars(node).values() for held in _containers(value)}
 
 
 def _containers(value: Any, depth: int = 0) -> Iterator[Any]:

@@ -59,8 +59,14 @@ def states_of(
     state: PythonState,
     externals: list[External],
     kept: set[int],
+    containers: set[int],
 ) -> list[State]:
-    """Which tensors from outside outlive the call; the others are constants of the graph."""
+    """Which tensors from outside outlive the call; the others are constants of the graph.
+
+    Args:
+        kept: ids of tensors that the history of the results keeps for their backward.
+        containers: ids of the containers that it keeps them in.
+    """
     written = {value for _, value in updates_of(capture)}
     found: list[State] = []
     unknown: list[tuple[External, list[Any]]] = []
@@ -72,6 +78,7 @@ def states_of(
         living = [weakref.ref(t) for t in external.tensors]
         external.tensors.clear()
         unknown.append((external, living))
+    capture.release_written()
     survivors: list[tuple[External, Any]] = []
     for external, living in unknown:
         tensor = next((t for t in (r() for r in living) if t is not None), None)
@@ -83,7 +90,7 @@ def states_of(
         del tensor
         _keep_constant(capture, external, written)
     if survivors:
-        places = places_of([t for _, t in survivors])
+        places = places_of([t for _, t in survivors], containers | {id(capture._touched)})
         for external, tensor in survivors:
             place = places.get(id(tensor))
             if place is not None:

@@ -17,7 +17,7 @@ from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import NEW_STATE, Capture, Reason
 from ox.compiler.checks import check_memory, check_mode, check_python, check_sizes, check_views, contents_of, parts_of
-from ox.compiler.fresh import fresh_results
+from ox.compiler.fresh import containers_in, fresh_results
 from ox.compiler.gradients import Gradient, gradients_of
 from ox.compiler.leftovers import alive, graph_of, holder_of, saved_in
 from ox.compiler.module_call import ForwardCall, ModuleCall
@@ -198,7 +198,7 @@ def _finish(
     check_memory(capture, state)
     updates, externals = updates_of(capture), list(capture.externals.values())
     sources = _sources(capture, found, reached)
-    states = states_of(capture, state, externals, kept)
+    states = states_of(capture, state, externals, kept, containers_in(behind))
     check_sizes(capture)
     if capture.reason is not None or sources is None:
         return None

@@ -1,4 +1,4 @@
-"""Tensors that a call makes without an operator, and returns: each call has its own."""
+"""Tensors that a call makes without an operator, and writes or returns: each call has its own."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "scatter": lambda x: ox.zeros(3).scatter_add_(0, ox.tensor([0, 1, 0]), x),
     "a mask": lambda x: marked(ox.zeros(3), x),
     "read again": lambda x: read(ox.zeros(3), x),
+    "read alone": lambda x: added(ox.zeros(3), x) * 2,
+    "scattered and read alone": lambda x: ox.zeros(3).scatter_add_(0, ox.tensor([0, 1, 0]), x) + 1,
+    "kept for a gradient": lambda x: (added(ox.zeros(3), x) * x).sum(),
     "not written": lambda x: (x + 1, ox.zeros(3)),
     "beside one from outside": lambda x: (added(ox.zeros(3), x), TABLE * x),
 }
