@@ -21,11 +21,13 @@ class Clock:
     Attributes:
         now: monotonic seconds; the zero is arbitrary.
         calendar: seconds since 1970 (UTC).
+        thread_time: seconds that the processor spent on this thread.
     """
 
     def __init__(self) -> None:
         self.now: Callable[[], float] = time.perf_counter
         self.calendar: Callable[[], float] = time.time
+        self.thread_time: Callable[[], float] = time.thread_time
 
     def sleep(self, seconds: float) -> None:
         """Blocks this thread for so many seconds."""

@@ -37,6 +37,7 @@ class ManualClock(Clock):
         self._loops: set[ManualLoop] = set()
         self.now = lambda: self._now
         self.calendar = lambda: calendar + self._now - now
+        self.thread_time = lambda: self._now
 
     def __enter__(self) -> ManualClock:
         return self

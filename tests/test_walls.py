@@ -293,7 +293,6 @@ OWN_TIME = {
     "ox/distributed/work.py": "the processor's time of one thread",
     "ox/serve/protocol/text/render_budget.py": "the processor's time of one thread",
     "ox/serve/runtime/abandoned_threads.py": "waits for threads inside a runtime, which no clock of ours can wake",
-    "ox/serve/runtime/dimension_memory.py": "the processor's time of one thread",
 }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import log2
-from time import thread_time
 
 import numpy as np
 
@@ -96,7 +95,7 @@ def _tries(engine: Engine, row: Feed, name: str) -> list[tuple[int, int]]:
     """Sizes and the bytes that a run of each takes, up to one that shows enough."""
     taken: list[tuple[int, int]] = []
     size, spent, following = MIN_SIZE, 0.0, 0.0
-    loading = engine.loading
+    loading, thread_time = engine.loading, engine.loading.clock.thread_time
     while size <= MAX_SIZE and spent + following <= BUDGET_S:
         if loading.limit_s is not None and loading.seconds > SHARE * loading.limit_s:
             break

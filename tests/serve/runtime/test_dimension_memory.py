@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 from onnx import TensorProto
 from rows import rows
 
+from ox.clock import Clock
 from ox.errors import ArgumentError, LoadError, ServeError
 from ox.graph.contract import TensorInfo
 from ox.serve import ModelConfig, RequestLimits, Server
@@ -22,6 +24,7 @@ from ox.serve.repository.model import Model
 from ox.serve.runtime import dimension_memory
 from ox.serve.runtime.dimension_memory import MIB, dimension_limits, varying
 from ox.serve.runtime.instance import Feed
+from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.session import Engine
 
 pytestmark = pytest.mark.usefixtures("usual_arena")
@@ -54,7 +57,8 @@ def shape(model: Model, *sizes: int) -> Any:
 
 def test_attention_is_bounded_by_its_square(attention: Path) -> None:
     """A size whose square is twice the memory or more is refused, one that fits is not."""
-    model = Model(attention, ModelConfig("cpu", 1, instances=1, threads=1), RequestLimits(memory=CAP))
+    options, control = ModelConfig("cpu", 1, instances=1, threads=1), LoadControl(clock=ManualClock())
+    model = Model(attention, options, RequestLimits(memory=CAP), control=control)
     ((_, most, _),) = model.signature.inputs["x"].limits.axes
     fits = int((CAP / 4) ** 0.5)  # one matrix of tokens by tokens
     assert 0.7 * fits < most < 8 * fits
@@ -65,19 +69,33 @@ def test_attention_is_bounded_by_its_square(attention: Path) -> None:
     assert "--max-dim tokens=SIZE" in str(caught.value.hint)
 
 
-def test_a_busy_machine_finds_about_the_same_limit(attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def measured(path: Path, clock: Clock, max_rows: int = 1) -> tuple[Any, ...]:
+    """The limits of input x of a model that is loaded by this clock."""
+    options = ModelConfig("cpu", max_rows, instances=1, threads=1)
+    model = Model(path, options, RequestLimits(memory=CAP), control=LoadControl(clock=clock))
+    return tuple(model.signature.inputs["x"].limits.axes)
+
+
+def test_a_busy_machine_finds_the_same_limit(attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts is the time of the processor: a machine that is busy with something else only takes longer."""
-    model = Model(attention, ModelConfig("cpu", 1, instances=1, threads=1), RequestLimits(memory=CAP))
+    clock = ManualClock()
+    clock.thread_time = lambda: 0.0
+    quiet = measured(attention, clock)
     real = dimension_memory._taken
 
     def slowly(engine: Engine, feed: Feed) -> int:
-        sleep(0.04)
+        clock.advance(10)
         return real(engine, feed)
 
     monkeypatch.setattr(dimension_memory, "_taken", slowly)
-    ((_, most, _),) = model.signature.inputs["x"].limits.axes
-    found = dimension_limits(model.engine, model.proof.row, {})["tokens"]
-    assert most / dimension_memory.DOUBT <= found <= most * dimension_memory.DOUBT
+    assert measured(attention, clock) == quiet
+
+
+def test_a_slow_processor_tries_fewer_sizes(attention: Path) -> None:
+    """A size is not tried if that of half of it leaves too little of the budget."""
+    clock, readings = ManualClock(), itertools.count()
+    clock.thread_time = lambda: next(readings) * dimension_memory.BUDGET_S / 4
+    assert measured(attention, clock) == ()
 
 
 def test_most_of_the_time_of_a_load_is_left(attention: Path) -> None:
@@ -178,8 +196,7 @@ def test_a_dimension_without_a_name_is_measured(build: Any, max_rows: int) -> No
     ]
     axes = {"last": np.array([2]), "middle": np.array([1])}
     path = build("unnamed", nodes, {"x": (F, [None, None])}, {"y": (F, [None])}, axes, opset=17)
-    model = Model(path, ModelConfig("cpu", max_rows, instances=1, threads=1), RequestLimits(memory=CAP))
-    ((axis, most, _),) = model.signature.inputs["x"].limits.axes
+    ((axis, most, _),) = measured(path, ManualClock(), max_rows)
     fits = int((CAP / 4) ** 0.5)
     assert axis == 1 and 0.7 * fits < most < 8 * fits
 
