@@ -42,6 +42,33 @@ def test_all_that_leave_while_they_board_end_it(workshop: Any) -> None:
     assert RunningBatch(jobs, SimpleNamespace(terminate=False), "idle").control.terminate
 
 
+def test_the_run_of_a_half_ends_with_the_client_that_still_waits(workshop: Any) -> None:
+    """A batch failed and was split: what its first half delivered, and how that ended, does not keep the second."""
+
+    def run(x: Any, control: Any) -> Any:
+        if len(x) == 2:
+            raise RuntimeError("not together")
+        if x[0, 0] == 1:
+            workshop.Gate().hold(control)
+        return x
+
+    async def body() -> None:
+        batcher = workshop.batcher(run)
+        answered, waits = workshop.Note(), workshop.Note(value=1)
+        with batcher._ready:  # both in one batch
+            for note in (answered, waits):
+                batcher._admission.put(note, note.request.key)
+            batcher._ready.notify()
+        await answered.settled()
+        await workshop.begun(3)  # the batch, and each half
+        control = batcher._running_batches[0].control
+        assert answered.error is None and not control.terminate
+        waits.abandon()
+        assert control.terminate
+
+    workshop.run(body)
+
+
 def test_a_deadline_is_not_forgotten_while_the_run_begins(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timer looks at the queue and at the flights: a job is in one of them whenever it can look."""
     found: list[float | None] = []
