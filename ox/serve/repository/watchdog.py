@@ -57,7 +57,7 @@ class Watchdog(Generic[T]):
                     turn = False
                     self._give_turn()
                 following = min(said, control.limit_s or said, SLOW_S if turn else said)
-                control.ended_event.wait(max(0.01, following - seconds))
+                control.ended_event.wait(following - seconds)
             return attempt.result()
         finally:
             if turn:

@@ -4,90 +4,134 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import pytest
+from manual_clock import START_S, ManualClock
 from onnx import TensorProto
+from waiting import wait_until
 
 from ox.errors import LoadError, ServeError
 from ox.serve import ModelConfig, RequestLimits
-from ox.serve.repository import watchdog as module
 from ox.serve.repository.loading import Cancelled
 from ox.serve.repository.model import Model
-from ox.serve.repository.watchdog import AT_ONCE, Watchdog
+from ox.serve.repository.watchdog import AT_ONCE, GRACE_S, SAY_S, SLOW_S, Watchdog
 from ox.serve.runtime.load_control import LoadControl
 
 F = TensorProto.FLOAT
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})
 
 
-def alive(what: str) -> list[threading.Thread]:
+def threads_of(what: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == f"ox-load {what}"]
 
 
-@pytest.fixture
-def said() -> list[str]:
-    return []
+def join(*threads: threading.Thread) -> None:
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive()
 
 
 @pytest.fixture
-def watchdog(said: list[str]) -> Watchdog[Any]:
-    return Watchdog(said.append)
+def said() -> SimpleQueue[str]:
+    return SimpleQueue()
 
 
-def test_what_comes_of_it(watchdog: Watchdog[Any], said: list[str]) -> None:
-    assert watchdog.run(lambda: 5, LoadControl("m", 60)) == 5
+@pytest.fixture
+def watchdog(said: SimpleQueue[str]) -> Watchdog[Any]:
+    return Watchdog(said.put)
+
+
+@contextmanager
+def busy(watchdog: Watchdog[Any]) -> Iterator[None]:
+    """While loads take all turns."""
+    begun, go, clock = threading.Barrier(AT_ONCE + 1), threading.Event(), ManualClock()
+
+    def load() -> None:
+        begun.wait(120)
+        go.wait(120)
+
+    threads = [threading.Thread(target=watchdog.run, args=(load, LoadControl("b", 60, clock))) for _ in range(AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    begun.wait(120)
+    try:
+        yield
+    finally:
+        go.set()
+        join(*threads)
+
+
+def test_what_comes_of_it(watchdog: Watchdog[Any], said: SimpleQueue[str]) -> None:
+    assert watchdog.run(lambda: 5, LoadControl("m", 60, ManualClock())) == 5
     with pytest.raises(ZeroDivisionError):
-        watchdog.run(lambda: 1 // 0, LoadControl("m", 60))
-    assert said == [] and not alive("m")
+        watchdog.run(lambda: 1 // 0, LoadControl("m", 60, ManualClock()))
+    join(*threads_of("m"))
+    assert said.empty()
 
 
-def test_it_says_what_goes_on(watchdog: Watchdog[Any], said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_what_goes_on(watchdog: Watchdog[Any], said: SimpleQueue[str]) -> None:
     """Again and again, each time after twice as long."""
-    monkeypatch.setattr(module, "SAY_S", 0.05)
-    control = LoadControl("version 1 of 'm'", 60)
+    clock = ManualClock()
+    control = LoadControl("version 1 of 'm'", 60, clock)
+    lines = []
 
     def load() -> None:
         control.enter("trial run of one sample")
-        while len(said) < 3:
-            threading.Event().wait(0.01)
+        for seconds in (SAY_S, SAY_S, 2 * SAY_S):
+            clock.until_waiting()
+            clock.advance(seconds)
+            lines.append(said.get(timeout=120))
 
     watchdog.run(load, control)
-    assert said[0] == "loading version 1 of 'm': trial run of one sample, 0 s so far" and len(said) == 3
+    assert lines == [f"loading version 1 of 'm': trial run of one sample, {n} s so far" for n in (1, 2, 4)]
 
 
 @pytest.mark.parametrize("ears", [True, False])
-def test_the_limit(watchdog: Watchdog[Any], monkeypatch: pytest.MonkeyPatch, ears: bool) -> None:
+def test_the_limit(watchdog: Watchdog[Any], ears: bool) -> None:
     """What listens ends at once; what does not is left alone after a while."""
-    monkeypatch.setattr(module, "GRACE_S", 0.1)
-    told, go = threading.Event(), threading.Event()
-    control = LoadControl("m", 0.1)
+    clock, told, go = ManualClock(), threading.Event(), threading.Event()
+    control = LoadControl("m", 0.5, clock)
 
     def load() -> None:
         control.add_stop(told.set)
         control.enter("a long way")
-        (told if ears else go).wait(60)
+        clock.until_waiting()
+        clock.advance(0.5)
+        assert told.wait(120)
+        if not ears:
+            clock.until_waiting()
+            clock.advance(GRACE_S)
+            go.wait(120)
 
     with pytest.raises(LoadError, match="m takes too long to load") as caught:
         watchdog.run(load, control)
-    assert caught.value.expected == "at most 0.1 s (load_timeout_s)" and "a long way, 0 s so far" in str(
-        caught.value.got
-    )
-    assert told.is_set() and bool(alive("m")) is not ears
+    assert caught.value.expected == "at most 0.5 s (load_timeout_s)"
+    assert "a long way, 0 s so far" in str(caught.value.got)
+    assert clock.now() == START_S + 0.5 + (0 if ears else GRACE_S)
+    assert ears or threads_of("m")
     go.set()
-    for thread in alive("m"):
-        thread.join(60)
+    join(*threads_of("m"))
 
 
 def test_a_reason_to_end_it(watchdog: Watchdog[Any]) -> None:
-    control, told = LoadControl("m", 60), threading.Event()
+    control, told = LoadControl("m", 60, ManualClock()), threading.Event()
     control.add_stop(told.set)
-    threading.Timer(0.05, lambda: control.end(Cancelled("its files have changed"))).start()
+    other = threading.Thread(target=control.end, args=(Cancelled("its files have changed"),))
+
+    def load() -> None:
+        other.start()
+        told.wait(120)
+
     with pytest.raises(Cancelled, match="its files have changed"):
-        watchdog.run(lambda: told.wait(60), control)
+        watchdog.run(load, control)
     control.end(LoadError("another reason"))
     with pytest.raises(Cancelled, match="its files have changed"):  # the first one counts
         control.enter("more")
@@ -107,43 +151,31 @@ def test_what_is_ready_too_late_is_not_taken(watchdog: Watchdog[Any]) -> None:
         watchdog.run(load, control)
 
 
-def test_slow_ones_do_not_hold_up_the_others(watchdog: Watchdog[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLOW_S", 0.05)
-    go = threading.Event()
+def test_slow_ones_do_not_hold_up_the_others(watchdog: Watchdog[Any]) -> None:
+    clock, go = ManualClock(), threading.Event()
     slow = [
-        threading.Thread(target=watchdog.run, args=(lambda: go.wait(60), LoadControl("slow", 60))) for _ in range(5)
+        threading.Thread(target=watchdog.run, args=(lambda: go.wait(120), LoadControl("slow", 60, clock)))
+        for _ in range(5)
     ]
     for thread in slow:
         thread.start()
-    assert watchdog.run(lambda: 7, LoadControl("quick", 60)) == 7
+    for begun in (2, 4, 5):
+        clock.until_waiting(begun)
+        clock.advance(SLOW_S)
+    assert watchdog.run(lambda: 7, LoadControl("quick", 60, clock)) == 7
     go.set()
-    for thread in slow:
-        thread.join(60)
-    both = threading.Barrier(AT_ONCE + 1)  # as many turns as before
-    quick = [
-        threading.Thread(target=watchdog.run, args=(lambda: both.wait(60), LoadControl("m", 60))) for _ in range(2)
-    ]
-    for thread in quick:
-        thread.start()
-    both.wait(60)
-    for thread in quick:
-        thread.join(60)
+    join(*slow)
+    with busy(watchdog):  # there are as many turns as before
+        assert watchdog._turns == 0
 
 
 def test_one_that_waits_for_its_turn_can_be_ended(watchdog: Watchdog[Any]) -> None:
-    go, control = threading.Event(), LoadControl("m", 60)
-    busy = [threading.Thread(target=watchdog.run, args=(lambda: go.wait(60), LoadControl("b", 60))) for _ in range(2)]
-    for thread in busy:
-        thread.start()
-    while len(alive("b")) < AT_ONCE:
-        threading.Event().wait(0.01)
-    assert control.progress().startswith("waiting for its turn")
-    control.end(Cancelled("gone"))
-    with pytest.raises(Cancelled):
-        watchdog.run(lambda: 1, control)
-    go.set()
-    for thread in busy:
-        thread.join(60)
+    control = LoadControl("m", 60, ManualClock())
+    with busy(watchdog):
+        assert control.progress().startswith("waiting for its turn")
+        control.end(Cancelled("gone"))
+        with pytest.raises(Cancelled):
+            watchdog.run(lambda: 1, control)
 
 
 @pytest.fixture
@@ -154,13 +186,33 @@ def endless(build: Any, loop_body: Any) -> Path:
 
 def test_a_trial_run_that_never_ends(watchdog: Watchdog[Any], endless: Path) -> None:
     """In this process: ONNX Runtime ends it between two turns of the loop."""
-    control = LoadControl("endless", 1)
+    clock = ManualClock()
+    works = threading.Event()
+
+    class Control(LoadControl):
+        def enter(self, stage: str) -> None:
+            super().enter(stage)
+            if stage == "trial run of one sample":
+                works.set()
+
+    control = Control("endless", 60, clock)
+
+    def pass_time() -> None:
+        """Once the thread has spent some time of the processor on the loop."""
+        assert works.wait(120)
+        (thread,) = threads_of("endless")
+        assert thread.ident is not None
+        processor = time.pthread_getcpuclockid(thread.ident)
+        spent = time.clock_gettime(processor)
+        wait_until(lambda: time.clock_gettime(processor) > spent + 0.05)
+        clock.advance(60)
+
+    passing = threading.Thread(target=pass_time)
+    passing.start()
     with pytest.raises(LoadError, match="takes too long") as caught:
         watchdog.run(partial(Model, endless, ModelConfig("cpu"), RequestLimits(), control=control), control)
     assert "trial run of one sample" in str(caught.value.got)
-    for thread in alive("endless"):  # a busy machine may need longer than the grace
-        thread.join(60)
-    assert not alive("endless")
+    join(passing, *threads_of("endless"))
 
 
 @pytest.mark.parametrize("stage", ["session", "golden", "proof", "measure", "padding"])
@@ -208,40 +260,29 @@ def test_an_end_before_the_load_is_complete_counts(mlp: Path) -> None:
         engine.end_load()
 
 
-def test_who_waits_for_a_turn_sleeps(watchdog: Watchdog[Any]) -> None:
-    """Until there is one, or the load is ended."""
+def test_who_waits_for_a_turn_sleeps(watchdog: Watchdog[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until there is one, or the load is ended: nobody looks again and again."""
+    ended, taken = LoadControl("ended", 60, ManualClock()), LoadControl("taken", 60, ManualClock())
+    limits, outcome = SimpleQueue[float | None](), SimpleQueue[Any]()
+    real = watchdog._news.wait_for
 
-    class Counting(LoadControl):
-        looks = 0
-
-        def check(self) -> None:
-            self.looks += 1
-            super().check()
-
-    go, outcome = threading.Event(), list[Any]()
-    busy = [threading.Thread(target=watchdog.run, args=(lambda: go.wait(60), LoadControl("b", 60))) for _ in range(2)]
-    for thread in busy:
-        thread.start()
-    while len(alive("b")) < AT_ONCE:
-        threading.Event().wait(0.01)
-    ended, taken = Counting("ended", 60), Counting("taken", 60)
+    def wait_for(predicate: Any, limit: float | None = None) -> Any:
+        limits.put(limit)
+        return real(predicate, limit)
 
     def wait(control: LoadControl) -> None:
         try:
-            outcome.append(watchdog.run(lambda: 7, control))
+            outcome.put(watchdog.run(lambda: 7, control))
         except Cancelled as error:
-            outcome.append(str(error))
+            outcome.put(str(error))
 
-    waiting = [threading.Thread(target=wait, args=(control,)) for control in (ended, taken)]
-    for thread in waiting:
-        thread.start()
-    threading.Event().wait(0.5)
-    assert ended.looks == taken.looks == 0  # nobody looks again and again
-    ended.end(Cancelled("gone"))
-    waiting[0].join(60)
-    assert outcome == ["gone"]
-    go.set()
-    waiting[1].join(60)
-    assert outcome == ["gone", 7]
-    for thread in busy:
-        thread.join(60)
+    with busy(watchdog):
+        monkeypatch.setattr(watchdog._news, "wait_for", wait_for)
+        waiting = [threading.Thread(target=wait, args=(control,)) for control in (ended, taken)]
+        for thread in waiting:
+            thread.start()
+        assert [limits.get(timeout=120) for _ in waiting] == [None, None]
+        ended.end(Cancelled("gone"))
+        assert outcome.get(timeout=120) == "gone"
+    assert outcome.get(timeout=120) == 7 and limits.empty()
+    join(*waiting)
