@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import time
 from collections.abc import Callable
@@ -39,6 +40,12 @@ def wait_for_files(folder: Path, pattern: str, count: int, process: subprocess.P
         return paths if len(paths) >= count else []
 
     return wait_until(files, process=process)
+
+
+async def give_way(turns: int = 1) -> None:
+    """Has the event loop run what is ready, so many times over."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
 
 # The first line of a recipe's augment(): in the batch with the number OX_TEST_WAITS, from 1, the process touches the

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from manual_clock import run_jumping
+from waiting import give_way
 
 from ox.clock import SYSTEM
 from ox.devices import heap
@@ -70,7 +71,7 @@ def test_trimmed_once_after_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not trims and memory.peak == 1000  # hardly a peak
         for _ in range(3):
             memory.track([np.zeros(1 << 20, np.uint8)])
-            await asyncio.sleep(0)
+            await give_way()
         await asyncio.sleep(0.99 * allocator.TRIM_DELAY_S)
         assert trimmer._trim_task is None and memory.peak
         await asyncio.sleep(0.01 * allocator.TRIM_DELAY_S)

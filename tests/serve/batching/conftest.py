@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from manual_clock import ManualClock
+from waiting import give_way
 
 from ox.serve.batching.admission import QueueAdmission
 from ox.serve.batching.batcher import Batcher
@@ -170,7 +171,7 @@ class Workshop:
             for thread in batcher._threads:
                 await asyncio.to_thread(thread.join, 120)
                 assert not thread.is_alive()
-        await asyncio.sleep(0)
+        await give_way()
 
     def run(self, body: Callable[[], Any]) -> Any:
         """Runs a coroutine function, and closes what it made."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import give_way
 
 from ox.errors import ServeError
 
@@ -338,7 +339,7 @@ def test_nothing_outlives_its_answer(workshop: Any) -> None:
         note = workshop.Note()
         array = weakref.ref(note.request.feed["x"])
         idle = asyncio.ensure_future(workshop.idle(batcher))
-        await asyncio.sleep(0)
+        await give_way()
         batcher.submit(note)
         await note.settled()
         await idle
@@ -359,7 +360,7 @@ def test_several_instances_lose_and_repeat_nothing(workshop: Any) -> None:
         for note in notes:
             batcher.submit(note)
             if note.request.rows == 3:
-                await asyncio.sleep(0)
+                await give_way()
         await asyncio.gather(*(note.settled() for note in notes))
         for index, note in enumerate(notes):
             assert note.answers == 1 and (note.outputs[0] == index + 1).all()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from manual_clock import ManualClock
+from waiting import give_way
 
 import ox.serve.batching
 import ox.serve.runtime
@@ -147,7 +147,7 @@ def test_a_step_of_the_calendar(workshop: Any, step: float) -> None:
         batcher.submit(soon)
         batcher.submit(later)
         workshop.clock.calendar = lambda: real() + step
-        await asyncio.sleep(0)
+        await give_way()
         assert not soon.answers
         workshop.clock.advance(0.05)
         await soon.settled()

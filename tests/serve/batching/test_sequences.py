@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from manual_clock import ManualClock
+from waiting import give_way
 
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
@@ -119,8 +120,7 @@ class Bench:
         self.batcher.finish()
         for thread in self.batcher._threads:
             await asyncio.to_thread(thread.join, 120)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await give_way(2)
         return self.empty
 
     @property
@@ -343,8 +343,7 @@ def test_idle_sequences_end(run: Any) -> None:
         bench.clock.advance(0.05)
         assert await bench.settled(waiting) == [9] and len(bench.sequences) < 6
         bench.clock.advance(0.05)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await give_way(2)
         assert bench.empty
         assert await bench.settled(bench.ask(1, 1, "start")) == [1]
 
@@ -358,8 +357,7 @@ def test_a_sequence_that_is_busy_is_not_idle(run: Any) -> None:
         slow = bench.ask(2, 1)
         for _ in range(3):
             bench.clock.advance(0.05)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await give_way(2)
         bench.instances[0].gate.set()
         assert await bench.settled(slow) == [3]
 
@@ -403,7 +401,7 @@ def test_draining(run: Any) -> None:
         bench.instances[0].gate.clear()
         jobs = [bench.ask(1, "a", "start"), bench.ask(2, "a"), bench.ask(3, "b", "start"), bench.ask(4, "b")]
         draining = asyncio.ensure_future(bench.sequences.drain())
-        await asyncio.sleep(0)
+        await give_way()
         assert not draining.done()
         bench.instances[0].gate.set()
         await draining
@@ -421,7 +419,7 @@ def test_nobody_waits_for_a_whole_sequence(run: Any) -> None:
         jobs = [bench.ask(1, 1, "" if step else "start") for step in range(50)]
         turns = 0
         while not jobs[-1].answers:
-            await asyncio.sleep(0)
+            await give_way()
             turns += 1
         assert turns >= 50 and await bench.settled(*jobs) == list(range(1, 51))
 
@@ -518,7 +516,7 @@ def test_deadlines_do_not_look_at_idle_sequences(run: Any) -> None:
 
     async def body(bench: Bench) -> None:
         await bench.settled(*[bench.ask(1, number + 1, "start") for number in range(50)])
-        await asyncio.sleep(0)  # what follows from these answers
+        await give_way()  # what follows from these answers
         looked: list[Any] = []
         advance = bench.sequences._advance
         bench.sequences._advance = lambda sequence: (looked.append(sequence.id), advance(sequence))[0]  # type: ignore[method-assign]
@@ -622,7 +620,7 @@ def test_anything_in_any_order(run: Any, seed: int, here: bool) -> None:
                 await bench.settled(jobs[-1])
                 del sums[name]
             if dice.random() < 0.1:
-                await asyncio.sleep(0)
+                await give_way()
         for outcome, right in zip(await bench.settled(*jobs), expected, strict=True):
             assert right in outcome if isinstance(right, str) else outcome == right
         assert all(job.answers == 1 for job in jobs)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from rows import rows
+from waiting import give_way
 
 from ox.errors import ServeError
 from ox.serve import Server
@@ -193,7 +194,7 @@ def test_a_call_that_nobody_waits_for(server: Server, make: Any, caller: Any, tm
     async def leave() -> None:
         task = asyncio.ensure_future(server.service.load("new", {"file:1/model.onnx": data}))
         while not server.service.repository.entries.get("new"):
-            await asyncio.sleep(0)
+            await give_way()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

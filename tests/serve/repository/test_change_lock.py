@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from waiting import give_way
 
 from ox.serve.repository import change_lock as module
 from ox.serve.repository.change_lock import ChangeLocks
@@ -49,7 +50,7 @@ def test_another_load_ends_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
                     await asyncio.sleep(0.01)
 
         task = asyncio.ensure_future(first())
-        await asyncio.sleep(0)
+        await give_way()
         async with turns.take("m", "new", "superseded"):
             assert cancelled[0] == ("m", "superseded", SLOW_S)
         await task
@@ -89,7 +90,7 @@ def test_one_that_gives_up_just_when_its_turn_comes(monkeypatch: pytest.MonkeyPa
             await asyncio.sleep(0.02)
             lock.set()
             for _ in range(delay):
-                await asyncio.sleep(0)
+                await give_way()
             tasks[1].cancel()
             await asyncio.wait(tasks)
             async with asyncio.timeout(20), turns.take("m", 3):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import give_way
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -41,7 +42,7 @@ def test_closing(make: Any, tmp_path: Path, options: ModelConfig) -> None:
         for note in notes:
             model.submit(note)
         closing = asyncio.ensure_future(model.close())
-        await asyncio.sleep(0)
+        await give_way()
         late = Note(1)
         with pytest.raises(ServeError, match="just been unloaded") as caught:
             model.submit(late)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import give_way
 
 from ox.clock import SYSTEM
 from ox.errors import LoadError
@@ -104,7 +105,7 @@ def test_looks_do_not_pile_up(make: Any, tmp_path: Path, monkeypatch: pytest.Mon
         look(watcher)
         for _ in range(5):
             assert look(watcher) == 1
-            await asyncio.sleep(0)
+            await give_way()
         go.set()
         await rest(watcher)
         assert watcher.loads["m", "loaded"] == 2

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from waiting import give_way
 
 from ox.serve.repository.thread import in_thread
 
@@ -26,7 +27,7 @@ def test_nobody_waits() -> None:
     async def main() -> None:
         task = asyncio.ensure_future(in_thread(lambda: go.wait(120), "cancelled"))
         other = asyncio.ensure_future(in_thread(lambda: go.wait(120), "left"))
-        await asyncio.sleep(0)
+        await give_way()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

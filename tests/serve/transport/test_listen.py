@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+from waiting import give_way
 
 from ox.clock import SYSTEM
 from ox.serve.transport.listen import SOCKET_COPIES, listen
@@ -30,13 +31,13 @@ def test_many_get_in_a_turn(kind: str) -> None:
         turns = 0
         while len(came) < CLIENTS and turns < 2 * CLIENTS:
             turns += 1
-            await asyncio.sleep(0)
+            await give_way()
         listener.close()
         for transport in came:
             transport.abort()  # type: ignore[attr-defined]
         for client in clients:
             client.close()
-        await asyncio.sleep(0)
+        await give_way()
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", listener.port), timeout=1)
         return turns

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import give_way
 
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
@@ -43,7 +44,7 @@ def test_a_worker_that_is_being_made_ends_with_the_others(mlp: Path, monkeypatch
         os.kill(made[0].pid, signal.SIGKILL)
         await slow.wait()
         ended = asyncio.ensure_future(supervisor.stop())
-        await asyncio.sleep(0)
+        await give_way()
         assert supervisor._stopping and not ended.done()
         stopping.set()
         await ended

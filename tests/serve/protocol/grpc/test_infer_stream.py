@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from waiting import give_way
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -223,7 +224,7 @@ def test_what_a_client_that_has_left_asked_is_not_read() -> None:
             exchange: Any = SimpleNamespace(on_cancel=None)
             service: Any = TextService(nothing, nothing)
             over_http = loop.create_task(service.in_thread(exchange, lambda: read.append("HTTP")))
-            await asyncio.sleep(0)
+            await give_way()
             rpc.on_cancel()
             exchange.on_cancel()
             held.set()

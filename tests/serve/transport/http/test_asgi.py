@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import give_way
 
 from ox.clock import SYSTEM
 from ox.serve import ModelConfig, RequestLimits, Server
@@ -194,11 +195,11 @@ def test_a_response_in_parts() -> None:
         scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
         serving = asyncio.ensure_future(app(scope, receive, send))
         while not sent:
-            await asyncio.sleep(0)
+            await give_way()
         taken.clear()
         streams[0].write(b"one")
         for _ in range(100):
-            await asyncio.sleep(0)
+            await give_way()
         streams[0].write(b"x" * 100_000)
         assert flows == [True]
         if leave:
