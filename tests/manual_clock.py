@@ -150,6 +150,12 @@ class ManualSelector(selectors.DefaultSelector):
         return ready
 
 
+async def pass_time(seconds: float) -> None:
+    """Has so much time pass on a `ManualLoop`."""
+    assert isinstance(asyncio.get_running_loop(), ManualLoop)
+    await asyncio.sleep(seconds)  # noqa: TID251  # by its clock
+
+
 def run_jumping(work: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` on a loop whose time jumps to the next timer when nothing is ready."""
     return ManualClock(jumps=True).run(work)

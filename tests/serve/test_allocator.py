@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manual_clock import run_jumping
+from manual_clock import pass_time, run_jumping
 from waiting import give_way
 
 from ox.clock import SYSTEM
@@ -67,18 +67,18 @@ def test_trimmed_once_after_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
         memory = ResponseMemory(1 << 30, SYSTEM)
         trimmer = allocator.HeapTrimmer(asyncio.get_running_loop(), memory)
         memory.track([np.zeros(1000, np.uint8)])
-        await asyncio.sleep(2 * allocator.TRIM_DELAY_S)
+        await pass_time(2 * allocator.TRIM_DELAY_S)
         assert not trims and memory.peak == 1000  # hardly a peak
         for _ in range(3):
             memory.track([np.zeros(1 << 20, np.uint8)])
             await give_way()
-        await asyncio.sleep(0.99 * allocator.TRIM_DELAY_S)
+        await pass_time(0.99 * allocator.TRIM_DELAY_S)
         assert trimmer._trim_task is None and memory.peak
-        await asyncio.sleep(0.01 * allocator.TRIM_DELAY_S)
+        await pass_time(0.01 * allocator.TRIM_DELAY_S)
         assert trimmer._trim_task is not None and memory.peak == 0
         await trimmer._trim_task
         memory.track([np.zeros(1000, np.uint8)])
-        await asyncio.sleep(2 * allocator.TRIM_DELAY_S)
+        await pass_time(2 * allocator.TRIM_DELAY_S)
         assert trims == [1]
         trimmer.close()
         memory.track([np.zeros(1 << 20, np.uint8)])

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from manual_clock import run_jumping
+from manual_clock import pass_time, run_jumping
 
 from ox.serve import run
 
@@ -41,12 +41,12 @@ def test_a_model_is_shown_once_it_answers_whatever_others_wait_for() -> None:
     async def body() -> None:
         server = Starting()
         starting = asyncio.ensure_future(run._start(server, lines.append))
-        await asyncio.sleep(1.5 * run.GREETING_WAIT_S)
+        await pass_time(1.5 * run.GREETING_WAIT_S)
         assert len(lines) == 1
         server.models.append("soon 1")
-        await asyncio.sleep(run.GREETING_WAIT_S)
+        await pass_time(run.GREETING_WAIT_S)
         assert lines[-1] == "soon 1"
-        await asyncio.sleep(5 * run.GREETING_WAIT_S)  # it is said once
+        await pass_time(5 * run.GREETING_WAIT_S)  # it is said once
         server.go.set()
         await starting
 

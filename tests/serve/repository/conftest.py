@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -15,10 +14,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from waiting import wait_until
 
 from ox.serve import ModelConfig, RequestLimits, Server
-
-PATIENCE_S = 120.0
 
 
 def constant(path: Path, value: float, *, dims: int = 4, operator: str = "Add") -> Path:
@@ -33,15 +31,6 @@ def constant(path: Path, value: float, *, dims: int = 4, operator: str = "Add") 
     onnx.save(model, half)
     os.replace(half, path)
     return path
-
-
-def until(what: Callable[[], Any]) -> Any:
-    """What `what` gives once it is true."""
-    end = time.monotonic() + PATIENCE_S
-    while not (value := what()):
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
-    return value
 
 
 class Caller:
@@ -84,7 +73,7 @@ def make() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], Any]], Any]:
-    return until
+    return wait_until
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from waiting import give_way
 
 from ox.errors import ServeError
 from ox.serve import Server
+from ox.serve.repository.change_steps import ChangeSteps
 
 
 @pytest.fixture
@@ -187,14 +188,22 @@ def test_names_that_are_none_over_http(server: Server, caller: Any, name: str) -
     assert set(server.service.repository.entries) == {"m", "n"}
 
 
-def test_a_call_that_nobody_waits_for(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
+def test_a_call_that_nobody_waits_for(
+    server: Server, make: Any, caller: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its client has gone: nothing of it stays, and the next call goes ahead."""
     data = make(tmp_path / "other" / "m.onnx", 5).read_bytes()
+    begun, prepare = asyncio.Event(), ChangeSteps.prepare
+
+    def told(*arguments: Any) -> None:
+        prepare(*arguments)
+        begun.set()
+
+    monkeypatch.setattr(ChangeSteps, "prepare", told)
 
     async def leave() -> None:
         task = asyncio.ensure_future(server.service.load("new", {"file:1/model.onnx": data}))
-        while not server.service.repository.entries.get("new"):
-            await give_way()
+        await begun.wait()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -219,8 +228,7 @@ def test_a_call_that_leaves_while_its_files_are_written(
 
     async def leave() -> None:
         task = asyncio.ensure_future(server.service.load("new", {"file:1/model.onnx": b"x"}))
-        while not begun.is_set():
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(begun.wait, 120)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -322,7 +330,7 @@ def test_calls_before_the_start(make: Any, serve: Any, tmp_path: Path, caplog: p
     async def main() -> None:
         await server.service.load("m", {"file:1/model.onnx": data})
         await server.service.unload("n", {})
-        await asyncio.sleep(0.01)  # for what runs beside it
+        await give_way()  # to what runs beside it
         await server.start()
         row = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [0] * 4}
         reader, writer = await asyncio.open_connection(server.host, server.port)

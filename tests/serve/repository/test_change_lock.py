@@ -6,32 +6,39 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
+from manual_clock import pass_time, run_jumping
 from waiting import give_way
 
-from ox.serve.repository import change_lock as module
-from ox.serve.repository.change_lock import ChangeLocks
+from ox.serve.repository.change_lock import LOOK_S, ChangeLocks
 from ox.serve.repository.watchdog import SLOW_S
 
-Cancelled = list[tuple[str, str, float]]
+
+class Cancelled(list[tuple[str, str, float]]):
+    """What was cancelled; `some` is set with the first."""
+
+    def __init__(self) -> None:
+        self.some = asyncio.Event()
+
+    def note(self, name: str, why: str, older_s: float) -> None:
+        self.append((name, why, older_s))
+        self.some.set()
 
 
-def run(body: Callable[[ChangeLocks, Cancelled], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
-    cancelled: Cancelled = []
-    turns = ChangeLocks(lambda *what: cancelled.append(what))
-    asyncio.run(body(turns, cancelled))  # type: ignore[arg-type]
+def run(body: Callable[[ChangeLocks, Cancelled], Awaitable[None]]) -> None:
+    cancelled = Cancelled()
+    turns = ChangeLocks(cancelled.note)
+    run_jumping(body(turns, cancelled))  # type: ignore[arg-type]
     assert not turns.locks and not turns._going
 
 
-def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_at_a_time() -> None:
     async def body(turns: ChangeLocks, cancelled: Cancelled) -> None:
         order: list[Any] = []
 
         async def change(number: int) -> None:
             async with turns.take("m", "same", "superseded"):
                 order.append(number)
-                await asyncio.sleep(0.03)
+                await pass_time(3 * LOOK_S)
                 order.append(number)
 
         await asyncio.gather(*map(change, range(4)))
@@ -39,15 +46,14 @@ def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         async with turns.take("m", 1), turns.take("n", 2):
             assert turns.locked("m") and turns.going("m") == 1 and turns.going("n") == 2 and not turns.locked("o")
 
-    run(body, monkeypatch)
+    run(body)
 
 
-def test_another_load_ends_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_load_ends_a_slow_one() -> None:
     async def body(turns: ChangeLocks, cancelled: Cancelled) -> None:
         async def first() -> None:
             async with turns.take("m", "old"):
-                while not cancelled:
-                    await asyncio.sleep(0.01)
+                await cancelled.some.wait()
 
         task = asyncio.ensure_future(first())
         await give_way()
@@ -55,25 +61,25 @@ def test_another_load_ends_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
             assert cancelled[0] == ("m", "superseded", SLOW_S)
         await task
 
-    run(body, monkeypatch)
+    run(body)
 
 
-def test_one_that_gives_up_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_gives_up_waiting() -> None:
     async def body(turns: ChangeLocks, cancelled: Cancelled) -> None:
         async def change(what: str) -> None:
             async with turns.take("m", what):
-                await asyncio.sleep(0.05)
+                await pass_time(LOOK_S)
 
         first, second, third = (asyncio.ensure_future(change(what)) for what in "abc")
-        await asyncio.sleep(0.02)
+        await pass_time(LOOK_S / 2)
         second.cancel()
         await asyncio.wait((first, second, third))
         assert second.cancelled() and third.exception() is None and not turns.locked("m")
 
-    run(body, monkeypatch)
+    run(body)
 
 
-def test_one_that_gives_up_just_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_gives_up_just_when_its_turn_comes() -> None:
     async def body(turns: ChangeLocks, cancelled: Cancelled) -> None:
         for delay in range(8):
             lock = asyncio.Event()
@@ -87,13 +93,12 @@ def test_one_that_gives_up_just_when_its_turn_comes(monkeypatch: pytest.MonkeyPa
                     pass
 
             tasks = [asyncio.ensure_future(first()), asyncio.ensure_future(second())]
-            await asyncio.sleep(0.02)
+            await pass_time(LOOK_S / 2)
             lock.set()
-            for _ in range(delay):
-                await give_way()
+            await give_way(delay)
             tasks[1].cancel()
             await asyncio.wait(tasks)
             async with asyncio.timeout(20), turns.take("m", 3):
                 pass
 
-    run(body, monkeypatch)
+    run(body)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import time
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from generation_client import GREEDY, write_tokenizer
+from waiting import wait_until
 
 import ox
 from ox.errors import LoadError, OxError
@@ -156,9 +156,7 @@ def test_unload_completes_what_was_accepted(models: Path) -> None:
             request = GenerationRequest([5, 6], GREEDY, max_tokens=50, ignore_eos=True, index=index)
             engine.submit(request, lambda event: event.finish_reason and ends.append(event), ends.append)
         assert call(server, "POST", "/v2/repository/models/writer/unload", {})[0] == 200
-        end = time.monotonic() + 60
-        while engine._thread.is_alive() and time.monotonic() < end:
-            time.sleep(0.01)
+        engine._thread.join(120)
         assert [event.finish_reason for event in ends] == ["length"] * 4
         with pytest.raises(Exception, match="unloaded"):
             engine.submit(GenerationRequest([1]), ends.append, ends.append)
@@ -173,9 +171,7 @@ def test_a_new_file_takes_over(models: Path) -> None:
         new = models / "writer" / ".new"
         new.write_text(json.dumps({"eos_token_id": 98}))
         new.rename(defaults)
-        end = time.monotonic() + 60
-        while server.service.repository.find("writer") is before and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_until(lambda: server.service.repository.find("writer") is not before)
         assert server.service.repository.find("writer").generation.end_tokens == (98,)
 
 

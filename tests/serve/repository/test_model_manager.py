@@ -42,8 +42,8 @@ def look(watcher: ModelManager) -> int:
 
 
 async def rest(watcher: ModelManager) -> None:
-    while watcher._steps._tasks:
-        await asyncio.sleep(0.01)
+    while tasks := watcher._steps._tasks:
+        await asyncio.wait(tasks)
 
 
 def test_what_has_just_been_written_rests_for_a_look(make: Any, tmp_path: Path) -> None:

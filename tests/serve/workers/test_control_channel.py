@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from manual_clock import run_jumping
+from manual_clock import pass_time, run_jumping
 
 from ox.errors import LoadError, ServeError
 from ox.serve.workers.control_channel import ControlChannel
@@ -23,7 +23,7 @@ async def echo(call: str, arguments: dict[str, Any]) -> Any:
         raise ZeroDivisionError("a secret")
     if call == "never":
         await asyncio.Event().wait()
-    await asyncio.sleep(arguments.get("after", 0))
+    await pass_time(arguments.get("after", 0))
     return [call, arguments]
 
 
@@ -72,7 +72,7 @@ def test_nobody_waits_for_who_is_gone_or_silent() -> None:
         with pytest.raises(ServeError, match=r"did not answer 'never' in 0\.05 s"):
             await one.ask("never", seconds=0.05)
         waiting = asyncio.ensure_future(one.ask("never"))
-        await asyncio.sleep(0.05)  # the question comes to the other side
+        await pass_time(0.05)  # the question comes to the other side
         other.close()
         for late in (waiting, asyncio.ensure_future(one.ask("never"))):
             with pytest.raises(ServeError, match="has ended"):
@@ -88,7 +88,7 @@ def test_a_line_cut_short_is_the_end() -> None:
         channel = ControlChannel(reader, writer, echo)
         reading = asyncio.ensure_future(channel.run())
         waiting = asyncio.ensure_future(channel.ask("a"))
-        await asyncio.sleep(0.05)
+        await pass_time(0.05)
         theirs.send(b'{"answer": 0, "val')
         theirs.close()
         with pytest.raises(ServeError, match="has ended"):

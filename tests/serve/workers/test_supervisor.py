@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import give_way
+from waiting import give_way, wait_until
 
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
@@ -64,8 +64,7 @@ def test_a_stop_during_the_start_leaves_no_error_and_waits_for_no_import(mlp: Pa
             WorkerConfig([str(mlp)], ModelConfig(device="cpu"), RequestLimits(), settings), lambda line: None
         )
         starting = asyncio.ensure_future(supervisor.start())
-        while len(supervisor._workers) < 2:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: len(supervisor._workers) == 2)
         starting.cancel()
         await asyncio.wait((starting,))
         await supervisor.stop()
@@ -89,12 +88,12 @@ def test_what_a_worker_counts_is_looked_at_without_being_asked(mlp: Path, monkey
         await supervisor.start()
         await supervisor.loaded()
         worker = supervisor._workers[0]
-        while worker.figures is None or "mlp" not in worker.figures["models"]:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: worker.figures is not None and "mlp" in worker.figures["models"])
         assert worker.figures["server"]["reloads"] == {"mlp": {"loaded": 1}}
         worker.process.kill()
-        while supervisor._workers[0] is worker or not supervisor._workers[0].ready:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(
+            wait_until, lambda: supervisor._workers[0] is not worker and supervisor._workers[0].ready
+        )
         figures = await supervisor._figures()
         assert figures["server"]["reloads"] == {"mlp": {"loaded": 2}} and figures["workers"] == 1
         await supervisor.stop()
