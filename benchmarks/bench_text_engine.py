@@ -55,7 +55,7 @@ def write(
 
         return on_event
 
-    with engine._news:  # none begins before all are there
+    with engine._condition:  # none begins before all are there
         for place, prompt in enumerate(prompts):
             request = GenerationRequest(prompt, sampling, max_tokens=tokens, ignore_eos=True)
             engine.submit(request, receiver(place), print)

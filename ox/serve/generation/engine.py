@@ -94,7 +94,7 @@ class GenerationEngine:
             self.context_length = max(2, budget // (token_bytes + draft_bytes))
         self._drafter = Drafter(0 if self._run.singly else options.draft_tokens, draft, self.context_length)
         most, budget = options.max_texts if decoder.batched else 1, budget - self._drafter.nbytes
-        self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget, clock.now)
+        self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget)
         self._prefill_tokens, self._share = options.prefill_tokens, share
         self._reader = RequestReader(
             tokenizer=self.tokenizer,
@@ -106,29 +106,23 @@ class GenerationEngine:
             start_s=start_s,
             levels=levels,
             usual_level=usual_level,
-            now=clock.now,
         )
         self._queue_limit, self._start_s = QueueLimit(max_queue), start_s
         self._outbox, self._stats = Outbox(), GenerationStats()
-        self._news = threading.Condition()
+        self._condition = threading.Condition()
         self._incoming: list[Text] = []
-        self._woken = self._closing = self._abort = False
+        self._wakeup = self._closing = self._abort = False
         self._thread: threading.Thread | None = None  # from the first request on
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        options: GenerationOptions | None = None,
-        threads: int | None = None,
-        clock: Clock = SYSTEM,
+        cls, path: str | os.PathLike[str], options: GenerationOptions | None = None, threads: int | None = None
     ) -> GenerationEngine:
         """An engine of its own, outside of a server.
 
         Args:
             path: a decoder's folder, or its file.
             threads: of ONNX Runtime; None: measured.
-            clock: of deadlines.
 
         Raises:
             LoadError, DeviceError: the decoder cannot be loaded.
@@ -138,7 +132,7 @@ class GenerationEngine:
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads, folder=folder)
         draft = load_draft(options, folder, decoder.vocab_size, threads)
-        return cls(decoder, folder, options, cache_budget(options), draft=draft, clock=clock)
+        return cls(decoder, folder, options, cache_budget(options), draft=draft)
 
     # ---- from any thread
 
@@ -161,8 +155,9 @@ class GenerationEngine:
             ServeError: tokens that the model does not have, a prompt that fills the context, a form that no text can
                 have (400), too many requests wait, or the model is unloaded (503).
         """
-        text = self._reader.read(request, GenerationHandle(self._wake), on_event, on_error, loop)
-        with self._news:
+        handle, now = GenerationHandle(self._wake), self.clock.now()
+        text = self._reader.read(request, handle, on_event, on_error, loop, now)
+        with self._condition:
             if self._closing:
                 raise unloaded()
             if self._thread is None:
@@ -172,13 +167,13 @@ class GenerationEngine:
             waiting = len(self._incoming) + len(self._scheduler.waiting)
             self._queue_limit.enter(request.client, waiting)
             self._incoming.append(text)
-            self._woken = True
-            self._news.notify()
-        return text.handle
+            self._wakeup = True
+            self._condition.notify()
+        return handle
 
     def stats(self) -> dict[str, Any]:
         """What the engine does now, and what it has done."""
-        with self._news:
+        with self._condition:
             self._stats.counts["preemptions"] = self._scheduler.preemptions
             waiting = len(self._incoming) + len(self._scheduler.waiting)
             return {**self._scheduler.state(), "waiting": waiting, **self._stats.snapshot()}
@@ -189,9 +184,9 @@ class GenerationEngine:
         Args:
             finish: whether the texts that were accepted are completed; else each gets an error.
         """
-        with self._news:
-            self._closing, self._abort, self._woken = True, not finish, True
-            self._news.notify()
+        with self._condition:
+            self._closing, self._abort, self._wakeup = True, not finish, True
+            self._condition.notify()
 
     def close(self, finish: bool = True) -> None:
         """Takes no more requests, and waits for the end of those that it has."""
@@ -200,38 +195,38 @@ class GenerationEngine:
             self._thread.join()
 
     def _wake(self) -> None:
-        with self._news:
-            self._woken = True
-            self._news.notify()
+        with self._condition:
+            self._wakeup = True
+            self._condition.notify()
 
     # ---- the engine's thread
 
     def _work(self) -> None:
         try:
-            self._run_turns()
+            self._run_steps()
         except BaseException as error:  # a defect, after which nothing can be relied on
             log.exception("the generation engine has ended")
-            with self._news:
+            with self._condition:
                 self._closing = True
                 texts = [*self._scheduler.texts, *self._scheduler.waiting, *self._incoming]
             for text in texts:
                 self._outbox.put(text, failed(error))
             self._outbox.flush()
 
-    def _run_turns(self) -> None:
+    def _run_steps(self) -> None:
         busy = False
         while True:
-            with self._news:
-                if not (busy or self._woken):
-                    self.clock.wait(self._news, lambda: self._woken, self._pause())
-                self._woken = False
+            with self._condition:
+                if not (busy or self._wakeup):
+                    self.clock.wait(self._condition, lambda: self._wakeup, self._pause())
+                self._wakeup = False
                 incoming, self._incoming = self._incoming, []
                 for text in incoming:
                     self._scheduler.waiting.enter(text)
                 self._stats.counts["requests"] += len(incoming)
                 abort, closing = self._abort, self._closing
-            self._guarded(partial(self._end_unwanted, abort))
-            busy = self._guarded(self._turn)
+            self._guarded(partial(self._end_expired, abort))
+            busy = self._guarded(self._step)
             self._outbox.flush()
             if closing and not (self._scheduler.texts or self._scheduler.waiting):
                 return
@@ -246,7 +241,7 @@ class GenerationEngine:
                 times.append(text.start_by - now)
         return max(0.0, min(times)) if times else None
 
-    def _end_unwanted(self, abort: bool) -> None:
+    def _end_expired(self, abort: bool) -> None:
         """Texts that were cancelled, are too late, or all of them."""
         now = self.clock.now()
         for text in (*self._scheduler.texts, *self._scheduler.waiting):
@@ -255,22 +250,22 @@ class GenerationEngine:
             elif text.handle.cancelled:
                 self._end(text, "cancelled")
             elif text.request.deadline is not None:
-                if now > text.request.deadline:
+                if now >= text.request.deadline:
                     self._end(text, late())
-            elif text.cached is None and text.row < 0 and now > text.start_by:
+            elif text.cached is None and text.row < 0 and now >= text.start_by:
                 self._end(text, not_started(self._start_s))
 
     def _end(self, text: Text, why: FinishReason | OxError) -> None:
         self._outbox.put(text, why if isinstance(why, OxError) else text.end(why))
-        self._leave(text, "error" if isinstance(why, OxError) else why)
+        self._finish(text, "error" if isinstance(why, OxError) else why)
 
-    def _leave(self, text: Text, why: str) -> None:
+    def _finish(self, text: Text, why: str) -> None:
         if text.row >= 0:
             if why != "error":
                 self._scheduler.save(text)
             self._scheduler.remove(text)
         self._scheduler.waiting.leave(text)
-        with self._news:
+        with self._condition:
             self._stats.ended(why)
             self._queue_limit.leave(text.request.client)
 
@@ -284,25 +279,25 @@ class GenerationEngine:
                 self._end(text, failed(error))
             return bool(texts)  # those that wait have their turn now
 
-    def _turn(self) -> bool:
+    def _step(self) -> bool:
         """Reads parts of prompts, then gives each text a token; whether there is more to do."""
         scheduler = self._scheduler
-        scheduler.admit()
-        held = self._share is not None and bool(scheduler.texts) and self._share.acquire()
+        scheduler.admit(self.clock.now())
+        has_cores = self._share is not None and bool(scheduler.texts) and self._share.acquire()
         started = self.clock.now()
         try:
-            self._read_prompts()
+            self._prefill()
             self._decode()
         finally:
             spent = self.clock.now() - started
-            if held and self._share is not None:
+            if has_cores and self._share is not None:
                 self._share.release(spent)
-        with self._news:
+        with self._condition:
             self._stats.busy_s += spent
         # where no text goes on, one that waits gets a slot in the next turn
-        return any(not text.handle.paused for text in scheduler.texts) or scheduler.waiting.first() is not None
+        return any(not text.handle.paused for text in (*scheduler.texts, *scheduler.waiting))
 
-    def _read_prompts(self) -> None:
+    def _prefill(self) -> None:
         room = self._prefill_tokens
         while room > 0 and (parts := next_parts(self._scheduler.texts, self._scheduler.prefixes, room)):
             for batch in batches(parts):
@@ -326,7 +321,7 @@ class GenerationEngine:
             self._scheduler.waiting.served(text, len(part))
         complete = [place for place, text in enumerate(texts) if text.decoding]
         if complete:
-            self._tell([texts[place] for place in complete], scores[complete])
+            self._emit([texts[place] for place in complete], scores[complete])
             self._outbox.flush()  # first tokens do not wait for those of the others
             for place in complete:
                 if texts[place].row >= 0:
@@ -354,33 +349,33 @@ class GenerationEngine:
         if draft:
             self._accept(texts[0], draft, scores)
         else:
-            self._add(texts, scores)
+            self._append(texts, scores)
 
     def _accept(self, text: Text, draft: list[int], scores: Any) -> None:
         """The next tokens of a text, as long as they are those of a draft, and the one after (see `Drafter`)."""
         accepted = 0
         for place in range(len(scores)):
-            self._add([text], scores[place : place + 1])
+            self._append([text], scores[place : place + 1])
             right = place < len(draft) and text.tokens[-1] == draft[place]
             accepted += right
             if not right or text.row < 0:
                 break
         self._drafter.count(text, len(draft), accepted)
-        with self._news:
+        with self._condition:
             self._stats.counts["drafted_tokens"] += len(draft)
             self._stats.counts["accepted_tokens"] += accepted
 
-    def _add(self, texts: list[Text], scores: Any) -> None:
+    def _append(self, texts: list[Text], scores: Any) -> None:
         for text in texts:
             text.computed += 1
             self._scheduler.waiting.served(text, 1)
-        self._tell(texts, scores)
+        self._emit(texts, scores)
 
-    def _tell(self, texts: list[Text], scores: Any) -> None:
+    def _emit(self, texts: list[Text], scores: Any) -> None:
         """The next token of each text, from scores."""
         outcomes = next_events(texts, scores)
         now, stats = self.clock.now(), self._stats
-        with self._news:
+        with self._condition:
             for text, outcome in zip(texts, outcomes, strict=True):
                 if isinstance(outcome, OxError):
                     continue
@@ -397,4 +392,4 @@ class GenerationEngine:
             else:
                 self._outbox.put(text, outcome)
                 if outcome.finish_reason is not None:
-                    self._leave(text, outcome.finish_reason)
+                    self._finish(text, outcome.finish_reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ class RequestReader:
         max_length: the same for requests that do not say how long the text may be.
         start_s: how long a request without a deadline may wait.
         levels, usual_level: the lowest priority, and that of requests which ask for none.
-        now: the time.
     """
 
     def __init__(
@@ -44,9 +42,7 @@ class RequestReader:
         start_s: float,
         levels: int,
         usual_level: int,
-        now: Callable[[], float],
     ) -> None:
-        self._now = now
         self._tokenizer, self._constraints, self._end_tokens = tokenizer, constraints, end_tokens
         self._vocab_size, self._context_length, self._max_length = vocab_size, context_length, max_length
         self._start_s, self._levels, self._usual_level = start_s, levels, usual_level
@@ -58,8 +54,9 @@ class RequestReader:
         on_event: OnEvent,
         on_error: OnError,
         loop: asyncio.AbstractEventLoop | None,
+        arrived: float,
     ) -> Text:
-        """A text that can begin.
+        """A text that can begin; it has `arrived` at that time.
 
         Raises:
             ServeError: tokens that the model does not have, a prompt that fills the context, a form that no text can
@@ -84,7 +81,7 @@ class RequestReader:
             stopping = Stopping.read(ends, request.stop, self._tokenizer)
         except ArgumentError as error:
             raise ServeError(error.what, expected=error.expected, got=error.got) from error
-        room, arrived = self._context_length - count, self._now()
+        room = self._context_length - count
         return Text(
             request,
             handle,

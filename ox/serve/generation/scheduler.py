@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ox.devices.machine import available_memory
 from ox.errors import LoadError
@@ -46,22 +46,15 @@ class Scheduler:
         most_texts: that run at the same time.
         context: the most tokens of a text.
         budget: bytes.
-        now: the time.
 
     Raises:
         LoadError: the budget does not hold one text as long as the context.
     """
 
     def __init__(
-        self,
-        shapes: dict[str, CacheShape],
-        run: DecoderRun,
-        most_texts: int,
-        context: int,
-        budget: int,
-        now: Callable[[], float],
+        self, shapes: dict[str, CacheShape], run: DecoderRun, most_texts: int, context: int, budget: int
     ) -> None:
-        self.waiting = WaitingTexts(now)
+        self.waiting = WaitingTexts()
         self.texts: list[Text] = []  # by row
         self.preemptions = 0
         self._most_texts, self._context, self._budget = most_texts, context, budget
@@ -96,11 +89,11 @@ class Scheduler:
 
     # ---- slots
 
-    def admit(self) -> list[Text]:
+    def admit(self, now: float) -> list[Text]:
         """Gives slots to waiting texts, as far as there are slots and memory. A text of a higher priority takes the
         slot of one of a lower priority, and any text that of one whose client does not read."""
         admitted: list[Text] = []
-        while (text := self.waiting.first()) is not None:
+        while (text := self.waiting.first(now)) is not None:
             while not self._has_room(text):
                 victim = max(self.texts, key=_least_wanted)
                 if not victim.handle.paused and victim.level <= text.level:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from ox.serve.generation.text import Text
 
@@ -14,14 +14,9 @@ class WaitingTexts:
     requests each of them has. Texts of one client come in the order of their arrival.
 
     A text that has waited long is more urgent, and so are all texts of its priority and of higher ones: else a client
-    that has sent thousands would be more urgent than one that comes with its first.
+    that has sent thousands would be more urgent than one that comes with its first."""
 
-    Args:
-        now: the time.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._texts: dict[Text, None] = {}  # in the order of their arrival, but for those that had a slot
         self._served: dict[str, int] = {}  # tokens that were computed for each client that has texts here or in slots
         self._counts: dict[str, int] = {}  # its texts
@@ -57,8 +52,8 @@ class WaitingTexts:
         """So many tokens were computed for a text."""
         self._served[text.request.client] += tokens
 
-    def first(self) -> Text | None:
-        """The text whose turn it is; none whose client does not read."""
+    def first(self, now: float) -> Text | None:
+        """The text whose turn it is at the time `now`; none whose client does not read."""
         oldest: dict[tuple[str, int], Text] = {}
         for text in self._texts:  # may be thousands, in each turn of the engine
             if not text.handle.paused:
@@ -66,14 +61,14 @@ class WaitingTexts:
                 other = oldest.setdefault(key, text)
                 if text.arrived < other.arrived:
                     oldest[key] = text
-        levels = _levels(oldest.values(), self._now())
+        levels = _levels(oldest.values(), now)
 
         def rank(text: Text) -> tuple[int, int, float]:
             return levels[text.level], self._served[text.request.client], text.arrived
 
-        found = min(oldest.values(), key=rank, default=None)
-        self._first_level = 0 if found is None else levels[found.level]
-        return found
+        first = min(oldest.values(), key=rank, default=None)
+        self._first_level = 0 if first is None else levels[first.level]
+        return first
 
     def take(self, text: Text) -> None:
         """The text that `first` has just found gets a slot, and keeps it against those that are not more urgent than it

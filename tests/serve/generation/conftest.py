@@ -11,6 +11,7 @@ import pytest
 from generation_client import CONTEXT, END, VOCABULARY, Client, write_tokenizer
 
 import ox
+from ox.clock import SYSTEM, Clock
 from ox.generation import OnnxDecoder
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.decoder import Decoder
@@ -58,13 +59,16 @@ def client_of(folders: dict[str, Path]) -> Iterator[Callable[..., Client]]:
     cache."""
     engines = []
 
-    def make(name: str | Path = "llama", texts: float = 32, queue: int = 1024, **options: Any) -> Client:
+    def make(
+        name: str | Path = "llama", texts: float = 32, queue: int = 1024, clock: Clock = SYSTEM, **options: Any
+    ) -> Client:
         file = folders.get(str(name), Path(name)) / "model.onnx"
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads=1, folder=folder)
         size = sum(shape.nbytes for shape in decoder.shapes.values())
         budget = int(texts * CONTEXT * size)
-        engine = GenerationEngine(decoder, folder, GenerationOptions(**options), budget, max_queue=queue)
+        settings = GenerationOptions(**options)
+        engine = GenerationEngine(decoder, folder, settings, budget, max_queue=queue, clock=clock)
         engines.append(engine)
         return Client(engine)
 

@@ -64,11 +64,11 @@ def test_what_needs_a_tokenizer(client_of: Any) -> None:
 
 def test_a_full_queue(client_of: Any) -> None:
     client = client_of(max_texts=1, queue=2)
-    client.engine._news.acquire()  # nothing begins
+    client.engine._condition.acquire()  # nothing begins
     answers = [client.send([1], 2), client.send([2], 2)]
     with pytest.raises(ServeError) as caught:
         client.send([3], 2)
-    client.engine._news.release()
+    client.engine._condition.release()
     assert caught.value.status == 503 and "at most 2 (--max-queue)" in caught.value.one_line()
     assert all(answer.wait().error is None for answer in answers)
 

@@ -151,10 +151,10 @@ def test_a_slow_reader_pauses_its_text(client_of: Any) -> None:
                 self.handle.pause()
 
     slow = Slow()
-    client.engine._news.acquire()  # the handle is there before the first event
+    client.engine._condition.acquire()  # the handle is there before the first event
     slow.handle = client.engine.submit(GenerationRequest([5, 6], GREEDY, max_tokens=40, ignore_eos=True), slow.on_event,
                                        slow.on_error)  # fmt: skip
-    client.engine._news.release()
+    client.engine._condition.release()
     assert client.ask([7], 10).tokens  # it gets the only slot meanwhile
     assert len(slow.events) == 3
     slow.handle.resume()

@@ -41,7 +41,7 @@ def test_later_parts_are_read_alone() -> None:
 
 def at_once(client: Client, texts: list[list[int]], **named: Any) -> list[Answer]:
     """All of them wait before the first is read."""
-    with client.engine._news:
+    with client.engine._condition:
         return [client.send(prompt, index=index, **named) for index, prompt in enumerate(texts)]
 
 
@@ -76,7 +76,7 @@ def test_they_are_told_the_first_token_before_others_are_read(client_of: Any) ->
 
     texts = [[number + 1] * 16 for number in range(6)]
     answers = [Ordered(number) for number in range(6)]
-    with client.engine._news:
+    with client.engine._condition:
         for prompt, answer in zip(texts, answers, strict=True):
             request = GenerationRequest(prompt, GREEDY, max_tokens=10, ignore_eos=True)
             client.engine.submit(request, answer.on_event, answer.on_error)

@@ -91,7 +91,7 @@ def test_no_more_than_a_draft_comes_after_a_pause(client_of: Any, place: int, ho
                 getattr(self.handle, how)()
 
     answer = Leaving()
-    with client.engine._news:  # the handle is there before the first event
+    with client.engine._condition:  # the handle is there before the first event
         request = GenerationRequest([5, 6], GREEDY, max_tokens=150, ignore_eos=True)
         answer.handle = client.engine.submit(request, answer.on_event, answer.on_error)
     if how == "pause":
@@ -108,7 +108,7 @@ def test_no_more_than_a_draft_comes_after_a_pause(client_of: Any, place: int, ho
 
 def test_several_texts_are_not_guessed(client_of: Any) -> None:
     client = client_of()
-    with client.engine._news:
+    with client.engine._condition:
         answers = [client.send(ROUND * 3, 40, index=index, ignore_eos=True) for index in range(3)]
     for answer in answers:
         assert answer.wait().error is None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from generation_client import CONTEXT, GREEDY, Answer, assert_nothing_is_left, prompts
+from manual_clock import ManualClock
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -64,7 +65,7 @@ def test_too_little_memory_for_larger_slots(client_of: Any, monkeypatch: pytest.
         return zeros(shape, *rest, **named)
 
     monkeypatch.setattr(np, "zeros", scarce)
-    with client.engine._news:
+    with client.engine._condition:
         failing, after = (client.send([5, 6], 200, ignore_eos=True) for _ in range(2))
     assert "no more" in str(failing.wait().error)
     assert after.wait().tokens == wanted
@@ -91,7 +92,7 @@ def test_too_little_memory_for_a_text_that_is_cancelled(client_of: Any, monkeypa
                 self.handle.cancel()
 
     answer = Leaving()
-    with client.engine._news:  # the handle is there before the first event
+    with client.engine._condition:  # the handle is there before the first event
         request = GenerationRequest([5, 6], GREEDY, max_tokens=200, ignore_eos=True)
         answer.handle = client.engine.submit(request, answer.on_event, answer.on_error)
     answer.wait()
@@ -172,6 +173,18 @@ def test_nothing_is_left_of_texts_that_end_early(client_of: Any) -> None:
     assert client.engine.stats()["ends"]["error"] == 2
 
 
+def test_a_text_ends_at_its_deadline(client_of: Any) -> None:
+    """Not a moment later: the engine would not wait until then, but look again and again."""
+    clock = ManualClock()
+    client = client_of(clock=clock)
+    with client.engine._condition:  # it is paused before it begins
+        answer = client.send([5], None, ignore_eos=True, deadline=clock.now() + 5)
+        answer.handle.pause()
+    clock.until_waiting()
+    clock.advance(5)
+    assert answer.wait().error.status == 504
+
+
 @pytest.mark.parametrize("finish", [True, False])
 def test_closing(client_of: Any, finish: bool) -> None:
     client = client_of(max_texts=2)
@@ -204,13 +217,13 @@ def test_clients_take_turns(client_of: Any, waited: float) -> None:
             super().on_event(event)
 
     answers = [Named("many") for _ in range(10)] + [Named("one")]
-    client.engine._news.acquire()  # all are there before the first begins
+    client.engine._condition.acquire()  # all are there before the first begins
     for answer in answers:
         request = GenerationRequest([5, 6, 7], GREEDY, max_tokens=5, client=answer.name, ignore_eos=True)
         client.engine.submit(request, answer.on_event, answer.on_error)
     for text in client.engine._incoming[:-1]:
         text.arrived, text.start_by = text.arrived - waited, text.start_by + waited
-    client.engine._news.release()
+    client.engine._condition.release()
     for answer in answers:
         answer.wait()
     assert order.index("one") <= 1
@@ -233,12 +246,12 @@ def test_a_full_queue_has_room_for_the_first_requests_of_others(client_of: Any) 
             answers.append(answer)
         return 100
 
-    client.engine._news.acquire()  # none begins meanwhile
+    client.engine._condition.acquire()  # none begins meanwhile
     assert [accepted(name) for name in ("many", "one", "two", "many", "one")] == [8, 4, 2, 0, 0]
     assert (
         accepted("three") == 2 and [accepted(f"{number}") for number in range(9)] == [0] * 9
     )  # twice the queue is all
-    client.engine._news.release()
+    client.engine._condition.release()
     for answer in answers:
         answer.wait()
     assert_nothing_is_left(client)
@@ -262,12 +275,12 @@ def test_low_priorities_do_not_starve(client_of: Any, monkeypatch: pytest.Monkey
             super().on_event(event)
 
     answers = [Numbered(number) for number in range(6)]
-    client.engine._news.acquire()  # all are there before the first begins
+    client.engine._condition.acquire()  # all are there before the first begins
     for answer in answers:
         priority = 9 if answer.number == 0 else 2
         request = GenerationRequest([5], GREEDY, max_tokens=3, priority=priority, ignore_eos=True)
         client.engine.submit(request, answer.on_event, answer.on_error)
-    client.engine._news.release()
+    client.engine._condition.release()
     for answer in answers:
         answer.wait()
     assert order == [0, 1, 2, 3, 4, 5]

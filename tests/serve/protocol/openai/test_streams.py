@@ -126,15 +126,15 @@ def test_a_client_that_leaves(server: Server, stream: bool, slow_engine: Any) ->
 def slow_engine(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Steps that take a while; gives how many there were."""
     steps = 0
-    turn = GenerationEngine._turn
+    step = GenerationEngine._step
 
     def slowly(self: Any) -> Any:
         nonlocal steps
         steps += 1
         time.sleep(0.02)
-        return turn(self)
+        return step(self)
 
-    monkeypatch.setattr(GenerationEngine, "_turn", slowly)
+    monkeypatch.setattr(GenerationEngine, "_step", slowly)
     yield lambda: steps
 
 
@@ -224,8 +224,8 @@ def test_the_drain_finishes_what_runs(post: Any, decoder: Path) -> None:
 def test_the_drain_ends_what_takes_too_long(post: Any, decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Server([decoder], options=ModelConfig(threads=1), limits=RequestLimits(drain_s=0.2)) as server:
         engine = engine_of(server)
-        turn = GenerationEngine._turn
-        monkeypatch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.05), turn(self))[1])
+        step = GenerationEngine._step
+        monkeypatch.setattr(GenerationEngine, "_step", lambda self: (time.sleep(0.05), step(self))[1])
         response = post(server, LONG)
         response.read(10)
     with response, pytest.raises((http.client.IncompleteRead, ConnectionError)):
@@ -235,14 +235,14 @@ def test_the_drain_ends_what_takes_too_long(post: Any, decoder: Path, monkeypatc
 
 def test_more_clients_than_the_queue_holds(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that do not fit are told so at once; the others get their texts."""
-    turn = GenerationEngine._turn
+    step = GenerationEngine._step
     with Server([decoder], options=ModelConfig(threads=1, max_queue=40)) as server:
         body = json.dumps({**ASK, "max_tokens": 3}).encode()
         request = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
             body
         )
         going = threading.Event()
-        monkeypatch.setattr(GenerationEngine, "_turn", lambda self: going.wait(60) and turn(self))
+        monkeypatch.setattr(GenerationEngine, "_step", lambda self: going.wait(60) and step(self))
         clients = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(300)]
         for client in clients:
             client.sendall(request + body)

@@ -156,11 +156,11 @@ def test_a_client_that_leaves(server: Server) -> None:
     from ox.serve.generation.engine import GenerationEngine
 
     (model,) = [each for each in server.models if each.name == "tiny"]
-    engine, turn = model.generation, GenerationEngine._turn
+    engine, step = model.generation, GenerationEngine._step
     assert engine is not None
     stream = Streaming(server)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GenerationEngine, "_turn", lambda self: (time.sleep(0.05), turn(self))[1])
+        patch.setattr(GenerationEngine, "_step", lambda self: (time.sleep(0.05), step(self))[1])
         stream.ask(b"the", True)
         stream.next()
         stream.client.stop_stream(cancel_requests=True)
