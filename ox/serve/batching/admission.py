@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Protocol
 
-from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Queue
@@ -54,7 +53,6 @@ class QueueAdmission:
         budget: bytes that all models of a server share; None for no limit.
         levels, usual: the lowest priority, and that of jobs which ask for none.
         instances: how many batches run at once, for guessing when there will be room.
-        clock: of the jobs.
     """
 
     def __init__(
@@ -67,15 +65,14 @@ class QueueAdmission:
         levels: int = 10,
         usual: int = 5,
         instances: int = 1,
-        clock: Clock,
     ) -> None:
         self.max_queue, self.deadline_s, self.timeout_s = max_queue, deadline_s, max(deadline_s, timeout_s)
-        self.queue, self._now = Queue(), clock.now
+        self.queue = Queue()
         self.run_s = 0.0  # of a batch, on average
         self._budget, self._levels, self._usual, self._instances = budget, levels, usual, instances
         self._age_s = min(0.25, MAX_AGE * deadline_s / levels)
         self._rows_s = 0.0  # rows a second of one instance
-        self._purged = 0.0
+        self._purged_at = 0.0
 
     def put(self, job: Job, key: Hashable) -> None:
         """Queues a job.
@@ -84,7 +81,7 @@ class QueueAdmission:
             ServeError: too much waits already (503, with the seconds until there is room).
         """
         queue, request = self.queue, job.request
-        if queue.jobs and queue.rows + request.rows > self.max_queue and not self._room(request.rows):
+        if queue.jobs and queue.rows + request.rows > self.max_queue and not self._has_room(job):
             raise self._busy(f"{queue.rows} samples wait already", f"at most {self.max_queue} (--max-queue)")
         size = memory_of(request.feed.values())
         budget = self._budget
@@ -109,14 +106,13 @@ class QueueAdmission:
         if self._budget is not None and self.queue in self._budget.queues:
             self._budget.queues.remove(self.queue)
 
-    def _room(self, rows: int) -> bool:
+    def _has_room(self, job: Job) -> bool:
         """Whether there is room once those whose clients have left are thrown out; not looked at for every request."""
-        now = self._now()
-        if now - self._purged < PURGE_S:
+        if job.arrived - self._purged_at < PURGE_S:
             return False
-        self._purged = now
-        self.queue.remove_stale(lambda job: job.abandoned)
-        return self.queue.rows + rows <= self.max_queue or not self.queue.jobs
+        self._purged_at = job.arrived
+        self.queue.remove_stale(lambda other: other.abandoned)
+        return self.queue.rows + job.request.rows <= self.max_queue or not self.queue.jobs
 
     def _busy(self, got: str, expected: str) -> ServeError:
         wait = self.queue.rows / (self._rows_s * self._instances) if self._rows_s else 1.0

@@ -79,7 +79,7 @@ class Batcher:
         result_size: ResultSize | None = None,
         clock: Clock,
     ) -> None:
-        self._clock, self._now = clock, clock.now
+        self.clock, self._now = clock, clock.now
         self.max_rows, self.max_wait_s = max_rows, max_wait_s
         self._memory, self._size = memory or ResponseMemory(1 << 62, clock), result_size or ResultSize(())
         self._instances, self._inline = instances, inline or instances[0]
@@ -99,7 +99,7 @@ class Batcher:
         self._admission.open()
         if self._share is not None:
             self._share.open()
-        self._deadlines = Deadlines(loop, self._overdue, self._clock)
+        self._deadlines = Deadlines(loop, self._overdue, self.clock)
         for index in range(len(self._instances)):
             thread = threading.Thread(target=self._work, args=(index,), name=f"ox-instance-{index}", daemon=True)
             thread.start()
@@ -275,8 +275,8 @@ class Batcher:
                 wait, reason = job.deadline - self._admission.run_s - now, "deadline"
             if wait <= 0:
                 return reason
-            before = self._queue.changes
-            self._clock.wait(self._ready, lambda: self._closing or self._queue.changes != before, wait)  # noqa: B023
+            arrivals = self._queue.arrivals
+            self.clock.wait(self._ready, lambda: self._closing or self._queue.arrivals > arrivals, wait)  # noqa: B023
 
     def _need(self) -> MemoryRequest | None:
         """The memory that the next batch's results take; None for a little."""

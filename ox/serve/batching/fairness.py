@@ -19,22 +19,22 @@ CREDIT_S = 0.2  # what a model can save up; more than the moment between one run
 class Waiter:
     """A thread that wants to run."""
 
-    __slots__ = ("go", "share")
+    __slots__ = ("condition", "share")
 
     def __init__(self, share: Share, lock: threading.Lock) -> None:
-        self.share, self.go = share, threading.Condition(lock)
+        self.share, self.condition = share, threading.Condition(lock)
 
 
 class Cores:
-    """Run slots, given to the share with the least run time per weight."""
+    """Run slots, given to the share with the least virtual run time, that is run time per weight."""
 
-    def __init__(self, slots: int, clock: Clock, patience_s: float = MAX_WAIT_S) -> None:
+    def __init__(self, slots: int, clock: Clock, max_wait_s: float = MAX_WAIT_S) -> None:
         self.slots = self.free = slots  # free slots are negative while a waiter has exceeded its maximum wait
-        self._clock, self._patience_s = clock, patience_s
+        self._clock, self._max_wait_s = clock, max_wait_s
         self.shares: set[Share] = set()
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
-        self._least = 0.0  # the smallest run time per weight of the shares that wanted to run
+        self._min_vruntime = 0.0  # of the shares that wanted to run
 
     def share(self, weight: float, threads: int) -> Share:
         """A model's part in it, once it is opened; its runs use so many threads."""
@@ -46,30 +46,31 @@ class Cores:
 
     def acquire(self, share: Share) -> None:
         with self._lock:
-            share.clock = max(share.clock, self._least - CREDIT_S)
-            share.wanted += 1
+            share.vruntime = max(share.vruntime, self._min_vruntime - CREDIT_S)
+            share.active += 1
             if self.free >= share.slots and not self._waiters:
                 self.free -= share.slots
                 return
             waiter = Waiter(share, self._lock)
             self._waiters.append(waiter)
-            if not self._clock.wait(waiter.go, lambda: waiter not in self._waiters, self._patience_s):
+            if not self._clock.wait(waiter.condition, lambda: waiter not in self._waiters, self._max_wait_s):
                 self._waiters.remove(waiter)
                 self.free -= share.slots
 
     def release(self, share: Share, seconds: float) -> None:
         with self._lock:
             self.free += share.slots
-            share.clock += seconds * share.slots / share.weight
-            self._least = max(self._least, min(other.clock for other in (share, *self.shares) if other.wanted))
-            share.wanted -= 1
+            share.vruntime += seconds * share.slots / share.weight
+            least = min(other.vruntime for other in (share, *self.shares) if other.active)
+            self._min_vruntime = max(self._min_vruntime, least)
+            share.active -= 1
             while self._waiters:
-                waiter = min(self._waiters, key=lambda waiter: waiter.share.clock)
+                waiter = min(self._waiters, key=lambda waiter: waiter.share.vruntime)
                 if waiter.share.slots > self.free:
                     return
                 self._waiters.remove(waiter)
                 self.free -= waiter.share.slots
-                waiter.go.notify()
+                waiter.condition.notify()
 
     def leave(self, share: Share) -> None:
         with self._lock:
@@ -79,12 +80,12 @@ class Cores:
 class Share:
     """A model's part of the cores."""
 
-    __slots__ = ("clock", "cores", "slots", "wanted", "weight")
+    __slots__ = ("active", "cores", "slots", "vruntime", "weight")
 
     def __init__(self, cores: Cores, weight: float, slots: int) -> None:
         self.cores, self.weight, self.slots = cores, weight, slots
-        self.clock = 0.0  # seconds of a core that it has had, for its weight
-        self.wanted = 0  # its threads that run or wait
+        self.vruntime = 0.0  # seconds of a core that it has had, for its weight
+        self.active = 0  # its threads that run or wait
 
     def acquire(self) -> bool:
         """Waits for a slot; False, at once, for a model that has the cores to itself."""

@@ -54,24 +54,22 @@ class Batch(NamedTuple):
 
 
 class Queue:
-    """Jobs by group and rank, and how much they are: `jobs`, `rows`, `size` in bytes. `changes` counts what came and
-    went."""
+    """Jobs by group and rank, and how much they are: `jobs`, `rows`, `size` in bytes. `arrivals` counts those put."""
 
     def __init__(self) -> None:
-        self.jobs = self.rows = self.size = self.changes = 0
+        self.jobs = self.rows = self.size = self.arrivals = 0
         self._groups: dict[Hashable, Group] = {}
         self._heads: list[Head] = []
-        self._number = 0
 
     def put(self, job: Job, key: Hashable, rank: float, size: int) -> None:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(key)
-        self._number += 1
-        entry = Entry(rank, self._number, job, size)
+        self.arrivals += 1
+        entry = Entry(rank, self.arrivals, job, size)
         heappush(group.heap, entry)
         if group.heap[0] is entry:
-            heappush(self._heads, Head(rank, self._number, group))
+            heappush(self._heads, Head(rank, self.arrivals, group))
         self._count(group, entry, 1)
 
     def first(self) -> Group | None:
@@ -85,8 +83,8 @@ class Queue:
             heappop(heads)
         return None
 
-    def take(self, most: int, stale: Callable[[Job], bool]) -> Batch:
-        """The first job and the next of its group as far as they fit into `most` rows; a first job that does not fit at
+    def take(self, max_rows: int, stale: Callable[[Job], bool]) -> Batch:
+        """The first job and the next of its group as far as they fit into `max_rows`; a first job that does not fit at
         all comes alone."""
         jobs: list[Job] = []
         dropped: list[Job] = []
@@ -94,10 +92,10 @@ class Queue:
         while not jobs and (group := self.first()) is not None:
             heap = group.heap
             passed: list[Entry] = []
-            while heap and rows < most and len(passed) < LOOK_AHEAD:
+            while heap and rows < max_rows and len(passed) < LOOK_AHEAD:
                 entry = heappop(heap)
                 job = entry.job
-                if jobs and rows + job.request.rows > most:
+                if jobs and rows + job.request.rows > max_rows:
                     passed.append(entry)
                     continue
                 self._count(group, entry, -1)
@@ -106,7 +104,7 @@ class Queue:
                 else:
                     jobs.append(job)
                     rows += job.request.rows
-            full = bool(passed) or rows >= most
+            full = bool(passed) or rows >= max_rows
             for entry in passed:
                 heappush(heap, entry)
             self._settle(group)
@@ -145,5 +143,4 @@ class Queue:
         group.rows += rows
         self.rows += rows
         self.jobs += sign
-        self.changes += 1
         self.size += sign * entry.size

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from collections.abc import Sequence as Many
 from typing import NamedTuple
 
-from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve.batching.admission import PURGE_S, Budget
 from ox.serve.batching.batcher import Batcher
@@ -82,7 +81,6 @@ class Sequences:
         deadline_s: the time limit of a request without its own limit.
         timeout_s: how long one may take that does; more is cut to that, but never below `deadline_s`.
         budget: bytes of requests and of states that all models of a server share.
-        clock: of the jobs.
     """
 
     def __init__(
@@ -98,9 +96,8 @@ class Sequences:
         deadline_s: float,
         timeout_s: float = 60.0,
         budget: Budget,
-        clock: Clock,
     ) -> None:
-        self._clock, self._now = clock, clock.now
+        self._now = batcher.clock.now
         self._model, self._tensors, self._batcher, self._run = model, tensors, batcher, run
         self._free, self._idle_s = slots, idle_s
         self._max_queue, self._deadline_s, self._timeout_s = max_queue, deadline_s, max(deadline_s, timeout_s)
@@ -112,7 +109,7 @@ class Sequences:
         self._waiting: DeadlineHeap[Waiting] = DeadlineHeap()
         self._requests, self._states = ByteCount(), ByteCount()
         self.waiting = 0
-        self._purged = 0.0
+        self._purged_at = 0.0
         self._promoting = self._draining = False
         self._deadlines: Deadlines | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -140,7 +137,7 @@ class Sequences:
             raise ServeError(what, hint="the parameter sequence_id")
         self._tensors.check(identifier, job.request.rows)
         size = memory_of(job.request.feed.values())
-        self._admit(size)
+        self._admit(size, job.arrived)
         sequence = self._sequences.get(identifier)  # only now: making room may end it
         if sequence is None and not parameters.get("sequence_start", False):
             raise self._unknown(identifier)
@@ -205,18 +202,19 @@ class Sequences:
 
     def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._deadlines = Deadlines(self._loop, self._overdue, self._clock)
+        self._deadlines = Deadlines(self._loop, self._overdue, self._batcher.clock)
         self._budget.queues.append(self._requests)
         self._budget.states.append(self._states)
 
-    def _admit(self, size: int) -> None:
+    def _admit(self, size: int, now: float) -> None:
         """Whether there is room for a request of so many bytes."""
         budget = self._budget
-        if self.waiting + self._batcher.depth >= self._max_queue or budget.held + size > budget.limit:
-            now = self._now()
-            if now - self._purged >= PURGE_S:  # not for every request: clients choose how often they are refused
-                self._purged = now
-                self._purge()
+        full = self.waiting + self._batcher.depth >= self._max_queue or budget.held + size > budget.limit
+        if (
+            full and now - self._purged_at >= PURGE_S
+        ):  # not for every request: clients choose how often they are refused
+            self._purged_at = now
+            self._purge()
         waiting = self.waiting + self._batcher.depth
         if waiting >= self._max_queue:
             raise self._busy(f"{waiting} requests of sequences wait already", f"at most {self._max_queue}")

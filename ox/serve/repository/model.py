@@ -208,7 +208,6 @@ class Model:
             levels=options.priority_levels,
             usual=options.default_priority,
             instances=self.instances,
-            clock=clock,
         )
         inline = self.engine.instance(0, self.fit.bound)
         self.batcher = Batcher(
@@ -243,7 +242,6 @@ class Model:
             deadline_s=self.options.deadline_ms / 1000,
             timeout_s=timeout_s,
             budget=budget,
-            clock=self.clock,
         )
 
     def _for_clients(self, instance: Instance) -> BatcherInstance:

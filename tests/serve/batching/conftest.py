@@ -136,7 +136,7 @@ class Workshop:
         queue = {name: options.pop(name) for name in ("max_queue", "deadline_s", "budget") if name in options}
         batcher = Batcher(
             [Stub(run, self) for run in runs or [lambda x, _: x]],
-            admission=QueueAdmission(**({"max_queue": 100, "deadline_s": 5.0, "clock": self.clock} | queue)),
+            admission=QueueAdmission(**({"max_queue": 100, "deadline_s": 5.0} | queue)),
             observe=lambda rows, run_s, gather_s: self.batches.append(rows),
             **({"max_rows": 8, "clock": self.clock} | options),
         )

@@ -14,7 +14,7 @@ from ox.serve.response_memory import ResponseMemory
 
 
 def admission(**options: Any) -> QueueAdmission:
-    return QueueAdmission(**({"max_queue": 10, "deadline_s": 10.0, "clock": SYSTEM} | options))
+    return QueueAdmission(**({"max_queue": 10, "deadline_s": 10.0} | options))
 
 
 def never(_: Any) -> bool:

@@ -130,7 +130,7 @@ def test_the_moment_between_two_runs_costs_a_model_nothing() -> None:
         for name, seconds in (("large", 0.03), ("small", 0.001)):
             assert shares[name].acquire()
             shares[name].release(seconds)
-        behind = shares["large"].clock - shares["small"].clock
+        behind = shares["large"].vruntime - shares["small"].vruntime
         if rounds == 3:
             assert 0.08 < behind < 0.1  # all of it is still owed
     assert 0.1 < behind < CREDIT_S + 0.04  # but nobody saves up for ever

@@ -91,7 +91,7 @@ class Bench:
         self.budget = Budget(1 << 20, states, ResponseMemory(1 << 20, clock))
         self.batcher = Batcher(
             self.instances,
-            admission=QueueAdmission(max_queue=1 << 20, deadline_s=10, clock=clock),
+            admission=QueueAdmission(max_queue=1 << 20, deadline_s=10),
             max_rows=8,
             observe=lambda rows, run_s, gather_s: None,
             clock=clock,
@@ -100,7 +100,7 @@ class Bench:
         tensors = SequenceTensors("sums", CONFIG, INPUTS, OUTPUTS, set(), {})
         submit = self.batcher.submit_inline if here else self.batcher.submit
         settings = {"slots": 100, "idle_s": 20.0, "max_queue": 1000, "deadline_s": 10.0, **options}
-        self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, clock=clock, **settings)
+        self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, **settings)
         self.order: list[Note] = []
 
     def ask(self, value: int, identifier: Any, how: str = "", timeout: int = 0) -> Note:
