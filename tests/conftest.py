@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -97,6 +99,29 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "library", lambda: None)
     for op in OPS.values():
         monkeypatch.setattr(op, "_plans", {})
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """A folder by name, which all processes of pytest-xdist read; the first one that asks has it written."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    root = root / "shared"
+    root.mkdir(exist_ok=True)
+
+    def get(name: str, write: Callable[[Path], object]) -> Path:
+        folder, done = root / name, root / f"{name}.done"
+        with open(root / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+                folder.mkdir()
+                write(folder)
+                done.touch()
+        return folder
+
+    return get
 
 
 @pytest.fixture(scope="module")

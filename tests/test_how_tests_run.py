@@ -1,4 +1,4 @@
-"""What a run of the tests says of one that hangs, and of one that fails by chance in .ci/run."""
+"""What a run of the tests says of a test that hangs, or fails by chance in .ci/run, and what its processes share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,19 @@ def test_the_second_try(
     if "to be mended" in done.stdout:
         first, second = done.stdout.rpartition("== at first\n")[2].split("== on the second try\n")
         assert "output of run 1" in first and "output of run 2" in second
+
+
+def test_a_shared_folder_is_written_once(shared_folder: Callable[..., Path]) -> None:
+    calls = []
+
+    def write(folder: Path) -> None:
+        calls.append(folder)
+        (folder / "file").touch(exist_ok=False)
+        if len(calls) == 1:
+            raise OSError("fails halfway")
+
+    with pytest.raises(OSError, match="halfway"):
+        shared_folder("written_once", write)
+    folder = shared_folder("written_once", write)
+    assert shared_folder("written_once", write) == folder and (folder / "file").exists()
+    assert calls == [folder, folder]

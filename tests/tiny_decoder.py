@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import tokenizers
 
 import ox
-from ox.export import save_decoder
+from ox.export import decoder_file, save_decoder
+from ox.generation import Generates
 from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
 SPECIAL = ["<s>", "<|im_start|>", "<|im_end|>"]
@@ -19,6 +22,13 @@ TEMPLATE = """\
 {%- if tools %}{{ '<tool_call></tool_call>' ~ tools | tojson }}{% endif %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
 """
+
+
+def save_briefly(model: Generates, folder: Path, **beside: Any) -> None:
+    """`save_decoder` with a proof of few tokens, for tests of what reads the folder. The whole proof takes three times
+    as long as the rest, and is a subject of tests/export/test_decoder_file.py."""
+    with patch.object(decoder_file, "PROOF_TOKENS", 4):
+        save_decoder(model, folder, **beside)
 
 
 def write_tokenizer(path: Path) -> int:
@@ -48,6 +58,6 @@ def write_decoder(
     with ox.no_grad():
         for parameter in model.parameters():
             parameter += ox.from_numpy(0.3 * values.standard_normal(parameter.shape).astype(np.float32))
-    save_decoder(model, folder / "tiny", tokenizer=folder / "tokenizer.json", chat_template=template,
+    save_briefly(model, folder / "tiny", tokenizer=folder / "tokenizer.json", chat_template=template,
                  generation={"eos_token_id": 2, **defaults})  # fmt: skip
     return folder / "tiny"

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,10 @@ pytest.importorskip("jinja2", reason="the extra text is not installed")
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def decoder(shared_folder: Callable[..., Path]) -> Path:
     from tiny_decoder import write_decoder
 
-    return write_decoder(tmp_path_factory.mktemp("decoders"))
+    return shared_folder("tiny_decoder", write_decoder) / "tiny"
 
 
 @pytest.fixture(scope="module")

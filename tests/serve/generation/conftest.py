@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from generation_client import CONTEXT, END, VOCABULARY, Client, write_tokenizer
+from tiny_decoder import save_briefly
 
 import ox
 from ox.clock import SYSTEM, Clock
@@ -22,10 +23,7 @@ from ox_models.gpt2 import GPT2Config, GPT2LMHeadModel
 from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
 
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By name: "llama", with heads that queries share, and "gpt2". Only the first has a tokenizer and an end token."""
-    root = tmp_path_factory.mktemp("decoders")
+def write_folders(root: Path) -> None:
     ox.manual_seed(0)
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     llama = LlamaForCausalLM(
@@ -33,8 +31,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     gpt2 = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4))
     tokenizer = write_tokenizer(root / "tokenizer.json")
-    ox.export.save_decoder(llama, root / "llama", tokenizer=tokenizer, generation={"eos_token_id": END})
-    ox.export.save_decoder(gpt2, root / "gpt2")
+    save_briefly(llama, root / "llama", tokenizer=tokenizer, generation={"eos_token_id": END})
+    save_briefly(gpt2, root / "gpt2")
+
+
+@pytest.fixture(scope="session")
+def folders(shared_folder: Callable[..., Path]) -> dict[str, Path]:
+    """By name: "llama", with heads that queries share, and "gpt2". Only the first has a tokenizer and an end token."""
+    root = shared_folder("decoders", write_folders)
     return {name: root / name for name in ("llama", "gpt2")}
 
 

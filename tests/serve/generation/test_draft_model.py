@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import pytest
 from generation_client import CONTEXT, END, GREEDY, VOCABULARY, Client, assert_nothing_is_left, prompts, write_tokenizer
+from tiny_decoder import save_briefly
 
 import ox
 from ox.errors import ArgumentError, LoadError
@@ -34,7 +35,7 @@ def drafted(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     write_tokenizer(root / "nested" / "tokenizer.json")
     ox.manual_seed(0)
     short = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=60, n_embd=32, n_layer=1, n_head=4))
-    ox.export.save_decoder(short, root / "short")
+    save_briefly(short, root / "short")
     return root / "llama"
 
 
@@ -118,7 +119,7 @@ def test_another_vocabulary(folders: dict[str, Path], drafted: Path, tmp_path: P
 
     ox.manual_seed(0)
     larger = GPT2LMHeadModel(GPT2Config(VOCABULARY + 1, n_positions=CONTEXT, n_embd=32, n_layer=1, n_head=4))
-    ox.export.save_decoder(larger, tmp_path / "larger")
+    save_briefly(larger, tmp_path / "larger")
     assert "has other tokens than the model" in refusal(tmp_path / "larger")
     assert f"expected {VOCABULARY} tokens, and the same tokenizer.json; got {VOCABULARY + 1}" in refusal(
         tmp_path / "larger"

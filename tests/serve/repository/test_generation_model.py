@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from generation_client import GREEDY, write_tokenizer
+from tiny_decoder import save_briefly
 from waiting import wait_until
 
 import ox
@@ -28,7 +29,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ox.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(100, n_positions=64, n_embd=32, n_layer=2, n_head=4))
     tokenizer = write_tokenizer(folder.parent / "tokenizer.json")
-    ox.export.save_decoder(model, folder, tokenizer=tokenizer, generation={"eos_token_id": 99})
+    save_briefly(model, folder, tokenizer=tokenizer, generation={"eos_token_id": 99})
     return folder
 
 

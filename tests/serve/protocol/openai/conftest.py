@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ pytest.importorskip("jinja2", reason="the extra text is not installed")
 
 
 @pytest.fixture(scope="session")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def decoder(shared_folder: Callable[..., Path]) -> Path:
     from tiny_decoder import write_decoder
 
-    return write_decoder(tmp_path_factory.mktemp("decoders"))
+    return shared_folder("tiny_decoder", write_decoder) / "tiny"
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import http.client
 import json
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,15 @@ ASK: dict[str, Any] = {"text_input": "the cat", "parameters": SAMPLING}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, mlp: Path) -> Iterator[Server]:
+def decoder(shared_folder: Callable[..., Path]) -> Path:
     from tiny_decoder import write_decoder
 
-    folder = write_decoder(tmp_path_factory.mktemp("decoders"))
-    with Server([folder, mlp], options=ModelConfig(threads=1, instances=1)) as running:
+    return shared_folder("tiny_decoder", write_decoder) / "tiny"
+
+
+@pytest.fixture(scope="module")
+def server(decoder: Path, mlp: Path) -> Iterator[Server]:
+    with Server([decoder, mlp], options=ModelConfig(threads=1, instances=1)) as running:
         yield running
 
 
@@ -221,10 +225,8 @@ def test_what_takes_long_is_read_in_a_thread(
     assert readers.compiling[0] is not loop_thread  # later ones copy what was compiled
 
 
-def test_texts_that_wait_to_be_read_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_wait_to_be_read_have_a_limit(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long one is kept until a thread has read it, also where its client has left."""
-    from tiny_decoder import write_decoder
-
     long, held, begun, encode = b"the cat " * 5000, threading.Event(), threading.Semaphore(0), TextModel.encode
 
     def slow(*given: Any) -> list[int]:
@@ -243,7 +245,7 @@ def test_texts_that_wait_to_be_read_have_a_limit(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(TextModel, "encode", slow)
     monkeypatch.setattr(InferStreams, "_take", counted)
     limits = RequestLimits(body=60_000, buffered=100_000)
-    with Server([write_decoder(tmp_path)], options=ModelConfig(threads=1), limits=limits) as server:
+    with Server([decoder], options=ModelConfig(threads=1), limits=limits) as server:
         leaving, staying = Streaming(server), Streaming(server)
         for each in (leaving, staying):
             each.ask(long, False)
