@@ -158,8 +158,8 @@ def no_gpu() -> str | None:
     return None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, object, object]:
     slow_after_the_first(items)
     name_rows(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
@@ -167,6 +167,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+    result = yield  # items are selected and shuffled
+    compiler_first(items)
+    return result
+
+
+def compiler_first(items: list[pytest.Item]) -> None:
+    """Each worker begins with its share of the tests of ox.compile, which looks at all objects of the process to find
+    closures: their number trebles with the libraries that other tests import."""
+    early, rest = [], []
+    for item in items:
+        (early if "/compiler/" in item.path.as_posix() else rest).append(item)
+    items.clear()
+    for left in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 0, -1):  # xdist cuts the list like this
+        size, first = (len(early) + len(rest)) // left, len(early) // left
+        items += early[:first] + rest[: size - first]
+        del early[:first], rest[: size - first]
 
 
 def slow_after_the_first(items: list[pytest.Item]) -> None:
