@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,14 @@ def wait_for_files(folder: Path, pattern: str, count: int, process: subprocess.P
         return paths if len(paths) >= count else []
 
     return wait_until(files, process=process)
+
+
+def wait_for_work(thread: threading.Thread, seconds: float = 0.05) -> None:
+    """Returns when a thread that runs has spent so much time of the processor from now on."""
+    assert thread.ident is not None
+    clock = time.pthread_getcpuclockid(thread.ident)
+    enough = time.clock_gettime(clock) + seconds
+    wait_until(lambda: time.clock_gettime(clock) >= enough)
 
 
 async def give_way(turns: int = 1) -> None:

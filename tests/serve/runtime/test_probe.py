@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto
+from waiting import wait_until
 
 from ox.errors import LoadError
 from ox.serve.config.model_config import ModelConfig
@@ -71,11 +71,12 @@ def test_whatever_becomes_of_the_process(mlp: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_end_from_outside_ends_the_process(mlp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "pid"
-    code = f"import os; open({str(file)!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
+    pid = tmp_path / "pid"
+    pid.touch()
+    code = f"import os; open({str(pid)!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
     monkeypatch.setattr(module, "COMMAND", (sys.executable, "-c", code))
     control = LoadControl("m", 5)
-    whole = threading.Thread(target=lambda: (wait_for(file), control.end(control.late())))
+    whole = threading.Thread(target=lambda: (wait_until(lambda: pid.read_text()), control.end(control.late())))
     whole.start()
     with pytest.raises(LoadError, match="m takes too long to load") as caught:
         probe(mlp, ModelConfig("cpu"), 200, control)
@@ -83,11 +84,6 @@ def test_an_end_from_outside_ends_the_process(mlp: Path, tmp_path: Path, monkeyp
     assert caught.value.what == "m takes too long to load"
     assert "testing it in a separate process" in str(caught.value.got)
     with pytest.raises(ProcessLookupError):
-        os.kill(int(file.read_text()), 0)
+        os.kill(int(pid.read_text()), 0)
     with pytest.raises(LoadError, match="m takes too long to load"):  # nothing begins any more
         probe(mlp, ModelConfig("cpu"), 200, control)
-
-
-def wait_for(file: Path) -> None:
-    while not file.exists() or not file.read_text():
-        time.sleep(0.01)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto
+from waiting import wait_for_work
 
 from ox.devices.machine import nvidia_driver
 from ox.devices.probe import CUDA
@@ -38,10 +38,10 @@ def endless(build: Any, loop_body: Any) -> Path:
 
 def test_a_run_is_ended_from_another_thread(endless: Path, capfd: Any) -> None:
     instance = Engine(read(endless), "cpu", 1, 1).instance(0)
-    control = instance.control()
+    control, runner = instance.control(), threading.current_thread()
 
     def stop() -> None:
-        sleep(0.05)
+        wait_for_work(runner)
         control.terminate = True
 
     thread = threading.Thread(target=stop)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 from rows import rows
 
 from ox.clock import SYSTEM
@@ -16,14 +15,15 @@ from ox.serve.telemetry.stages import MOST_PENDING, REASONS, Stages, reason
 
 
 def test_an_answer_is_counted_in_every_stage() -> None:
-    stages = Stages(SYSTEM)
-    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []), SYSTEM.now())
-    now = perf_counter()
-    job.arrived, job.started, job.run_s = now - 3, now - 2, 0.5
-    stages.answered(now - 4, job, now)
+    clock = ManualClock()
+    stages, now = Stages(clock), clock.now()
+    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []), now - 3)
+    job.started, job.run_s = now - 2, 0.5
+    stages.answered(now - 4, job, now - 0.25)
     assert [stages.parse.total, stages.queue.total, stages.run.total] == pytest.approx([1, 1, 0.5])
-    assert stages.request.total >= 4 and stages.serialise.count == stages.request.count == 1
-    assert stages.last >= now and sum(stages.failures.values()) == 0
+    assert (stages.request.total, stages.serialise.total) == pytest.approx((4, 0.25))
+    assert stages.serialise.count == stages.request.count == 1
+    assert stages.last == now and sum(stages.failures.values()) == 0
 
 
 @rows(
@@ -41,9 +41,10 @@ def test_an_answer_is_counted_in_every_stage() -> None:
     ],
 )
 def test_a_failure_has_one_of_tritons_reasons(error: Exception | None, expected: str) -> None:
-    stages = Stages(SYSTEM)
-    stages.failed(error, perf_counter() - 2)
-    assert stages.failures == {**dict.fromkeys(REASONS, 0), expected: 1} and stages.failed_s >= 2
+    clock = ManualClock()
+    stages = Stages(clock)
+    stages.failed(error, clock.now() - 2)
+    assert stages.failures == {**dict.fromkeys(REASONS, 0), expected: 1} and stages.failed_s == 2
     assert error is None or reason(error) == expected
 
 

@@ -8,12 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -22,7 +22,6 @@ FLAGS = [
 ]  # fmt: skip
 # Chromium reads commands from descriptor 3 and answers on 4.
 BECOME = "import os, sys; _, r, w, *rest = sys.argv; os.dup2(int(r), 3); os.dup2(int(w), 4); os.execvp(rest[0], rest)"
-PATIENCE = 120.0
 
 
 class Page:
@@ -83,13 +82,11 @@ class Page:
 
     def until(self, script: str) -> Any:
         """The first true value of an expression."""
-        end = time.monotonic() + PATIENCE
-        while not (found := self.run(script)):
-            assert time.monotonic() < end, (
-                f"never true: {script}\n{self.problems}\n{self.run('document.body.innerText')}"
-            )
-            time.sleep(0.05)
-        return found
+        try:
+            return wait_until(lambda: self.run(script))
+        except AssertionError as error:
+            shown = self.run("document.body.innerText")
+            raise AssertionError(f"never true: {script}\n{self.problems}\n{shown}") from error
 
     def open(self, url: str, width: int = 1180, height: int = 1100, dark: bool = False) -> None:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

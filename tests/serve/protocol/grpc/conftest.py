@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from onnx import TensorProto
 
 from ox.graph.contract import Contract, TensorInfo
 from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.batching.job import Job
 from ox.serve.protocol.grpc.proto import message
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
@@ -114,6 +114,14 @@ class Held:
         self.jobs: list[Any] = []
         self._changed = threading.Condition()
         patch.setattr(self._model, "submit", self._keep)
+        abandon = Job.abandon_result
+
+        def told(job: Job) -> None:
+            abandon(job)
+            with self._changed:
+                self._changed.notify_all()
+
+        patch.setattr(Job, "abandon_result", told)
 
     def _keep(self, job: Any) -> None:
         with self._changed:
@@ -123,14 +131,12 @@ class Held:
     def wait(self, count: int) -> None:
         """Until so many have come."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.jobs) >= count, 20)
+            assert self._changed.wait_for(lambda: len(self.jobs) >= count, 120)
 
     def abandoned(self, count: int) -> bool:
         """Whether so many of them are abandoned before long."""
-        give_up = time.monotonic() + 120
-        while sum(job.abandoned for job in self.jobs) < count and time.monotonic() < give_up:
-            time.sleep(0.01)
-        return sum(job.abandoned for job in self.jobs) == count
+        with self._changed:
+            return self._changed.wait_for(lambda: sum(job.abandoned for job in self.jobs) == count, 120)
 
     def release(self) -> None:
         """Has them run, and all that come."""

@@ -249,8 +249,7 @@ def test_an_answer_that_nobody_waits_for(grpc_server: Server, wire: Any, monkeyp
 
     async def load(*_: object) -> dict[str, Any]:
         begun.set()
-        while not end.is_set():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(end.wait, 120)
         return {}
 
     monkeypatch.setattr(grpc_server.service, "load", load)

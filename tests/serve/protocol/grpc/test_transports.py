@@ -50,24 +50,25 @@ def test_a_client_that_leaves_abandons_its_jobs(grpc_server: Server, dial: Any, 
 
 def test_a_deadline(wire: Any, ones: Any, held: Any) -> None:
     """The client's time is the job's; once it is over nobody waits."""
-    call = wire.method("ModelInfer").future(ones().SerializeToString(), timeout=0.5)
-    held.wait(1)
+    seconds = 0.1
+    while not held.jobs:  # grpcio's time is real: it must be enough for the call to arrive
+        seconds *= 2
+        with pytest.raises(grpc.RpcError) as caught:
+            wire.method("ModelInfer")(ones().SerializeToString(), timeout=seconds)
+        assert caught.value.code() == Code.DEADLINE_EXCEEDED
     (job,) = held.jobs
-    assert job.deadline is not None and 0 < job.deadline - job.arrived < 0.6
-    with pytest.raises(grpc.RpcError) as caught:
-        call.result()
-    assert caught.value.code() == Code.DEADLINE_EXCEEDED
+    assert job.deadline is not None and 0 < job.deadline - job.arrived < seconds + 0.1
     assert held.abandoned(1)
 
 
 def test_the_parameter_timeout(wire: Any, ones: Any, held: Any) -> None:
     """Whichever of the two ends first."""
-    for microseconds, seconds, least in ((60_000_000, 5, 4), (3_000_000, 60, 2)):
+    for microseconds, seconds, least, most in ((600_000_000, 300, 100, 301), (100_000_000, 300, 99, 101)):
         body = ones(parameters={"timeout": {"int64_param": microseconds}}).SerializeToString()
         call = wire.method("ModelInfer").future(body, timeout=seconds)
         held.wait(len(held.jobs) or 1)
         job = held.jobs[-1]
-        assert least < job.deadline - job.arrived < least + 1.1
+        assert least < job.deadline - job.arrived < most
         call.cancel()
         assert held.abandoned(len(held.jobs))
         held.jobs.clear()

@@ -8,12 +8,12 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ox.serve import ModelConfig, Server
 from ox.serve.access import keyfile
@@ -96,10 +96,7 @@ def test_the_access_log_counts_tokens(guarded: tuple[Server, Path], post: Any, c
         client.send(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
         received = b"".join(iter(lambda: client.socket.recv(1 << 16), b""))
     assert b"x-request-id: streamed\r\n" in received
-    end = time.monotonic() + 60
-    while "streamed" not in path.read_text():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: "streamed" in path.read_text())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     whole, streamed = [line for line in lines if line.get("completion_tokens") == 5][-2:]
     assert streamed["request_id"] == "streamed" and streamed["bytes"] > 300 and streamed["status"] == 200

@@ -7,15 +7,16 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock, pass_time, run_jumping
+from waiting import wait_until
 
 from ox.errors import ServeError
-from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve import ModelConfig, Server
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.protocol.text import event_stream
 from ox.serve.protocol.text.event_stream import Heartbeats
@@ -45,14 +46,6 @@ def engine_of(server: Server) -> GenerationEngine:
     engine = server.models[0].generation
     assert engine is not None
     return engine
-
-
-def until(check: Any) -> None:
-    """Waits until something is so."""
-    end = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def idle(server: Server) -> bool:
@@ -91,7 +84,7 @@ def test_an_error_in_the_middle(post: Any, server: Server, monkeypatch: pytest.M
     assert rest == b""
     error = json.loads(last.removeprefix(b"data: "))["error"]
     assert error["message"].startswith("the text was not complete in time") and error["type"] == "server_error"
-    until(lambda: idle(server))
+    wait_until(lambda: idle(server))
 
 
 def test_an_error_before_the_first_token_has_a_status(
@@ -106,42 +99,33 @@ def test_an_error_before_the_first_token_has_a_status(
     monkeypatch.setattr(GenerationEngine, "submit", failing)
     response = post(server, {**ASK, "max_tokens": 5})
     assert response.status == 504 and json.loads(response.read())["error"]["message"] == "too late"
-    until(lambda: idle(server))
+    wait_until(lambda: idle(server))
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves(server: Server, stream: bool, slow_engine: Any) -> None:
+def test_a_client_that_leaves(server: Server, stream: bool, hold_steps: Any) -> None:
+    steps = hold_steps(TextJob, "abandon")
     client = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     body = json.dumps({**LONG, "stream": stream}).encode()
     client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-    until(lambda: not idle(server))
+    wait_until(lambda: not idle(server))
     if stream:
         assert client.recv(100)
     client.close()
-    until(lambda: idle(server))
-    assert slow_engine() < 200  # steps: it did not make the whole text
+    wait_until(lambda: idle(server))
+    assert len(steps) < 10  # it did not make the whole text
 
 
-@pytest.fixture
-def slow_engine(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Steps that take a while; gives how many there were."""
-    steps = 0
-    step = GenerationEngine._step
-
-    def slowly(self: Any) -> Any:
-        nonlocal steps
-        steps += 1
-        time.sleep(0.02)
-        return step(self)
-
-    monkeypatch.setattr(GenerationEngine, "_step", slowly)
-    yield lambda: steps
-
-
-def test_heartbeats(post: Any, decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While no token comes, comments do."""
-    monkeypatch.setattr(Heartbeats.__init__, "__defaults__", (0.05,))
-    submit = GenerationEngine.submit
+    clock, timed, submit = ManualClock(), threading.Semaphore(0), GenerationEngine.submit
+
+    def telling(real: Any) -> Any:
+        """That the timer is set."""
+        return lambda *arguments: (real(*arguments), timed.release())
+
+    monkeypatch.setattr(Heartbeats, "add", telling(Heartbeats.add))
+    monkeypatch.setattr(Heartbeats, "_beat", telling(Heartbeats._beat))
 
     def held(self: Any, *arguments: Any) -> Any:
         handle = submit(self, *arguments)
@@ -151,13 +135,19 @@ def test_heartbeats(post: Any, decoder: Path, monkeypatch: pytest.MonkeyPatch) -
 
     handles: list[Any] = []
     monkeypatch.setattr(GenerationEngine, "submit", held)
-    with Server([decoder], options=ModelConfig(threads=1)) as server:
-        response = post(server, {**ASK, "max_tokens": 5})
-        data = response.read(4 * 2)
-        while data.count(b": \n\n") < 2:
-            data += response.read(1)
+    options = ModelConfig(threads=1, deadline_ms=3 * 1000 * event_stream.HEARTBEAT_S)
+    with Server([decoder], options=options, clock=clock) as server, clock:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps({**ASK, "max_tokens": 5}))
+        for _ in range(2):
+            assert timed.acquire(timeout=120)
+            clock.advance(event_stream.HEARTBEAT_S)
+        response = connection.getresponse()
+        assert response.read(8) == b": \n\n: \n\n"
         handles[0].resume()
-        assert response.read().endswith(b"data: [DONE]\n\n")
+        rest = response.read()
+        assert rest.startswith(b"data: {") and rest.endswith(b"data: [DONE]\n\n")
+        connection.close()
 
 
 def test_heartbeats_of_many_streams_leave_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,11 +168,11 @@ def test_heartbeats_of_many_streams_leave_time_for_others(monkeypatch: pytest.Mo
             heartbeats.add(stream)
         while order.count("stream") < 10:  # two rounds
             order.append("other")
-            await asyncio.sleep(0.001)
+            await pass_time(0.001)
         for stream in streams:
             heartbeats.remove(stream)
 
-    asyncio.run(asyncio.wait_for(rounds(), 60))
+    run_jumping(rounds())
     assert "stream stream stream" not in " ".join(order)
 
 
@@ -202,7 +192,7 @@ def test_a_slow_reader_pauses_its_text(post: Any, server: Server, monkeypatch: p
     client.connect(("127.0.0.1", server.port))
     body = json.dumps({**LONG, "n": 32, "logprobs": 20}).encode()
     client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-    until(lambda: True in pauses)
+    wait_until(lambda: True in pauses)
     assert post(server, {**ASK, "max_tokens": 5}).read().endswith(b"data: [DONE]\n\n")
     received = b""
     while not received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
@@ -211,7 +201,7 @@ def test_a_slow_reader_pauses_its_text(post: Any, server: Server, monkeypatch: p
         received = received[-100:] + part
     assert False in pauses
     client.close()
-    until(lambda: idle(server))
+    wait_until(lambda: idle(server))
 
 
 def test_the_drain_finishes_what_runs(post: Any, decoder: Path) -> None:
@@ -221,11 +211,11 @@ def test_the_drain_finishes_what_runs(post: Any, decoder: Path) -> None:
     assert (first + response.read()).endswith(b"data: [DONE]\n\n")
 
 
-def test_the_drain_ends_what_takes_too_long(post: Any, decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server([decoder], options=ModelConfig(threads=1), limits=RequestLimits(drain_s=0.2)) as server:
+def test_the_drain_ends_what_takes_too_long(post: Any, decoder: Path, hold_steps: Any) -> None:
+    clock = ManualClock()
+    with Server([decoder], options=ModelConfig(threads=1), clock=clock) as server, clock:
         engine = engine_of(server)
-        step = GenerationEngine._step
-        monkeypatch.setattr(GenerationEngine, "_step", lambda self: (time.sleep(0.05), step(self))[1])
+        hold_steps(GenerationEngine, "stop")
         response = post(server, LONG)
         response.read(10)
     with response, pytest.raises((http.client.IncompleteRead, ConnectionError)):
@@ -246,7 +236,7 @@ def test_more_clients_than_the_queue_holds(decoder: Path, monkeypatch: pytest.Mo
         clients = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(300)]
         for client in clients:
             client.sendall(request + body)
-        until(lambda: server.replies[503] >= 200)
+        wait_until(lambda: server.replies[503] >= 200)
         going.set()
         answers = [b"".join(iter(lambda client=client: client.recv(1 << 16), b"")) for client in clients]  # type: ignore[misc]
         for client in clients:

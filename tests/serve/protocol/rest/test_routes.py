@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rows import rows
+from waiting import wait_until
 
 import ox.serve
 from ox.errors import ServeError
@@ -181,11 +181,7 @@ def test_answers_that_come_later(mlp: Any, mixed: Any, connect: Any, caplog: pyt
         assert client.reply()[0] == 503
         status, _, reply = client.reply()
         assert status == 500 and b"a defect" not in reply and b"the server failed" in reply
-        for _ in range(1000):
-            if not server._router._tasks:
-                break
-            time.sleep(0.01)
-        assert not server._router._tasks
+        wait_until(lambda: not server._router._tasks)
     assert "a defect" in caplog.text
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ox.serve import ModelConfig, Server
 from ox.serve.telemetry.logs import LOGGER
@@ -53,15 +53,21 @@ def test_traces(mlp: Any, connect: Any) -> None:
 
 
 def test_logs(mlp: Any, connect: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    printed: list[str] = []
+
+    def wait_for(line: str) -> None:
+        wait_until(lambda: printed.extend(capfd.readouterr().err.splitlines()) or any(line in each for each in printed))
+
     with Server([mlp], options=ModelConfig(instances=1), manage=True, log="text") as server, connect(server) as client:
-        for settings in ({}, {"log_info": False}, {"log_info": True, "log_format": "json"}, {"log_verbose_level": 1}):
+        changes = [{}, {"log_info": False}, {"log_info": True, "log_format": "json"}, {"log_verbose_level": 1}]
+        for step, settings in enumerate(changes):
             after = change(client, "logging", **settings)
             assert {**after, **settings} == after
             LOGGER.info("info %d", len(settings))
             LOGGER.log(logging.DEBUG, "debug")
-            while server.service.telemetry.log is not None and not server.service.telemetry.log._waiting.empty():
-                time.sleep(0.01)
-    lines = [line for line in capfd.readouterr().err.splitlines() if "info " in line or "debug" in line]
+            LOGGER.critical("step %d", step)  # the lines before it are written, too
+            wait_for(f"step {step}")
+    lines = [line for line in printed if "info " in line or "debug" in line]
     text, first, second, debug = lines
     assert text.endswith("info 0")
     assert [json.loads(line)["message"] for line in (first, second, debug)] == ["info 2", "info 1", "debug"]

@@ -18,6 +18,7 @@ from waiting import wait_until
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.generation.constraint import Constraints
 from ox.serve.protocol.grpc.infer_stream import InferStreams
+from ox.serve.protocol.text.text_job import TextJob
 from ox.serve.protocol.text.text_model import TextModel
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
@@ -154,25 +155,18 @@ def test_wrong_requests_over_grpc(streaming: Streaming, text: str) -> None:
     assert streaming.next().as_numpy("text_output")[0].decode() == text
 
 
-def test_a_client_that_leaves(server: Server) -> None:
-    import time
-
-    from ox.serve.generation.engine import GenerationEngine
-
+def test_a_client_that_leaves(server: Server, hold_steps: Any) -> None:
     (model,) = [each for each in server.models if each.name == "tiny"]
-    engine, step = model.generation, GenerationEngine._step
+    engine = model.generation
     assert engine is not None
     stream = Streaming(server)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GenerationEngine, "_step", lambda self: (time.sleep(0.05), step(self))[1])
-        stream.ask(b"the", True)
-        stream.next()
-        stream.client.stop_stream(cancel_requests=True)
-        stream.client.close()
-        end = time.monotonic() + 60
-        while engine.stats()["running"]:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+    steps = hold_steps(TextJob, "abandon")
+    stream.ask(b"the", True)
+    stream.next()
+    stream.client.stop_stream(cancel_requests=True)
+    stream.client.close()
+    wait_until(lambda: not engine.stats()["running"])
+    assert len(steps) < 10
 
 
 class Readers:
