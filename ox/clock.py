@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 __all__ = ["SYSTEM", "Clock", "Event"]
 
@@ -45,6 +45,11 @@ class Clock:
         except ImportError:
             return asyncio.new_event_loop()
         return uvloop.new_event_loop()
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """`asyncio.run` on such a loop."""
+        with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
+            return runner.run(main)
 
 
 SYSTEM = Clock()

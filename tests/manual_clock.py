@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -33,7 +32,7 @@ class ManualClock(Clock):
     def __init__(self, now: float = START_S, calendar: float = CALENDAR_S, *, jumps: bool = False) -> None:
         self._now, self.jumps = now, jumps
         self._lock = threading.Condition()
-        self._waited: Counter[threading.Condition] = Counter()  # the conditions that threads wait for, with a limit
+        self._waits: list[tuple[threading.Condition, float]] = []  # of threads: what for, and until when
         self._loops: set[ManualLoop] = set()
         self.now = lambda: self._now
         self.calendar = lambda: calendar + self._now - now
@@ -50,7 +49,7 @@ class ManualClock(Clock):
         """Moves the time, then wakes all that wait by it."""
         with self._lock:
             self._now = round(self._now + seconds, 9)  # so that steps add up to what a deadline is
-            conditions, loops = list(self._waited), list(self._loops)
+            conditions, loops = {condition for condition, _ in self._waits}, list(self._loops)
         for condition in conditions:
             with condition:
                 condition.notify_all()
@@ -59,8 +58,12 @@ class ManualClock(Clock):
 
     def until_waiting(self, threads: int = 1) -> None:
         """Returns when so many threads wait by this clock: before that, moving the time would not be in their way."""
+
+        def enough() -> bool:  # without those whose time is over: they have yet to wake up
+            return sum(end > self._now for _, end in self._waits) >= threads
+
         with self._lock:
-            assert self._lock.wait_for(lambda: self._waited.total() >= threads, 120), f"no {threads} threads wait"
+            assert self._lock.wait_for(enough, HANGS_S), f"no {threads} threads wait"
 
     def sleep(self, seconds: float) -> None:
         condition = threading.Condition()
@@ -71,8 +74,9 @@ class ManualClock(Clock):
         if seconds is None:
             return condition.wait_for(predicate)
         end = self._now + seconds
+        entry = condition, end
         with self._lock:
-            self._waited[condition] += 1
+            self._waits.append(entry)
             self._lock.notify_all()
         try:
             # The caller holds the condition's lock, which `advance` takes after it has moved the time: none is missed.
@@ -81,9 +85,7 @@ class ManualClock(Clock):
             return value
         finally:
             with self._lock:
-                self._waited[condition] -= 1
-                if not self._waited[condition]:
-                    del self._waited[condition]
+                self._waits.remove(entry)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return ManualLoop(self)
@@ -102,8 +104,7 @@ class ManualClock(Clock):
             finally:
                 timer.cancel()
 
-        with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
-            return runner.run(main())
+        return super().run(main())
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
@@ -140,7 +141,8 @@ class ManualSelector(selectors.DefaultSelector):
         if timeout is None or timeout <= 0:
             return super().select(timeout)
         if timeout < 1e-9:  # what rounding left of a timer that is due
-            self._clock._now += timeout
+            with self._clock._lock:
+                self._clock._now += timeout
             return super().select(0)
         if not self._clock.jumps:
             return super().select(None)

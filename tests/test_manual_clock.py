@@ -41,6 +41,25 @@ def test_each_sleeper_wakes_at_its_own_time() -> None:
     assert ends == [(1, 1001.0), (2, 1002.0), (3, 1003.0)]
 
 
+def test_a_thread_that_has_yet_to_wake_up_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next wait would begin after the next move of the time."""
+    clock, condition = ManualClock(), threading.Condition()
+
+    def wait() -> None:
+        with condition:
+            clock.wait(condition, lambda: False, 1)
+
+    thread, _ = in_thread(wait)
+    clock.until_waiting()
+    with condition:
+        clock.advance(1)
+        monkeypatch.setattr("manual_clock.HANGS_S", 0.01)
+        with pytest.raises(AssertionError, match="no 1 threads wait"):
+            clock.until_waiting()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("clock", [ManualClock(), SYSTEM], ids=["manual", "system"])
 def test_an_event_that_is_set_ends_a_wait(clock: Clock) -> None:
     event = Event(clock)

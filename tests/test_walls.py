@@ -290,7 +290,6 @@ def test_no_file_grows_long() -> None:
 OWN_TIME = {
     "ox/distributed/heartbeat.py": "the processor's time of the process and of one thread",
     "ox/distributed/init.py": "when the system started this process",
-    "ox/distributed/work.py": "the processor's time of one thread",
     "ox/serve/protocol/text/render_budget.py": "the processor's time of one thread",
     "ox/serve/runtime/abandoned_threads.py": "waits for threads inside a runtime, which no clock of ours can wake",
 }

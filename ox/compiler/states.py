@@ -58,30 +58,30 @@ def states_of(
     capture: Capture,
     state: PythonState,
     externals: list[External],
-    kept: set[int],
+    saved: set[int],
     containers: set[int],
 ) -> list[State]:
     """Which tensors from outside outlive the call; the others are constants of the graph.
 
     Args:
-        kept: ids of tensors that the history of the results keeps for their backward.
-        containers: ids of the containers that it keeps them in.
+        saved: ids of tensors that the nodes of the results saved for backward.
+        containers: ids of the containers that they are in.
     """
     written = {value for _, value in updates_of(capture)}
-    found: list[State] = []
+    states: list[State] = []
     unknown: list[tuple[External, list[Any]]] = []
     for external in externals:
         reader = _reader(capture, state, external)
         if reader is not None:
-            found.append(reader)
+            states.append(reader)
             continue
-        living = [weakref.ref(t) for t in external.tensors]
+        references = [weakref.ref(t) for t in external.tensors]
         external.tensors.clear()
-        unknown.append((external, living))
+        unknown.append((external, references))
     capture.release_written()
     survivors: list[tuple[External, Any]] = []
-    for external, living in unknown:
-        tensor = next((t for t in (r() for r in living) if t is not None), None)
+    for external, references in unknown:
+        tensor = next((t for t in (r() for r in references) if t is not None), None)
         shared = isinstance(external.array, np.ndarray) and not external.array.flags.writeable
         if tensor is not None and not (shared and external.value not in written):
             survivors.append((external, tensor))
@@ -94,12 +94,12 @@ def states_of(
         for external, tensor in survivors:
             place = places.get(id(tensor))
             if place is not None:
-                found.append(State(external.value, partial(_itself, tensor), tensor, [place]))
-            elif id(tensor) in kept:
+                states.append(State(external.value, partial(_itself, tensor), tensor, [place]))
+            elif id(tensor) in saved:
                 _keep_constant(capture, external, written)
             else:
-                found.append(State(external.value, weakref.ref(tensor), None, []))
-    return found
+                states.append(State(external.value, weakref.ref(tensor), None, []))
+    return states
 
 
 def _reader(capture: Capture, state: PythonState, external: External) -> State | None:

@@ -29,7 +29,7 @@ FAILURE_TIMEOUT = 5.0  # seconds from the failure of a rank to SIGKILL of the ot
 HUNG_TIMEOUT = 1.5  # the same for a rank that hangs: the others end by themselves after a second
 GRACE = 60.0  # seconds between the signal to stop and SIGKILL
 REFUSALS = 8  # nodes that were refused, named in an error
-GOODBYE = 10.0  # seconds in which the nodes leave at the end
+EXIT_TIMEOUT = 10.0  # seconds in which the nodes leave at the end
 OS_EXIT = "exit code 1: ended by os._exit(0), without the end of the program"
 
 
@@ -112,8 +112,8 @@ class Coordinator:
     succeeded: int = 0  # ranks that ended well
     report: Callable[[str], None] | None = None  # called with what is said to all nodes
     outcome: Future[Outcome] = field(default_factory=Future)
-    _over: asyncio.Event = field(default_factory=asyncio.Event)
-    _alone: asyncio.Event = field(default_factory=asyncio.Event)  # all nodes have left
+    _finished: asyncio.Event = field(default_factory=asyncio.Event)
+    _no_nodes: asyncio.Event = field(default_factory=asyncio.Event)  # set while no node is connected
     _timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
@@ -121,12 +121,8 @@ class Coordinator:
 
     def start(self) -> None:
         """Serves in a thread."""
-        self.thread = threading.Thread(target=self._run, name="ox-coordinator", daemon=True)
+        self.thread = threading.Thread(target=lambda: self.clock.run(self._serve()), name="ox-coordinator", daemon=True)
         self.thread.start()
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=self.clock.new_event_loop) as runner:
-            runner.run(self._serve())
 
     def stop(self, number: int) -> None:
         """Stops the job by a signal; called from another thread."""
@@ -145,17 +141,17 @@ class Coordinator:
         server = await asyncio.start_server(self._connection, sock=self.listener, limit=frames.FRAME)
         watch = asyncio.create_task(self._watch_nodes())
         self._membership_changed()
-        await self._over.wait()
+        await self._finished.wait()
         if self.nodes:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._alone.wait(), GOODBYE)
+                await asyncio.wait_for(self._no_nodes.wait(), EXIT_TIMEOUT)
         watch.cancel()
         server.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             frames.keep_alive(writer.get_extra_info("socket"))
-            hello, known = await self._greeter.greet(reader, writer, self._over.is_set())
+            hello, known = await self._greeter.greet(reader, writer, self._finished.is_set())
             if hello.get("kind") == "node" and isinstance(hello.get("nonce"), str):
                 await self._serve_node(hello, known, reader, writer)
             elif self.store is not None:
@@ -180,7 +176,7 @@ class Coordinator:
             return
         node = Node(hello, writer, self.clock.now())
         self.nodes.append(node)
-        self._alone.clear()
+        self._no_nodes.clear()
         self._membership_changed()
         why = "its connection has ended"
         try:
@@ -199,7 +195,7 @@ class Coordinator:
                 return {"error": f"this node has another {name} than the job", "expected": value, "got": str(got)}
         if not 0 < int(hello["processes"]) < frames.FRAME:
             return {"error": "this node has no processes"}
-        return {"refused": "its job has ended"} if self._over.is_set() else None
+        return {"refused": "its job has ended"} if self._finished.is_set() else None
 
     def _note_refusal(self, hello: dict[str, Any], problem: dict[str, Any] | None, address: str) -> None:
         """Notes a node that came and cannot take part, for the others that miss it; no `problem`: another token."""
@@ -250,9 +246,9 @@ class Coordinator:
             return
         self.nodes.remove(node)
         if not self.nodes:
-            self._alone.set()
+            self._no_nodes.set()
         node.writer.close()
-        if node.runs and not self._over.is_set():
+        if node.runs and not self._finished.is_set():
             node.runs = False
             self._fail(Cause(1, f"{node} is lost: {why}"))
             self._end_attempt()
@@ -307,7 +303,7 @@ class Coordinator:
 
     def _membership_changed(self) -> None:
         """Nodes have come or gone: begins an attempt when they are enough, or stops the current one for more."""
-        if self._over.is_set():
+        if self._finished.is_set():
             return
         least, most = self.job.nodes
         if self.store is not None:
@@ -379,7 +375,7 @@ class Coordinator:
         self._finish(Outcome(1, " · ".join([what, *self.refusals.values()])))
 
     def _finish(self, outcome: Outcome) -> None:
-        if not self._over.is_set():
-            self._over.set()
+        if not self._finished.is_set():
+            self._finished.set()
             self.outcome.set_result(outcome)
             self._send(self.nodes, end={"code": outcome.code, "text": outcome.text})

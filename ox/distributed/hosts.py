@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ox.clock import SYSTEM, Clock
 from ox.distributed import frames, launcher, mpi, ports
-from ox.distributed.coordinator import GOODBYE, Coordinator
+from ox.distributed.coordinator import EXIT_TIMEOUT, Coordinator
 from ox.distributed.environment import check_system
 from ox.distributed.node import Node, NodePlan
 from ox.distributed.signals import handle_signals
@@ -118,8 +118,8 @@ def _wait(coordinator: Coordinator, line: list[str], path: Path, report: Callabl
                     return 1
                 return process.returncode or 1
             outcome = coordinator.outcome.result()
-            coordinator.thread.join(GOODBYE)
-            process.wait(GOODBYE)
+            coordinator.thread.join(EXIT_TIMEOUT)
+            process.wait(EXIT_TIMEOUT)
         finally:
             process.kill()
             process.wait()

@@ -18,7 +18,7 @@ from ox.clock import SYSTEM, Clock
 from ox.devices import machine
 from ox.distributed import frames, mpi, ports
 from ox.distributed.client import receive
-from ox.distributed.coordinator import GOODBYE, GRACE, Coordinator, Job
+from ox.distributed.coordinator import EXIT_TIMEOUT, GRACE, Coordinator, Job
 from ox.distributed.environment import check_heartbeat, check_system
 from ox.distributed.init import START_TIMEOUT
 from ox.distributed.node import Node, NodePlan
@@ -96,7 +96,7 @@ def run(plan: Plan, report: Callable[[str], None], clock: Clock = SYSTEM) -> int
     address = plan.endpoint or ("127.0.0.1", coordinator.port)  # type: ignore[union-attr]
     code = Node(plan.of_node(ranks, address, coordinator is not None), report, clock).run()
     if coordinator is not None:
-        coordinator.thread.join(GOODBYE)
+        coordinator.thread.join(EXIT_TIMEOUT)
     return code
 
 
@@ -114,7 +114,7 @@ def endpoint_listener(host: str, port: int, clock: Clock) -> socket.socket | Non
     Raises:
         DistributedError: something else uses the port.
     """
-    until = clock.now() + GOODBYE + 1.0  # the store of an earlier job may give up the port
+    until = clock.now() + EXIT_TIMEOUT + 1.0  # the store of an earlier job may give up the port
     while ports.is_local(host):
         try:
             return ports.listen(host, port)

@@ -70,7 +70,7 @@ def met(here: Launch, limit: float, age: float, clock: Clock) -> Iterator[None]:
     silence = 0.0 if here.by == "ox" else frames.heartbeat_timeout()
     _connection[:] = [(connection, silence)]
     with (
-        store_watch.ended_by_news(connection, rank, clock),
+        store_watch.exit_on_message(connection, rank, clock),
         nullcontext() if here.by == "mpi" else _manager(here, hello, host, port, until, clock),
     ):
         yield

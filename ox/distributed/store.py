@@ -363,5 +363,4 @@ def main(listener: int, size: int) -> None:
     async def serve() -> None:
         await Store(size, token(), SYSTEM, heartbeat=heartbeat_timeout()).serve(socket.socket(fileno=listener))
 
-    with asyncio.Runner(loop_factory=SYSTEM.new_event_loop) as runner:
-        runner.run(serve())
+    SYSTEM.run(serve())

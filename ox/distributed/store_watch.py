@@ -23,7 +23,7 @@ answered = threading.Event()  # the store has read that this rank leaves
 
 
 @contextmanager
-def ended_by_news(connection: socket.socket, rank: int, clock: Clock) -> Iterator[None]:
+def exit_on_message(connection: socket.socket, rank: int, clock: Clock) -> Iterator[None]:
     """A context in which the system ends this process when the store has news: `MPI_Init` holds Python's lock and
     would wait for a rank that has ended for ever."""
     import fcntl  # not on Windows, where there is no such signal
@@ -43,7 +43,7 @@ class SilentStore(Exception):
     """The store has not answered in time."""
 
 
-def next_news(connection: socket.socket, silence: float, clock: Clock) -> Any:
+def next_message(connection: socket.socket, silence: float, clock: Clock) -> Any:
     """The next frame that is no answer of the store. Raises SilentStore when nothing came for `silence` seconds."""
     pause = silence / heartbeat.PARTS if silence else None
     heard = clock.now()
@@ -51,11 +51,11 @@ def next_news(connection: socket.socket, silence: float, clock: Clock) -> Any:
         before = clock.now()
         if select.select([connection], [], [], pause)[0]:
             heard = clock.now()
-            news = receive(connection)
-            if "left" in news:
+            message = receive(connection)
+            if "left" in message:
                 answered.set()
-            elif "beat" not in news:
-                return news
+            elif "beat" not in message:
+                return message
         elif clock.now() - before > silence / 2:  # this process itself was stopped: answers may wait to be read
             heard = clock.now()
         elif clock.now() - heard > silence:
@@ -66,11 +66,11 @@ def watch(connection: socket.socket, rank: int, clock: Clock, silence: float = 0
     """Ends this rank when the store says that another has ended, or when the store has gone or has been silent for so
     many seconds (0: however long). Returns when all others have ended well."""
     try:
-        news = next_news(connection, silence, clock)
-        if "alone" in news:
+        message = next_message(connection, silence, clock)
+        if "alone" in message:
             answered.set()
             return
-        how, code = f"rank {news['ended']} {news['how']}", int(news["code"])
+        how, code = f"rank {message['ended']} {message['how']}", int(message["code"])
     except SilentStore:
         how, code = f"the store of the ranks, at rank 0, has gone (no answer for {silence:g} s)", 1
         for process in store_process:  # it is stopped, and would stay

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 from ox.clock import SYSTEM
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ox.distributed.process_group import ProcessGroup
 
 SPINS = 100  # polls with sched_yield between them, before the pauses begin
-OFFER = getattr(os, "sched_yield", lambda: SYSTEM.sleep(0))
+sched_yield = getattr(os, "sched_yield", lambda: SYSTEM.sleep(0))
 PAUSES = (2e-5, 1e-3)  # seconds: the shortest and longest pause; between these a tenth of the time waited
 SLOW = 1.0  # seconds of waiting after which the other ranks get a note
 POLL = 3e-4  # seconds between the polls of the thread
@@ -64,7 +63,7 @@ class Work:
             while not self.advance():
                 tries += 1
                 if tries < SPINS:
-                    OFFER()
+                    sched_yield()
                     continue
                 waited = clock.now() - began
                 if self.check_ranks(waited, limit):
@@ -209,12 +208,12 @@ class ProgressThread:
 
     def _run(self) -> None:
         while True:
-            heartbeat.note_polling(self._polled + thread_time())
+            heartbeat.note_polling(self._polled + SYSTEM.thread_time())
             over = {id(work) for work in list(self._works) if work.advance()}
             with self._lock:
                 self._works = [work for work in self._works if id(work) not in over]
                 if not self._works:
-                    self._thread, self._polled = None, self._polled + thread_time()
+                    self._thread, self._polled = None, self._polled + SYSTEM.thread_time()
                     return
                 first = self._works[0]
             clock = first._group.clock

@@ -39,7 +39,7 @@ SECONDS = 120  # a compiler needs ten
 ZIG_SECONDS = 300  # zig makes its C++ library first, which takes a minute
 BUSY = 10  # how many times its CPU time a compiler takes on a very busy machine
 IDLE_SECONDS = 120  # a compiler hangs that has used no CPU time for so long
-LOOK = 1.0  # seconds between two looks at a compiler
+POLL_SECONDS = 1.0  # between two looks at the CPU time of a compiler
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of the times in /proc/PID/stat, a second
 BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
@@ -344,7 +344,7 @@ def _wait(compiler: subprocess.Popen[bytes], command: list[str]) -> None:
     idle_limit = IDLE_SECONDS if Path("/proc/self/stat").exists() else BUSY * limit  # macOS has no /proc
     while True:
         try:
-            compiler.wait(timeout=LOOK)
+            compiler.wait(timeout=POLL_SECONDS)
             return
         except subprocess.TimeoutExpired:
             now, before = time.monotonic(), used

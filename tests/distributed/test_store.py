@@ -124,14 +124,14 @@ def test_a_store_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_watch.select, "select", waited)
     with near, far:
         far.sendall(frames.frame({"beat": True}) + frames.frame({"alone": True}))
-        assert store_watch.next_news(near, LIMIT, clock) == {"alone": True} and clock.now() == begun
+        assert store_watch.next_message(near, LIMIT, clock) == {"alone": True} and clock.now() == begun
         far.sendall(frames.frame({"beat": True}))
         with pytest.raises(store_watch.SilentStore):
-            store_watch.next_news(near, LIMIT, clock)
+            store_watch.next_message(near, LIMIT, clock)
         assert begun + LIMIT < clock.now() <= begun + 1.2 * LIMIT
         far.close()
         with pytest.raises(ConnectionResetError):
-            store_watch.next_news(near, 0.0, clock)
+            store_watch.next_message(near, 0.0, clock)
 
 
 def test_a_rank_that_was_stopped_itself_blames_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_a_rank_that_was_stopped_itself_blames_no_store(monkeypatch: pytest.Monk
             return [], [], []
 
         monkeypatch.setattr(store_watch.select, "select", stopped)
-        assert store_watch.next_news(near, 0.5, clock) == {"alone": True}
+        assert store_watch.next_message(near, 0.5, clock) == {"alone": True}
 
 
 def test_what_is_wrong_with_the_address_of_rank_0() -> None:

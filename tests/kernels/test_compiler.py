@@ -145,7 +145,7 @@ def test_a_compiler_that_talks_without_end(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", script(tmp_path, "exec sleep 60"))
     monkeypatch.setattr(compiler, "IDLE_SECONDS", 0.2)
-    monkeypatch.setattr(compiler, "LOOK", 0.05)
+    monkeypatch.setattr(compiler, "POLL_SECONDS", 0.05)
     with pytest.raises(compiler.CompilerError, match=r"0.2 seconds without any, and was ended: .*kernels.cpp"):
         compiler.library(tmp_path / "cache")
 
@@ -154,7 +154,7 @@ def test_a_compiler_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """Its CPU time is that of the processes that it starts, too."""
     monkeypatch.setenv("CXX", script(tmp_path, "while true; do :; done & wait"))
     monkeypatch.setattr(compiler, "SECONDS", 0.2)
-    monkeypatch.setattr(compiler, "LOOK", 0.05)
+    monkeypatch.setattr(compiler, "POLL_SECONDS", 0.05)
     with pytest.raises(compiler.CompilerError, match=r"0.2 seconds of CPU time, and was ended: .*kernels.cpp"):
         compiler.library(tmp_path / "cache")
 
@@ -164,7 +164,7 @@ def test_a_compiler_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch, library: 
     slow = script(tmp_path, f'sleep 0.4; while [ "$1" != -o ]; do shift; done; cp {library.path} "$2"')
     monkeypatch.setenv("CXX", slow)
     monkeypatch.setattr(compiler, "SECONDS", 0.2)
-    monkeypatch.setattr(compiler, "LOOK", 0.05)
+    monkeypatch.setattr(compiler, "POLL_SECONDS", 0.05)
     assert compiler.library(tmp_path / "cache").is_file()
 
 

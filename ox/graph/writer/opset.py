@@ -27,10 +27,10 @@ DOMAINS = ("", "ai.onnx")
 class Schema:
     """What onnx says about an operator at an opset; it copies each part at each question, so ox asks once."""
 
-    since: int
+    since_version: int
     deprecated: bool
-    most_inputs: int
-    most_outputs: int
+    max_inputs: int
+    max_outputs: int
     defaults: Mapping[str, Any]  # of every attribute, as Python values; None: no default
     inputs: Sequence[frozenset[str]]  # the types that each takes, as ``tensor(float)``; the last may stand for several
     outputs: Sequence[frozenset[str]]
@@ -70,19 +70,19 @@ def obstacle(node: Node, opset: int) -> str | None:
         return f"{node.op_type} does not exist in opset {opset}"
     if schema.deprecated:
         return f"{node.op_type} means something else in opset {opset}"
-    if len(node.inputs) - node.captured > schema.most_inputs or len(node.outputs) > schema.most_outputs:
+    if len(node.inputs) - node.captured > schema.max_inputs or len(node.outputs) > schema.max_outputs:
         return f"{node.op_type} takes fewer inputs or outputs in opset {opset}"
     for name, value in node.attributes.items():
         if name not in schema.defaults and not same_default(value, newest.defaults[name]):
             return f"{node.op_type} has no attribute {name} in opset {opset}"
-    changed = _changed_meaning(node, schema.since)
+    changed = _changed_meaning(node, schema.since_version)
     if changed is not None:
         return f"{changed} in opset {opset}"
     listed = node.inputs[: len(node.inputs) - node.captured]
     for values, allowed in ((listed, schema.inputs), (node.outputs, schema.outputs)):
         for i, value in enumerate(values):
-            takes = allowed[min(i, len(allowed) - 1)]
-            if value is not None and value.dtype is not None and type_name(value.dtype) not in takes:
+            types = allowed[min(i, len(allowed) - 1)]
+            if value is not None and value.dtype is not None and type_name(value.dtype) not in types:
                 return f"{node.op_type} does not take {value.dtype} in opset {opset}"
     return None
 

@@ -26,7 +26,7 @@ class FirstLoads:
         self._repository, self._named = repository, named
         self.waiting = dict(models)
         self._finished: list[str] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._cancelled = False
 
     def check(self, name: str) -> None:
@@ -64,19 +64,19 @@ class FirstLoads:
             self._cancelled = True
         else:
             self._finished.append(name)
-        self._news.set()
+        self._changed.set()
 
     async def settled(self) -> AsyncIterator[str]:
         """Yields each when it is done. Raises what `check` raises, and an error if none of them runs."""
         while True:
-            self._news.clear()
+            self._changed.clear()
             while self._finished:
                 name = self._finished.pop(0)
                 self.check(name)
                 yield name
             if not self.waiting:
                 break
-            await self._news.wait()
+            await self._changed.wait()
         if not self._cancelled:
             self._judge()
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 AT_ONCE = 2  # loads that go on at the same time
 SLOW_S = 3.0  # after this time another load may start in parallel
-SAY_S = 1.0  # after this time progress is reported; then after twice as long, and so on
+REPORT_S = 1.0  # after this time progress is reported; then after twice as long, and so on
 GRACE_S = 2.0  # between the word that it has to end and its end
 
 
@@ -27,8 +27,8 @@ class Watchdog(Generic[T]):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._turns = AT_ONCE
-        self._news = threading.Condition()  # there is a turn, or a load that waits for one has been ended
+        self._free_slots = AT_ONCE
+        self._condition = threading.Condition()  # a slot is free, or a load that waits for one has been ended
 
     def run(self, call: Callable[[], T], control: LoadControl) -> T:
         """What `call` gives. Blocks, but never for longer than the limit and `GRACE_S`.
@@ -36,12 +36,12 @@ class Watchdog(Generic[T]):
         Raises:
             LoadError: it took too long. Exception: why it was ended; or what `call` raises.
         """
-        self._take_turn(control)
-        turn = True
+        self._acquire_slot(control)
+        has_slot = True
         control.begin()
         attempt = _Attempt(call, control)
         try:
-            said = SAY_S
+            report_s = REPORT_S
             while not attempt.finished.is_set():
                 seconds = control.seconds
                 if control.limit_s is not None and seconds >= control.limit_s:
@@ -50,37 +50,37 @@ class Watchdog(Generic[T]):
                     abandon(attempt.thread)
                     attempt.finished.wait(GRACE_S)
                     raise control.error
-                if seconds >= said:
-                    said *= 2
+                if seconds >= report_s:
+                    report_s *= 2
                     self._say(f"loading {control.what}: {control.progress()}")
-                if turn and seconds >= SLOW_S:
-                    turn = False
-                    self._give_turn()
-                following = min(said, control.limit_s or said, SLOW_S if turn else said)
+                if has_slot and seconds >= SLOW_S:
+                    has_slot = False
+                    self._release_slot()
+                following = min(report_s, control.limit_s or report_s, SLOW_S if has_slot else report_s)
                 control.ended_event.wait(following - seconds)
             return attempt.result()
         finally:
-            if turn:
-                self._give_turn()
+            if has_slot:
+                self._release_slot()
 
-    def _take_turn(self, control: LoadControl) -> None:
+    def _acquire_slot(self, control: LoadControl) -> None:
         control.add_stop(self._wake)
         try:
-            with self._news:
-                self._news.wait_for(lambda: self._turns or control.error is not None)
+            with self._condition:
+                self._condition.wait_for(lambda: self._free_slots or control.error is not None)
                 control.check()
-                self._turns -= 1
+                self._free_slots -= 1
         finally:
             control.forget(self._wake)
 
-    def _give_turn(self) -> None:
-        with self._news:
-            self._turns += 1
-            self._news.notify_all()
+    def _release_slot(self) -> None:
+        with self._condition:
+            self._free_slots += 1
+            self._condition.notify_all()
 
     def _wake(self) -> None:
-        with self._news:
-            self._news.notify_all()
+        with self._condition:
+            self._condition.notify_all()
 
 
 class _Attempt(Generic[T]):

@@ -14,7 +14,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ox.clock import SYSTEM, Clock
+from ox.clock import SYSTEM
 from ox.devices.machine import threads as usable_threads
 from ox.errors import ArgumentError, ServeError
 from ox.serve.batching.job import Job
@@ -22,7 +22,6 @@ from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.request import Request
 from ox.serve.runtime.instance import Feed
-from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.proof import rows as valid_rows
 
 if TYPE_CHECKING:
@@ -97,16 +96,9 @@ class Tuning:
 
 
 def tune(
-    path: str | Path,
-    *,
-    device: str = "cpu",
-    seconds: float = 20.0,
-    clients: int = 32,
-    tell: Callable[[Point], None],
-    clock: Clock = SYSTEM,
+    path: str | Path, *, device: str = "cpu", seconds: float = 20.0, clients: int = 32, tell: Callable[[Point], None]
 ) -> Tuning:
     """Measures for about so many seconds, with so many clients; `tell` hears every point as it is measured.
-    The clock measures.
 
     Raises:
         LoadError, DeviceError: the model cannot be served.
@@ -125,9 +117,9 @@ def tune(
         chosen = replace(
             ModelConfig(device), instances=setting.instances, threads=setting.threads, max_rows=setting.max_rows
         )
-        return Model(path, replace(chosen, max_queue=1 << 20), RequestLimits(), control=LoadControl(clock=clock))
+        return Model(path, replace(chosen, max_queue=1 << 20), RequestLimits())
 
-    started = clock.now()
+    started = SYSTEM.now()
     first = load(Setting(1, 1, max(SIZES)))
     feeds = [feed for feed, _ in valid_rows(first.engine, first.samples, 32)]
     if not feeds:
@@ -135,7 +127,7 @@ def tune(
     cores = max(1, len(first.engine.placement.numbers)) if first.engine.device == "cuda" else usable_threads()
     sizes: Sequence[int] = SIZES if first.proof.why is None else SIZES[:1]
     ways: Sequence[tuple[int, int]] = layouts(cores)
-    spent = clock.now() - started
+    spent = SYSTEM.now() - started
     fits = max(1, int((seconds * GRID_SHARE - spent) / (LEAST_S + first.warm_s)))
     whole = len(ways) * len(sizes)
     if fits < whole:  # fewer sizes of each layout, then fewer layouts

@@ -21,7 +21,7 @@ from ox.errors import LoadError, ServeError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.loading import Cancelled
 from ox.serve.repository.model import Model
-from ox.serve.repository.watchdog import AT_ONCE, GRACE_S, SAY_S, SLOW_S, Watchdog
+from ox.serve.repository.watchdog import AT_ONCE, GRACE_S, REPORT_S, SLOW_S, Watchdog
 from ox.serve.runtime.load_control import LoadControl
 
 F = TensorProto.FLOAT
@@ -84,7 +84,7 @@ def test_it_says_what_goes_on(watchdog: Watchdog[Any], said: SimpleQueue[str]) -
 
     def load() -> None:
         control.enter("trial run of one sample")
-        for seconds in (SAY_S, SAY_S, 2 * SAY_S):
+        for seconds in (REPORT_S, REPORT_S, 2 * REPORT_S):
             clock.until_waiting()
             clock.advance(seconds)
             lines.append(said.get(timeout=120))
@@ -165,7 +165,7 @@ def test_slow_ones_do_not_hold_up_the_others(watchdog: Watchdog[Any]) -> None:
     go.set()
     join(*slow)
     with busy(watchdog):  # there are as many turns as before
-        assert watchdog._turns == 0
+        assert watchdog._free_slots == 0
 
 
 def test_one_that_waits_for_its_turn_can_be_ended(watchdog: Watchdog[Any]) -> None:
@@ -259,7 +259,7 @@ def test_who_waits_for_a_turn_sleeps(watchdog: Watchdog[Any], monkeypatch: pytes
     """Until there is one, or the load is ended: nobody looks again and again."""
     ended, taken = LoadControl("ended", 60, ManualClock()), LoadControl("taken", 60, ManualClock())
     limits, outcome = SimpleQueue[float | None](), SimpleQueue[Any]()
-    real = watchdog._news.wait_for
+    real = watchdog._condition.wait_for
 
     def wait_for(predicate: Any, limit: float | None = None) -> Any:
         limits.put(limit)
@@ -272,7 +272,7 @@ def test_who_waits_for_a_turn_sleeps(watchdog: Watchdog[Any], monkeypatch: pytes
             outcome.put(str(error))
 
     with busy(watchdog):
-        monkeypatch.setattr(watchdog._news, "wait_for", wait_for)
+        monkeypatch.setattr(watchdog._condition, "wait_for", wait_for)
         waiting = [threading.Thread(target=wait, args=(control,)) for control in (ended, taken)]
         for thread in waiting:
             thread.start()
