@@ -23,6 +23,8 @@ PANELS = 6  # at most, the picture of predictions among them
 DOTS = 40  # epochs up to which each is a dot
 OWN = ("epoch", "step", "lr", "samples_per_second", "seconds", "accuracy", "loss")
 SHARES = ("accuracy", "f1", "f1_micro", "f1_weighted", "f1_binary", "auroc", "top")  # from 0 to 1
+# Inches around the panels. Matplotlib's own layouts draw every label twice to find them, half of the time of a picture.
+LEFT, RIGHT, ABOVE, BELOW, LINE = 0.6, 0.14, 0.3, 0.46, 0.22
 WIDE_RANGE = 200  # between the largest and the least loss, from which on the axis is logarithmic
 
 
@@ -62,9 +64,16 @@ def picture(
     columns = count if count < 4 else -(-count // 2)
     rows = -(-count // columns)
     width, height = max(6.4, 4.6 * columns), 0.5 + 3.7 * rows
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=150)
     FigureCanvasAgg(figure)
-    _head(figure, title, subtitle, width)
+    top = height - ABOVE - LINE * _head(figure, title, subtitle)
+    bottom = BELOW + 1.5 * LINE  # with the legend
+    panel_width = (width - columns * (LEFT + RIGHT)) / columns
+    panel_height = (top - bottom - (rows - 1) * (ABOVE + BELOW)) / rows
+    figure.subplots_adjust(
+        left=LEFT / width, right=1 - RIGHT / width, bottom=bottom / height, top=top / height,
+        wspace=(LEFT + RIGHT) / panel_width, hspace=(ABOVE + BELOW) / panel_height,
+    )  # fmt: skip
     cells = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for axes, name in zip(cells, names, strict=False):
         _curve(axes, name, history, best)
@@ -73,9 +82,7 @@ def picture(
     for axes in cells[count:]:
         axes.set_visible(False)
     handles = {label: line for axes in cells for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower left", ncols=len(handles), frameon=False, fontsize=8.5
-    )
+    figure.legend(handles.values(), handles.keys(), loc="lower left", ncols=len(handles), frameon=False, fontsize=8.5)
     return figure
 
 
@@ -87,14 +94,19 @@ def panels(history: Sequence[dict[str, Any]]) -> list[str]:
     return ["loss", *(["accuracy"] if classes else []), *(k for k in metrics if k not in ("loss", "accuracy"))]
 
 
-def _head(figure: Figure, title: str, subtitle: str, width: float) -> None:
-    """The run's name on the left and the result on the test set on the right; in two lines if both are long."""
-    together = len(title) + len(subtitle) > 11 * width
+def _head(figure: Figure, title: str, subtitle: str) -> int:
+    """The run's name on the left and the result on the test set on the right; in two lines if both are long.
+
+    Returns the number of lines.
+    """
+    together = len(title) + len(subtitle) > 11 * figure.get_figwidth()
     text = f"{title}\n{subtitle}" if together and subtitle else title
+    y = 1 - 0.06 / figure.get_figheight()
     if text:
-        figure.suptitle(text, x=0.012, ha="left", fontsize=11, color=INK, weight="bold")
+        figure.suptitle(text, x=0.012, y=y, ha="left", va="top", fontsize=11, color=INK, weight="bold")
     if subtitle and not together:
-        figure.text(0.988, 1 - 0.04 / figure.get_figheight(), subtitle, ha="right", va="top", fontsize=10, color=INK)
+        figure.text(0.988, y, subtitle, ha="right", va="top", fontsize=10, color=INK)
+    return len(text.splitlines()) or bool(subtitle)
 
 
 def _curve(axes: Axes, name: str, history: list[dict[str, Any]], best: dict[str, Any]) -> None:
@@ -133,7 +145,7 @@ def _mark(axes: Axes, name: str, best: dict[str, Any]) -> None:
         ring = VALIDATION if validated else TRAIN
         axes.plot(best["epoch"], value, "o", ms=9, mfc="none", mec=ring, mew=1.4, clip_on=False)
     shown = "" if not math.isfinite(value) else f", {percent(value) if name == 'accuracy' else f'{value:.4g}'}"
-    axes.set_title(f"{word}: epoch {best['epoch']}{shown}", loc="right", fontsize=8.5, color=INK)
+    axes.set_title(f"{word}: epoch {best['epoch']}{shown}", loc="right", y=1, fontsize=8.5, color=INK)
 
 
 def _scale(axes: Axes, name: str, drawn: list[float]) -> None:
@@ -161,13 +173,14 @@ def _scatter(axes: Axes, predictions: Predictions) -> None:
     axes.set_ylim(ends)
     axes.set_aspect("equal")
     axes.set_title(
-        f"{full_name(predictions.part)}, {predictions.count:,} samples", loc="right", fontsize=8.5, color=INK
+        f"{full_name(predictions.part)}, {predictions.count:,} samples", loc="right", y=1, fontsize=8.5, color=INK
     )
     _plain(axes, "predicted", "target")
 
 
 def _plain(axes: Axes, title: str, below: str) -> None:
-    axes.set_title(title if len(title) < 20 else f"{title[:18]}…", loc="left", fontsize=10, color=INK)
+    axes.set_title(title if len(title) < 20 else f"{title[:18]}…", loc="left", y=1, fontsize=10, color=INK)
+    axes.yaxis.get_offset_text().set(x=-0.02, ha="right")  # the power of ten, beside the title
     axes.set_xlabel(below, fontsize=9, color=INK)
     axes.grid(axis="y", color=FAINT, lw=0.6)
     axes.spines[["top", "right", "left"]].set_visible(False)

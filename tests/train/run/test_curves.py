@@ -45,6 +45,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Predictions | None]] = {
     "two hundred": (history(200), None),
     "not finite": (GAPS, None),
     "no validation data": (WITHOUT, None),
+    "tiny losses": (history(10, scale=1e-6), None),
+    "equal losses": ([row | {"validation_loss": None, "loss": 1000 + row["loss"] / 1000} for row in history(10)], None),
+    "large losses": (history(10, scale=1e5), None),
     "several metrics": (history(137, False, ("mae", "rmse", "r2", "a_metric_with_a_long_name")), held_back()),
 }
 
@@ -65,6 +68,12 @@ def test_no_label_lies_on_another_or_on_a_curve(name: str) -> None:
     for box, axes in itertools.product(boxes, panels):
         assert not box.shrunk(0.98, 0.9).overlaps(axes.get_window_extent()), "a label lies where curves are"
     for axes in panels:
+        low, high = axes.get_ylim()
+        shown = [tick.label1 for tick in axes.yaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        numbers = [text.get_window_extent() for text in (*shown, axes.yaxis.get_offset_text())]
+        for number in filter(lambda box: box.width, numbers):
+            assert number.x0 > 0 and not any(number.overlaps(other) for other in boxes)
+            assert not any(number.overlaps(other.get_window_extent()) for other in panels if other is not axes)
         ticks = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
         assert not any(one.overlaps(other) for one, other in itertools.pairwise(ticks))
 
