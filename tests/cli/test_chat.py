@@ -122,21 +122,21 @@ def test_a_terminal(server: Server) -> None:
     """Ctrl-C ends an answer and not the conversation."""
     from ox.serve.generation.engine import GenerationEngine
 
-    turn, answering, go_on = GenerationEngine._turn, threading.Event(), threading.Event()
+    step, answering, go_on = GenerationEngine._step, threading.Event(), threading.Event()
 
     def held(self: GenerationEngine) -> bool:
         """After the first token of the answer it goes on when that is stopped."""
         if any(len(text.tokens) > text.prompt_length for text in self._scheduler.texts):
             answering.set()
             go_on.wait(120)
-        return turn(self)
+        return step(self)
 
     terminal = Terminal(server.url, "--max-tokens", "200", "--temperature", "1")
     try:
         terminal.until("/exit leaves")
         terminal.until("> ")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(GenerationEngine, "_turn", held)
+            patch.setattr(GenerationEngine, "_step", held)
             terminal.type("hello")
             terminal.until("hello")
             assert answering.wait(120)

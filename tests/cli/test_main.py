@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 from rows import rows
 
-from ox.errors import ShapeError
+from ox.errors import LoadError, ShapeError
 from ox_cli import main as cli
 
 
@@ -137,28 +139,27 @@ def test_exit_codes_of_ends_without_an_error(command) -> None:
     assert run_main("predict") == 0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("encoding", "shown"),
     [("ascii", "1 ? ? ? ?"), ("latin-1", "1 µ · × ?"), ("cp1252", "1 µ · × ?"), ("utf-8", "1 µ · × →")],
 )
-def test_a_terminal_without_utf_8(tmp_path: Path, encoding: str, shown: str) -> None:
+def test_a_terminal_without_utf_8(command, monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str) -> None:
     """Nothing fails because a sign cannot be shown, whoever writes it: print, typer or rich."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys, types; from ox_cli import main as cli; from rich.console import Console\n"
-        "def predict():\n"
-        "    print('1 µ · × →'); Console().print('2 µ · × →'); sys.stderr.write('3 µ · × →')\n"
-        "    from ox.errors import LoadError; raise LoadError('µ · × → \\udcff')\n"
-        "page = types.ModuleType('ox_cli.predict'); page.predict = predict; sys.modules['ox_cli.predict'] = page\n"
-        "sys.exit(cli.main(['predict']))",
-        encoding="utf-8",
-    )
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    environment["PYTHONIOENCODING"] = encoding
-    done = subprocess.run([sys.executable, script], capture_output=True, env=environment, timeout=300)
-    assert done.returncode == 1 and b"Traceback" not in done.stderr
-    assert done.stdout.decode(encoding).splitlines()[0] == shown
-    assert len(done.stdout.splitlines()) == 2 and b"LoadError" in done.stderr
+
+    def predict() -> None:
+        print("1 µ · × →")
+        Console().print("2 µ · × →")
+        sys.stderr.write("3 µ · × →")
+        raise LoadError("µ · × → \udcff")
+
+    command(predict)
+    for name, errors in (("stdout", "strict"), ("stderr", "backslashreplace")):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding, errors))
+    assert run_main("predict") == 1
+    sys.stdout.flush(), sys.stderr.flush()
+    out, err = sys.stdout.buffer.getvalue(), sys.stderr.buffer.getvalue()
+    assert out.decode(encoding).splitlines()[0] == shown
+    assert len(out.splitlines()) == 2 and b"LoadError" in err and b"Traceback" not in err
 
 
 def test_a_terminal_in_the_locale_c() -> None:
