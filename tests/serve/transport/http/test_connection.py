@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from manual_clock import ManualClock
 from waiting import wait_until
 
 from ox.serve import ModelConfig, RequestLimits, Server
@@ -26,6 +26,7 @@ from ox.serve.transport.http.connection import Connection
 
 INFER = b"/v2/models/mlp/infer"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+SWEEP_S = 1.0  # the most that the server takes to notice that a time is over
 
 
 def post(body: bytes, *headers: bytes) -> bytes:
@@ -60,41 +61,47 @@ def certificate(tmp_path_factory: Any) -> dict[str, str]:
     return {"tls_cert": str(folder / "crt"), "tls_key": str(folder / "key")}
 
 
+class Timed:
+    """A connection to a server whose time passes where a test says so."""
+
+    def __init__(self, server: Server, client: Any) -> None:
+        self.server, self.limits = server, server.limits
+        self.send, self.reply, self._client = client.send, client.reply, client
+
+    def connections(self, wanted: Callable[[set[Any]], Any] = set) -> Any:
+        """What is `wanted` of the server's connections, on its loop, once that has done what it was at."""
+
+        async def on_loop() -> Any:
+            return wanted(self.server._listener_state.connections)
+
+        return asyncio.run_coroutine_threadsafe(on_loop(), self.server._loop).result(120)
+
+    def passes(self, seconds: float) -> None:
+        self.connections()
+        self.server.clock.advance(seconds)  # type: ignore[attr-defined]
+
+    def closed(self) -> bool:
+        """Whether the server closes the connection, as soon as it has lingered."""
+        self.passes(self.limits.linger_s + SWEEP_S)
+        return bool(self._client.closed())
+
+
 @pytest.fixture(scope="session", params=["plain", "tls"])
-def both(request: Any, mlp: Any, server: Server, certificate: dict[str, str]) -> Iterator[tuple[Server, Server]]:
-    """Two servers: one that waits as long as every server, one that soon loses its patience."""
+def manual(request: Any, mlp: Any, server: Server, certificate: dict[str, str]) -> Iterator[Server]:
     settings: dict[str, Any] = certificate if request.param == "tls" else {}
-    # TLS cannot be closed on one side, so whoever is refused sees the end only after all of it
-    patient = replace(server._listener_state.limits, linger_s=0.4) if settings else server._listener_state.limits
-    hasty = RequestLimits(request_s=0.5, idle_s=2.0)
-    with ExitStack() as stack:
-        usual, soon = (
-            stack.enter_context(Server([mlp], options=ModelConfig(instances=1), limits=limits, **settings))
-            for limits in (patient, hasty)
-        )
-        yield usual, soon
+    options, limits, clock = ModelConfig(instances=1), server.limits, ManualClock()
+    with Server([mlp], options=options, limits=limits, clock=clock, **settings) as running, clock:
+        yield running
 
 
-@contextmanager
-def client_of(server: Server, connect: Any) -> Iterator[Any]:
-    with connect(server) as client:
-        if server._tls is not None:
+@pytest.fixture
+def timed(manual: Server, connect: Any) -> Iterator[Timed]:
+    with connect(manual) as client:
+        if manual._tls is not None:
             context = ssl.create_default_context()
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             client.socket = context.wrap_socket(client.socket)
-        yield client
-
-
-@pytest.fixture
-def either(both: tuple[Server, Server], connect: Any) -> Iterator[Any]:
-    with client_of(both[0], connect) as client:
-        yield client
-
-
-@pytest.fixture
-def hasty(both: tuple[Server, Server], connect: Any) -> Iterator[Any]:
-    with client_of(both[1], connect) as client:
-        yield client
+        yield Timed(manual, client)
 
 
 def test_keep_alive_and_pipelining_in_order(client: Any) -> None:
@@ -174,30 +181,40 @@ def test_half_a_request_and_no_more(client: Any, server: Server, cut: int) -> No
     assert headers["connection"] == "close" and (b"bytes of a body" if cut < 0 else b"a part of the headers") in body
 
 
-def test_half_a_body(hasty: Any) -> None:
-    hasty.send(post(body_for(1))[:-20])
-    status, headers, body = hasty.reply()
-    assert status == 408 and headers["connection"] == "close" and b"in time" in body and hasty.closed()
+def test_half_a_body(timed: Timed) -> None:
+    timed.send(post(body_for(1))[:-20])
+    wait_until(lambda: timed.connections(lambda them: any(each.receiving for each in them)))
+    timed.passes(timed.limits.request_s + SWEEP_S)
+    status, headers, body = timed.reply()
+    assert status == 408 and headers["connection"] == "close" and b"in time" in body and timed.closed()
 
 
-@pytest.mark.slow_after(1)
-def test_half_a_head_drop_by_drop(hasty: Any) -> None:
-    """Dripping does not extend the time: the server hangs up while the client still drips, its head far from full."""
-    hasty.send(b"GET / HTTP/1.1\r\nx-a: ")
-    for _ in range(3000):
-        try:
-            hasty.send(b"b")
-        except OSError:
-            break
-        time.sleep(0.02)
-    else:
-        raise AssertionError("the server still reads after a minute")
+def test_half_a_head_drop_by_drop(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dripping does not extend the time: the client still drips, its head is far from full."""
+    came, receive = threading.Semaphore(0), Connection.data_received
+    before = timed.server._listener_state.replies[408]
+
+    def told(self: Connection, data: bytes) -> None:
+        receive(self, data)
+        came.release()
+
+    monkeypatch.setattr(Connection, "data_received", told)
+    for drop in (b"GET / HTTP/1.1\r\nx-a: ", *[b"b"] * 9):
+        timed.send(drop)
+        assert came.acquire(timeout=120)
+        timed.passes(timed.limits.request_s / 10)
+    assert timed.server._listener_state.replies[408] == before
+    timed.send(b"b")
+    assert came.acquire(timeout=120)
+    timed.passes(SWEEP_S)
+    assert timed.reply()[0] == 408 and timed.closed()
 
 
-def test_idle_connection_is_closed(hasty: Any) -> None:
-    hasty.send(LIVE)
-    assert hasty.reply()[0] == 200
-    assert hasty.closed()
+def test_idle_connection_is_closed(timed: Timed) -> None:
+    timed.send(LIVE)
+    assert timed.reply()[0] == 200
+    timed.passes(timed.limits.idle_s)
+    assert timed.closed()
 
 
 def test_client_that_vanishes(server: Server, connect: Any) -> None:
@@ -239,15 +256,15 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "status"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_refused(either: Any, data: bytes, status: int) -> None:
+def test_refused(timed: Timed, data: bytes, status: int) -> None:
     try:
-        either.send(data)
-        either.send(LIVE)  # smuggled: must not be answered
+        timed.send(data)
+        timed.send(LIVE)  # smuggled: must not be answered
     except OSError:  # refused before everything was sent
         pass
-    got, headers, body = either.reply()
+    got, headers, body = timed.reply()
     assert got == status and headers["connection"] == "close" and "error" in json.loads(body)
-    assert either.closed()
+    assert timed.closed()
 
 
 def test_refusal_comes_after_earlier_answers(client: Any) -> None:
@@ -264,16 +281,15 @@ def test_upgrade_is_not_followed(client: Any) -> None:
 
 def test_client_that_does_not_read(mlp: Any, connect: Any) -> None:
     """Pipelines requests for large answers and never reads one: the server holds a few of them, then gives up."""
-    with (
-        Server([mlp], options=ModelConfig(instances=1), limits=RequestLimits(write_s=0.5)) as hasty,
-        connect(hasty) as client,
-    ):
+    clock = ManualClock()
+    with Server([mlp], options=ModelConfig(instances=1), clock=clock) as server, clock, connect(server) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.socket.settimeout(120)  # within which the server gives up
-        sent = 0
-        with pytest.raises(ConnectionError):
-            while sent < 20_000_000:
-                sent += client.socket.send(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 100)
+        client.send(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 2000)
+        timed = Timed(server, client)
+        wait_until(lambda: timed.connections(lambda them: any(each.sender.paused for each in them)))
+        timed.passes(server.limits.write_s + SWEEP_S)
+        wait_until(lambda: not timed.connections(len))
+        assert server._listener_state.slow_clients == 1
 
 
 def test_limits_of_the_whole_server(mlp: Any, connect: Any) -> None:
