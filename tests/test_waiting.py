@@ -12,7 +12,7 @@ from waiting import wait_until
 
 TESTS = Path(__file__).parent
 # Polls that may be: until the system gives a process another parent. Below serve they are yet to go.
-SERVE = ("soak", "transport")
+SERVE = ("soak",)
 POLLING = (TESTS / "forked.py", *(TESTS / "serve" / name for name in SERVE))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+from manual_clock import ManualClock
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -22,8 +23,8 @@ from ox.serve.transport.http2 import Http2
 class Echoes:
     """Echoes of several kinds on a loop in a thread of its own."""
 
-    def __init__(self, limits: RequestLimits) -> None:
-        self.limits = limits
+    def __init__(self, limits: RequestLimits, clock: ManualClock | None = None) -> None:
+        self.limits, self.clock = limits, clock
         self.held: list[Rpc] = []
         self.alive: WeakSet[Rpc] = WeakSet()
         self.abandoned = self.bytes_allocated = 0
@@ -91,7 +92,7 @@ class Echoes:
         self.abandoned += 1
 
     def __enter__(self) -> Echoes:
-        self.loop = SYSTEM.new_event_loop()
+        self.loop = (self.clock or SYSTEM).new_event_loop()
         ready = threading.Event()
         self.thread = threading.Thread(target=self.loop.run_until_complete, args=(self._run(ready),))
         self.thread.start()
@@ -103,7 +104,7 @@ class Echoes:
         def handle(exchange: Exchange) -> None:
             raise ServeError("no such page", status=404)
 
-        self.listener_state = ListenerState(handle, self.limits, clock=SYSTEM)
+        self.listener_state = ListenerState(handle, self.limits, clock=self.clock or SYSTEM)
         self.grpc = Http2Transport(self.table, self.limits.body)
         self.stopping = asyncio.Event()
         listener = await self.loop.create_server(Http2(self.listener_state, self.grpc.route), "127.0.0.1", 0)
@@ -115,6 +116,8 @@ class Echoes:
 
     def __exit__(self, *_: object) -> None:
         self.loop.call_soon_threadsafe(self.stopping.set)
+        if self.clock is not None:
+            self.clock.__exit__()
         self.thread.join()
         self.loop.close()
 
@@ -123,6 +126,15 @@ class Echoes:
             return call()
 
         return asyncio.run_coroutine_threadsafe(on_loop(), self.loop).result(120)
+
+    def passes(self, seconds: float) -> None:
+        """Has time pass on the clock, in steps of a second."""
+        assert self.clock is not None
+        while seconds > 0:
+            self.do(lambda: None)
+            self.clock.advance(min(1.0, seconds))
+            seconds -= 1
+        self.do(lambda: None)
 
 
 MESSAGE = 3_000_000

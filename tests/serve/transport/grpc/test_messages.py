@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gzip
 import socket
-import time
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import h2.config
@@ -17,6 +16,7 @@ import h2.settings
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from manual_clock import ManualClock
 
 from ox.errors import ServeError
 from ox.serve import RequestLimits
@@ -34,10 +34,24 @@ class Raw:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.h2.initiate_connection()
+        self._events: deque[h2.events.Event] = deque()
         self._send()
 
     def _send(self) -> None:
         self.socket.sendall(self.h2.data_to_send())
+
+    def _receive(self) -> None:
+        data = self.socket.recv(65_536)
+        assert data, "the connection was closed"
+        self._events.extend(self.h2.receive_data(data))
+
+    def arrived(self) -> None:
+        """Returns when the server has read what was sent."""
+        self.h2.ping(b"arrived?")
+        self._send()
+        while not any(isinstance(event, h2.events.PingAckReceived) for event in self._events):
+            self._receive()
+        self._events = deque(each for each in self._events if not isinstance(each, h2.events.PingAckReceived))
 
     def call(
         self,
@@ -45,25 +59,31 @@ class Raw:
         pieces: list[bytes],
         headers: dict[str, str] | None = None,
         end: bool = True,
-        pause: float = 0,
+        before_each: Callable[[], None] | None = None,
+        after_all: Callable[[], None] | None = None,
     ) -> tuple[dict[str, str], bytes]:
-        """Headers and trailers together, and the body; a reset is under "reset"."""
+        """Headers and trailers together, and the body; a reset is under "reset". Two calls may come before
+        each piece and after all of them, when the server has read what was sent."""
         stream = self.h2.get_next_available_stream_id()
         fields = {"content-type": "application/grpc", "te": "trailers", **(headers or {})}
         start = {":method": "POST", ":scheme": "http", ":path": f"/t.T/{method}", ":authority": "test"}
         self.h2.send_headers(stream, list({**start, **fields}.items()), end_stream=end and not pieces)
         for number, piece in enumerate(pieces):
-            if pause:
-                self._send()
-                time.sleep(pause)
+            if before_each is not None:
+                self.arrived()
+                before_each()
             self.h2.send_data(stream, piece, end_stream=end and number == len(pieces) - 1)
         self._send()
+        if after_all is not None:
+            self.arrived()
+            after_all()
         answer: dict[str, str] = {}
         body = b""
         while True:
-            data = self.socket.recv(65_536)
-            assert data, "the connection was closed"
-            for event in self.h2.receive_data(data):
+            while self._events:
+                event = self._events.popleft()
+                if getattr(event, "stream_id", stream) != stream:  # of a call before
+                    continue
                 match event:
                     case h2.events.ResponseReceived() | h2.events.TrailersReceived():
                         answer.update(event.headers)
@@ -76,6 +96,7 @@ class Raw:
                     case h2.events.StreamReset():
                         return {**answer, "reset": str(event.error_code)}, body
             self._send()
+            self._receive()
 
 
 @pytest.fixture
@@ -86,11 +107,21 @@ def raw(site: Any) -> Iterator[Raw]:
 
 
 @pytest.fixture
-def hasty(echoes: Any, patient: RequestLimits) -> Iterator[Raw]:
-    with echoes(replace(patient, request_s=0.4, write_s=0.4)) as running:
-        raw = Raw(running)
-        yield raw
-        raw.socket.close()
+def timed(echoes: Any, patient: RequestLimits) -> Iterator[Any]:
+    """A site whose time passes where a test says so."""
+    with echoes(patient, ManualClock()) as running:
+        yield running
+
+
+@pytest.fixture
+def timed_raw(timed: Any) -> Iterator[Raw]:
+    raw = Raw(timed)
+    raw.call("Echo", [ONE])  # by then it has acknowledged the settings
+    yield raw
+    raw.socket.close()
+
+
+TOO_LONG_S = 40.0  # request_s and write_s are 30 s, and a connection looks at them every 7.5 s
 
 
 def framed(message: bytes, flag: int = 0) -> bytes:
@@ -181,15 +212,14 @@ def test_unknown_methods_are_refused_by_their_head(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize(("method", "pieces"), [("Echo", [ONE[:-1]]), ("Each", [ONE[:-1]]), ("Each", [ONE, ONE[:2]])])
-def test_messages_that_do_not_arrive(hasty: Raw, method: str, pieces: list[bytes]) -> None:
-    answer, body = hasty.call(method, pieces, end=False)
+def test_messages_that_do_not_arrive(timed: Any, timed_raw: Raw, method: str, pieces: list[bytes]) -> None:
+    answer, body = timed_raw.call(method, pieces, end=False, after_all=lambda: timed.passes(TOO_LONG_S))
     assert body == b"".join(pieces[:-1])
     assert answer["grpc-status"] == str(int(StatusCode.DEADLINE_EXCEEDED)) and "in time" in answer["grpc-message"]
 
 
-def test_a_stream_may_idle_between_messages(hasty: Raw) -> None:
-    hasty.call("Echo", [ONE])  # by then it has acknowledged the settings
-    assert hasty.call("Each", [ONE, ONE, ONE], pause=0.7)[1] == ONE * 3
+def test_a_stream_may_idle_between_messages(timed: Any, timed_raw: Raw) -> None:
+    assert timed_raw.call("Each", [ONE, ONE, ONE], before_each=lambda: timed.passes(TOO_LONG_S))[1] == ONE * 3
 
 
 def test_answers_are_packed_for_those_who_pack(raw: Raw) -> None:
@@ -202,10 +232,10 @@ def test_answers_are_packed_for_those_who_pack(raw: Raw) -> None:
     assert "grpc-encoding" not in answer and body == framed(bytes(5000))
 
 
-def test_slow_readers_lose_the_call(hasty: Raw) -> None:
-    hasty.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
-    hasty.h2.acknowledge_received_data = lambda *_: None  # type: ignore[method-assign]
-    answer, body = hasty.call("Big", [framed(b"100000")])
+def test_slow_readers_lose_the_call(timed: Any, timed_raw: Raw) -> None:
+    timed_raw.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
+    timed_raw.h2.acknowledge_received_data = lambda *_: None  # type: ignore[method-assign]
+    answer, body = timed_raw.call("Big", [framed(b"100000")], after_all=lambda: timed.passes(TOO_LONG_S))
     assert answer["reset"] == "8" and len(body) == 10
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ox.errors import ServeError
 from ox.serve import RequestLimits
 from ox.serve.transport.http import Exchange
 
 SEEN: list[tuple[bytes, bytes, str]] = []
+HELD: list[Exchange] = []
 
 
 def admit(method: bytes, target: bytes, headers: dict[bytes, bytes], peer: str) -> None:
@@ -25,8 +26,7 @@ def admit(method: bytes, target: bytes, headers: dict[bytes, bytes], peer: str) 
 
 def handle(exchange: Exchange) -> None:
     if exchange.target == b"/slow":
-        loop = exchange.connection.listener_state.loop
-        threading.Timer(0.3, loop.call_soon_threadsafe, [exchange.reply, 200, b"slow"]).start()
+        HELD.append(exchange)
     else:
         exchange.reply(200, b"%d" % len(exchange.body))
 
@@ -99,8 +99,11 @@ def test_who_asks_first_is_told_before_the_body(plane: Any, connect: Any) -> Non
 
 
 def test_answers_keep_their_order(plane: Any, connect: Any) -> None:
+    SEEN.clear()
     with connect(plane) as client:
         client.send(post(b"right", b"", target=b"/slow") + post(b"401", b"x") * 50 + post(b"right", b"22"))
+        wait_until(lambda: len(SEEN) > 1)
+        plane.on_loop(lambda: HELD.pop().reply(200, b"slow"))
         assert client.reply()[2] == b"slow"
         assert [client.reply()[0] for _ in range(50)] == [401] * 50
         assert client.reply()[2] == b"2"

@@ -180,6 +180,7 @@ def test_a_response_in_parts() -> None:
         sent: list[Any] = []
         gone, taken = asyncio.Event(), asyncio.Event()
         taken.set()
+        begun = asyncio.Event()
         app = AsgiApplication(ListenerState(handle, RequestLimits(), clock=SYSTEM))
 
         async def receive() -> Any:
@@ -191,15 +192,14 @@ def test_a_response_in_parts() -> None:
         async def send(message: Any) -> None:
             await taken.wait()
             sent.append(message)
+            begun.set()
 
         scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
         serving = asyncio.ensure_future(app(scope, receive, send))
-        while not sent:
-            await give_way()
+        await begun.wait()
         taken.clear()
         streams[0].write(b"one")
-        for _ in range(100):
-            await give_way()
+        await give_way(100)
         streams[0].write(b"x" * 100_000)
         assert flows == [True]
         if leave:

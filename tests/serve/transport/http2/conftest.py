@@ -6,13 +6,15 @@ import asyncio
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
 import pytest
 from hpack import Decoder, Encoder
+from manual_clock import ManualClock
+from waiting import wait_until
 
 from ox.clock import SYSTEM
 from ox.errors import ServeError
@@ -21,6 +23,7 @@ from ox.serve.response_memory import Buffers
 from ox.serve.transport.http import Exchange, ListenerState
 from ox.serve.transport.http2 import Http2, HttpStream
 from ox.serve.transport.http2 import frames as f
+from ox.serve.transport.http2.connection import Connection
 
 LIMITS = RequestLimits(
     body=100_000,
@@ -49,10 +52,17 @@ onload = async () => {
 class Site:
     """What answers: an echo, bytes by the number, or nothing until it is told to."""
 
-    def __init__(self, limits: RequestLimits, mixed: bool = False, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        limits: RequestLimits,
+        mixed: bool = False,
+        tls: ssl.SSLContext | None = None,
+        clock: ManualClock | None = None,
+    ) -> None:
         self.held: list[Exchange] = []
         self.abandoned = 0
-        self.limits, self.mixed, self.tls = limits, mixed, tls
+        self.limits, self.mixed, self.tls, self.clock = limits, mixed, tls, clock
+        self.received: Counter[int] = Counter()  # bytes, by the port of the client
 
     def handle(self, exchange: Exchange) -> None:
         path = exchange.target.decode()
@@ -85,7 +95,7 @@ class Site:
     # ---- in a thread of its own
 
     def __enter__(self) -> Site:
-        self.loop = SYSTEM.new_event_loop()
+        self.loop = (self.clock or SYSTEM).new_event_loop()
         ready = threading.Event()
         self.thread = threading.Thread(target=self.loop.run_until_complete, args=(self._run(ready),))
         self.thread.start()
@@ -93,21 +103,44 @@ class Site:
         return self
 
     async def _run(self, ready: threading.Event) -> None:
-        self.listener_state = ListenerState(self.handle, self.limits, clock=SYSTEM)
+        self.listener_state = ListenerState(self.handle, self.limits, clock=self.clock or SYSTEM)
         http2 = Http2(self.listener_state, lambda head: HttpStream)
         self.listener_state.upgrade = http2.upgrade
         self.stopping = asyncio.Event()
-        listener = await self.loop.create_server(
-            self.listener_state if self.mixed else http2, "127.0.0.1", 0, ssl=self.tls
-        )
+        factory = self.listener_state if self.mixed else lambda: self._counted(http2())
+        listener = await self.loop.create_server(factory, "127.0.0.1", 0, ssl=self.tls)
         self.port = listener.sockets[0].getsockname()[1]
         ready.set()
         await self.stopping.wait()
         listener.close()
         await self.listener_state.drain()
 
+    def _counted(self, connection: Connection) -> Connection:
+        receive = connection.data_received
+
+        def data_received(data: bytes) -> None:
+            receive(data)
+            self.received[connection.transport.get_extra_info("peername")[1]] += len(data)
+
+        connection.data_received = data_received  # type: ignore[method-assign]
+        return connection
+
+    def passes(self, seconds: float, *wires: Wire) -> None:
+        """Has time pass on the clock, in steps of a second, once what these clients have sent is read."""
+        for wire in wires:
+            port = wire.socket.getsockname()[1]
+            wait_until(lambda port=port, wire=wire: self.received[port] >= wire.sent)  # type: ignore[misc]
+        assert self.clock is not None
+        while seconds > 0:
+            self.do(lambda: None)
+            self.clock.advance(min(1.0, seconds))
+            seconds -= 1
+        self.do(lambda: None)
+
     def __exit__(self, *_: object) -> None:
         self.stop()
+        if self.clock is not None:
+            self.clock.__exit__()
         self.thread.join()
         self.loop.close()
 
@@ -136,7 +169,7 @@ class Wire:
     def __init__(self, port: int, settings: dict[int, int] | None = None, greet: bool = True) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=300)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer = b""
+        self.buffer, self.sent = b"", 0
         self.encoder, self.decoder = Encoder(), Decoder()
         self.settings: dict[int, int] = {}
         if greet:
@@ -152,7 +185,9 @@ class Wire:
         self.socket.close()
 
     def send(self, *pieces: bytes) -> None:
-        self.socket.sendall(b"".join(pieces))
+        data = b"".join(pieces)
+        self.socket.sendall(data)
+        self.sent += len(data)
 
     def frame(self) -> Frame:
         """The next frame."""
@@ -245,9 +280,9 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def hasty() -> Iterator[Site]:
-    """The same without patience."""
-    with Site(replace(LIMITS, request_s=0.4, idle_s=0.8, write_s=0.5)) as running:
+def timed() -> Iterator[Site]:
+    """The same, whose time passes where a test says so."""
+    with Site(LIMITS, clock=ManualClock()) as running:
         yield running
 
 
@@ -258,8 +293,8 @@ def wire(site: Site) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def hasty_wire(hasty: Site) -> Iterator[Wire]:
-    with Wire(hasty.port) as connected:
+def timed_wire(timed: Site) -> Iterator[Wire]:
+    with Wire(timed.port) as connected:
         yield connected
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -89,58 +88,66 @@ def test_a_smaller_table_is_acknowledged_before_the_next_head(wire: Any) -> None
 # ---- deadlines
 
 
-def test_settings_that_are_never_acknowledged(hasty: Any, connect: Any) -> None:
-    with connect(hasty.port, greet=False) as wire:
+CHECK_S = 8.0  # a connection looks at its times every 7.5 s
+
+
+def test_settings_that_are_never_acknowledged(timed: Any, connect: Any) -> None:
+    with connect(timed.port, greet=False) as wire:
         wire.send(f.PREFACE, f.settings({}))
+        timed.passes(timed.limits.request_s + CHECK_S, wire)
         assert wire.goaway() == f.SETTINGS_TIMEOUT
 
 
 @pytest.mark.parametrize("start", [b"", f.PREFACE[:10], f.PREFACE])
-def test_silence_from_the_start(hasty: Any, connect: Any, start: bytes) -> None:
-    with connect(hasty.port, greet=False) as wire:
+def test_silence_from_the_start(timed: Any, connect: Any, start: bytes) -> None:
+    with connect(timed.port, greet=False) as wire:
         wire.send(start)
+        timed.passes(timed.limits.request_s + CHECK_S, wire)
         assert wire.goaway() in (f.SETTINGS_TIMEOUT, f.PROTOCOL_ERROR)
 
 
-def test_idle(hasty_wire: Any) -> None:
-    assert hasty_wire.goaway() == f.NO_ERROR
+def test_idle(timed: Any, timed_wire: Any) -> None:
+    timed.passes(timed.limits.idle_s + 2 * CHECK_S, timed_wire)
+    assert timed_wire.goaway() == f.NO_ERROR
 
 
 @pytest.mark.parametrize("half", [b"\0\0\x08\x06", f.frame(f.HEADERS, 0, 1, b"\x82")])
-def test_half_a_frame_or_head(hasty_wire: Any, half: bytes) -> None:
-    hasty_wire.send(half)
-    assert hasty_wire.goaway() == f.PROTOCOL_ERROR
+def test_half_a_frame_or_head(timed: Any, timed_wire: Any, half: bytes) -> None:
+    timed_wire.send(half)
+    timed.passes(timed.limits.request_s + CHECK_S, timed_wire)
+    assert timed_wire.goaway() == f.PROTOCOL_ERROR
 
 
-def test_half_a_body(hasty_wire: Any) -> None:
-    hasty_wire.send(hasty_wire.head(1, end=False, method="POST"), f.frame(f.DATA, 0, 1, b"half"))
-    status, _, body = hasty_wire.answer(1)
+def test_half_a_body(timed: Any, timed_wire: Any) -> None:
+    timed_wire.send(timed_wire.head(1, end=False, method="POST"), f.frame(f.DATA, 0, 1, b"half"))
+    timed.passes(timed.limits.request_s + CHECK_S, timed_wire)
+    status, _, body = timed_wire.answer(1)
     assert status == 408 and b"4 bytes" in body
-    hasty_wire.send(hasty_wire.head(3))
-    assert hasty_wire.answer(3)[0] == 200
+    timed_wire.send(timed_wire.head(3))
+    assert timed_wire.answer(3)[0] == 200
 
 
-def test_dripping_bytes_do_not_extend_the_time_for_a_frame(hasty: Any, connect: Any) -> None:
-    with connect(hasty.port) as wire:
-        started = time.monotonic()
-        try:
-            wire.send(f.frame(f.DATA, 0, 1, bytes(16_000))[:9])
-            while time.monotonic() - started < 3:
-                wire.send(b"1")
-                time.sleep(0.05)
-        except OSError:
-            pass
+def test_dripping_bytes_do_not_extend_the_time_for_a_frame(timed: Any, connect: Any) -> None:
+    with connect(timed.port) as wire:
+        wire.send(f.frame(f.DATA, 0, 1, bytes(16_000))[:9])
+        for _ in range(10):
+            timed.passes(timed.limits.request_s / 10, wire)
+            wire.send(b"1")
+        timed.passes(CHECK_S, wire)
         assert wire.goaway() == f.PROTOCOL_ERROR
 
 
-def test_who_waits_for_an_answer_is_asked_whether_it_is_there(hasty: Any, hasty_wire: Any) -> None:
-    hasty_wire.send(hasty_wire.head(1, "/hold"))
-    ping = hasty_wire.until(f.PING)
+def test_who_waits_for_an_answer_is_asked_whether_it_is_there(timed: Any, timed_wire: Any) -> None:
+    timed_wire.send(timed_wire.head(1, "/hold"))
+    timed.passes(timed.limits.idle_s + 2 * CHECK_S, timed_wire)
+    ping = timed_wire.until(f.PING)
     assert not ping.flags
-    hasty_wire.send(f.frame(f.PING, f.ACK, 0, ping.payload))
-    hasty_wire.until(f.PING)  # again, as the first was answered; this one is not
-    before = hasty.abandoned
-    assert hasty_wire.closed() and hasty.abandoned == before + 1
+    timed_wire.send(f.frame(f.PING, f.ACK, 0, ping.payload))
+    timed.passes(timed.limits.idle_s + 2 * CHECK_S, timed_wire)
+    timed_wire.until(f.PING)  # again, as the first was answered; this one is not
+    before = timed.abandoned
+    timed.passes(timed.limits.write_s + CHECK_S)
+    assert timed_wire.closed() and timed.abandoned == before + 1
 
 
 def test_too_many_connections(site: Any, connect: Any) -> None:
