@@ -61,7 +61,7 @@ class Variant:
     """Environment variables that are set, or with None removed."""
     options: tuple[str, ...] = ()
     """For pytest."""
-    beside: tuple[str, ...] = ()
+    background: tuple[str, ...] = ()
     """Python programs that run meanwhile."""
     cause: str = ""
     """Tests may fail if the failure says this."""
@@ -73,8 +73,8 @@ VARIANTS = {
     "two-workers": Variant("2"),
     "four-workers": Variant("4"),
     "one-core": Variant(prefix=("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))),
-    "busy": Variant(beside=(BUSY,) * 8),
-    "busy-disk": Variant(beside=(BUSY_DISK,) * 2),
+    "busy": Variant(background=(BUSY,) * 8),
+    "busy-disk": Variant(background=(BUSY_DISK,) * 2),
     "full-disk": Variant(
         prefix=(*NAMESPACE, "--mount", *script("mount -t tmpfs -o size=8m tmpfs FOLDER/full")),
         env={"TMPDIR": "FOLDER/full"},
@@ -99,7 +99,7 @@ VARIANTS = {
 
 
 @cache
-def values(folder: Path) -> dict[str, str]:
+def substitutions(folder: Path) -> dict[str, str]:
     """What the words in capitals stand for."""
     user = pwd.getpwnam(USER)
     uptime = int(float(Path("/proc/uptime").read_text().split()[0]))
@@ -113,18 +113,18 @@ def values(folder: Path) -> dict[str, str]:
     }
 
 
-def filled(text: str, folder: Path) -> str:
+def substitute(text: str, folder: Path) -> str:
     """A text with the words in capitals replaced."""
-    return re.sub(r"\b(FOLDER|UPTIME|LOCALE|USER_ID|GROUP_ID)\b", lambda match: values(folder)[match[0]], text)
+    return re.sub(r"\b(FOLDER|UPTIME|LOCALE|USER_ID|GROUP_ID)\b", lambda match: substitutions(folder)[match[0]], text)
 
 
-def command(variant: Variant, folder: Path, words: list[str]) -> list[str]:
-    return [*(filled(text, folder) for text in variant.prefix), *words]
+def command(variant: Variant, folder: Path, args: list[str]) -> list[str]:
+    return [*(substitute(text, folder) for text in variant.prefix), *args]
 
 
 def environment(variant: Variant, folder: Path) -> dict[str, str]:
     """The environment variables of a run."""
-    env = dict(os.environ) | {name: filled(value or "", folder) for name, value in variant.env.items()}
+    env = dict(os.environ) | {name: substitute(value or "", folder) for name, value in variant.env.items()}
     return {name: value for name, value in env.items() if variant.env.get(name, "") is not None}
 
 
@@ -155,7 +155,7 @@ def link_programs(folder: Path) -> None:
                 (folder / program.name).symlink_to(program)
 
 
-def why_skipped(name: str, folder: Path) -> str:
+def skip_reason(name: str, folder: Path) -> str:
     """Why a variant cannot be run here; "" where it can."""
     variant = VARIANTS[name]
     if name == "ordinary-user" and os.geteuid() != 0:
@@ -164,11 +164,11 @@ def why_skipped(name: str, folder: Path) -> str:
         return ""
     if shutil.which(variant.prefix[0]) is None:
         return f"there is no {variant.prefix[0]} (util-linux)"
-    words = ["true"]
+    args = ["true"]
     if name == "ordinary-user":  # the tests start Python, too, and have no rights left to find it with
         twice = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import pytest'], check=True)"
-        words = [sys.executable, "-c", twice]
-    done = subprocess.run(command(variant, folder, words), cwd="/", capture_output=True, text=True, check=False)
+        args = [sys.executable, "-c", twice]
+    done = subprocess.run(command(variant, folder, args), cwd="/", capture_output=True, text=True, check=False)
     if done.returncode and name == "ordinary-user":
         return f"the user {USER} cannot run {sys.executable}: a virtual environment and a Python that all may read"
     return done.stderr.strip().rpartition("\n")[2] or "it failed" if done.returncode else ""
@@ -189,15 +189,15 @@ def running(programs: tuple[str, ...]) -> Iterator[None]:
 def run(name: str, seed: int, workers: str, more: list[str], folder: Path) -> int:
     """Runs the tests once, prints the line, and returns the exit code."""
     variant, tree = VARIANTS[name], prepare(name, folder)
-    if reason := why_skipped(name, folder):
+    if reason := skip_reason(name, folder):
         print(f"{name:14} not run: {reason}", flush=True)
         return 0
     log, start = folder / f"{name}-{seed}.txt", time.monotonic()
-    words = [sys.executable, "-m", "pytest", "-m", "not slow", "-n", variant.workers or workers, "--maxprocesses", "4"]
-    words += ["--dist", "worksteal", "--color=no", f"--randomly-seed={seed}", *variant.options, *more]
+    args = [sys.executable, "-m", "pytest", "-m", "not slow", "-n", variant.workers or workers, "--maxprocesses", "4"]
+    args += ["--dist", "worksteal", "--color=no", f"--randomly-seed={seed}", *variant.options, *more]
     env = environment(variant, folder) | {"COLUMNS": "1000"}  # the lines at the end in full
-    with open(log, "w") as file, running(variant.beside):
-        whole = command(variant, folder, words)
+    with open(log, "w") as file, running(variant.background):
+        whole = command(variant, folder, args)
         code = subprocess.run(whole, cwd=tree, env=env, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
     output = log.read_text(errors="replace")
     counts = dict.fromkeys(("passed", "failed", "error", "skipped"), 0)

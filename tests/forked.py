@@ -4,7 +4,8 @@
 second instead of two. What runs there is as in a fresh process: arguments, environment, folder, descriptors, signals,
 `__main__`, `sys.path`, its parent, its end. It differs in that all modules of ox are loaded. A process that would
 differ in more is started by `subprocess` itself: options of Python, a terminal, another value of an environment
-variable that is not in `FREE`, anything but a list of words. Processes that a forked process starts are forked, too.
+variable that is not in `FREE_VARIABLES`, anything but a list of words. Processes that a forked process starts are
+forked, too.
 
 The fixture `forked_processes` puts it in the place of `subprocess.Popen`.
 """
@@ -40,7 +41,7 @@ PRELOADED = (
     "tensorboardX", "typer.rich_utils",
 )  # fmt: skip
 # Variables that nothing reads at its import.
-FREE = frozenset({
+FREE_VARIABLES = frozenset({
     "COLUMNS", "GROUP_RANK", "GROUP_WORLD_SIZE", "LINES", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
     "MASTER_PORT", "NO_COLOR", "OX_API_KEY", "OX_CACHE", "OX_DATA", "OX_HEARTBEAT_TIMEOUT", "OX_KERNELS",
     "OX_LAUNCH_ATTEMPT", "OX_LAUNCH_PIPE", "OX_LAUNCH_RUN", "OX_LAUNCH_STORE", "OX_LAUNCH_TIMEOUT",
@@ -50,17 +51,17 @@ FREE = frozenset({
 # One thread for each of several ranks, which share a small machine.
 THREADS = dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: a child's orphans become children of this process
-HIGH = 500  # descriptors from here on are in nobody's way
-LONGEST = 1 << 17  # bytes of a request
+FIRST_DESCRIPTOR = 500  # descriptors from here on are in nobody's way
+MAX_REQUEST = 1 << 17  # bytes of a request
 SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, 32, 33})
 
 
-def fixed(environment: Mapping[str, str]) -> dict[str, str]:
+def fixed_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that must be those of the process that forks."""
-    return {name: value for name, value in environment.items() if name not in FREE}
+    return {name: value for name, value in environment.items() if name not in FREE_VARIABLES}
 
 
-class Server:
+class ForkServer:
     """The process that forks, a child of this one."""
 
     def __init__(
@@ -68,21 +69,21 @@ class Server:
     ) -> None:
         self.owner = os.getpid()
         self.process = process
-        self.environment = fixed(environment)
+        self.environment = fixed_variables(environment)
         self.channel = channel
         self.lock = threading.Lock()
 
     def start(self, request: dict[str, Any], descriptors: list[int]) -> int:
         """The number of a new process, which is a child of this one. Raises OSError."""
         data = json.dumps(request).encode()
-        if len(data) > LONGEST:
+        if len(data) > MAX_REQUEST:
             raise OverflowError
         with self.lock:
             prctl = ctypes.CDLL(None).prctl
             prctl(SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self.channel, [data], descriptors)
-                answer = json.loads(self.channel.recv(LONGEST))
+                answer = json.loads(self.channel.recv(MAX_REQUEST))
             finally:
                 prctl(SUBREAPER, 0, 0, 0, 0)
         if "errno" in answer:
@@ -96,11 +97,11 @@ class Server:
             self.process.wait()
 
 
-servers: list[Server] = []
-starter = os.getpid()  # the process that may start others
+servers: list[ForkServer] = []
+main_process = os.getpid()  # the process that may start others
 
 
-def start_server(environment: Mapping[str, str]) -> Server:
+def start_server(environment: Mapping[str, str]) -> ForkServer:
     """Starts a fresh Python, which imports ox and then waits."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -108,20 +109,20 @@ def start_server(environment: Mapping[str, str]) -> Server:
         process = subprocess_popen([sys.executable, __file__, str(number)], pass_fds=[number], env=environment,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)  # fmt: skip
     assert ours.recv(1), "the process that forks has ended"
-    server = Server(environment, ours, process)
+    server = ForkServer(environment, ours, process)
     servers.append(server)
     atexit.register(server.end)
     return server
 
 
-def server_for(environment: Mapping[str, str]) -> Server | None:
+def server_for(environment: Mapping[str, str]) -> ForkServer | None:
     """The process that forks for such an environment; None if there is none, and none can be started here."""
-    wanted = fixed(environment)
+    wanted = fixed_variables(environment)
     for server in servers:
         if server.environment == wanted and server.owner == os.getpid():
             return server
-    usual = fixed(os.environ)
-    if os.getpid() != starter or sys.platform != "linux" or wanted not in (usual, usual | THREADS):
+    usual = fixed_variables(os.environ)
+    if os.getpid() != main_process or sys.platform != "linux" or wanted not in (usual, usual | THREADS):
         return None
     return start_server(environment)
 
@@ -198,18 +199,18 @@ def parse(args: list[str]) -> tuple[bool, list[str], list[str]] | None:
 def next_request(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Waits for requests, and forks for each; returns in the new process. Ends with the process that asks."""
     while True:
-        data, descriptors, _, _ = socket.recv_fds(channel, LONGEST, 64)
+        data, descriptors, _, _ = socket.recv_fds(channel, MAX_REQUEST, 64)
         if not data:
             os._exit(0)
         read, write = os.pipe()
-        between = os.fork()
-        if between:
+        intermediate = os.fork()
+        if intermediate:
             os.close(write)
             for number in descriptors:
                 os.close(number)
             with open(read, "rb") as pipe:
                 answer = pipe.read()
-            os.waitpid(between, 0)  # its child is now one of the process that asks
+            os.waitpid(intermediate, 0)  # its child is now one of the process that asks
             channel.send(answer or json.dumps({"errno": errno.ECHILD}).encode())
             continue
         os.close(read)
@@ -219,24 +220,24 @@ def next_request(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
         except OSError as error:
             os.write(write, json.dumps({"errno": error.errno}).encode())
             os._exit(0)
-        between = os.getpid()
+        intermediate = os.getpid()
         own = os.fork()
         if own:
             os.write(write, json.dumps({"pid": own}).encode())
             os._exit(0)
         os.close(write)
-        while os.getppid() == between:
+        while os.getppid() == intermediate:
             os.sched_yield()
         return request, descriptors
 
 
-def become(request: dict[str, Any], descriptors: list[int]) -> None:
+def apply_request(request: dict[str, Any], descriptors: list[int]) -> None:
     """Makes this process what was asked for, all but its arguments."""
     if request["session"]:
         os.setsid()
     elif request["group"] >= 0:
         os.setpgid(0, request["group"])
-    high = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, HIGH) for number in descriptors]
+    high = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) for number in descriptors]
     for number in descriptors:
         os.close(number)
     for source, target in zip(high, request["targets"], strict=True):
@@ -255,7 +256,7 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
         new.buffer.raw.name = f"<{name}>"
         setattr(sys, name, new), setattr(sys, f"__{name}__", new)
     os.environ.clear()
-    os.environ.update(of_ox | request["env"])
+    os.environ.update(ox_environment | request["env"])
 
     import numpy as np
 
@@ -270,7 +271,7 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     importlib.invalidate_caches()
 
 
-def warn_by(filters: list[str]) -> None:
+def set_warnings(filters: list[str]) -> None:
     """Warnings as `python -W` sets them, below those that modules have set at their import."""
     if filters:
         own = warnings.filters[: len(warnings.filters) - len(usual_filters)]
@@ -286,7 +287,7 @@ def call(args: list[str]) -> None:
     options = parse(args)
     assert options is not None
     safe, filters, rest = options
-    warn_by(filters)
+    set_warnings(filters)
     sys.modules["forked"] = sys.modules["__main__"]
     main = types.ModuleType("__main__")
     vars(main).update(__builtins__=builtins, __annotations__={}, __loader__=machinery.BuiltinImporter)
@@ -327,15 +328,15 @@ def serve(channel: socket.socket) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork():
             theirs.close()
-            number = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
+            number = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
             ours.close()
             break
         ours.close()  # this process forks for the other one
         for descriptor in descriptors:
             os.close(descriptor)
         channel = theirs
-    become(request, descriptors)
-    servers[:] = [Server(os.environ, socket.socket(fileno=number))]
+    apply_request(request, descriptors)
+    servers[:] = [ForkServer(os.environ, socket.socket(fileno=number))]
     subprocess.Popen = Popen  # type: ignore[misc]
     end(code_of(call, request["args"]))
 
@@ -379,7 +380,7 @@ if __name__ == "__main__":
     del sys.path[0]
     usual_filters, usual_environment = list(warnings.filters), dict(os.environ)
     importlib.import_module("ox")
-    of_ox = {name: value for name, value in os.environ.items() if name not in usual_environment}  # that ox sets
+    ox_environment = {name: value for name, value in os.environ.items() if name not in usual_environment}
     for name in PRELOADED:
         importlib.import_module(name)
     accelerated = dict(importlib.import_module("ox.devices.dispatch_table").ALLOWED)

@@ -38,7 +38,7 @@ class Row:
     marks: tuple[Any, ...] = ()
 
     @contextmanager
-    def arranged(self, request: pytest.FixtureRequest, fixtures: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def setup(self, request: pytest.FixtureRequest, fixtures: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The arguments of the call: folder and patches are this row's own, random numbers follow from its name."""
         seed(request.config, f"{request.node.nodeid}[{self.name}]")
         own = {**fixtures, **self.arguments}
@@ -50,7 +50,7 @@ class Row:
                 own["monkeypatch"] = patch
             yield own
 
-    def beside(self, other: Row) -> Row:
+    def joined(self, other: Row) -> Row:
         name = f"{self.name}-{other.name}" if self.name else other.name
         return Row(name, {**self.arguments, **other.arguments}, (*self.marks, *other.marks))
 
@@ -72,15 +72,15 @@ def rows(
         items: how many items share the rows, where these take more than a few seconds.
         fast: so many rows are in `make test`; the others are an item marked `slow`.
     """
-    keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    shown = ids if ids is None or callable(ids) else list(ids)
-    listed = [read(keys, k, values, shown) for k, values in enumerate(table)]
-    often = Counter(row.name for row in listed)
-    listed = [replace(r, name=f"{r.name}{k}") if often[r.name] > 1 else r for k, r in enumerate(listed)]
+    argnames = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    row_ids = ids if ids is None or callable(ids) else list(ids)
+    parsed = [parse(argnames, k, values, row_ids) for k, values in enumerate(table)]
+    counts = Counter(row.name for row in parsed)
+    parsed = [replace(r, name=f"{r.name}{k}") if counts[r.name] > 1 else r for k, r in enumerate(parsed)]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         base, inner = getattr(test, "base", test), getattr(test, "table", [Row("", {})])
-        every = [b.beside(a) for b in inner for a in listed]
+        every = [b.joined(a) for b in inner for a in parsed]
         if fast is not None:
             every[fast:] = [replace(row, marks=(*row.marks, pytest.mark.slow)) for row in every[fast:]]
 
@@ -89,7 +89,7 @@ def rows(
             __tracebackhide__ = True
             words = (request.config.getoption("keyword") or "").lower().split(" or ")
             for row in [r for r in part if any(w in f"{base.__name__}[{r.name}]".lower() for w in words)] or part:
-                with subtests.test(row.name), row.arranged(request, fixtures) as arguments:
+                with subtests.test(row.name), row.setup(request, fixtures) as arguments:
                     base(**arguments)
 
         own = [p for p in inspect.signature(base).parameters.values() if p.name not in every[0].arguments]
@@ -102,21 +102,21 @@ def rows(
     return decorate
 
 
-def read(keys: list[str], k: int, values: Any, ids: Callable[[Any], Any] | list[str] | None) -> Row:
+def parse(argnames: list[str], k: int, values: Any, ids: Callable[[Any], Any] | list[str] | None) -> Row:
     """A row, with the name that pytest would give it."""
     name, marks = ids[k] if isinstance(ids, list) else None, ()
     if isinstance(values, type(pytest.param())):
         name, marks, values = values.id or name, tuple(values.marks), values.values
-    elif len(keys) == 1:
+    elif len(argnames) == 1:
         values = (values,)
     if name is None:
         make = ids if callable(ids) else lambda value: None
-        pairs = zip(keys, values, strict=True)
-        name = "-".join(str(shown(f"{key}{k}", value) if (own := make(value)) is None else own) for key, value in pairs)
-    return Row(name, dict(zip(keys, values, strict=True)), marks)
+        pairs = zip(argnames, values, strict=True)
+        name = "-".join(str(id_of(f"{key}{k}", value) if (own := make(value)) is None else own) for key, value in pairs)
+    return Row(name, dict(zip(argnames, values, strict=True)), marks)
 
 
-def shown(otherwise: str, value: Any) -> Any:
+def id_of(otherwise: str, value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | np.dtype):
         return value
     return getattr(value, "__name__", otherwise)

@@ -55,12 +55,12 @@ def test_each_variant_is_what_it_says(small: Path, tmp_path: Path, subtests: pyt
     for name, code in CHECKS.items():
         with subtests.test(name):
             variant, tree = run_matrix.VARIANTS[name], run_matrix.prepare(name, tmp_path)
-            if run_matrix.why_skipped(name, tmp_path):
+            if run_matrix.skip_reason(name, tmp_path):
                 continue  # no rights for that here
             code = f"import os, pathlib, shutil, socket, tempfile, time; {code}"
             words = run_matrix.command(variant, tmp_path, [sys.executable, "-c", code])
             env = run_matrix.environment(variant, tmp_path)
-            with run_matrix.running(variant.beside):
+            with run_matrix.running(variant.background):
                 done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True)
             assert (ERRORS[name] in done.stderr) if name in ERRORS else (done.returncode == 0), done.stderr
 
@@ -84,8 +84,8 @@ def test_a_failure_must_name_the_cause(
 
 def test_who_is_not_root_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "only root runs tests as somebody else" in run_matrix.why_skipped("ordinary-user", Path("nowhere"))
-    assert run_matrix.why_skipped("usual", Path("nowhere")) == ""
+    assert "only root runs tests as somebody else" in run_matrix.skip_reason("ordinary-user", Path("nowhere"))
+    assert run_matrix.skip_reason("usual", Path("nowhere")) == ""
 
 
 @root
@@ -94,7 +94,7 @@ def test_a_python_that_the_user_cannot_read(tmp_path: Path, monkeypatch: pytest.
     python.symlink_to(sys.executable)
     tmp_path.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
-    assert f"cannot run {python}" in run_matrix.why_skipped("ordinary-user", tmp_path)
+    assert f"cannot run {python}" in run_matrix.skip_reason("ordinary-user", tmp_path)
 
 
 @root

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def wait_until(true: Callable[[], T], seconds: float = 120, process: subprocess.Popen[Any] | None = None) -> T:
-    """What `true()` returns, as soon as that is true.
+def wait_until(predicate: Callable[[], T], seconds: float = 120, process: subprocess.Popen[Any] | None = None) -> T:
+    """What `predicate()` returns, as soon as that is true.
 
     Args:
         seconds: a limit for what hangs, not for what is slow.
@@ -23,13 +23,13 @@ def wait_until(true: Callable[[], T], seconds: float = 120, process: subprocess.
     Raises:
         AssertionError: so many seconds are over, or `process` has ended.
     """
-    give_up = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while True:
         code = None if process is None else process.poll()
-        if value := true():
+        if value := predicate():
             return value
         assert code is None, f"{process.args} ended with {code}" if process else ""
-        assert time.monotonic() < give_up, f"it did not come true in {seconds:g} seconds"
+        assert time.monotonic() < deadline, f"it did not come true in {seconds:g} seconds"
         time.sleep(0.005)
 
 

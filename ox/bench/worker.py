@@ -18,14 +18,7 @@ from ox.bench.answer import Reply, ResponseValidator
 from ox.bench.model import Model, Tensor
 from ox.bench.pool import Closed, Open, Pool, arrivals
 from ox.bench.recorder import Failures, Recorder
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+from ox.clock import SYSTEM
 
 
 async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> dict[str, Any]:
@@ -80,7 +73,7 @@ def _plain(failures: Failures) -> dict[str, Any]:
 
 def main() -> None:
     task = json.loads(sys.stdin.readline())
-    loop = new_loop()
+    loop = SYSTEM.new_event_loop()
     outcome = loop.run_until_complete(work(task, _read_message))
     print(json.dumps(outcome), flush=True)
 

@@ -6,6 +6,7 @@ from ox.autograd.grad_mode import no_grad
 from ox.core.operator import OPS
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.cleanup import compute, remove_dead
+from ox.graph.passes.recompute import size_of
 
 SMALL = 1 << 16  # bytes, that a file may grow by for one result
 
@@ -63,16 +64,9 @@ def _foldable(graph: Graph) -> list[Node]:
 
 def _grows(node: Node, graph: Graph, staying: set[Value | None]) -> bool:
     """Whether a file would hold a large result beside what it is made of, or one larger than that."""
-    results = sum(_bytes(v) for v in node.outputs)
-    leaving = sum(_bytes(v) for v in node.inputs if v is not None and v not in staying)
+    results = sum(size_of(v) for v in node.outputs)
+    leaving = sum(size_of(v) for v in node.inputs if v is not None and v not in staying)
     return results > leaving + SMALL
-
-
-def _bytes(value: Value) -> int:
-    count = value.dtype.itemsize if value.dtype is not None else 8
-    for size in value.shape or ():
-        count *= size
-    return count
 
 
 def _name(graph: Graph, first: dict[Value, Value]) -> None:

@@ -35,19 +35,19 @@ class Client(NamedTuple):
         """Takes tokens in advance, at the time `now`; a request for more than a whole minute's takes these.
 
         Returns:
-            how many were taken, for `settle`.
+            how many it took, for `settle`.
 
         Raises:
             ServeError: too many of the last minute are used (429).
         """
         if self.tokens is None:
             return 0.0
-        taken = min(float(count), self.tokens.burst)
-        wait = self.tokens.take(now, taken)
+        reserved = min(float(count), self.tokens.burst)
+        wait = self.tokens.take(now, reserved)
         if wait:
             expected = f"at most {60 * self.tokens.rate:g} tokens a minute"
             raise ServeError("token rate limit exceeded", status=429, retry_after=wait, expected=expected)
-        return taken
+        return reserved
 
     def settle(self, reserved: float, used: int) -> None:
         """Counts what a request really used, in place of what it reserved. More than there is makes later ones wait."""

@@ -17,7 +17,7 @@ from ox.serve.access.file_watcher import FileWatcher
 from ox.serve.access.key import Key, digest_of
 from ox.serve.access.keyfile import read
 
-MOST_ADDRESSES = 1 << 16  # whose rates are remembered at once
+MAX_ADDRESSES = 1 << 16  # whose rates are remembered at once
 NOBODY = bytes(32)
 WAYS = "'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
 
@@ -27,7 +27,7 @@ def _bucket(rate: float, burst: float | None, now: float, share: int) -> Bucket:
     return Bucket(rate / share, max(1.0, (burst or rate) / share), now)
 
 
-class KnownKey(NamedTuple):
+class KeyEntry(NamedTuple):
     """A key with what is left of its rates; None for no limit."""
 
     key: Key
@@ -40,17 +40,17 @@ class Ring:
 
     def __init__(self, keys: list[Key], now: float, share: int) -> None:
         # A lookup by a part of the hash leaks no timing: a client cannot choose hashes.
-        self._keys: dict[bytes, KnownKey] = {}
+        self._keys: dict[bytes, KeyEntry] = {}
         for key in keys:
             calls = None if key.rate is None else _bucket(key.rate, key.burst, now, share)
             a_minute = key.tokens_per_minute
             tokens = None if a_minute is None else _bucket(a_minute / 60, a_minute, now, share)
-            self._keys[key.digest[:16]] = KnownKey(key, calls, tokens)
+            self._keys[key.digest[:16]] = KeyEntry(key, calls, tokens)
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def find(self, credential: bytes) -> KnownKey | None:
+    def find(self, credential: bytes) -> KeyEntry | None:
         digest = digest_of(credential)
         entry = self._keys.get(digest[:16])
         same = hmac.compare_digest(digest, NOBODY if entry is None else entry.key.digest)
@@ -118,7 +118,7 @@ class Guard:
                     "management calls are disabled", status=403, hint="ox serve --manage, or --keys with such a key"
                 )
             return ""
-        key, calls, _ = self._found(self._ring, credential, peer, now)
+        key, calls, _ = self._authenticate(self._ring, credential, peer, now)
         if calls is not None:
             self._pace(calls, now)
         elif self._rate is not None:
@@ -135,7 +135,7 @@ class Guard:
             ServeError: no valid key where one is needed (401), or too many tries (429).
         """
         if self._ring is not None:
-            self._found(self._ring, credential, peer, self._now())
+            self._authenticate(self._ring, credential, peer, self._now())
 
     def client(self, credential: bytes | None, peer: str) -> Client:
         """Who sends a request that `check` let through; it is not counted again.
@@ -145,10 +145,10 @@ class Guard:
         """
         if self._ring is None:
             return Client(peer)
-        found = self._found(self._ring, credential, peer, self._now())
-        return Client(found.key.name, found.key, found.tokens)
+        entry = self._authenticate(self._ring, credential, peer, self._now())
+        return Client(entry.key.name, entry.key, entry.tokens)
 
-    def _found(self, ring: FileWatcher[Ring], credential: bytes | None, peer: str, now: float) -> KnownKey:
+    def _authenticate(self, ring: FileWatcher[Ring], credential: bytes | None, peer: str, now: float) -> KeyEntry:
         entry = None if credential is None else ring.get(now).find(credential)
         if entry is None or entry.key.expired(self._calendar()):
             if self._rate is not None:  # clients that try keys have the same rate limit
@@ -164,7 +164,7 @@ class Guard:
         name = _network(peer)
         bucket = self._addresses.get(name)
         if bucket is None:
-            if len(self._addresses) >= MOST_ADDRESSES:
+            if len(self._addresses) >= MAX_ADDRESSES:
                 self._addresses.popitem(last=False)  # that was silent for longest, so most likely is full again
             bucket = self._addresses[name] = _bucket(self._rate, None, now, self._share)
         else:

@@ -168,13 +168,13 @@ class Batcher:
                 self._loop.call_soon(self._run_inline)
 
     def _run_turn(self) -> None:
-        turn, most = self._turn, self.max_rows
+        turn, max_rows = self._turn, self.max_rows
         while turn:
             batch: list[Job] = []
             rows, now = 0, self._now()
-            while turn and rows < most:
+            while turn and rows < max_rows:
                 job = turn[0]
-                if batch and (rows + job.request.rows > most or job.request.key != batch[0].request.key):
+                if batch and (rows + job.request.rows > max_rows or job.request.key != batch[0].request.key):
                     break
                 turn.popleft()
                 if job.abandoned or (job.deadline is not None and job.deadline <= now):
@@ -183,7 +183,7 @@ class Batcher:
                     batch.append(job)
                     rows += job.request.rows
             if batch:
-                if turn or rows >= most:
+                if turn or rows >= max_rows:
                     self.stats.full += 1
                 else:
                     self.stats.idle += 1
@@ -194,9 +194,9 @@ class Batcher:
     def _overdue(self, now: float) -> float | None:
         """Answers what is past its deadline, waiting or running; the next deadline."""
         with self._ready:
-            out = self._queue.remove_stale(late(now))
+            stale = self._queue.remove_stale(late(now))
             following = self._queue.earliest()
-        self.drop(out)
+        self.drop(stale)
         for running_batch in self._running_batches:
             for job in () if running_batch is None else running_batch.jobs:
                 if job.abandoned or job.running_batch is not running_batch or job.deadline is None:
@@ -281,33 +281,33 @@ class Batcher:
     def _need(self) -> MemoryRequest | None:
         """The memory that the next batch's results take; None for a little."""
         with self._ready:
-            need, out = need_of_next(self._queue, self._size, self._memory, self.max_rows, self._now())
-        if out:
-            self._call_on_loop(self.drop, out)
+            need, stale = need_of_next(self._queue, self._size, self._memory, self.max_rows, self._now())
+        if stale:
+            self._call_on_loop(self.drop, stale)
         return need
 
     def _next(self, index: int, instance: Instance, reason: str, room: Room | None) -> None:
         """Runs the next batch, if another instance has not taken it."""
         control, running_batch = instance.control(), None
-        most, granted = (self.max_rows, 0) if room is None else (min(self.max_rows, room.rows), room.reserved_bytes)
+        max_rows, granted = (self.max_rows, 0) if room is None else (min(self.max_rows, room.rows), room.reserved_bytes)
         with self._ready:
-            taken = self._queue.take(most, late(self._now()))
-            if taken.jobs:  # with the lock held: the deadline check finds them in the queue or in a running batch
+            batch = self._queue.take(max_rows, late(self._now()))
+            if batch.jobs:  # with the lock held: the deadline check finds them in the queue or in a running batch
                 running_batch = self._running_batches[index] = RunningBatch(
-                    taken.jobs, control, "full" if taken.full else reason
+                    batch.jobs, control, "full" if batch.full else reason
                 )
-        if taken.stale:
-            self._call_on_loop(self.drop, taken.stale)
+        if batch.stale:
+            self._call_on_loop(self.drop, batch.stale)
         if running_batch is not None:
             running_batch.reserved_bytes = granted
-            self._serve(taken.jobs, instance, running_batch)
+            self._serve(batch.jobs, instance, running_batch)
             self._running_batches[index] = None
             granted = running_batch.reserved_bytes
         if granted:  # the rest was reserved for the serialized results
             self._call_on_loop(self._memory.release, granted)
 
     def _serve(self, jobs: list[Job], instance: Instance, running_batch: RunningBatch | None) -> None:
-        taken = instance.gathered_at = self._now()
+        dequeued_at = instance.gathered_at = self._now()
         failed = False
         try:
             self._run(jobs, instance, running_batch)
@@ -332,9 +332,9 @@ class Batcher:
         for job in jobs:
             job.started, job.run_s = started, run_s
         if running_batch is None:
-            self._deliver(jobs, started - taken, failed)
+            self._deliver(jobs, started - dequeued_at, failed)
         else:
-            self._call_on_loop(self._deliver, jobs, started - taken, failed)
+            self._call_on_loop(self._deliver, jobs, started - dequeued_at, failed)
 
     def _call_on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         try:

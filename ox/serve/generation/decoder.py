@@ -85,8 +85,8 @@ class Decoder:
             self.context_length = form.longest
         self._check_memory()
         through = Contract.from_metadata(source.metadata).through
-        known = (self.shapes, self.vocab_size, self.context_length, source.operators, through)
-        self._check = DecoderCheck(Checked(source.path, *known), original, self._control.clock.now)
+        facts = (self.shapes, self.vocab_size, self.context_length, source.operators, through)
+        self._check = DecoderCheck(Checked(source.path, *facts), original, self._control.clock.now)
         self.batched = True
         self.run, self.form = self._fastest(original)
         if threads is None and self.threads > 1:

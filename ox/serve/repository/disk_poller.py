@@ -34,13 +34,13 @@ class DiskPoller:
 
     def _work(self) -> None:
         while not self._stop.wait(self._every_s):
-            found: Scan | OxError
+            scan: Scan | OxError
             try:
-                found = self._scan()
+                scan = self._scan()
             except OxError as error:
-                found = error
+                scan = error
             except Exception as error:  # this thread must survive: it detects changes
                 got = f"{type(error).__name__}: {error}"
-                found = LoadError("the models' files cannot be checked", got=got)
+                scan = LoadError("the models' files cannot be checked", got=got)
             with contextlib.suppress(RuntimeError):  # the loop has been closed
-                self._loop.call_soon_threadsafe(self._on_scan, found)
+                self._loop.call_soon_threadsafe(self._on_scan, scan)

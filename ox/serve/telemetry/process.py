@@ -9,9 +9,9 @@ SELF = Path("/proc/self")
 UPTIME = Path("/proc/uptime")
 
 
-def figures(calendar_s: float, root: Path = SELF) -> dict[str, float]:
-    """Seconds of CPU, bytes of memory, open files, and when the process began, if it is now `calendar_s` after 1970;
-    empty where there is no /proc."""
+def figures(now: float, root: Path = SELF) -> dict[str, float]:
+    """Seconds of CPU, bytes of memory, open files, and when the process began; empty where there is no /proc. `now`:
+    seconds since 1970."""
     try:
         # The second field is the program's name in brackets, and may hold anything.
         fields = (root / "stat").read_text().rpartition(")")[2].split()
@@ -28,5 +28,5 @@ def figures(calendar_s: float, root: Path = SELF) -> dict[str, float]:
         "virtual": float(fields[20]),
         "files": float(files),
         "most_files": float(most) if most.isdigit() else 0.0,
-        "start_s": calendar_s - (up_s - int(fields[19]) / tick),
+        "start_s": now - (up_s - int(fields[19]) / tick),
     }

@@ -143,7 +143,7 @@ def test_one_network_of_ipv6_is_one_client(clock: ManualClock) -> None:
 
 
 def test_rates_remember_a_bounded_number_of_addresses(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "MOST_ADDRESSES", 10)
+    monkeypatch.setattr(guard, "MAX_ADDRESSES", 10)
     made = Guard(rate=1, clock=clock)
     for n in range(1000):
         assert status(made, None, peer="busy") == ("" if n == 0 else 429)  # busy, so never forgotten
