@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ox import train
+from ox.train.run import curves
 
 PAGE = '''
 """Two clouds of points."""
@@ -45,12 +46,26 @@ def augment(batch, generator):
 '''
 
 
+@pytest.fixture(autouse=True)
+def blank_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process end with an empty curves.png: to draw it takes longer than to train."""
+    monkeypatch.setattr(curves, "draw", lambda path, *_: path.touch())
+
+
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     """The path of the recipe `points`."""
     path = tmp_path / "points.py"
     path.write_text(PAGE)
     return path
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> train.Run:
+    """A run of the recipe `points` that nothing stopped. To be read, not changed."""
+    path = tmp_path_factory.mktemp("whole") / "points.py"
+    path.write_text(PAGE)
+    return train.train(path, out=path.parent / "runs")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rows import rows
 
 import ox
 from ox import nn, train
@@ -90,11 +89,10 @@ def test_fewer_are_kept_from_now_on(page: Path, tmp_path: Path) -> None:
     assert train.find(run.folder).options.keep == 1
 
 
-def test_a_disk_without_links(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_links(page: Path, whole: train.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    whole = train.train(page, out=tmp_path / "whole")
     monkeypatch.setattr(checkpoint.os, "link", none)
     run = stopped(page, tmp_path / "runs")
     assert sorted(p.stem for p in run.last.parent.iterdir()) == ["best", "last", "last-1"]
@@ -107,9 +105,8 @@ def test_a_disk_without_links(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("after", [2, 6, 7, 11])
 @pytest.mark.parametrize("every", [EACH_STEP, 1e9], ids=["each step", "each epoch"])
-def test_a_damaged_last_one(page: Path, tmp_path: Path, after: int, every: float) -> None:
+def test_a_damaged_last_one(page: Path, whole: train.Run, tmp_path: Path, after: int, every: float) -> None:
     """The run goes on from the newest that is whole, says so, and ends as it would have."""
-    whole = train.train(page, out=tmp_path / "whole")
     run = stopped(page, tmp_path / "runs", after, checkpoint_every=every)
     if not checkpoint.previous(run.last):
         pytest.skip("there is only one")
@@ -126,8 +123,7 @@ def test_a_damaged_last_one(page: Path, tmp_path: Path, after: int, every: float
     }}  # fmt: skip
 
 
-def test_all_but_the_best_are_damaged(page: Path, tmp_path: Path) -> None:
-    whole = train.train(page, out=tmp_path / "whole")
+def test_all_but_the_best_are_damaged(page: Path, whole: train.Run, tmp_path: Path) -> None:
     run, show = stopped(page, tmp_path / "runs", 9), Stop()
     for path in (run.last, *checkpoint.previous(run.last)):
         damage(path)
@@ -177,8 +173,7 @@ def test_last_and_best_are_damaged_apart(page: Path, tmp_path: Path) -> None:
     assert "the best weights, of epoch 1, are lost" in show.notes[1]
 
 
-def test_a_best_one_that_is_the_one_before_last_too(page: Path, tmp_path: Path) -> None:
-    whole = train.train(page, out=tmp_path / "whole")
+def test_a_best_one_that_is_the_one_before_last_too(page: Path, whole: train.Run, tmp_path: Path) -> None:
     run, show = stopped(page, tmp_path / "runs", 7), Stop()
     damage(run.best)
     assert weights(train.resume(run.folder, show=show), "best") == weights(whole, "best")
@@ -365,18 +360,19 @@ CHANGES = {
 }
 
 
-@rows("finished", [False, True])
-@rows("name", CHANGES)
-def test_a_changed_script_is_not_gone_on_with(tmp_path: Path, name: str, finished: bool) -> None:
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_changed_script_is_not_gone_on_with(tmp_path: Path, finished: bool, subtests: pytest.Subtests) -> None:
     if finished:
         script(tmp_path / "run")
     else:
         with pytest.raises(KeyError):
             script(tmp_path / "run", show=Stop(6))
-    with pytest.raises(TrainError, match="was trained with another") as caught:
-        script(tmp_path / "run", **CHANGES[name])
-    assert caught.value.what.endswith(name.split("'")[0].removesuffix(" function"))
-    assert caught.value.expected != caught.value.got
+    for name, change in CHANGES.items():
+        with subtests.test(name):
+            with pytest.raises(TrainError, match="was trained with another") as caught:
+                script(tmp_path / "run", **change)
+            assert caught.value.what.endswith(name.split("'")[0].removesuffix(" function"))
+            assert caught.value.expected != caught.value.got
     assert script(tmp_path / "run")["epochs"] == 3
 
 
@@ -415,14 +411,13 @@ def test_a_description_is_the_same_in_every_process() -> None:
     assert not fingerprint.differences({"loss": "other_loss code 2.7:0"}, {"loss": describe(other_loss)})
 
 
-def test_runs_of_versions_before_go_on(page: Path, tmp_path: Path) -> None:
+def test_runs_of_versions_before_go_on(page: Path, whole: train.Run, tmp_path: Path) -> None:
     """Their checkpoints have no options, no facts and no checksum."""
     from safetensors import safe_open
     from safetensors.numpy import save_file
 
     from ox.serialization import files
 
-    whole = train.train(page, out=tmp_path / "whole")
     run = stopped(page, tmp_path / "runs")
     for path in run.last.parent.iterdir():
         state = {name: part for name, part in files.load(path).items() if name not in ("options", "facts")}

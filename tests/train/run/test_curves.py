@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from rows import rows
 
 from ox import nn, train
 from ox.train.predictions import Predictions, predict
 from ox.train.run import curves
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def blank_curves() -> None:
+    """Here they are drawn."""
 
 
 def history(
@@ -112,11 +120,15 @@ def numbers(outputs: int = 1) -> train.Trainer:
 def test_a_run_of_numbers_draws_what_was_predicted(tmp_path: Path) -> None:
     trainer = numbers()
     trainer.fit(tmp_path / "run")
-    assert (tmp_path / "run" / "curves.png").is_file()
+    assert (tmp_path / "run" / "curves.png").read_bytes().startswith(PNG)
     found = predict(trainer, trainer.model, trainer.data.validation, "validation")
     assert found is not None and found.count == 60
     assert np.allclose(found.truth, trainer.data.validation.tensors[1].numpy()[:, 0])
     assert np.allclose(found.predicted, trainer.model(trainer.data.validation.tensors[0]).detach().numpy()[:, 0])
+
+
+def test_a_run_of_classes_is_drawn(whole: train.Run) -> None:
+    assert whole.curves.read_bytes().startswith(PNG)
 
 
 def test_predictions_of_what_is_not_numbers() -> None:
