@@ -11,9 +11,8 @@ import pytest
 from waiting import wait_until
 
 TESTS = Path(__file__).parent
-# Polls that may be: until the system gives a process another parent. Below serve they are yet to go.
-SERVE = ("soak",)
-POLLING = (TESTS / "forked.py", *(TESTS / "serve" / name for name in SERVE))
+# Polls that may be: until the system gives a process another parent, and in a program that loads a server.
+POLLING = (TESTS / "forked.py", TESTS / "serve" / "soak")
 
 
 def polls(source: str) -> list[int]:

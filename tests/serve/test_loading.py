@@ -142,8 +142,11 @@ def heavy(build: Any) -> Path:
     return Path(build("heavy", nodes, *ENDS, weights))
 
 
-def folder(path: Path, *models: Path) -> Path:
+def folder(path: Path, *models: Path, hurried: str = "") -> Path:
+    """A folder of models, one of which has five seconds to load."""
     path.mkdir()
+    if hurried:
+        (path / "ox.toml").write_text(f"[models.{hurried}]\nload_timeout_s = 5\n")
     for model in models:
         (path / model.name).write_bytes(model.read_bytes())
     return path
@@ -154,7 +157,7 @@ def folder(path: Path, *models: Path) -> Path:
 @pytest.mark.parametrize("kind", ["endless", "heavy"])
 def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     stuck = request.getfixturevalue(kind)
-    with serving(folder(tmp_path / "models", good, stuck), "--load-timeout-s", 5) as server:
+    with serving(folder(tmp_path / "models", good, stuck, hurried=kind)) as server:
         server.says(rf"loading version 1 of '{kind}': .+, \d+ s so far")
         wait_until(lambda: server.infer("good")[0] == 200)
         if server.state(kind)[0] == "LOADING":  # on a very busy machine all of it may be over by now
@@ -172,8 +175,8 @@ def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, r
 
 @needs_proc
 def test_loaded_beside_what_serves(good: Path, endless: Path, tmp_path: Path) -> None:
-    path = folder(tmp_path / "models", good)
-    with serving(path, "--load-timeout-s", 5) as server:
+    path = folder(tmp_path / "models", good, hurried="endless")
+    with serving(path) as server:
         server.says("http://")
         os.replace(folder(tmp_path / "aside", endless) / "endless.onnx", path / "endless.onnx")
         server.says(r"loading version 1 of 'endless': .+, \d+ s so far")

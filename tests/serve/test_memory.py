@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from rows import rows
+from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
@@ -219,11 +220,12 @@ def test_memory_returns_after_a_peak(attacked: tuple[int, Any], connect: Any) ->
             status, text = ask(client, "inside", {"s": np.array([50_000_000, 1])})
         assert status == 200, text
         assert watch.most > before + 150
-        until = time.monotonic() + 60
-        while (now := resident_mib(pid)) > 1.2 * before and time.monotonic() < until:
+
+        def returned() -> bool:
             assert ask(client, "mlp", ROW)[0] == 200
-            time.sleep(0.05)
-        assert now <= 1.2 * before
+            return resident_mib(pid) <= 1.2 * before
+
+        wait_until(returned)
 
 
 def settled(pid: int) -> int:
