@@ -190,15 +190,15 @@ def _finish(
     results = results_of(capture, leaves, differentiable, start, grads, fresh)
     if capture.reason is not None:
         return None
-    behind = graph_of([y for y in leaves if y.node is not None], start)
-    kept = saved_in(behind)
-    _check_leftovers(capture, leaves, kept, [g.tensor._grad for g in grads])
+    nodes = graph_of([y for y in leaves if y.node is not None], start)
+    saved = saved_in(nodes)
+    _check_leftovers(capture, leaves, saved, [g.tensor._grad for g in grads])
     if capture.reason is not None:
         return None
     check_memory(capture, state)
     updates, externals = updates_of(capture), list(capture.externals.values())
     sources = _sources(capture, found, reached)
-    states = states_of(capture, state, externals, kept, containers_in(behind))
+    states = states_of(capture, state, externals, saved, containers_in(nodes))
     check_sizes(capture)
     if capture.reason is not None or sources is None:
         return None
@@ -319,13 +319,13 @@ def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
     return found
 
 
-def _check_leftovers(capture: Capture, leaves: list[Any], kept: set[int], grads: list[Any]) -> None:
+def _check_leftovers(capture: Capture, leaves: list[Any], saved: set[int], grads: list[Any]) -> None:
     """Give up for what the call made and somebody holds, who would not get it from a graph."""
     for reference in capture.made:
         tensor = reference()
         if tensor is not None and tensor._recorded is not None:
             tensor._recorded.view_call = None
-    allowed = set(kept)
+    allowed = set(saved)
     for y in (*leaves, *grads):
         if y is not None:
             allowed |= {id(y), id(y._base)}

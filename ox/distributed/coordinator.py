@@ -151,11 +151,11 @@ class Coordinator:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             frames.keep_alive(writer.get_extra_info("socket"))
-            hello, known = await self._greeter.greet(reader, writer, self._finished.is_set())
+            hello, authenticated = await self._greeter.greet(reader, writer, self._finished.is_set())
             if hello.get("kind") == "node" and isinstance(hello.get("nonce"), str):
-                await self._serve_node(hello, known, reader, writer)
+                await self._serve_node(hello, authenticated, reader, writer)
             elif self.store is not None:
-                await self.store.converse(hello, known, reader, writer)
+                await self.store.converse(hello, authenticated, reader, writer)
             else:
                 writer.write(frames.reply({"refused": "no ranks are meeting"}, frames.token(), hello))
             await writer.drain()
@@ -167,12 +167,12 @@ class Coordinator:
     # -- nodes ---------------------------------------------------------------------------------------------------
 
     async def _serve_node(
-        self, hello: dict[str, Any], known: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, hello: dict[str, Any], authenticated: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        problem = self._problem(hello) if known else {"refused": "another token"}
+        problem = self._problem(hello) if authenticated else {"refused": "another token"}
         writer.write(frames.reply(problem or {"joined": True}, frames.token(), hello))
         if problem is not None:
-            self._note_refusal(hello, problem if known else None, str(writer.get_extra_info("peername")[0]))
+            self._note_refusal(hello, problem if authenticated else None, str(writer.get_extra_info("peername")[0]))
             return
         node = Node(hello, writer, self.clock.now())
         self.nodes.append(node)

@@ -126,8 +126,8 @@ class Store:
         self.connections += 1
         try:
             keep_alive(writer.get_extra_info("socket"))
-            hello, known = await self._greeter.greet(reader, writer, self.failure is not None)
-            await self.converse(hello, known, reader, writer)
+            hello, authenticated = await self._greeter.greet(reader, writer, self.failure is not None)
+            await self.converse(hello, authenticated, reader, writer)
         except (OSError, ValueError, KeyError, EOFError, TimeoutError, asyncio.CancelledError):
             pass  # no rank of ours, or one that has gone, or this store ends
         finally:
@@ -137,14 +137,14 @@ class Store:
                 self.ended.set()
 
     async def converse(
-        self, hello: dict[str, Any], known: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, hello: dict[str, Any], authenticated: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Serves a connection that has said hello; `known`: it knows the token."""
+        """Serves a connection that has said hello; `authenticated`: it knows the token."""
         check_hello(hello)
-        if not known:
+        if not authenticated:
             self._note_stranger(str(writer.get_extra_info("peername")[0]))
-        refused = None if known else "another token"
-        if known and hello["kind"] == "mpi":
+        refused = None if authenticated else "another token"
+        if authenticated and hello["kind"] == "mpi":
             await self._serve_mpi(hello["rank"], hello, reader, writer)
             return
         if refused is None and self.complete:

@@ -280,9 +280,5 @@ def patterns_of_missing() -> dict[str, str]:
     return {pattern: entry["why"] for entry in _tables()["missing"] for pattern in entry["names"].split()}
 
 
-def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if fnmatch(name, pattern)]
-
-
 def why_missing(name: str) -> str | None:
     return next((why for pattern, why in patterns_of_missing().items() if fnmatch(name, pattern)), None)

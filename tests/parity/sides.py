@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,3 @@ def check_error(expression: str, arrays: Names) -> None:
         run(expression, arrays, 1)
     with pytest.raises(ox.OxError):
         run(expression, arrays, 0)
-
-
-Check = Callable[[str], None]

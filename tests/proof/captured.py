@@ -32,11 +32,6 @@ def snapshot(state: State) -> Arrays:
     return {name: tensor.array.copy() for name, tensor in state.items()}
 
 
-def put_back(state: State, arrays: Arrays) -> None:
-    for name, tensor in state.items():
-        tensor.array[...] = arrays[name]
-
-
 def record_step(
     step: Callable[..., Any], batch: Mapping[str, Any], state: State, dims: Mapping[str, Any], extra: Any = dict
 ) -> Graph:

@@ -99,9 +99,9 @@ class ModelManager:
         scan = self.layout.scan()
         self._setups.read(scan.settings)
         self._first = FirstLoads(self.repository, self.layout.file_names, scan.models)
-        for name, found in scan.models.items():
+        for name, files in scan.models.items():
             entry = self.repository.entry(name)
-            self._steps.prepare(entry, found)
+            self._steps.prepare(entry, files)
             if entry.error is not None:
                 self._first.check(name)
         if not scan.models and self._watch is None:
@@ -121,8 +121,8 @@ class ModelManager:
         self._steps.start(loop)
         if self.ready:
             self._steps.log_all_failures()
-        for name, found in self._first.waiting.items():
-            self._steps.spawn(self._load_first(name, found))
+        for name, files in self._first.waiting.items():
+            self._steps.spawn(self._load_first(name, files))
         if self._watch is not None:
             self._watch.start(loop)
 
@@ -142,22 +142,22 @@ class ModelManager:
                 self._steps.say()
         self._steps.log_all_failures()
 
-    def _load_now(self, name: str, found: ModelFiles) -> None:
+    def _load_now(self, name: str, files: ModelFiles) -> None:
         entry = self.repository.entry(name)
         try:
-            self._steps.settle_blocking(entry, found)
-            self._stable_keys[name] = self._key(found)
+            self._steps.settle_blocking(entry, files)
+            self._stable_keys[name] = self._key(files)
         except InterruptedLoad:  # watching will take it
             entry.error = _changing(name)
 
-    async def _load_first(self, name: str, found: ModelFiles) -> None:
+    async def _load_first(self, name: str, files: ModelFiles) -> None:
         cancelled = False
         try:
-            async with self._change_locks.take(name, self._key(found)):
+            async with self._change_locks.take(name, self._key(files)):
                 entry = self.repository.entry(name)
                 try:
-                    await self._steps.settle(entry, found)
-                    self._stable_keys[name] = self._key(found)
+                    await self._steps.settle(entry, files)
+                    self._stable_keys[name] = self._key(files)
                 except Cancelled:
                     cancelled = True
                 except InterruptedLoad:
@@ -206,16 +206,16 @@ class ModelManager:
         """One attempt; False if the files changed meanwhile."""
         folder = None
         if brought.files:
-            found, folder = await in_thread(partial(write, name, brought.files), "ox-write", _unwanted)
+            files, folder = await in_thread(partial(write, name, brought.files), "ox-write", _unwanted)
         else:
-            found = await self._on_disk(name)
+            files = await self._on_disk(name)
         entry = self.repository.entry(name)
         before = entry.setup, entry.error
         entry.retry_failed()
         succeeded = False
         try:
-            self._steps.prepare(entry, found, brought.config)
-            await self._steps.settle(entry, found)
+            self._steps.prepare(entry, files, brought.config)
+            await self._steps.settle(entry, files)
             if entry.error is not None or any(slot.failed is not None for slot in entry.slots.values()):
                 raise _refused(reason(entry), ", ".join(str(slot.number) for slot in entry.running()), folder)
             succeeded = True
@@ -230,7 +230,7 @@ class ModelManager:
                 if folder is not None:
                     self._folders[name] = folder
                 else:
-                    self._stable_keys[name] = self._key(found)
+                    self._stable_keys[name] = self._key(files)
             else:
                 if brought and entry.running():  # settings of a failed call do not apply to the running versions
                     entry.setup, entry.error = before
@@ -272,33 +272,33 @@ class ModelManager:
             self._last_error = ""
         keys = {}
         for name in {**dict.fromkeys(self.repository.entries), **scan.models}:
-            found = scan.models.get(name)
-            key = keys[name] = self._key(found)
-            steady = self._before.get(name) == key or (found is not None and self._is_stable(found))
+            files = scan.models.get(name)
+            key = keys[name] = self._key(files)
+            steady = self._before.get(name) == key or (files is not None and self._is_stable(files))
             by_call = name in self._folders or (
-                name in self._unloaded_by_call and found is not None
+                name in self._unloaded_by_call and files is not None
             )  # by a call, which goes first
             if self._change_locks.locked(name):
                 going = self._change_locks.going(name)
                 if isinstance(going, tuple) and going != key:  # it is loaded from disk, and would be thrown away
                     self._steps.cancel(name, "its files have changed")
-            elif steady and not by_call and (key != self._stable_keys.get(name) or self._file_disappeared(name, found)):
-                self._steps.spawn(self._follow(name, found, key))
+            elif steady and not by_call and (key != self._stable_keys.get(name) or self._file_disappeared(name, files)):
+                self._steps.spawn(self._follow(name, files, key))
         self._before = keys
 
-    def _file_disappeared(self, name: str, found: ModelFiles | None) -> bool:
+    def _file_disappeared(self, name: str, files: ModelFiles | None) -> bool:
         """Whether the file has gone while it was loaded for the first time."""
         slots = self.repository.entry(name).slots.values()
-        return found is None and name not in self._unloaded_by_call and all(slot.state == UNAVAILABLE for slot in slots)
+        return files is None and name not in self._unloaded_by_call and all(slot.state == UNAVAILABLE for slot in slots)
 
-    def _is_stable(self, found: ModelFiles) -> bool:
+    def _is_stable(self, files: ModelFiles) -> bool:
         """Whether the file is old enough to be complete: a file that was renamed into place is loaded at once."""
-        return 0 < found.newest_ns < 1e9 * (self._clock.calendar() - 2 * self.limits.poll_s)
+        return 0 < files.newest_ns < 1e9 * (self._clock.calendar() - 2 * self.limits.poll_s)
 
-    async def _follow(self, name: str, found: ModelFiles | None, key: object) -> None:
+    async def _follow(self, name: str, files: ModelFiles | None, key: object) -> None:
         async with self._change_locks.take(name, key):
             entry = self.repository.entry(name)
-            if found is None:
+            if files is None:
                 self._unloaded_by_call.discard(name)
                 self._stable_keys.pop(name, None)
                 self._steps.retire(entry, entry.running(), GONE)
@@ -306,8 +306,8 @@ class ModelManager:
                 self._tidy(entry)
                 return
             try:
-                self._steps.prepare(entry, found)
-                await self._steps.settle(entry, found)
+                self._steps.prepare(entry, files)
+                await self._steps.settle(entry, files)
             except InterruptedLoad:
                 return  # to be looked at again
             self._stable_keys[name] = key
@@ -327,8 +327,8 @@ class ModelManager:
             raise self.repository.unknown(name)
         return scan.models[name]
 
-    def _key(self, found: ModelFiles | None) -> object:
-        return None if found is None else (found.stamps, self._setups.table(found.name))
+    def _key(self, files: ModelFiles | None) -> object:
+        return None if files is None else (files.stamps, self._setups.table(files.name))
 
     def _tidy(self, entry: Entry) -> None:
         """Forgets a model that is neither on disk nor in memory."""

@@ -71,8 +71,8 @@ def fit(
         max_rows, unwanted = 1, impossible
     if max_rows is None:
         max_rows = USUAL[engine.device]
-        if row is not None and (found := best_rows(engine.run, row, MAX_BATCH[engine.device], engine.now)) is not None:
-            max_rows, unwanted = found, "batches are not faster (measured)"
+        if row is not None and (best := best_rows(engine.run, row, MAX_BATCH[engine.device], engine.now)) is not None:
+            max_rows, unwanted = best, "batches are not faster (measured)"
             measured.add("rows")
     proof = prove(engine, samples, max_rows, through, unwanted)
     cores = max(1, len(engine.placement.numbers)) if on_gpu else usable_threads()
@@ -90,11 +90,11 @@ def fit(
     return Fit(engine, proof, instances, threads, bound, frozenset(measured))
 
 
-def best_rows(run: Run, row: Feed, most: int, now: Now) -> int | None:
+def best_rows(run: Run, row: Feed, max_rows: int, now: Now) -> int | None:
     """Batches of the usual size if they are nearly as quick a row as the best, else the smallest that are; None if the
     row cannot be repeated."""
     seconds: dict[int, float] = {}
-    started, sizes = now(), [size for size in SIZES if size <= most]
+    started, sizes = now(), [size for size in SIZES if size <= max_rows]
     try:
         feeds = {size: {name: np.repeat(array, size, axis=0) for name, array in row.items()} for size in sizes}
         # All sizes in turn, again and again: what else the machine does meets them all.
@@ -173,11 +173,11 @@ def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:
     return times["with"] * WORTH < times["without"]
 
 
-def _binding_works(engine: Engine, row: Feed, most: int, through: Through) -> bool:
+def _binding_works(engine: Engine, row: Feed, max_rows: int, through: Through) -> bool:
     """Whether an instance with buffers gives what one without gives; if it raises, the model is served without."""
-    plain, bound = engine.instance(0), engine.instance(0, most)
+    plain, bound = engine.instance(0), engine.instance(0, max_rows)
     try:
-        for count in sorted({1, most - 1, most}):
+        for count in sorted({1, max_rows - 1, max_rows}):
             pairs = zip(bound([row] * count), plain([row] * count), strict=True)
             if not all(compare(got, expected, through).ok for got, expected in pairs):
                 return False
