@@ -100,7 +100,7 @@ def measure(executor: str) -> dict[str, float]:
         op = OPS.get(name)
         if op is None or (only and name not in only):
             continue
-        if op._takes_output_count:
+        if op.takes_output_count:
             attributes["outputs"] = 1
         # the way a call goes when the size is right; not through the Tensor, which costs both the same
         run = (

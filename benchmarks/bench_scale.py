@@ -15,11 +15,12 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from time import monotonic, perf_counter, sleep
+from time import perf_counter, sleep
 from typing import Any
 
 import sides
 
+from ox.clock import SYSTEM
 from ox.distributed import client, frames, rendezvous
 
 RANKS = (2, 64, 1024)
@@ -45,7 +46,7 @@ class StoreProcess:
         }  # fmt: skip
         while True:
             try:
-                return client.connect("127.0.0.1", self.port, hello, monotonic() + 600, "bench")
+                return client.connect("127.0.0.1", self.port, hello, SYSTEM.now() + 600, "bench", SYSTEM)
             except (OSError, client.NoStore):
                 sleep(0.01)
 

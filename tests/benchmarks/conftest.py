@@ -16,6 +16,7 @@ import bench_call_parts  # noqa: E402, F401
 import bench_export_nodes  # noqa: E402, F401
 import bench_first_step  # noqa: E402, F401
 import bench_gpu  # noqa: E402, F401
+import bench_scale  # noqa: E402, F401
 import performance_page  # noqa: E402, F401
 
 sys.path.remove(str(FOLDER))
