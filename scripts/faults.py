@@ -192,7 +192,7 @@ def packages(root: Path) -> dict[str, list[str]]:
     return files
 
 
-def shares(sizes: dict[str, int], count: int) -> dict[str, int]:
+def quotas(sizes: dict[str, int], count: int) -> dict[str, int]:
     """How many faults each package has: in proportion to its lines, three or more in a larger one."""
     total = sum(sizes.values())
     exact = {name: count * size / total for name, size in sizes.items()}
@@ -204,13 +204,13 @@ def shares(sizes: dict[str, int], count: int) -> dict[str, int]:
     return numbers
 
 
-def draw(root: Path, seed: int, count: int) -> list[Fault]:
+def sample(root: Path, seed: int, count: int) -> list[Fault]:
     """Faults drawn by seed: by package in proportion to its size; within a package each kind is as likely."""
     chance, files = random.Random(seed), packages(root)
     sources = {file: (root / file).read_text() for names in files.values() for file in names}
     sizes = {name: sum(sources[file].count("\n") for file in files[name]) for name in files}
     chosen = []
-    for name, number in shares(sizes, count).items():
+    for name, number in quotas(sizes, count).items():
         kinds: dict[str, list[Fault]] = defaultdict(list)
         for file in files[name]:
             for fault in Faults(file, sources[file]).list:
@@ -224,13 +224,13 @@ def draw(root: Path, seed: int, count: int) -> list[Fault]:
     return chosen
 
 
-def same(fault: Fault, root: Path) -> Fault | None:
+def find(fault: Fault, root: Path) -> Fault | None:
     """The fault in another commit: in the same file, if possible in the same function; of several, the nearest."""
     path = root / fault.file
     if not path.exists():
         return None
     change = fault.kind, fault.text, fault.new
-    alike = [
+    candidates = [
         other for other in Faults(fault.file, path.read_text()).list if (other.kind, other.text, other.new) == change
     ]
-    return min(alike, key=lambda other: (other.scope != fault.scope, abs(other.start - fault.start)), default=None)
+    return min(candidates, key=lambda other: (other.scope != fault.scope, abs(other.start - fault.start)), default=None)

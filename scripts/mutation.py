@@ -110,7 +110,7 @@ class Tests:
         if importlib.util.find_spec("torch") is None:
             self.tests = {path: source for path, source in self.tests.items() if path.parts[1] != "parity"}
 
-    def near(self, fault: Fault) -> list[str]:
+    def nearest(self, fault: Fault) -> list[str]:
         path = Path(fault.file)
         module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         users = {".".join(user.with_suffix("").parts) for user, source in self.ox.items() if module in source.imports}
@@ -143,7 +143,7 @@ class Run:
                 raise SystemExit(f"{self.path} holds a run of another commit or --limit: name another file with --out")
         self.trees: SimpleQueue[Path] = SimpleQueue()
 
-    def store(self, result: dict[str, Any]) -> None:
+    def save(self, result: dict[str, Any]) -> None:
         with self.lock:
             self.data["results"].append(result)
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,12 +153,12 @@ class Run:
             flush=True,
         )
 
-    def fault(self, fault: Fault) -> None:
+    def run_fault(self, fault: Fault) -> None:
         """Runs the tests with one fault, and what failed without it: a test that fails there, too, is left out."""
         tree = self.trees.get()
         try:
-            files = self.tests.near(fault)
-            while (result := self.with_fault(tree, fault, files))["outcome"] == "killed":
+            files = self.tests.nearest(fault)
+            while (result := self.run_tests(tree, fault, files))["outcome"] == "killed":
                 test = result["test"]  # none where a module could not be imported
                 if self.pytest(tree, fault, [test] if test else ["--collect-only", *files], 0)[0] == 0:
                     break
@@ -167,20 +167,20 @@ class Run:
                     break
                 with self.lock:
                     self.data["unsound"].append(test)
-            self.store(asdict(fault) | {"package": fault.package} | result)
+            self.save(asdict(fault) | {"package": fault.package} | result)
         finally:
             self.trees.put(tree)
 
-    def with_fault(self, tree: Path, fault: Fault, files: list[str]) -> dict[str, Any]:
+    def run_tests(self, tree: Path, fault: Fault, files: list[str]) -> dict[str, Any]:
         path = tree / fault.file
         source = path.read_bytes()
         try:
             path.write_bytes(fault.apply(source))
-            self.forget(path)
+            self.remove_bytecode(path)
             code, report = self.pytest(tree, fault, files, self.options.limit) if files else (5, dict(_report))
         finally:
             path.write_bytes(source)
-            self.forget(path)
+            self.remove_bytecode(path)
         outcome = "survived" if code in (0, 5) or (report["stopped"] and not report["failed"]) else "killed"
         test = report["failed"] or (report["at"] if outcome == "killed" else "")
         message = report["message"] or (f"pytest ended with {code}" if outcome == "killed" else "")
@@ -193,7 +193,7 @@ class Run:
         }
 
     @staticmethod
-    def forget(path: Path) -> None:
+    def remove_bytecode(path: Path) -> None:
         """Removes the bytecode of a module: it tells one source from another by the second and the size."""
         for file in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             file.unlink()
@@ -226,16 +226,16 @@ class Run:
                     os.killpg(process.pid, signal.SIGKILL)
             return code, json.loads(report.read_text()) if report.exists() else dict(_report)
 
-    def all(self, chosen: list[Fault], folder: Path) -> None:
+    def run_all(self, chosen: list[Fault], folder: Path) -> None:
         """Runs what is not in the file yet."""
         for job in range(self.options.jobs):
             git("worktree", "add", "--detach", str(folder / str(job)), self.data["commit"])
             self.trees.put(folder / str(job))
         self.tests = Tests(folder / "0")
-        over = {(*identity(result), result["start"]) for result in self.data["results"]}
-        left = [fault for fault in chosen if (*identity(asdict(fault)), fault.start) not in over]
+        finished = {(*identity(result), result["start"]) for result in self.data["results"]}
+        pending = [fault for fault in chosen if (*identity(asdict(fault)), fault.start) not in finished]
         with ThreadPoolExecutor(self.options.jobs) as pool:
-            list(pool.map(self.fault, left))
+            list(pool.map(self.run_fault, pending))
 
 
 def git(*words: str) -> str:
@@ -304,11 +304,11 @@ def main() -> int:
         if options.faults:
             rows = json.loads(Path(options.faults).read_text())["results"]
             before = [Fault(**{name: row[name] for name in Fault.__dataclass_fields__}) for row in rows]
-            chosen = [fault for one in before if (fault := faults.same(one, folder / "source")) is not None]
+            chosen = [fault for one in before if (fault := faults.find(one, folder / "source")) is not None]
             print(f"{len(chosen)} of {len(before)} faults can be put into {run.data['commit']}", flush=True)
         else:
-            chosen = faults.draw(folder / "source", options.seed, options.count)
-        run.all(chosen, folder)
+            chosen = faults.sample(folder / "source", options.seed, options.count)
+        run.run_all(chosen, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         git("worktree", "prune")

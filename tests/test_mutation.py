@@ -107,14 +107,14 @@ def test_ox_with_each_fault_is_still_python() -> None:
 def test_a_fault_in_another_commit(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("# a new line\n" + SOURCE.replace("async def f", "async def other"))
     for fault in faults.Faults("a.py", SOURCE).list:
-        other = faults.same(fault, tmp_path)
+        other = faults.find(fault, tmp_path)
         assert other is not None and (other.kind, other.text, other.line) == (fault.kind, fault.text, fault.line + 1)
-    assert faults.same(replace(fault, text="b + a"), tmp_path) is None
-    assert faults.same(replace(fault, file="b.py"), tmp_path) is None
+    assert faults.find(replace(fault, text="b + a"), tmp_path) is None
+    assert faults.find(replace(fault, file="b.py"), tmp_path) is None
 
 
 def test_shares() -> None:
-    assert faults.shares({"a": 90_000, "b": 2000, "c": 100}, 50) == {"a": 47, "b": 3, "c": 0}
+    assert faults.quotas({"a": 90_000, "b": 2000, "c": 100}, 50) == {"a": 47, "b": 3, "c": 0}
 
 
 def test_killed_and_survived(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
