@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ox.clock import Clock
@@ -111,9 +112,10 @@ class Batcher:
             self._closing = True
             self._ready.notify_all()
 
-    def join(self, timeout: float | None = None) -> None:
-        """Waits for the threads; those that are not done in time are left behind."""
-        join_or_abandon(self._threads, timeout)
+    def join(self) -> None:
+        """Waits for the threads."""
+        for thread in self._threads:
+            thread.join()
 
     def abort(self) -> None:
         """Stops running and waiting jobs without answers: the loop is closed."""
@@ -127,7 +129,7 @@ class Batcher:
     def close(self) -> None:
         """Ends the threads once the queue is empty. Called on the event loop, which waits a second for them at most."""
         self.finish()
-        self.join(1.0)
+        join_or_abandon(self._threads)
         self._deadlines.close()
         self._admission.close()
         if self._share is not None:
@@ -337,10 +339,8 @@ class Batcher:
             self._call_on_loop(self._deliver, jobs, started - dequeued_at, failed)
 
     def _call_on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
-        try:
+        with suppress(RuntimeError):  # the loop has been closed: there is no client
             self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:  # the loop has been closed: there is no client
-            return
 
     def _run(self, jobs: list[Job], instance: Instance, running_batch: RunningBatch | None) -> None:
         control = None if running_batch is None else running_batch.control

@@ -28,13 +28,10 @@ def abandon(thread: threading.Thread) -> None:
     _abandoned.add(thread)
 
 
-def join_or_abandon(threads: Iterable[threading.Thread], seconds: float | None = None) -> None:
-    """Waits for all of them, so many seconds together; None for as long as it takes."""
-    end = None if seconds is None else perf_counter() + seconds
-    for thread in threads:
-        thread.join(None if end is None else max(0.0, end - perf_counter()))
-        if thread.is_alive():
-            abandon(thread)
+def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
+    """Waits for a while; abandons those that are still alive."""
+    for thread in _join(threads):
+        abandon(thread)
 
 
 def leave(code: int, threads: Iterable[threading.Thread] = _abandoned) -> None:
@@ -48,10 +45,10 @@ def leave(code: int, threads: Iterable[threading.Thread] = _abandoned) -> None:
     os._exit(code)
 
 
-def _join(threads: Iterable[threading.Thread]) -> bool:
-    """Waits for a while; whether one is still alive."""
+def _join(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
+    """Waits for `WAIT_S` in all; those that are still alive."""
     end = perf_counter() + WAIT_S
     waited = [thread for thread in threads if thread is not threading.current_thread()]
     for thread in waited:
         thread.join(max(0.0, end - perf_counter()))
-    return any(thread.is_alive() for thread in waited)
+    return [thread for thread in waited if thread.is_alive()]
