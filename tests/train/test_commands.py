@@ -13,6 +13,8 @@ import pytest
 from ox import train
 from ox_cli.main import main
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 def run_main(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])

@@ -22,6 +22,8 @@ from ox.errors import ShapeError, TrainError
 from ox.train.display import Silent
 from ox.train.run import checkpoint
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 def weights(run: train.Run) -> dict[str, bytes]:
     return {name: x.array.tobytes() for name, x in checkpoint.load(run.last)["model"].items()}

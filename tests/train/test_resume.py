@@ -24,6 +24,8 @@ from ox.train.display import Silent
 from ox.train.run import checkpoint
 from ox.train.run.run import find
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 OPTIONS = {"epochs": 4, "checkpoint_every": 1e-9}  # a checkpoint a step
 
 
