@@ -8,7 +8,7 @@
 It works on a commit, in a git worktree of its own, and never on the files here; `--faults` takes the faults of another
 run, which are found by their source text. For each fault it runs the test files that are nearest to it, best first: the
 mirror of the module, those that import it or one that imports it, those that name the function. It stops at the first
-failure, and after `--limit` seconds of CPU. A test that fails without the fault, too, counts for nothing. A run that
+failure, and after `--limit` seconds of CPU of tests. A test that fails without the fault, too, counts for nothing. A run that
 was interrupted goes on where it was, with the same `--out`. `--compare` ends with 1 if fewer are killed in a package.
 """
 
@@ -46,7 +46,7 @@ GENERAL = {"forward", "run", "call", "read", "write", "get", "main", "close", "s
 
 # pytest's side: this file is a plugin of the tests, too.
 
-_report: dict[str, Any] = {"at": "", "tests": 0, "failed": "", "message": "", "stopped": False}
+_report: dict[str, Any] = {"at": "", "tests": 0, "failed": "", "message": "", "stopped": False, "collection_s": 0.0}
 
 
 def _save() -> None:
@@ -58,6 +58,10 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Tests whose names contain a word of the fault first: of a generated table, its own rows."""
     words = os.environ.get("MUTATION_WORDS", "").lower().split()
     items.sort(key=lambda item: not any(word in item.nodeid.lower() for word in words))
+
+
+def pytest_collection_finish() -> None:
+    _report.update(collection_s=sum(os.times()[:4]))
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -73,7 +77,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def pytest_runtest_teardown(item: Any) -> None:
-    if sum(os.times()[:4]) > float(os.environ.get("MUTATION_LIMIT", "inf")):
+    if sum(os.times()[:4]) - _report["collection_s"] > float(os.environ.get("MUTATION_LIMIT", "inf")):
         item.session.shouldstop = "limit of time"
         _report.update(stopped=True)
         _save()
