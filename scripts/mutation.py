@@ -6,10 +6,11 @@
     python scripts/mutation.py --compare runs/before.json runs/after.json
 
 It works on a commit, in a git worktree of its own, and never on the files here; `--faults` takes the faults of another
-run, which are found by their source text. For each fault it runs the test files that are nearest to it, best first: the
-mirror of the module, those that import it or one that imports it, those that name the function. It stops at the first
-failure, and after `--limit` seconds of CPU of tests. A test that fails without the fault, too, counts for nothing. A run that
-was interrupted goes on where it was, with the same `--out`. `--compare` ends with 1 if fewer are killed in a package.
+run, which are found by their source text. For each fault it runs the test files that are nearest to it, best first:
+the mirror of the module, those that import it or one that imports it, those that name the function. It stops at the
+first failure, and after `--limit` seconds of CPU of tests. A test that fails without the fault, too, counts for
+nothing. A run that was interrupted goes on where it was, with the same `--out`. `--compare` ends with 1 if fewer are
+killed in a package.
 """
 
 from __future__ import annotations
