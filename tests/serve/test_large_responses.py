@@ -240,7 +240,7 @@ def idle_reader(server: Server, data: bytes) -> socket.socket:
     """Asks and does not read; the system keeps little for it."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    made.settimeout(30)
+    made.settimeout(120)
     made.connect((server.host, server.port))
     made.sendall(data)
     return made
@@ -298,7 +298,7 @@ def test_answers_behind_one_that_waits_make_room(paths: list[Path], connect: Any
     real, small.inline = instance._run, False
 
     def run(feed: Any, control: Any) -> Any:
-        gate.wait(30)
+        gate.wait(120)
         return real(feed, control)
 
     instance._run = run

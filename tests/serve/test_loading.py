@@ -81,8 +81,8 @@ class Process:
         self.process.send_signal(number)
         assert self.process.stderr is not None
         err = self.process.stderr.read()
-        code = self.process.wait(30)
-        self.reader.join(30)
+        code = self.process.wait(120)
+        self.reader.join(120)
         return code, err
 
 
@@ -94,7 +94,7 @@ def serving(*arguments: object) -> Iterator[Process]:
     finally:
         server.process.kill()
         server.process.wait()
-        server.reader.join(30)
+        server.reader.join(120)
         assert server.process.stdout is not None and server.process.stderr is not None
         server.process.stdout.close()
         server.process.stderr.close()
@@ -226,7 +226,7 @@ def test_a_file_that_was_named_ends_the_start(endless: Path, good: Path) -> None
     with serving(good, endless, "--load-timeout-s", 3) as server:
         assert server.process.stderr is not None
         err = server.process.stderr.read()
-        assert server.process.wait(30) == 1 and err.startswith("LoadError: version 1 of 'endless' takes too long")
+        assert server.process.wait(120) == 1 and err.startswith("LoadError: version 1 of 'endless' takes too long")
         assert err.count("takes too long") == 1 and "terminate called" not in err
 
 

@@ -129,7 +129,7 @@ def test_a_run_waits_until_there_is_room() -> None:
         waiting(memory)
         assert not run.done() and acquire(memory, 3 * MIB, wait=False) == 0
         kept.pop()
-        assert run.result(20) == 3 * MIB
+        assert run.result(120) == 3 * MIB
     assert memory.wait_count == 1 and memory.wait_s > 0 and memory.waiting_since is None
     memory.release(3 * MIB)
     kept.clear()
@@ -144,7 +144,7 @@ def test_unread_small_answers_take_room_and_give_it_back() -> None:
         run = pool.submit(acquire, memory, 2 * MIB)
         waiting(memory)
         memory.add_unread(-5 * MIB)
-        assert run.result(20) == 2 * MIB
+        assert run.result(120) == 2 * MIB
     del kept
 
 
@@ -156,7 +156,7 @@ def test_more_than_all_of_it_passes_alone() -> None:
         waiting(memory)
         assert not run.done()
         memory.release(30 * MIB)
-        assert run.result(20) == 30 * MIB
+        assert run.result(120) == 30 * MIB
 
 
 def test_a_run_that_is_no_longer_wanted_waits_no_longer() -> None:
@@ -176,10 +176,10 @@ def test_a_run_that_is_no_longer_wanted_waits_no_longer() -> None:
         standing(memory, 3)
         wanted[1] = False
         memory.wake_all()
-        assert second.result(20) is None and not first.done() and not third.done()
+        assert second.result(120) is None and not first.done() and not third.done()
         wanted[0] = False
         memory.wake_all()
-        assert first.result(20) is None and third.result(20) == 4 * MIB
+        assert first.result(120) is None and third.result(120) == 4 * MIB
     assert memory.waiting_since is None and memory.wait_count == 1 and memory.used == 10 * MIB
     del kept
 
@@ -192,7 +192,7 @@ def test_a_run_that_needs_less_gets_it() -> None:
         waiting(memory)
         needs[0] = 4 * MIB
         memory.wake_all()
-        grant = run.result(20)
+        grant = run.result(120)
     assert grant is not None and grant.size == grant.request.min_bytes == 4 * MIB
     del kept
 
@@ -211,7 +211,7 @@ def test_runs_of_many_threads() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert len(most) == 300 and memory.used == 0
     assert max(most) <= 10 * MIB and memory.peak <= 10 * MIB
 

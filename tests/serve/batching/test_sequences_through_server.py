@@ -588,7 +588,7 @@ def test_reloading_under_load(build: Build, tmp_path: Path, module: Any) -> None
             manager.client.load_model("sums")
         done.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
         assert not wrong and restarts[0] >= 6
         wait_until(lambda: not hasattr(before, "batcher"))
         manager.client.close()

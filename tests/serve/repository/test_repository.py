@@ -111,7 +111,7 @@ def test_states_on_the_way(
         eventually(lambda: client.infer("m") == (200, (1, 1.0)))
         batcher = server.models[-1].batcher
         stay = threading.Event()
-        monkeypatch.setattr(batcher, "join", lambda timeout=None: stay.wait(20))
+        monkeypatch.setattr(batcher, "join", lambda: stay.wait(120))
         path.unlink()
         eventually(lambda: client.index("m") == {"1": ("UNLOADING", "its files were deleted")})
         assert client.infer("m")[0] == 400 and client.infer("n")[0] == 200

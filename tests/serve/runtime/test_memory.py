@@ -189,7 +189,7 @@ def test_the_thread_ends() -> None:
     trimmer = Trimmer(lambda: 0, lambda: None, SYSTEM)
     trimmer.start()
     trimmer.stop()
-    trimmer._thread.join(10)
+    trimmer._thread.join(120)
     assert not trimmer._thread.is_alive()
 
 

@@ -49,7 +49,7 @@ def client(connect: Any, path: str) -> Any:
     class Local(connect):  # type: ignore[misc]
         def __init__(self) -> None:
             self.socket, self.buffer = socket.socket(socket.AF_UNIX), b""
-            self.socket.settimeout(10)
+            self.socket.settimeout(120)
             self.socket.connect(path)
 
     return Local

@@ -272,7 +272,7 @@ def test_workers_share_a_unix_domain_socket(mlp: Path, connect: Any) -> None:
         class Local(connect):  # type: ignore[misc]
             def __init__(self) -> None:
                 self.socket, self.buffer = socket.socket(socket.AF_UNIX), b""
-                self.socket.settimeout(30)
+                self.socket.settimeout(120)
                 self.socket.connect(path)
 
         def status() -> int:
@@ -285,4 +285,4 @@ def test_workers_share_a_unix_domain_socket(mlp: Path, connect: Any) -> None:
             os.kill(children(process)[0], signal.SIGKILL)
             assert {status() for _ in range(20)} == {200}  # the other one, or the new one
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0 and not os.path.exists(path)
+            assert process.wait(120) == 0 and not os.path.exists(path)

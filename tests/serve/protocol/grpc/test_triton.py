@@ -35,7 +35,7 @@ def along(grpc_server: Any) -> Callable[[Callable[[Any], Awaitable[None]]], None
 
     async def body(talk: Callable[[Any], Awaitable[None]]) -> None:
         async with aio.InferenceServerClient(f"127.0.0.1:{grpc_server.grpc_port}") as made:
-            await asyncio.wait_for(talk(made), 30)
+            await asyncio.wait_for(talk(made), 120)
 
     return lambda talk: asyncio.run(body(talk))
 

@@ -37,7 +37,7 @@ def along(managed: Any) -> Callable[[Callable[[Any], Awaitable[None]]], None]:
 
     async def body(talk: Callable[[Any], Awaitable[None]]) -> None:
         async with aio.InferenceServerClient(f"127.0.0.1:{managed.port}") as made:
-            await asyncio.wait_for(talk(made), 30)
+            await asyncio.wait_for(talk(made), 120)
 
     return lambda talk: asyncio.run(body(talk))
 

@@ -88,7 +88,7 @@ def streams(draw: st.DrawFn) -> bytes:
 
 @pytest.fixture(scope="module")
 def plane(listen: Any) -> Iterator[Any]:
-    limits = RequestLimits(body=10_000, header_bytes=2000, header_count=20, url=500, request_s=20, linger_s=0.2)
+    limits = RequestLimits(body=10_000, header_bytes=2000, header_count=20, url=500, linger_s=0.2)
     with listen(limits=limits) as running:
         yield running
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from waiting import wait_until
 
 from ox.serve.transport.http.sender import CHUNK
@@ -134,7 +135,7 @@ def test_a_client_that_does_not_read(timed: Any, connect: Any) -> None:
 
 def test_unread_answers_are_bounded_together(serve: Any, limits: Any, connect: Any) -> None:
     """Whoever holds the most is dropped; others neither are refused nor notice."""
-    with serve(replace(limits, unread=2_500_000, write_s=20)) as site, ExitStack() as stack:
+    with serve(replace(limits, unread=2_500_000), clock=ManualClock()) as site, ExitStack() as stack:
         for size in (900_000, 1_000_000, 800_000):
             wire = stack.enter_context(connect(site.port, {f.INITIAL_WINDOW_SIZE: 0}))
             wire.send(wire.head(1, f"/bytes/{size}"))
@@ -150,7 +151,7 @@ def test_unread_answers_are_bounded_together(serve: Any, limits: Any, connect: A
 def test_large_answers_that_wait_for_their_clients_abort_nobody(serve: Any, limits: Any, connect: Any) -> None:
     """What the sockets do not take of them counts as response memory, and is not more than a part of each."""
     settings = {f.INITIAL_WINDOW_SIZE: f.MAX_INT31, f.MAX_FRAME_SIZE: (1 << 24) - 1}
-    with serve(replace(limits, unread=4_000_000, write_s=60)) as site, ExitStack() as stack:
+    with serve(replace(limits, unread=4_000_000), clock=ManualClock()) as site, ExitStack() as stack:
         wires = [stack.enter_context(connect(site.port, settings)) for _ in range(8)]
         for wire in wires:
             wire.send(f.window_update(0, f.MAX_INT31 - 65_535))
@@ -178,8 +179,7 @@ def test_a_byte_now_and_then_is_not_reading(timed: Any, connect: Any) -> None:
 
 
 def test_a_client_that_does_not_read_is_not_read(serve: Any, limits: Any, connect: Any) -> None:
-    patient = replace(limits, write_s=20, idle_s=20)
-    with serve(patient) as site, connect(site.port, {f.INITIAL_WINDOW_SIZE: f.MAX_INT31}) as wire:
+    with serve(limits, clock=ManualClock()) as site, connect(site.port, {f.INITIAL_WINDOW_SIZE: f.MAX_INT31}) as wire:
         wire.send(f.window_update(0, f.MAX_INT31 - 65_535))
 
         def reading() -> bool:
