@@ -322,11 +322,10 @@ def _connected(
 
 def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, until: float, clock: Clock) -> None:
     """Waits until the store says that all ranks have come. Raises the DistributedError that it says otherwise."""
-    connection.settimeout(
-        min(max(0.0, until - clock.now()), frames.LONGEST) + REPLY_TIMEOUT
-    )  # the store watches the time limit
+    # the store watches the time limit
+    connection.settimeout(min(max(0.0, until - clock.now()), frames.LONGEST) + REPLY_TIMEOUT)
     try:
-        news = receive(connection)
+        message = receive(connection)
     except (OSError, ValueError) as error:
         connection.close()
         raise DistributedError(
@@ -334,10 +333,10 @@ def _wait_for_all(connection: socket.socket, rank: int, host: str, port: int, un
             hint="the output of rank 0 says why",
         ) from error  # fmt: skip
     connection.settimeout(None)
-    _places[:] = news.get("places", [])
-    if "error" in news:
+    _places[:] = message.get("places", [])
+    if "error" in message:
         connection.close()
-        failure = news["error"]
+        failure = message["error"]
         raise DistributedError(
             str(failure["what"]), where=f"rank {rank}", expected=failure.get("expected"), hint=failure.get("hint"),
             extra={str(label): str(text) for label, text in failure.get("extra", {}).items()},

@@ -384,9 +384,7 @@ class Batcher:
             job.running_batch = None
             if not job.abandoned:
                 self.answer(job)
-            if (
-                running_batch is not None and running_batch.large
-            ):  # other references to the job should not keep them alive
+            if running_batch is not None and running_batch.large:  # other references to the job must not keep them
                 job.outputs = ()
 
     def _record_run(self, running_batch: RunningBatch) -> None:
