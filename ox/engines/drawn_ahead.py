@@ -26,9 +26,8 @@ class Ahead:
     graph: Graph
     reads: list[int]  # inputs of the task
     handed_on: int  # how many of its outputs the rest reads
-    results: list[
-        tuple[int, int | None]
-    ]  # for each of its other outputs: which of the task's, and the state that it is
+    # for each of its other outputs: which of the task's, and the state that it is
+    results: list[tuple[int, int | None]]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Its outputs."""

@@ -145,9 +145,8 @@ class _Visitor(ast.NodeVisitor):
         while isinstance(inner, ast.Attribute):
             inner = inner.value
         imported = isinstance(inner, ast.Name) and self.scopes.root(inner.id)
-        if (
-            owner == path or not imported or existing_prefix(imported) != imported
-        ):  # the last has been said at its import
+        # the last has been said at its import
+        if owner == path or not imported or existing_prefix(imported) != imported:
             return
         name = ".".join(path.split(".")[: owner.count(".") + 2])
         if name not in self.asked:

@@ -139,9 +139,8 @@ def _download(address: Address, system: FileSystem, listing: Listing, folder: Pa
         Exception: of the store's library, or of the disk.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if (
-        hasattr(os, "getuid") and folder.parent.stat().st_uid != os.getuid()
-    ):  # somebody else could change what is checked
+    # somebody else could change what is checked
+    if hasattr(os, "getuid") and folder.parent.stat().st_uid != os.getuid():
         raise LoadError("the cache belongs to another user", where="", got=str(folder.parent),
                         hint="OX_CACHE names another folder")  # fmt: skip
     with temporary_files.folder(TEMPORARY, folder.parent) as temporary:

@@ -132,9 +132,8 @@ def _joined(x: Tensor, block: Tensor, ends: list[tuple[int, tuple[int, int | Non
     pieces = [copied_part(x, (*whole, slice(0, start)))] if start else []
     pieces.append(inside)
     if stop is not None:
-        after = (
-            copied_part(x, (*whole, slice(start, None))) if stop < 0 < start else x
-        )  # where it is short, nothing twice
+        # where it is short, nothing twice
+        after = copied_part(x, (*whole, slice(start, None))) if stop < 0 < start else x
         pieces.append(copied_part(after, (*whole, slice(stop, None))))
     result: Tensor = ops.Concat(*pieces, axis=d)
     return result

@@ -21,9 +21,8 @@ class Folded:
 
     nodes: list[Node]  # what is left to run, in the order of the graph, without what no output needs
     constants: dict[Value, Array]  # the graph's own, and what was computed
-    sizes: dict[
-        Value, tuple[int, ...]
-    ]  # of values whose sizes are those of the recorded call, whatever the inputs hold
+    # of values whose sizes are those of the recorded call, whatever the inputs hold
+    sizes: dict[Value, tuple[int, ...]]
 
 
 def fold(graph: Graph) -> Folded:

@@ -44,9 +44,8 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it is above the threshold, else a value. `torch.nn.functional.threshold`."""
-    result = ops.Where(
-        ops.LessOrEqual(input, scalar_like(threshold, input)), stored(value, input.array.dtype), input
-    )  # NaN stays
+    # NaN stays
+    result = ops.Where(ops.LessOrEqual(input, scalar_like(threshold, input)), stored(value, input.array.dtype), input)
     return result_or_inplace(input, result, inplace, "threshold_")
 
 

@@ -140,9 +140,8 @@ class _Conv(_ConvNd):
             input = F.pad(input, tuple(self._reversed_padding_repeated_twice), self.padding_mode)
             padding = 0
         key = (self.stride, padding, self.dilation, self.groups, weight.static_shape)
-        if (
-            self.__dict__.get("_attributes_key") != key
-        ):  # attributes of the operator, computed again if the layer's have changed
+        # attributes of the operator, computed again if the layer's have changed
+        if self.__dict__.get("_attributes_key") != key:
             attributes = conv_attributes(*key[:4], weight.static_shape[2:])
             self.__dict__.update(_attributes_key=key, _attributes=attributes)
         return run_conv(input, weight, bias, self.__dict__["_attributes"])

@@ -210,9 +210,8 @@ class Sequences:
         """Whether there is room for a request of so many bytes."""
         budget = self._budget
         full = self.waiting + self._batcher.depth >= self._max_queue or budget.held + size > budget.limit
-        if (
-            full and now - self._purged_at >= PURGE_S
-        ):  # not for every request: clients choose how often they are refused
+        # not for every request: clients choose how often they are refused
+        if full and now - self._purged_at >= PURGE_S:
             self._purged_at = now
             self._purge()
         waiting = self.waiting + self._batcher.depth

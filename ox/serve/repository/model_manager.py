@@ -275,9 +275,8 @@ class ModelManager:
             files = scan.models.get(name)
             key = keys[name] = self._key(files)
             steady = self._before.get(name) == key or (files is not None and self._is_stable(files))
-            by_call = name in self._folders or (
-                name in self._unloaded_by_call and files is not None
-            )  # by a call, which goes first
+            # by a call, which goes first
+            by_call = name in self._folders or (name in self._unloaded_by_call and files is not None)
             if self._change_locks.locked(name):
                 going = self._change_locks.going(name)
                 if isinstance(going, tuple) and going != key:  # it is loaded from disk, and would be thrown away

@@ -169,9 +169,8 @@ class _UnaryMethod:
 
     def __init__(self, method: ServiceMethod, service: Service, limits: RequestLimits, guard: Guard | None) -> None:
         self.method, self._service, self._guard = method, service, guard
-        self._max_bytes = (
-            limits.body if method.name == "RepositoryModelLoad" else MAX_SMALL_MESSAGE
-        )  # only model files are large
+        # only model files are large
+        self._max_bytes = limits.body if method.name == "RepositoryModelLoad" else MAX_SMALL_MESSAGE
         self._request, self._response = (message(f"inference.{method.name}{end}") for end in ("Request", "Response"))
         self._tasks: set[asyncio.Future[Any]] = set()  # the event loop keeps only weak references
 

@@ -130,9 +130,8 @@ class ResponseWriter:
     def _join(self, request: Request, arrays: Sequence[Array], parts: Pieces, blobs: Blobs) -> tuple[Body, int | None]:
         parts.append(b"}" if request.id is None else b',"id":%s}' % orjson.dumps(request.id))
         text = b"".join(parts)
-        if (
-            not self._nan and b"null" in text
-        ):  # orjson writes NaN as null; checking the text first is faster than checking all arrays
+        # orjson writes NaN as null; checking the text first is faster than checking all arrays
+        if not self._nan and b"null" in text:
             self._check_nan(request, arrays)
         if not blobs:
             if len(text) > self._max_bytes:
