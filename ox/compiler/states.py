@@ -55,11 +55,7 @@ def updates_of(capture: Capture) -> list[tuple[Value, Value]]:
 
 
 def states_of(
-    capture: Capture,
-    state: PythonState,
-    externals: list[External],
-    saved: set[int],
-    containers: set[int],
+    capture: Capture, state: PythonState, externals: list[External], saved: set[int], containers: set[int]
 ) -> list[State]:
     """Which tensors from outside outlive the call; the others are constants of the graph.
 

@@ -82,11 +82,7 @@ def check_golden(
 
 
 def prove(
-    engine: Engine,
-    samples: Sequence[Sample],
-    max_rows: int,
-    through: Through = None,
-    unwanted: str = "max_rows is 1",
+    engine: Engine, samples: Sequence[Sample], max_rows: int, through: Through = None, unwanted: str = "max_rows is 1"
 ) -> Proof:
     """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way. That
     their interface and their graph allow it has been found out before.
