@@ -6,6 +6,7 @@ import asyncio
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ox.clock import Clock
@@ -14,6 +15,20 @@ T = TypeVar("T")
 START_S = 1000.0
 CALENDAR_S = 1_700_000_000.0
 HANGS_S = 120.0
+
+
+@dataclass(eq=False)
+class Wait:
+    """What a thread waits for, and until when."""
+
+    condition: threading.Condition
+    predicate: Callable[[], object]
+    end: float
+
+    def goes_on(self, now: float) -> bool:
+        """False for a thread that has yet to wake up."""
+        with self.condition:
+            return now < self.end and not self.predicate()
 
 
 class ManualClock(Clock):
@@ -32,7 +47,7 @@ class ManualClock(Clock):
     def __init__(self, now: float = START_S, calendar: float = CALENDAR_S, *, jumps: bool = False) -> None:
         self._now, self.jumps = now, jumps
         self._lock = threading.Condition()
-        self._waits: list[tuple[threading.Condition, float]] = []  # of threads: what for, and until when
+        self._waits: list[Wait] = []
         self._loops: set[ManualLoop] = set()
         self.now = lambda: self._now
         self.calendar = lambda: calendar + self._now - now
@@ -49,7 +64,7 @@ class ManualClock(Clock):
         """Moves the time, then wakes all that wait by it."""
         with self._lock:
             self._now = round(self._now + seconds, 9)  # so that steps add up to what a deadline is
-            conditions, loops = {condition for condition, _ in self._waits}, list(self._loops)
+            conditions, loops = {wait.condition for wait in self._waits}, list(self._loops)
         for condition in conditions:
             with condition:
                 condition.notify_all()
@@ -58,12 +73,13 @@ class ManualClock(Clock):
 
     def until_waiting(self, threads: int = 1) -> None:
         """Returns when so many threads wait by this clock: before that, moving the time would not be in their way."""
-
-        def enough() -> bool:  # without those whose time is over: they have yet to wake up
-            return sum(end > self._now for _, end in self._waits) >= threads
-
-        with self._lock:
-            assert self._lock.wait_for(enough, HANGS_S), f"no {threads} threads wait"
+        while True:
+            with self._lock:
+                waits = list(self._waits)
+            if sum(wait.goes_on(self._now) for wait in waits) >= threads:
+                return
+            with self._lock:
+                assert self._lock.wait_for(lambda: self._waits != waits, HANGS_S), f"no {threads} threads wait"  # noqa: B023
 
     def sleep(self, seconds: float) -> None:
         condition = threading.Condition()
@@ -74,7 +90,7 @@ class ManualClock(Clock):
         if seconds is None:
             return condition.wait_for(predicate)
         end = self._now + seconds
-        entry = condition, end
+        entry = Wait(condition, predicate, end)
         with self._lock:
             self._waits.append(entry)
             self._lock.notify_all()
@@ -86,6 +102,7 @@ class ManualClock(Clock):
         finally:
             with self._lock:
                 self._waits.remove(entry)
+                self._lock.notify_all()
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return ManualLoop(self)

@@ -41,18 +41,21 @@ def test_each_sleeper_wakes_at_its_own_time() -> None:
     assert ends == [(1, 1001.0), (2, 1002.0), (3, 1003.0)]
 
 
-def test_a_thread_that_has_yet_to_wake_up_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seconds", [1, 0], ids=["its time is over", "what it waits for has come"])
+def test_a_thread_that_has_yet_to_wake_up_does_not_wait(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its next wait would begin after the next move of the time."""
-    clock, condition = ManualClock(), threading.Condition()
+    clock, condition, done = ManualClock(), threading.Condition(), threading.Event()
 
     def wait() -> None:
         with condition:
-            clock.wait(condition, lambda: False, 1)
+            clock.wait(condition, done.is_set, 1)
 
     thread, _ = in_thread(wait)
     clock.until_waiting()
     with condition:
-        clock.advance(1)
+        if not seconds:
+            done.set()
+        clock.advance(seconds)
         monkeypatch.setattr("manual_clock.HANGS_S", 0.01)
         with pytest.raises(AssertionError, match="no 1 threads wait"):
             clock.until_waiting()
