@@ -14,15 +14,15 @@ inline Parallel& shared_parallel() {
     return one;
 }
 
-// Runs body on [0, count) in blocks, on the threads of the kernel library.
+template <class F> __attribute__((noinline)) void run_block(const void* body, long long begin, long long end) {
+    (*static_cast<const F*>(body))(begin, end);
+}
+
+// Runs body on [0, count) in blocks, on the threads of the kernel library. Inlined where a thread is enough, too, each
+// kernel would be compiled twice.
 template <class F> inline void parallel_light(long long count, long long block, const F& body) {
-    if (count <= block) {
-        if (count > 0) body(0LL, count);
-        return;
-    }
-    shared_parallel()(count, block, [](const void* context, long long begin, long long end) {
-        (*static_cast<const F*>(context))(begin, end);
-    }, &body);
+    if (count > block) shared_parallel()(count, block, run_block<F>, &body);
+    else if (count > 0) run_block<F>(&body, 0, count);
 }
 
 }  // namespace ox
