@@ -22,6 +22,7 @@ HERE = Path.cwd()
 NODE = {"num_cpus": 1, "resources": {"worker": 1}, "object_store_memory": 100 << 20}
 HEAD = {
     "num_cpus": 1,
+    "include_dashboard": False,
     "object_store_memory": 100 << 20,
     # a node counts as dead after 4 seconds without an answer, not after 15
     "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 8},
