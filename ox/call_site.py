@@ -7,7 +7,7 @@ import linecache
 import os
 import sys
 import sysconfig
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 _OX = os.path.join(os.path.dirname(os.path.abspath(sys.modules["ox"].__file__ or "")), "")
@@ -108,7 +108,8 @@ def module_path(modules: tuple[Any, ...]) -> str:
         return ""
     parts = [type(modules[0]).__name__]
     for parent, child in pairwise(modules):
-        name = next((n for n, m in parent.named_modules() if m is child and n), None)
+        below = chain(parent.named_children(), parent.named_modules())  # most call a child, which is found at once
+        name = next((n for n, m in below if m is child and n), None)
         if name is not None:
             parts.append(name)
     last = type(modules[-1]).__name__
