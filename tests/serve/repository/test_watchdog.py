@@ -88,9 +88,11 @@ def test_it_says_what_goes_on(watchdog: Watchdog[Any], said: SimpleQueue[str]) -
             clock.until_waiting()
             clock.advance(seconds)
             lines.append(said.get(timeout=120))
+        clock.until_waiting()  # no more is due
 
     watchdog.run(load, control)
     assert lines == [f"loading version 1 of 'm': trial run of one sample, {n} s so far" for n in (1, 2, 4)]
+    assert said.empty()
 
 
 @pytest.mark.parametrize("ears", [True, False])
