@@ -18,6 +18,7 @@ from ox.tolerance import compare
 
 OLDEST = 13
 SEED = 7
+IN_EVERY_RUN = ("ResNet", "GPT", "VAE")  # convolutions, attention, random numbers; the others are slow
 COUNTS = ("Swin",)  # which make a plain number of a size: int(windows.shape[0] / (H * W / size / size))
 
 
@@ -52,8 +53,9 @@ def test_with_all_sizes_open(tmp_path: Path, name: str) -> None:
     assert report.proof.runtime.startswith("ONNX Runtime")
 
 
-@pytest.mark.slow_after(7)
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in IN_EVERY_RUN else pytest.mark.slow) for name in ZOO]
+)
 def test_in_every_form(tmp_path: Path, name: str, subtests: pytest.Subtests) -> None:
     architecture = ZOO[name]
     with subtests.test("with the batch open"):
