@@ -20,6 +20,7 @@ from ox.distributed import environment, frames, heartbeat, pmi, rendezvous, stor
 from ox.distributed.environment import Launch
 from ox.errors import ArgumentError
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
 LAUNCHERS = (
     "PMI", "MPI", "SLURM", "OMPI", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", frames.TOKEN,
     rendezvous.PORT,
@@ -100,6 +101,7 @@ def check(ranks: list[Rank]) -> None:
 
 
 @needs_mpi
+@pytest.mark.usefixtures("real_processes")
 def test_a_shell_loop(tmp_path: Path) -> None:
     code = """
     import subprocess
