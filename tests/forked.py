@@ -2,10 +2,11 @@
 
 `Popen` is `subprocess.Popen`, but `python -m module`, `python -c code` and `python script` need a twentieth of a
 second instead of two. What runs there is as in a fresh process: arguments, environment, folder, descriptors, signals,
-`__main__`, `sys.path`, its parent, its end. It differs in that all modules of ox are loaded. A process that would
-differ in more is started by `subprocess` itself: options of Python, a terminal, another value of an environment
-variable that is not in `FREE_VARIABLES`, anything but a list of words. Processes that a forked process starts are
-forked, too.
+`__main__`, `sys.path`, its parent, its end. It differs in that all modules of ox are loaded, that the stack begins
+with functions of this file, and that all processes have the same hashes: an order of sets that differs among ranks is
+not seen. A process that would differ in more is started by `subprocess` itself: options of Python, a terminal, another
+value of an environment variable that is not in `FREE_VARIABLES`, anything but a list of words. Processes that a forked
+process starts are forked, too.
 
 The fixture `forked_processes` puts it in the place of `subprocess.Popen`.
 """
@@ -22,17 +23,22 @@ import importlib
 import inspect
 import json
 import os
+import re
+import resource
 import runpy
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import machinery
+from multiprocessing import process as multiprocessing_process
+from pathlib import Path
 from typing import Any, NoReturn
 
 PRELOADED = (
@@ -53,6 +59,7 @@ THREADS = dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THR
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: a child's orphans become children of this process
 FIRST_DESCRIPTOR = 500  # descriptors from here on are in nobody's way
 MAX_REQUEST = 1 << 17  # bytes of a request
+LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, 32, 33})
 
 
@@ -171,6 +178,8 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
             "args": args, "env": environment, "targets": list(targets),
             "cwd": os.path.abspath(os.fsdecode(bound["cwd"] or ".")),
             "session": bool(bound["start_new_session"]), "group": bound.get("process_group", -1),
+            "umask": re.search(r"Umask:\s*(\d+)", Path("/proc/self/status").read_text())[1],  # type: ignore[index]
+            "cores": list(os.sched_getaffinity(0)), "limits": [resource.getrlimit(number) for number in LIMITS],
             "ignored": [int(number) for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
         }  # fmt: skip
         with suppress(OverflowError):
@@ -255,6 +264,11 @@ def apply_request(request: dict[str, Any], descriptors: list[int]) -> None:
         new = os.fdopen(number, mode, 1 if number == 2 else -1, old.encoding, old.errors, "\n", closefd=False)
         new.buffer.raw.name = f"<{name}>"
         setattr(sys, name, new), setattr(sys, f"__{name}__", new)
+    os.umask(int(request["umask"], 8))
+    os.sched_setaffinity(0, request["cores"])
+    for number, limit in zip(LIMITS, request["limits"], strict=True):
+        resource.setrlimit(number, tuple(limit))
+    multiprocessing_process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     os.environ.clear()
     os.environ.update(ox_environment | request["env"])
 
@@ -360,16 +374,25 @@ def code_of(function: Callable[..., object], *args: object) -> int:
 
 
 def end(code: int) -> NoReturn:
-    """Ends as Python does, without the destruction of modules, for which the system would copy all their memory."""
+    """Ends as Python does, without the destruction of loaded modules, for which the system would copy their memory."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     vars(sys.modules["__main__"]).clear()
+    for name in [name for name in sys.modules if name not in loaded]:
+        if isinstance(module := sys.modules.pop(name), types.ModuleType) and module.__dict__ is not globals():
+            vars(module).clear()
     gc.collect()
     for stream in (sys.stdout, sys.stderr):
+        if stream is None or getattr(stream, "closed", False):
+            continue
         try:
             stream.flush()
-        except (OSError, ValueError):
-            code = code or 120
+        except (OSError, ValueError) as error:
+            if stream is sys.stdout and sys.stderr is not None:
+                with suppress(OSError, ValueError):
+                    print(f"Exception ignored in: {stream!r}", *traceback.format_exception_only(error), sep="\n",
+                          end="", file=sys.stderr)  # fmt: skip
+            code = code if code == -signal.SIGINT else 120
     if code == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -384,6 +407,7 @@ if __name__ == "__main__":
     for name in PRELOADED:
         importlib.import_module(name)
     accelerated = dict(importlib.import_module("ox.devices.dispatch_table").ALLOWED)
+    loaded = set(sys.modules)
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as waiting:

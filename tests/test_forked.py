@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,12 @@ WITH_OX = (
     + "state['filters'] = list(map(str, warnings.filters))\n"
     + ("state |= {'random': str(ox.get_rng_state()), 'environment': sorted(os.environ.items())}\n" + PRINT)
 )
+SPAWN = """
+import left, multiprocessing
+process = multiprocessing.get_context("spawn").Process(target=left.spawned)
+process.start(), process.join()
+print(process.exitcode)
+"""
 ROWS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "state": (["-c", WITH_OX, "a", "b c"], {"input": "ü\n"}),
     "options": (["-P", "-W", "error", "-W", "ignore:autocast:UserWarning", "-c", WITH_OX], {}),
@@ -60,6 +67,11 @@ ROWS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "signal": (["-c", "import os; os.kill(os.getpid(), 15)"], {}),
     "abort": (["-c", "import os; os.abort()"], {}),
     "no script": (["nowhere.py"], {}),
+    "a module's file": (["-c", "import left"], {}),
+    "closed output": (["-c", "import sys; sys.stdout.close()"], {}),
+    "no output": (["-c", "import sys; sys.stdout = None"], {}),
+    "nobody reads": (["-c", "import os; read, write = os.pipe(); os.close(read); os.dup2(write, 1); print(1)"], {}),
+    "spawned": (["-c", SPAWN], {}),
     "wrong command": (["-m", "ox_cli", "trian"], {}),
 }
 
@@ -93,6 +105,7 @@ def compared(start: type, words: list[str], root: Path, **options: Any) -> tuple
     folder = root / "folder"
     folder.mkdir()
     (folder / "state.py").write_text(PLAIN)
+    (folder / "left.py").write_text("file = open('left', 'w')\nfile.write('text')\ndef spawned(): print('there')\n")
     (folder / "error.py").write_text("import ox\nox.ones(2) @ ox.ones(3)\n")
     done = outcome(start, words, folder, **options)
     files = sorted((path.name, path.read_text()) for path in folder.glob("*") if path.is_file())
@@ -145,6 +158,23 @@ def test_it_is_a_child_like_any_other() -> None:
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(120) == -signal.SIGTERM
         assert process.stdout.read() == ""
+
+
+def test_limits_and_rights_of_now_are_inherited(tmp_path: Path) -> None:
+    """Of the process that asks, not of the one that forks, which was started earlier."""
+    code = "import os, resource as r; print(os.umask(0), os.sched_getaffinity(0), r.getrlimit(r.RLIMIT_NOFILE))"
+    outcome(forked.Popen, ["-c", code], tmp_path)
+    (soft, hard), cores = resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)
+    umask = os.umask(0o70)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+        os.sched_setaffinity(0, {max(cores)})
+        real, other = (outcome(start, ["-c", code], tmp_path) for start in (forked.subprocess_popen, forked.Popen))
+    finally:
+        os.umask(umask)
+        os.sched_setaffinity(0, cores)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert other == real == (0, f"{0o70} {{{max(cores)}}} ({soft - 1}, {hard})\n", "")
 
 
 def test_descriptors_are_handed_over() -> None:
