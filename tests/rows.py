@@ -75,6 +75,8 @@ def rows(
     argnames = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     row_ids = ids if ids is None or callable(ids) else list(ids)
     parsed = [parse(argnames, k, values, row_ids) for k, values in enumerate(table)]
+    if not parsed:
+        raise ValueError(f"the table of {', '.join(argnames)} is empty: none of its rows would be tested")
     counts = Counter(row.name for row in parsed)
     parsed = [replace(r, name=f"{r.name}{k}") if counts[r.name] > 1 else r for k, r in enumerate(parsed)]
 
@@ -90,7 +92,7 @@ def rows(
             words = (request.config.getoption("keyword") or "").lower().split(" or ")
             for row in [r for r in part if any(w in f"{base.__name__}[{r.name}]".lower() for w in words)] or part:
                 with subtests.test(row.name), row.setup(request, fixtures) as arguments:
-                    base(**arguments)
+                    named(row.name)(base, arguments)
 
         own = [p for p in inspect.signature(base).parameters.values() if p.name not in every[0].arguments]
         added = [inspect.Parameter(p, inspect.Parameter.KEYWORD_ONLY) for p in ("part", "subtests", "request")]
@@ -100,6 +102,17 @@ def rows(
         return pytest.mark.parametrize("part", split(every, items))(item)
 
     return decorate
+
+
+def named(name: str) -> Callable[[Callable[..., None], dict[str, Any]], None]:
+    """Calls a test in a frame with this name, which the stacks of a row that hangs or crashes show."""
+
+    def run(test: Callable[..., None], arguments: dict[str, Any]) -> None:
+        __tracebackhide__ = True
+        test(**arguments)
+
+    run.__code__ = run.__code__.replace(co_name=f"row [{name}]")
+    return run
 
 
 def parse(argnames: list[str], k: int, values: Any, ids: Callable[[Any], Any] | list[str] | None) -> Row:

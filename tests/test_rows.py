@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 pytest_plugins = ["pytester"]
 
@@ -16,6 +17,16 @@ def test_next(a, b, tmp_path):
     if a == 7:
         pytest.skip("not seven")
     assert a + 1 == b
+"""
+
+STACKS = """
+import faulthandler
+from rows import rows
+
+@rows("n", [1, 2], ids=["first", "second"])
+def test_it(n):
+    with open(f"stacks{n}", "w") as file:
+        faulthandler.dump_traceback(file)
 """
 
 
@@ -39,3 +50,15 @@ def test_a_row_with_a_mark_is_an_item_with_it(pytester: pytest.Pytester) -> None
 
 def test_a_row_is_chosen_by_its_name(pytester: pytest.Pytester) -> None:
     assert "1 passed, 1 deselected, 1 subtests passed" in printed(pytester, "-k", "[1-2]")
+
+
+def test_the_stacks_of_a_row_that_hangs_or_crashes_name_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_table=STACKS)
+    pytester.runpytest_inprocess("-p", "no:randomly").assert_outcomes(passed=1)
+    for n, name in ((1, "first"), (2, "second")):
+        assert f" in row [{name}]\n" in (pytester.path / f"stacks{n}").read_text()
+
+
+def test_a_table_without_rows_is_an_error() -> None:
+    with pytest.raises(ValueError, match="the table of a, b is empty"):
+        rows("a, b", [])
