@@ -72,14 +72,18 @@ class ManualClock(Clock):
             loop.wake()
 
     def until_waiting(self, threads: int = 1) -> None:
-        """Returns when so many threads wait by this clock: before that, moving the time would not be in their way."""
+        """Returns when so many threads wait by this clock: before that, moving the time would not be in their way.
+
+        The timers of its event loops do not count."""
         while True:
             with self._lock:
                 waits = list(self._waits)
-            if sum(wait.goes_on(self._now) for wait in waits) >= threads:
+            waiting = sum(wait.goes_on(self._now) for wait in waits)
+            if waiting >= threads:
                 return
             with self._lock:
-                assert self._lock.wait_for(lambda: self._waits != waits, HANGS_S), f"no {threads} threads wait"  # noqa: B023
+                changed = self._lock.wait_for(lambda: self._waits != waits, HANGS_S)  # noqa: B023
+            assert changed, f"after {HANGS_S:g} seconds {waiting} threads wait by this clock, not {threads}"
 
     def sleep(self, seconds: float) -> None:
         condition = threading.Condition()
@@ -89,7 +93,7 @@ class ManualClock(Clock):
     def wait(self, condition: threading.Condition, predicate: Callable[[], T], seconds: float | None = None) -> T:
         if seconds is None:
             return condition.wait_for(predicate)
-        end = self._now + seconds
+        end = round(self._now + seconds, 9)  # as `advance` rounds
         entry = Wait(condition, predicate, end)
         with self._lock:
             self._waits.append(entry)
@@ -108,16 +112,22 @@ class ManualClock(Clock):
         return ManualLoop(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """`asyncio.run` by this clock. What hangs is cancelled after `HANGS_S` of real time, where it stands."""
+        """`asyncio.run` by this clock. What hangs is cancelled after `HANGS_S` of real time, where it stands; that
+        is an AssertionError."""
 
         async def main() -> T:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
             assert task is not None
-            timer = threading.Timer(HANGS_S, loop.call_soon_threadsafe, (task.cancel,))
+            hangs = f"it did not end in {HANGS_S:g} seconds"
+            timer = threading.Timer(HANGS_S, loop.call_soon_threadsafe, (task.cancel, hangs))
             timer.daemon = True
             timer.start()
             try:
                 return await work
+            except asyncio.CancelledError as error:
+                if error.args == (hangs,):
+                    raise AssertionError(hangs) from error
+                raise
             finally:
                 timer.cancel()
 

@@ -41,6 +41,19 @@ def test_each_sleeper_wakes_at_its_own_time() -> None:
     assert ends == [(1, 1001.0), (2, 1002.0), (3, 1003.0)]
 
 
+def test_a_sleep_is_over_after_as_many_seconds_at_any_time() -> None:
+    """1000.2 + 0.1 is more than 1000.3."""
+    clock = ManualClock()
+    thread, _ = in_thread(lambda: [clock.sleep(0.1) for _ in range(20)])
+    for k in range(20):
+        clock.until_waiting()
+        (before,) = clock._waits
+        clock.advance(0.1)
+        assert not before.goes_on(clock.now()), k
+    thread.join(60)
+    assert not thread.is_alive() and clock.now() == 1002.0
+
+
 @pytest.mark.parametrize("seconds", [1, 0], ids=["its time is over", "what it waits for has come"])
 def test_a_thread_that_has_yet_to_wake_up_does_not_wait(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its next wait would begin after the next move of the time."""
@@ -57,7 +70,7 @@ def test_a_thread_that_has_yet_to_wake_up_does_not_wait(seconds: float, monkeypa
             done.set()
         clock.advance(seconds)
         monkeypatch.setattr("manual_clock.HANGS_S", 0.01)
-        with pytest.raises(AssertionError, match="no 1 threads wait"):
+        with pytest.raises(AssertionError, match=r"after 0\.01 seconds 0 threads wait by this clock, not 1"):
             clock.until_waiting()
     thread.join(60)
     assert not thread.is_alive()
@@ -175,7 +188,15 @@ def test_what_hangs_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(AssertionError, match=r"it did not end in 0\.01 seconds"):
+        ManualClock().run(body())
+
+
+def test_who_cancels_itself_does_not_hang() -> None:
+    async def body() -> None:
+        raise asyncio.CancelledError("own")
+
+    with pytest.raises(asyncio.CancelledError, match="own"):
         ManualClock().run(body())
 
 
