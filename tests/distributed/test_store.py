@@ -151,6 +151,20 @@ def test_a_rank_that_was_stopped_itself_blames_no_store(monkeypatch: pytest.Monk
         assert store_watch.next_message(near, 0.5, clock) == {"alone": True}
 
 
+@pytest.fixture
+def no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name is known: a name server answers when it likes, now and then after five seconds."""
+    look_up = socket.getaddrinfo
+
+    def known(host: Any, *words: Any, **named: Any) -> Any:
+        if host == "nohost.invalid":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return look_up(host, *words, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", known)
+
+
+@pytest.mark.usefixtures("no_name_server")
 def test_what_is_wrong_with_the_address_of_rank_0() -> None:
     assert rendezvous._not_here("127.0.0.1") == ""
     assert rendezvous._not_here("192.0.2.77") == "192.0.2.77 is no address of this machine, on which rank 0 runs"
@@ -202,6 +216,7 @@ def test_a_rank_with_another_token_is_told_and_named(monkeypatch: pytest.MonkeyP
         assert said.extra == {"127.0.0.1": f"from here came another {frames.TOKEN}"}
 
 
+@pytest.mark.usefixtures("no_name_server")
 def test_rank_0_is_not_at_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, listener = ManualClock(), ports.listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
