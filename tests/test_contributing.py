@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -140,11 +140,9 @@ WHOLE = [
     "tests/test_walls.py", "tests/test_shadowed_modules.py", "tests/test_public_paths.py", "tests/test_from_pytorch.py",
     "tests/test_completeness.py", "tests/test_architecture.py", "tests/amp/test_policy.py",
     "tests/ops/test_facts.py", "tests/ops/test_schema.py",
-    "tests/ops/test_functions.py", "tests/ops/test_table.py", "tests/models/test_readme.py",
+    "tests/ops/test_table.py", "tests/models/test_readme.py",
     "tests/serve/protocol/rest/test_routes.py", "tests/serve/protocol/rest/test_openapi.py", "tests/test_errors.py",
 ]  # fmt: skip
-# In one process, since its start takes longer than what is checked; each alone, too, where there is time.
-ALONE = [pytest.param([name], id=name, marks=pytest.mark.slow) for name in EDITS]
 LEFT_OUT = [(name, change.path) for name, changes in EDITS.items() for change in changes]
 
 
@@ -216,14 +214,17 @@ def generated(copy: Path, names: Iterable[str]) -> subprocess.CompletedProcess[s
     return run(copy, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *paths, "-k", words)
 
 
-@pytest.mark.parametrize("names", [pytest.param(list(EDITS), id="together"), *ALONE])
-def test_edits_work(names: list[str], copy: Path, tmp_path: Path) -> None:
-    apply_edits(copy, names)
-    done = prove(copy, tmp_path, names)
+def test_edits_work(copy: Path, tmp_path: Path) -> None:
+    """In one process, since its start takes longer than what is checked."""
+    apply_edits(copy, EDITS)
+    done = prove(copy, tmp_path, EDITS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("names", [pytest.param([n for n in EDITS if n != "recipe"], id="together"), *ALONE])
+FAST = [name for name in EDITS if name != "recipe"]
+
+
+@pytest.mark.parametrize("names", [FAST, pytest.param(["recipe"], marks=pytest.mark.slow)], ids=["others", "recipe"])
 def test_generated_tests_find_them(names: list[str], copy: Path) -> None:
     apply_edits(copy, names)
     done = generated(copy, names)
@@ -243,18 +244,17 @@ def test_the_code_is_formatted(copy: Path) -> None:
 @pytest.mark.parametrize(("name", "path"), LEFT_OUT)
 def test_no_file_can_be_left_out(name: str, path: str, copy: Path, tmp_path: Path) -> None:
     apply(copy, [change for change in EDITS[name] if change.path != path])
-    checks: list[Callable[[], subprocess.CompletedProcess[str]]] = [
-        lambda: prove(copy, tmp_path, [name]),
-        lambda: generated(copy, [name]),
-    ]
-    assert any(check().returncode for check in checks), f"everything passes without {path}: it need not be listed"
+    proves = path.startswith(("ox/", "models/ox_models/"))  # no proof looks at tests and pages
+    proven = not proves or prove(copy, tmp_path, [name]).returncode == 0
+    assert not proven or generated(copy, [name]).returncode, f"all passes without {path}: it need not be listed"
 
 
 @pytest.mark.slow
 def test_no_other_file_is_needed(copy: Path) -> None:
     """All six at once: what looks at the whole repository asks for no file that the page does not name."""
     apply_edits(copy, EDITS)
-    done = run(copy, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *WHOLE)
+    words = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-k", "not old_form"]  # of ONNX's own operators
+    done = run(copy, "-m", "pytest", *words, *WHOLE)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -262,5 +262,7 @@ def test_no_other_file_is_needed(copy: Path) -> None:
 def test_the_types_are_right(copy: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
     apply_edits(copy, EDITS)
+    if (cache := ROOT / ".mypy_cache").is_dir():  # of `make types`: what the edits do not change is not read again
+        shutil.copytree(cache, copy / cache.name)
     done = run(copy, "-m", "mypy")
     assert done.returncode == 0, done.stdout + done.stderr
