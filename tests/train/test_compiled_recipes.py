@@ -7,6 +7,7 @@ bit within some ten steps, so that two correct implementations differ.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import pytest
 from ox import train
 from ox.train.recipe.recipe import available
 from ox.train.run import checkpoint
+from ox_models import fashion_data, kjv_data
+from ox_models.llama import LlamaConfig
+from ox_models.resnet import resnet18
 
 PAGE = """
 import numpy as np
@@ -23,6 +27,7 @@ import ox_models.{name} as base
 from ox.data import Dataset
 from ox_models.{name} import *
 
+globals().pop("sample", None)
 
 def wide(x):
     if isinstance(x, (tuple, list)):
@@ -53,11 +58,23 @@ def data():
 def model(*given):
     return base.model(*given).double()
 """
-# Steps of large models; the others take 100.
-STEPS = {"gpt": 4, "kjv_llama": 3, "resnet18": 8, "vit": 10, "verses": 10, "fashion_cnn": 30}
-FEW = ("kjv_llama",)  # a step of ten million parameters in float64 takes seconds: three samples, one a step
+# What a module computes with, smaller
+TEXT = {"split": lambda whole: [part[:2] for part in kjv_data.split(whole)]}
+SMALLER = {
+    "gpt": TEXT | {"BLOCK": 16},
+    "kjv_llama": TEXT | {"CONTEXT": 16, "LlamaConfig": lambda **sizes: LlamaConfig(**sizes | {"hidden_size": 48})},
+    "resnet18": {"resnet18": lambda classes, **sizes: resnet18(classes, **sizes | {"width": 4})},
+    "verses": TEXT,
+}
 QUICK = ("tumours",)
 FLOAT32 = {"resnet18_photos": "its transforms make float32"}
+
+
+def images(train: bool, padding: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """In place of Fashion-MNIST."""
+    random, size = np.random.default_rng(int(train)), 28 + 2 * padding
+    count = fashion_data.VALIDATION + 20
+    return random.random((count, 1, size, size), np.float32), random.integers(0, 10, count)
 
 
 def arrays(state: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -75,23 +92,26 @@ def arrays(state: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in available()]
 )
 def test_a_compiled_recipe_ends_where_the_eager_one_does(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name in FLOAT32:
         pytest.skip(FLOAT32[name])
+    base = import_module(f"ox_models.{name}")
+    for setting, value in SMALLER.get(name, {}).items():
+        monkeypatch.setattr(base, setting, value)
+    monkeypatch.setattr(fashion_data, "arrays", images)
     page = tmp_path / "page.py"
     page.write_text(PAGE.format(name=name))
     ends = []
-    few: dict[str, Any] = {"batch_size": 1} if name in FEW else {}
     for compiled in (False, True):
         run = train.train(
             page,
             out=tmp_path / str(compiled),
-            max_steps=STEPS.get(name, 100),
-            limit=3 if name in FEW else 320 if name in STEPS else 1600,
+            max_steps=6,
+            limit=14,
+            batch_size=4,
             compile=compiled,
             show=None,
-            **few,
         )
         ends.append(dict(arrays(checkpoint.load(run.last))))
     assert "stays eager" not in caplog.text
