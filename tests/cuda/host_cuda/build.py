@@ -23,7 +23,7 @@ LIBRARIES = {
     "libnccl.so.2": ["nccl"],
     "host_cuda_runtime.so": ["runtime"],
 }
-FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-fpermissive"]
+FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-fpermissive", "-fwhole-program"]
 
 
 def missing() -> str | None:

@@ -35,6 +35,7 @@
 #define __noinline__
 #define __launch_bounds__(...)
 
+#define HOST_CUDA_EXPORT extern "C" __attribute__((externally_visible))  // the rest goes if no kernel calls it
 static HostCudaIndex threadIdx, blockIdx, blockDim, gridDim;
 static const int warpSize = 32;
 static char host_cuda_dynamic_memory[1 << 18];  // `extern __shared__`

@@ -1,30 +1,53 @@
 // Threads of a block that meet: each is a fiber, with a stack of its own. One runs at a time.
+#undef _FORTIFY_SOURCE  // its longjmp allows no jump to another stack
+#include <setjmp.h>  // swapcontext asks the kernel for the signal mask, twice a switch
 #include <string.h>
 #include <ucontext.h>
 
+#include <memory>
 #include <vector>
 
 #include "work.h"
 
 namespace {
+constexpr size_t STACK_SIZE = 1 << 16;
 struct Fiber {
-    ucontext_t context;
+    jmp_buf place;
     HostCudaIndex index;
-    std::vector<char> stack = std::vector<char>(1 << 16);
+    std::unique_ptr<char[]> stack;  // null until it first runs; then it is kept for all kernels
     bool over;
     HostCudaMeeting waits;
 };
 std::vector<Fiber> fibers;
-ucontext_t scheduler;
+jmp_buf scheduler;
 int current = -1;
 HostCudaIndex* thread_index;  // `threadIdx` of the running kernel
 void (*body)(void*);
 void* body_data;
 constexpr int WARP_SIZE = 32, MOST_THREADS = 1024, LARGEST_VALUE = 16;
 
+void leave() {
+    if (!_setjmp(fibers[current].place)) _longjmp(scheduler, 1);
+}
+
 void enter() {
-    body(body_data);
-    fibers[current].over = true;
+    for (;;) {
+        body(body_data);
+        fibers[current].over = true;
+        leave();
+    }
+}
+
+void resume(Fiber& fiber) {
+    if (_setjmp(scheduler)) return;
+    if (fiber.stack) _longjmp(fiber.place, 1);
+    fiber.stack.reset(new char[STACK_SIZE]);
+    ucontext_t start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = fiber.stack.get();
+    start.uc_stack.ss_size = STACK_SIZE;
+    makecontext(&start, enter, 0);
+    setcontext(&start);
 }
 }  // namespace
 
@@ -35,7 +58,7 @@ void host_cuda_meet(HostCudaMeeting meeting) {
     if (current < 0) return;
     Fiber& fiber = fibers[current];
     fiber.waits = meeting;
-    swapcontext(&fiber.context, &scheduler);
+    leave();
     *thread_index = fiber.index;
 }
 
@@ -59,11 +82,6 @@ void host_cuda_run_block(HostCudaIndex size, HostCudaIndex* index, void (*run)(v
         fiber.over = false;
         fiber.waits = MEET_NOBODY;
         fiber.index = {t % size.x, t / size.x % size.y, t / size.x / size.y};
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.data();
-        fiber.context.uc_stack.ss_size = fiber.stack.size();
-        fiber.context.uc_link = &scheduler;
-        makecontext(&fiber.context, enter, 0);
     }
     for (bool alive = true; alive;) {
         bool warps = false;
@@ -73,7 +91,7 @@ void host_cuda_run_block(HostCudaIndex size, HostCudaIndex* index, void (*run)(v
             if (!fiber.over && fiber.waits == MEET_NOBODY) {
                 current = t;
                 *thread_index = fiber.index;
-                swapcontext(&scheduler, &fiber.context);
+                resume(fiber);
             }
             alive |= !fiber.over;
             warps |= !fiber.over && fiber.waits == MEET_WARP;

@@ -35,7 +35,7 @@ def compiled(source: str, options: Sequence[str], templates: Sequence[str]) -> b
         own = library.with_suffix(f".{os.getpid()}")
         file = own.with_suffix(f"{own.suffix}.cpp")
         file.write_text(text)
-        gxx([*FLAGS, *defines, f"-I{built()}", *include_options(), "-shared", file, "-o", own])
+        gxx([*FLAGS, *defines, f"-I{built()}", *include_options(), "-shared", "-nostdlib", file, "-lgcc", "-o", own])
         file.unlink()
         own.replace(library)
     return os.fsencode(library) + b"\0"
@@ -53,7 +53,7 @@ def host_source(source: str, templates: Sequence[str]) -> str:
     calls = [(name, f"::{name}") for name in KERNEL.findall(plain)]
     calls += [(f"template{i}", f"&{expression}") for i, expression in enumerate(templates)]
     launches = [
-        f'extern "C" void host_cuda_launch_{name}(const unsigned* size, void** arguments) '
+        f"HOST_CUDA_EXPORT void host_cuda_launch_{name}(const unsigned* size, void** arguments) "
         f"{{ host_cuda::launch<host_cuda::{way(plain)}>({kernel}, size, arguments); }}"
         for name, kernel in calls
     ]
