@@ -326,10 +326,10 @@ async def quiet(server: Server, world: World, seconds: float, meanwhile: Any, re
 async def soak(minutes: float, only: list[str], decoder: Path | None, text_clients: int) -> bool:
     good, total = True, Book(0)
     short = {"drain": drain_part, "kill": kill_part, "disk": disk_part, "clock": clock_part}
-    large = max(24.0, 9 * minutes)
+    large = max(16.0, 9 * minutes)
     texts = max(15.0, 9 * minutes) if "main" in only else 60 * minutes
     others = {"large": large, "texts": texts, "streams": STREAMS_S, **dict.fromkeys(short, SPARE_S)}
-    longest = max(60 * minutes - sum(others.get(part, 0.0) for part in only), 20.0) / 60
+    longest = max(60 * minutes - sum(others.get(part, 0.0) for part in only), 12.0) / 60
     with tempfile.TemporaryDirectory(prefix="ox-soak-") as name:
         for part in only:
 
