@@ -173,8 +173,9 @@ if int(os.environ["OX_LAUNCH_ATTEMPT"]) <= int(os.environ.get("OX_TEST_KILLS", 0
 """
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_killed_ranks_end_with_the_weights_of_an_undisturbed_run(kills: int, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_killed_ranks_end_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
+    kills = 3
     slow = AUGMENT_WAITS + "    import time; time.sleep(0.03)"
     path = page(tmp_path, more=", nn.Dropout(0.2), nn.BatchNorm1d(12)", waits=slow, epochs=5 * kills)
     path.write_text(path.read_text() + TELLS_PID)
@@ -351,19 +352,6 @@ def test_the_sums_of_other_ranks_are_not_lost() -> None:
 
 
 MORE = {
-    "unused": '''
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.used, self.unused = nn.Linear(6, 2), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.used(x)
-
-
-def model():
-    return Net()
-''',
     "step of its own": '''
 def optimizer(model, lr):
     return [ox.optim.SGD(model[0].parameters(), lr=lr), ox.optim.Adam(model[2].parameters(), lr=lr)]
@@ -378,6 +366,19 @@ def step(model, batch, optimizers):
     for one in optimizers:
         one.step()
     return value, outputs
+''',
+    "unused": '''
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(6, 2), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def model():
+    return Net()
 ''',
     "closure": '''
 def optimizer(model, lr):
@@ -431,10 +432,8 @@ def augment(batch, generator):
 """
 
 
-QUICK = ("step of its own", "unused")  # these in `make test`, all of them in `make test-all`
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in MORE])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("name", MORE)
 def test_what_a_recipe_may_have_trains_on_two_processes(tmp_path: Path, name: str) -> None:
     """And is killed in the middle, with all its ranks, and started again: the weights are the same to the bit."""
     path = page(tmp_path, epochs=2, noise=0.01)
