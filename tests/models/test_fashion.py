@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,16 @@ import pytest
 
 import ox
 from ox.errors import LoadError
-from ox_models import fashion, fashion_cnn
+from ox_models import fashion, fashion_cnn, fashion_data
 from ox_models.fashion_data import LABELS, VALIDATION, arrays, split
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once() -> Iterator[None]:
+    """The files, which every command of a recipe would unpack again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fashion_data, "arrays", cache(arrays))
+        yield
 
 
 @pytest.mark.usefixtures("fashion_images")
@@ -30,7 +39,7 @@ def test_the_parts_are_those_of_the_paper() -> None:
 def test_without_the_data_the_error_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ox.data.datasets.idx.roots", lambda *_: [tmp_path])
     with pytest.raises(LoadError, match="dataset-fashion-mnist"):
-        split()
+        arrays(train=True)
 
 
 def test_the_classic_curve_is_that_of_plain_numpy() -> None:
