@@ -31,13 +31,16 @@ def number(n: int) -> Any:
     return ox.tensor(n)
 
 
-def runs(graph: Graph, inputs: Sequence[Any]) -> list[np.ndarray]:
+def session_of(graph: Graph) -> ort.InferenceSession:
     model = to_model(graph)
     onnx.checker.check_model(model, full_check=True)
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def runs(session: ort.InferenceSession, inputs: Sequence[Any]) -> list[np.ndarray]:
     feeds = {i.name: t.detach().numpy() for i, t in zip(session.get_inputs(), inputs, strict=True)}
     return session.run(None, feeds)  # type: ignore[no-any-return]
 
@@ -53,7 +56,7 @@ def check(function: Callable[..., Any], *calls: tuple[Any, ...]) -> Graph:
     graph = record(function, dict(zip(names, calls[0], strict=True)), dims=dims, constants={"w": W})
     small = graph.copy()
     simplify(small)
-    again = from_model(to_model(small))
+    again, session = from_model(to_model(small)), session_of(small)
     for inputs in calls:
         expected = function(*inputs)
         expected = [y.detach().numpy() for y in (expected if isinstance(expected, tuple) else (expected,))]
@@ -61,7 +64,7 @@ def check(function: Callable[..., Any], *calls: tuple[Any, ...]) -> Graph:
             ("replay", replay(graph, inputs, {"w": W})),
             ("simplified", replay(small, inputs)),
             ("read back", replay(again, inputs)),
-            ("ONNX Runtime", runs(small, inputs)),
+            ("ONNX Runtime", runs(session, inputs)),
         ):
             for i, (y, e) in enumerate(zip(got, expected, strict=True)):
                 y = y if isinstance(y, np.ndarray) else y.detach().numpy()

@@ -136,7 +136,7 @@ PLACES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 
 
 FEW = ("both ways", "a Function with attributes", "checkpoint")
-PAIRS = [(b, p) for b in BODIES for p in PLACES if b in FEW or p in ("cond", "Loop", "cond in scan")]
+PAIRS = [(b, p) for b in BODIES for p in PLACES if b in FEW or p in ("cond", "Loop")]
 
 
 @pytest.mark.parametrize(("body", "place"), PAIRS)
