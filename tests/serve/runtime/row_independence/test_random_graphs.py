@@ -105,7 +105,7 @@ def judged(graph: Growing, name: str, optimised: bool = False) -> tuple[bool, bo
     return why is None, wrong is None
 
 
-@rows("part", range(6))
+@rows("part", range(6), fast=3)
 def test_never_trusted_wrongly(part: int) -> None:
     graphs = map(grown, range(60 * part, 60 * (part + 1)))
     seen = Counter(judged(graph, list(graph.shapes)[-1]) for graph in graphs)
