@@ -22,7 +22,7 @@ FOLDERS = [
 
 @pytest.mark.slow
 def test_the_tests_of_the_cpu(tmp_path: Path) -> None:
-    arguments = ["-m", "not slow and not gpu", "-n", "auto", "--maxprocesses", "4", *(f"tests/{f}" for f in FOLDERS)]
+    arguments = ["-m", "not slow and not gpu", *(f"tests/{f}" for f in FOLDERS)]
     results = run("on_moved_tensors", arguments, tmp_path, timeout=1800)
     assert not results.failed, results.output
     assert len(results.passed) > 600

@@ -123,7 +123,7 @@ from pathlib import Path
 from ox.kernels import kernels, prebuilt_library
 prebuilt_library.FOLDER, prebuilt_library.CPUINFO = Path({str(folder)!r}), Path({str(cpuinfo)!r})
 assert kernels().key.startswith({level.name + "-"!r})
-sys.exit(pytest.main(["-q", "-p", "no:randomly", "-p", "no:cacheprovider", {tests!r}]))
+sys.exit(pytest.main(["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-k", "not without", {tests!r}]))
 """
     environment = {name: value for name, value in os.environ.items() if name != "OX_KERNELS"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
