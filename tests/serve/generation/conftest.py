@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generation_client import CONTEXT, END, VOCABULARY, Client, write_tokenizer
+from generation_client import CONTEXT, END, VOCABULARY, Client, loaded, write_tokenizer
 from tiny_decoder import save_briefly
 
 import ox
@@ -68,7 +68,7 @@ def client_of(folders: dict[str, Path]) -> Iterator[Callable[..., Client]]:
     ) -> Client:
         file = folders.get(str(name), Path(name)) / "model.onnx"
         folder = DecoderFolder.read(file)
-        decoder = Decoder(read(file), threads=1, folder=folder)
+        decoder = (loaded if name in folders else Decoder)(read(file), 1, None, folder)
         size = sum(shape.nbytes for shape in decoder.shapes.values())
         budget = int(texts * CONTEXT * size)
         settings = GenerationOptions(**options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 
 from ox.errors import OxError
 from ox.generation import SamplingParams
+from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.request import GenerationRequest, TokenEvent
+from ox.serve.runtime.source import Source
 
 VOCABULARY, CONTEXT, END = 100, 256, 99
+LOADED: dict[Path, Decoder] = {}
 GREEDY = SamplingParams(temperature=0)
 
 
@@ -29,6 +33,15 @@ def write_tokenizer(path: Path, count: int = VOCABULARY) -> Path:
     tokenizer.add_special_tokens(["<end>"])
     tokenizer.save(str(path))
     return path
+
+
+def loaded(source: Source, *more: Any, **named: Any) -> Decoder:
+    """In place of `Decoder`, for files that stay: each is loaded once, and a copy belongs to its engine alone."""
+    if source.path not in LOADED:
+        LOADED[source.path] = Decoder(source, *more, **named)
+    decoder = copy(LOADED[source.path])
+    decoder.run = copy(decoder.run)
+    return decoder
 
 
 class Answer:

@@ -9,7 +9,17 @@ from typing import Any
 
 import onnx
 import pytest
-from generation_client import CONTEXT, END, GREEDY, VOCABULARY, Client, assert_nothing_is_left, prompts, write_tokenizer
+from generation_client import (
+    CONTEXT,
+    END,
+    GREEDY,
+    VOCABULARY,
+    Client,
+    assert_nothing_is_left,
+    loaded,
+    prompts,
+    write_tokenizer,
+)
 from tiny_decoder import save_briefly
 
 import ox
@@ -43,6 +53,8 @@ def drafted(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 def engines(drafted: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Clients by what drafts for the model; the text itself does not, so that the other model is asked."""
     monkeypatch.setattr(PromptLookup, "draft", lambda *_: [])
+    for module in ("engine", "draft_model"):
+        monkeypatch.setattr(f"ox.serve.generation.{module}.Decoder", loaded)
     made: list[GenerationEngine] = []
 
     def make(draft: str | None, **named: Any) -> Client:
