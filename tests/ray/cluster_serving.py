@@ -29,8 +29,8 @@ INPUT = {"name": "x", "shape": [1, 2], "datatype": "FP32"}
 
 
 def main(model: str, port: int, grpc_port: int) -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={**HEAD, "num_cpus": 0})
-    nodes = [cluster.add_node(**NODE), cluster.add_node(**NODE)]
+    cluster = Cluster(initialize_head=True, head_node_args={**HEAD, "num_cpus": 1})
+    node = cluster.add_node(**NODE)
     ray.init(address=cluster.address, log_to_driver=False)
     try:
         grpc = {"port": grpc_port, "grpc_servicer_functions": [SERVICER]}
@@ -44,7 +44,7 @@ def main(model: str, port: int, grpc_port: int) -> None:
         for each in clients:
             each.start()
         wait_until(lambda: counts["right"] > 200)
-        cluster.remove_node(nodes[1], allow_graceful=False)
+        cluster.remove_node(node, allow_graceful=False)
         wait_until(lambda: running() < before)
         seen = counts["right"]
         wait_until(lambda: counts["right"] > seen + 200)

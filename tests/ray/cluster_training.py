@@ -21,9 +21,9 @@ from ox.ray import OxTrainer
 HERE = Path.cwd()
 NODE = {"num_cpus": 1, "resources": {"worker": 1}, "object_store_memory": 100 << 20}
 HEAD = {
-    "num_cpus": 1,
+    **NODE,
+    "num_cpus": 2,  # one for the controller
     "include_dashboard": False,
-    "object_store_memory": 100 << 20,
     # a node counts as dead after 4 seconds without an answer, not after 15
     "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 8},
 }
@@ -31,10 +31,10 @@ HEAD = {
 
 def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=HEAD)
-    nodes = [cluster.add_node(**NODE), cluster.add_node(**NODE)]
+    node = cluster.add_node(**NODE)
     ray.init(address=cluster.address, log_to_driver=True)
     try:
-        train(cluster, nodes[1], "same", trainer_loop, 2, replace=True)
+        train(cluster, node, "same", trainer_loop, 2, replace=True)
         train(cluster, cluster.list_all_nodes()[-1], "fewer", elastic_loop, (1, 2), replace=False)
     finally:
         ray.shutdown()
