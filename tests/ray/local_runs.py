@@ -22,7 +22,7 @@ ROWS = 40
 
 
 def main() -> None:
-    ray.init(address="local", num_cpus=3)  # two for the workers, one for Ray Data
+    ray.init(address="local", num_cpus=3, include_dashboard=False)  # two for the workers, one for Ray Data
     run = recipe_run.train("weight.py", "local", nproc=2, epochs=1)
     print(json.dumps({"name": "recipe", "folder": str(run.folder), "result": run.result}), flush=True)
 
