@@ -8,6 +8,7 @@ where its size changes the graph, for many models make a number of it without a 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -153,13 +154,13 @@ class _Probes:
         if not limited and set(self.outcomes.values()) == {Outcome.SAME}:
             return before
         ordered = sorted(self.outcomes)
+        same = [self.outcomes[size] is Outcome.SAME for size in ordered]
 
         def holds(size: int) -> bool:
             if size not in before or (limited and size > ordered[-1]):
                 return False
-            below = max((n for n in ordered if n <= size), default=ordered[0])
-            above = min((n for n in ordered if n >= size), default=ordered[-1])
-            return self.outcomes[below] is Outcome.SAME is self.outcomes[above]
+            below, above = bisect_right(ordered, size) - 1, bisect_left(ordered, size)
+            return same[max(below, 0)] and same[min(above, len(same) - 1)]
 
         return range_around(self.own, holds, {before.multiple_of}, min(1, before.min))
 

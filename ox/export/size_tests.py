@@ -189,7 +189,8 @@ def _moduli(expression: Expression) -> Iterator[int]:
 def _holds(name: str, tests: Sequence[Expression], known: SizeRange) -> Callable[[int], bool]:
     def holds(size: int) -> bool:
         try:
-            return size in known and all(evaluate(t, {name: size}) for t in tests)
+            sizes = {name: size}
+            return size in known and all(evaluate(test, sizes) for test in tests)
         except (ZeroDivisionError, OverflowError):
             return False
 
