@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from nvrtc import ARCHITECTURES, compiled
+from nvrtc import OLDEST, compiled
 
 import ox
 from ox import nn
@@ -77,6 +77,5 @@ def test_kernels_of_a_training_step_compile(name: str, dtype: Any) -> None:
     assert found.finishing, "the norm of the gradients is a sum of all"
     count = sum(len(region.nodes) for part in found.work if isinstance(part, Launch) for region in part.regions)
     assert count > 50
-    for architecture in ARCHITECTURES:
-        code = compiled(gpu_source(found.source), architecture)
-        assert all(f".entry {each}(" in code for each in [*found.names.values(), *found.finishing])
+    code = compiled(gpu_source(found.source), OLDEST)
+    assert all(f".entry {each}(" in code for each in [*found.names.values(), *found.finishing])
