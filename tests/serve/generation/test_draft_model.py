@@ -7,19 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import generation_client
 import onnx
 import pytest
-from generation_client import (
-    CONTEXT,
-    END,
-    GREEDY,
-    VOCABULARY,
-    Client,
-    assert_nothing_is_left,
-    loaded,
-    prompts,
-    write_tokenizer,
-)
+from generation_client import CONTEXT, END, GREEDY, VOCABULARY, Client, assert_nothing_is_left, prompts, write_tokenizer
 from tiny_decoder import save_briefly
 
 import ox
@@ -54,7 +45,7 @@ def engines(drafted: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Clients by what drafts for the model; the text itself does not, so that the other model is asked."""
     monkeypatch.setattr(PromptLookup, "draft", lambda *_: [])
     for module in ("engine", "draft_model"):
-        monkeypatch.setattr(f"ox.serve.generation.{module}.Decoder", loaded)
+        monkeypatch.setattr(f"ox.serve.generation.{module}.Decoder", generation_client.loaded)
     made: list[GenerationEngine] = []
 
     def make(draft: str | None, **named: Any) -> Client:
