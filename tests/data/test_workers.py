@@ -80,7 +80,7 @@ def children() -> set[int]:
 # -- the same batches --------------------------------------------------------------------------------------------------
 
 
-@rows("workers", [1, 2, 3])
+@rows("workers", [1, 3])
 @rows("options", [{}, {"drop_last": True}, {"prefetch_factor": 1}, {"persistent_workers": True}])
 def test_batches_do_not_depend_on_workers(workers: int, options: Any) -> None:
     def epochs(**more: Any) -> Any:
