@@ -105,7 +105,7 @@ def test_a_position_counts_what_was_returned(dataset: Any, persistent: bool) -> 
         return made
 
     whole = plain(loader())
-    for position in (0, 1, 3, len(whole)):
+    for position in (0, 3, len(whole)):
         begun = loader()
         batches = iter(begun)
         assert plain([next(batches) for _ in range(position)]) == whole[:position]
