@@ -267,7 +267,7 @@ class KeepsInIterator(IterableDataset):
         return self.Walk()
 
 
-@pytest.mark.parametrize("workers", [0, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 2, 3))])
+@pytest.mark.parametrize("workers", [0, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3))])
 @pytest.mark.parametrize("kind", [Shares, Keeps, KeepsInIterator])
 def test_streams_at_every_position(workers: int, kind: Any) -> None:
     def make() -> Any:

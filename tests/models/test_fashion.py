@@ -90,8 +90,7 @@ def test_augmentation_mirrors_half_of_the_images() -> None:
 @pytest.mark.usefixtures("fashion_images")
 @pytest.mark.parametrize("page", ["fashion", "fashion_cnn"])
 def test_trained_exported_served(page: str, three_commands: Callable[..., dict]) -> None:
-    result = three_commands(page, limit=256)
-    assert result["held_back"]["count"] == 256
+    assert three_commands(page)["held_back"]["count"] == 64
 
 
 @pytest.mark.usefixtures("fashion_images")
