@@ -161,6 +161,7 @@ def test_special_numbers(name: str, library: Any) -> None:
             assert_equal(name, got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TRACED))
 def test_samples(name: str, library: Any) -> None:
     """Those of the operators' own tests: their attributes and shapes, as float32."""
