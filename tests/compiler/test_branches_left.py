@@ -65,7 +65,7 @@ def gradients(function: Callable[[Any], Any], value: float, twice: bool) -> list
 @rows("name", FUNCTIONS)
 def test_the_gradient_of_the_recorded_call(name: str, twice: bool) -> None:
     function = FUNCTIONS[name]
-    for first in (0.5, -0.5):
+    for first in (-0.5,) if twice else (0.5, -0.5):
         compiled = ox.compile(function)
         for value in (first, -first, first):
             expected = gradients(function, value, twice)

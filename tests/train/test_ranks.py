@@ -209,43 +209,6 @@ def test_killed_ranks_end_with_the_weights_of_an_undisturbed_run(tmp_path: Path)
     assert_same(last.parent.parent, tmp_path / "whole" / "clouds-0001")
 
 
-@pytest.mark.slow
-def test_a_script_that_is_started_again(tmp_path: Path) -> None:
-    """`fit(folder, resume=True)` is all that it says."""
-    (tmp_path / "script.py").write_text("""
-import os, signal, sys
-import numpy as np
-import ox, ox.distributed as dist
-from ox import nn
-from ox.train import Trainer
-
-dist.init_process_group()
-ox.manual_seed(0)
-r = np.random.default_rng(0)
-x = r.standard_normal((240, 6)).astype(np.float32)
-y = (x.sum(1) > 0).astype(np.int64)
-model = nn.Sequential(nn.Linear(6, 12), nn.Dropout(0.1), nn.ReLU(), nn.Linear(12, 2))
-
-def step(model, batch):
-    if "--dies" in sys.argv and trainer.progress.step == 17 and dist.get_rank() == 1 and not os.path.exists("died"):
-        open("died", "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    out = model(batch[0])
-    return nn.functional.cross_entropy(out, batch[1]), out
-
-trainer = Trainer(model, None, None, (x, y), step=step, epochs=4, batch_size=16)
-trainer.fit(sys.argv[1], resume=True)
-dist.destroy_process_group()
-""")
-    env = {**os.environ, **THREADS}
-    for words in (("whole",), ("mine", "--dies")):
-        line = [sys.executable, "-m", "ox_cli", "launch", "--nproc", "2", "--max-restarts", "1", "--", "script.py"]
-        done = subprocess.run([*line, *words], cwd=tmp_path, capture_output=True, text=True, env=env, timeout=150)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.count("restarting all ranks (1 of 1)") == len(words) - 1
-    assert_same(tmp_path / "mine", tmp_path / "whole")
-
-
 @pytest.mark.parametrize(
     ("differs", "said"),
     [
