@@ -191,7 +191,7 @@ def test_a_small_request_that_asks_for_much(attacked: tuple[int, Any], connect: 
         assert begun.wait(60)  # some attacks are over before a new thread has connected
         with Watch(pid) as watch, connect(address) as client:
             client.socket.settimeout(90)
-            timeout_s = 3 if model == "spin" else 60
+            timeout_s = 1 if model == "spin" else 60
             got, text = ask(client, model, feed, timeout_s)
             if got == 503:  # what others hold is more than it would need alone, so it comes again, as it was asked to
                 assert TAKEN in text

@@ -20,7 +20,7 @@ from ox.serve.repository.model import Model
 from ox.serve.runtime.constant_folding import MIB, MIN_LIMIT, largest_fold
 from ox.serve.runtime.source import read
 
-pytestmark = pytest.mark.usefixtures("usual_arena")
+pytestmark = pytest.mark.usefixtures("usual_arena", "forked_processes")
 
 F, INT = TensorProto.FLOAT, TensorProto.INT64
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 1])}, {"y": (F, None)})
