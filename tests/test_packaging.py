@@ -65,8 +65,7 @@ def wheel(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
     script.write_text(f'#!/bin/sh\nexec {compiler()} "$@" -O1\n')
     script.chmod(0o755)
     build("wheel", out, **({"CXX": str(script)} if compiler() else {}))
-    (built,) = out.glob("*.whl")
-    return built
+    return next(out.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")

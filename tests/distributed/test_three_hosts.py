@@ -86,10 +86,7 @@ dist.destroy_process_group()
 
 
 OX_LAUNCH = [sys.executable, "-m", "ox_cli", "launch"]
-
-
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)} | THREADS
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)} | THREADS
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:
@@ -106,7 +103,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     folder = tmp_path_factory.mktemp("whole")
     (folder / "train.py").write_text(TRAINS)
     (folder / "healed").touch()
-    alone = subprocess.run([*OX_LAUNCH, "--nproc", "3", "--", "train.py"], cwd=folder, env=environment(),
+    alone = subprocess.run([*OX_LAUNCH, "--nproc", "3", "--", "train.py"], cwd=folder, env=ENVIRONMENT,
                            capture_output=True, text=True, timeout=120)  # fmt: skip
     assert alone.returncode == 0, alone.stderr
     return weights(folder)
@@ -123,7 +120,7 @@ def test_one_of_three_hosts_is_cut_off(
     (tmp_path / "train.py").write_text(TRAINS)
     words = ["--nnodes", "2:3", "--nproc", "1", "--rdzv-endpoint", "10.77.0.1:29400", "--max-restarts", "3"]
     launch = " ".join([*OX_LAUNCH, *words, "--heartbeat-timeout", str(heartbeat), "--", "train.py"])
-    env = {**environment(), "LAUNCH": launch, "CUT": str(cut_for)}
+    env = {**ENVIRONMENT, "LAUNCH": launch, "CUT": str(cut_for)}
     done = subprocess.run([*NAMESPACE, "sh", "-c", HOSTS], cwd=tmp_path, env=env, timeout=180, check=False)
     outs = {host: (tmp_path / f"out.{host}").read_text() for host in "abc"}
     assert done.returncode == 0 and all("trained on 3" in out for out in outs.values()), outs
