@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[int, int, Any]] = {
 WORKSPACE = 32 << 20  # bytes, as cuBLAS advises for Hopper
 MOST_STREAMS = 8  # whose memory is kept
 DEFAULT_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
+DISALLOW_REDUCED_PRECISION_REDUCTION = 16  # cublasMath_t: else the sums of parts of a long product may be halves
 
 
 class _Held(dict[int, "Cublas"]):
@@ -75,6 +76,7 @@ class Cublas:
             raise DeviceError("cuBLAS does not load", got=str(error)) from error
         self._handle = ctypes.c_void_p()
         self._do("cublasCreate_v2", ctypes.byref(self._handle))
+        self._do("cublasSetMathMode", self._handle, DISALLOW_REDUCED_PRECISION_REDUCTION)
         self._workspaces: OrderedDict[int, Any] = OrderedDict()
         self._of_graphs: dict[int, Any] = {}  # CUDA graphs have the addresses of these
         self._check_bfloat16 = cache(partial(check_bfloat16, "a product of bfloat16"))

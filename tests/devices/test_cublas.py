@@ -63,6 +63,19 @@ def test_strides(turned: str) -> None:
     assert made is out and np.array_equal(out.get(), np.matmul(a, b))
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16], ids=str)
+def test_sums_of_halves_are_rounded_once(dtype: Any) -> None:
+    """By default cuBLAS may split a long product and add the parts as halves."""
+    from ox.devices.cublas import Cublas
+
+    xp, rng = cupy(), np.random.default_rng(0)
+    a, b = (rng.random(shape).astype(dtype) for shape in ((16, 65536), (65536, 16)))
+    made = Cublas().matmul(xp.asarray(a), xp.asarray(b)).get()
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    spacing = 2.0 ** (np.floor(np.log2(exact)) - (10 if dtype == np.float16 else 7))
+    assert (np.abs(made.astype(np.float64) - exact) <= 0.51 * spacing).all()
+
+
 def test_other_types() -> None:
     from ox.devices.cublas import Cublas
 

@@ -51,6 +51,12 @@ void write(void* to, long i, int type, double value) {
     static_cast<uint16_t*>(to)[i] = rounded == rounded ? (bits + even) >> 16 : 0x7fc0;
 }
 
+double rounded(double value, int type) {
+    double memory;
+    write(&memory, 0, type, value);
+    return read(&memory, 0, type);
+}
+
 // A matrix in memory: the elements between rows, columns and the matrices of a batch, or an array of pointers to those.
 struct Matrix {
     const void* data;
@@ -68,10 +74,15 @@ Matrix columns_first(const void* data, int type, long stride, long step = 0, int
     return turned ? Matrix{data, type, stride, 1, step, pointers} : Matrix{data, type, 1, stride, step, pointers};
 }
 
+// cublasMath_t: without this a product of halves may be split over its depth and the parts' sums rounded to halves.
+constexpr int DISALLOW_REDUCED_PRECISION_REDUCTION = 16;
+constexpr int LEAST_SPLIT = 16384;  // depth
+
 struct Product {
     int rows, columns, depth, batch;
     double alpha, beta;
     Matrix a, b, c;
+    bool rounds_parts = false;
 
     static void run(void* product) {
         const Product& p = *static_cast<const Product*>(product);
@@ -88,7 +99,10 @@ struct Product {
             for (int i = 0; i < rows; ++i) {
                 const double *x = &left[static_cast<size_t>(i) * depth], *y = &right[static_cast<size_t>(j) * depth];
                 double sum = 0;
-                for (int k = 0; k < depth; ++k) sum += x[k] * y[k];
+                for (int k = 0; k < depth; ++k) {
+                    sum += x[k] * y[k];
+                    if (rounds_parts && k % LEAST_SPLIT == 0) sum = rounded(sum, c.type);
+                }
                 const long at = i * c.down + j * c.across;
                 write(c_data, at, c.type, alpha * sum + (beta != 0 ? beta * read(c_data, at, c.type) : 0));
             }
@@ -109,19 +123,23 @@ int dot(int n, const void* x, int step_x, const void* y, int step_y, void* resul
     return submit({1, 1, n, 1, 1, 0, {x, type, 0, step_x}, {y, type, step_y, 0}, {result, type, 1, 1}});
 }
 
-int math_mode, pointer_mode, handle;
+struct Handle {
+    int math_mode = 0;
+};
+
+int pointer_mode;
 void* current_stream;
 }  // namespace
 
 extern "C" {
-int cublasCreate_v2(void** made) { return *made = &handle, 0; }
-int cublasDestroy_v2(void*) { return 0; }
+int cublasCreate_v2(void** made) { return *made = new Handle, 0; }
+int cublasDestroy_v2(void* handle) { return delete static_cast<Handle*>(handle), 0; }
 int cublasGetVersion_v2(void*, int* version) { return *version = 130000, 0; }
 int cublasSetStream_v2(void*, void* stream) { return current_stream = stream, 0; }
 int cublasGetStream_v2(void*, void** stream) { return *stream = current_stream, 0; }
 int cublasSetWorkspace_v2(void*, void*, size_t) { return 0; }
-int cublasSetMathMode(void*, int mode) { return math_mode = mode, 0; }
-int cublasGetMathMode(void*, int* mode) { return *mode = math_mode, 0; }
+int cublasSetMathMode(void* handle, int mode) { return static_cast<Handle*>(handle)->math_mode = mode, 0; }
+int cublasGetMathMode(void* handle, int* mode) { return *mode = static_cast<Handle*>(handle)->math_mode, 0; }
 int cublasSetPointerMode_v2(void*, int mode) { return pointer_mode = mode, 0; }
 int cublasGetPointerMode_v2(void*, int* mode) { return *mode = pointer_mode, 0; }
 
@@ -158,11 +176,13 @@ int cublasSgemmEx(void*, int ta, int tb, int m, int n, int k, const float* alpha
                    columns_first(c, c_type, ldc)});
 }
 
-int cublasGemmStridedBatchedEx(void*, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int a_type, int lda,
+int cublasGemmStridedBatchedEx(void* handle, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int a_type, int lda,
                                long long step_a, const void* b, int b_type, int ldb, long long step_b, const void* beta, void* c,
                                int c_type, int ldc, long long step_c, int batch, int compute, int) {
+    const bool disallowed = static_cast<Handle*>(handle)->math_mode & DISALLOW_REDUCED_PRECISION_REDUCTION;
     return submit({m, n, k, batch, factor(alpha, compute), factor(beta, compute), columns_first(a, a_type, lda, step_a, ta),
-                   columns_first(b, b_type, ldb, step_b, tb), columns_first(c, c_type, ldc, step_c)});
+                   columns_first(b, b_type, ldb, step_b, tb), columns_first(c, c_type, ldc, step_c),
+                   size_of(c_type) == 2 && !disallowed});
 }
 
 int cublasGemmEx(void* cublas, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int a_type, int lda,
