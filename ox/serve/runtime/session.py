@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -82,7 +83,6 @@ class Engine:
         self.loading = control or LoadControl()
         self.now = now = self.loading.clock.now
         started = now()
-        self._streams: list[Any] = []  # of the sessions on a GPU, by CuPy
         try:
             sessions = self._make_sessions(instances)
         except CudaFailure as failure:
@@ -90,7 +90,7 @@ class Engine:
             if placement.kind == "cuda":
                 raise error from failure
             _warn_of_cpu(error)
-            self.providers, self._streams = [CPU], []
+            self.providers = [CPU]
             sessions = self._make_sessions(instances)
         self.load_s = now() - started
         self.provider: str = sessions[0].get_providers()[0]
@@ -118,6 +118,8 @@ class Engine:
                 hint="a Cast to FLOAT as the last operator",
             )
         self._sessions, self._runner = sessions, partial(make, runtime, names=names)
+        self._control = partial(_run_options, runtime)
+        self._device_control = partial(DeviceControl, self._control)
         self._usual: Any = self._control() if self.device == "cpu" else self._device_control()
         self._stop = partial(setattr, self._usual, "terminate", True)
         self.loading.add_stop(self._stop)
@@ -126,7 +128,7 @@ class Engine:
             raise LoadError(
                 f"{source.path} cannot be captured as CUDA graphs",
                 expected="CuPy, and inputs and outputs of which only the first size varies",
-                got=", ".join(map(str, (*self.inputs, *self.outputs))) if self._streams else "no CuPy that works",
+                got=", ".join(map(str, (*self.inputs, *self.outputs))) if self._has_streams else "no CuPy that works",
                 hint="without enable_cuda_graph",
             )
 
@@ -153,15 +155,18 @@ class Engine:
         ONNX Runtime packs weights into the runs' arena without looking at its limit, and counts no more beyond it.
         """
         providers: list[Any] = [*self.providers]
-        memory = None
+        memory = stream = None
         if providers[0] == CUDA:
             memory, number = self._device_memory(index), self.placement.number(index)
             stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
-            self._streams += [] if stream is None else [stream]
             options = provider_options(self._cuda, None if stream is None else stream.ptr, number)
             providers = [(CUDA, options), CPU]
         make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory)
         session = make()
+        if stream is not None:
+            session.stream = stream
+            # ONNX Runtime's own object uses it until it is destroyed, which bindings put off.
+            weakref.finalize(session._sess, id, stream).atexit = False
         if providers[0] != CPU or not self.memory.is_nearly_full():
             return session
         del session
@@ -199,8 +204,12 @@ class Engine:
     @property
     def bindable(self) -> bool:
         """Whether instances can have buffers of their own."""
-        ours = self.device == "cpu" or bool(self._streams)
-        return ours and bindable((*self.inputs, *self.outputs))
+        return (self.device == "cpu" or self._has_streams) and bindable((*self.inputs, *self.outputs))
+
+    @property
+    def _has_streams(self) -> bool:
+        """Whether the sessions run on streams of CuPy."""
+        return hasattr(self._sessions[0], "stream")
 
     def instance(self, index: int, bound: int = 0) -> Instance:
         """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers.
@@ -216,8 +225,8 @@ class Engine:
         run, session = self._runs[index], self._sessions[index]
         ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
-            stream, captures = self._streams[index], self._cuda.enable_cuda_graph
-            made: Instance = DeviceInstance(run, self._device_control, *ends, stream, captures)
+            captures = self._cuda.enable_cuda_graph
+            made: Instance = DeviceInstance(run, self._device_control, *ends, session.stream, captures)
         elif bound:
             made = BufferedInstance(run, self._control, *ends)
         else:
@@ -225,18 +234,16 @@ class Engine:
         made.usual = self._usual if bound or self.device == "cpu" else self._usual.options()
         return made
 
-    def _device_control(self) -> DeviceControl:
-        return DeviceControl(self._control)
 
-    def _control(self, graph: int = NO_GRAPH, waits: bool = True) -> Any:
-        control = self._runtime.RunOptions()
-        control.log_severity_level = 4  # a stopped run is not an error for the log
-        # ONNX Runtime 1.32 looks for it in each run with bound buffers, and raises and catches an error where it is
-        # missing: 34 µs instead of 3 for a small model.
-        control.add_run_config_entry("gpu_graph_id", str(graph))
-        if not waits:
-            control.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        return control
+def _run_options(runtime: ModuleType, graph: int = NO_GRAPH, waits: bool = True) -> Any:
+    options = runtime.RunOptions()
+    options.log_severity_level = 4  # a stopped run is not an error for the log
+    # ONNX Runtime 1.32 looks for it in each run with bound buffers, and raises and catches an error where it is
+    # missing: 34 µs instead of 3 for a small model.
+    options.add_run_config_entry("gpu_graph_id", str(graph))
+    if not waits:
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return options
 
 
 class CudaFailure(Exception):

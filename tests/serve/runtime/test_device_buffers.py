@@ -6,6 +6,7 @@ Its device memory is memory of the host, so that ONNX Runtime's CPU provider can
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +56,7 @@ class Binding:
         self.real.bind_output(name, "cpu", 0, dtype, shape, address)
 
 
-class CudaSession:
+class CudaSession(InferenceSession):  # type: ignore[misc]
     """A session of the CPU that says it is one of CUDA, and notes what it is asked."""
 
     made: list[CudaSession]
@@ -65,19 +66,16 @@ class CudaSession:
         assert not enable_fallback
         (name, self.options), last = providers
         assert (name, last) == (CUDA, CPU)
-        self.real = InferenceSession(path, options, providers=[CPU])
+        super().__init__(path, options, providers=[CPU])
         self.graphs: list[str] = []
         self.waited: list[bool] = []
         CudaSession.made.append(self)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
 
     def get_providers(self) -> list[str]:
         return [CUDA, CPU]
 
     def io_binding(self) -> Binding:
-        return Binding(self.real.io_binding(), int(self.options["device_id"]))
+        return Binding(super().io_binding(), int(self.options["device_id"]))
 
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:
         self.graphs.append(options.get_run_config_entry("gpu_graph_id"))
@@ -88,7 +86,7 @@ class CudaSession:
         if CudaSession.failures:
             CudaSession.failures -= 1
             raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
-        self.real.run_with_iobinding(binding.real, options)
+        super().run_with_iobinding(binding.real, options)
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +174,30 @@ def test_each_instance_has_a_session_and_a_stream(mlp: Path) -> None:
         assert made.options["use_tf32"] == "0" and made.options["gpu_mem_limit"] == str(1 << 30)
         assert made.options["do_copy_in_default_stream"] == "1"
     assert load(mlp).instances == 1
+
+
+def test_a_stream_is_destroyed_after_its_session(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's destructor uses the stream: 50 models are loaded and dropped, while others go on."""
+    import cupy
+
+    destroyed: list[str] = []
+
+    class Stream(cupy.cuda.Stream):
+        def __del__(self) -> None:
+            destroyed.append("stream")
+
+    monkeypatch.setattr(session.cuda_devices, "stream", lambda device: Stream(non_blocking=True))
+    other = load(mlp).engine.instance(0, 8)
+    expected = other(rows(3))[0]
+    for _ in range(50):
+        engine = Engine(read(mlp), "cuda", 1, 1)
+        engine.instance(1, 8)(rows(3))
+        for made in CudaSession.made[-2:]:
+            weakref.finalize(made._sess, destroyed.append, "session")
+        CudaSession.made.clear()
+        del engine, made
+    assert destroyed == ["session", "stream"] * 100
+    assert np.array_equal(other(rows(3))[0], expected)
 
 
 @pytest.mark.parametrize(
