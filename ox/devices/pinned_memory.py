@@ -70,7 +70,7 @@ class HostCopy:
             self.array.data.copy_from_host_async(array.ctypes.data, array.nbytes, stream)
             self._event = _mark(stream)
         cuda_state.in_use = True
-        _keep(self._event, array, self.array)
+        keep_until(self._event, array, self.array)
 
     def join(self) -> Any:
         """The array on the GPU, for work of its device's current stream. The host does not wait."""
@@ -89,7 +89,7 @@ class HostResult:
             stream = cupy().cuda.get_current_stream()
             self._source.data.copy_to_host_async(self._made.ctypes.data, self._made.nbytes, stream)
             self._event = _mark(stream)
-        _keep(self._event, self._made, self._source)
+        keep_until(self._event, self._made, self._source)
 
     def wait(self) -> np.ndarray[Any, Any]:
         """The array on the host, which waits if the copy has not ended."""
@@ -99,13 +99,13 @@ class HostResult:
         return self._made
 
 
-# Neither memory may go back to its pool before the copy has ended, even if nobody else has it any more
-_under_way: deque[tuple[Any, Any, Any]] = deque()
+# No memory may go back to its pool before the work on it has ended, even if nobody else has it any more
+_under_way: deque[tuple[Any, ...]] = deque()
 _keeping = Lock()  # two threads that look at the first entry would forget two
 
 
-def _keep(event: Any, *memory: Any) -> None:
-    """Keep both memories of a copy until its event; forget those of copies that have ended."""
+def keep_until(event: Any, *memory: Any) -> None:
+    """Keep memory until an event; forget that of events which have come."""
     with _keeping:
         while _under_way and _under_way[0][0].done:
             _under_way.popleft()

@@ -15,7 +15,7 @@ from ox.core.operator import OPS
 from ox.core.symbolic import Dim, note_lost_size
 from ox.devices import cuda_state
 from ox.devices.row_major import row_major
-from ox.errors import ArgumentError, GradientError, ShapeError
+from ox.errors import ArgumentError, DeviceError, GradientError, ShapeError
 from ox.functions.dimension_arguments import one_dim
 
 if TYPE_CHECKING:
@@ -157,6 +157,29 @@ class MemoryMethods:
         from ox.devices.pinned_memory import is_pinned
 
         return is_pinned(self.array)
+
+    def record_stream(self: Any, stream: Any) -> None:
+        """When the tensor is dropped, its memory is not used again before the work has ended that the stream has then.
+        `torch.Tensor.record_stream`.
+
+        For a tensor that was made on one stream and is read or written on another: without it the first stream's next
+        tensor may take the memory while the other still works. To be called before the tensor is used: views and saved
+        tensors of before are not included.
+
+        Args:
+            stream: one of `ox.cuda.Stream`, or the current one of `ox.cuda.current_stream`.
+
+        Raises:
+            DeviceError: the tensor is not on a GPU.
+            ArgumentError: it is no stream.
+        """
+        from ox.devices.recorded_memory import record_stream
+
+        if not self.is_cuda:
+            raise DeviceError("streams have no work on tensors of the host", got="a tensor on cpu", hint="x.cuda()")
+        if not hasattr(stream, "ptr"):
+            raise ArgumentError("this is no stream", expected="ox.cuda.Stream()", got=repr(stream))
+        self.array = record_stream(self.array, stream)
 
     # what tensors of PyTorch can be besides
     is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = False
