@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, count
 from operator import is_
 from threading import Lock
@@ -55,7 +56,9 @@ class Plan:
         self.used = next(_calls)  # the number of its last call, among those of all
         self.runs = 0
         self.layout = split(trace, budget)
-        self.forward = self.engine.build(self.layout.task)
+        self._on_gpu = self._outputs_on_gpu()
+        on_device = frozenset(self.layout.task.graph.outputs[i] for i in self._on_gpu)
+        self.forward = self.engine.build(replace(self.layout.task, on_device=on_device))
         self.backward = None if self.layout.backward is None else self.engine.build(self.layout.backward)
         self._lock = Lock()
         self._count = len(trace.arguments)
@@ -76,7 +79,6 @@ class Plan:
         self._cleared = [_argument_or_tensor(trace, tensor) for tensor in trace.capture.cleared]
         self._grads_read = [(self._count + i, s.argument) for i, s in enumerate(states) if s.argument is not None]
         filled = {*[number for number, *_ in self._grads], *[s.argument for s in states]}
-        self._on_gpu = self._outputs_on_gpu()
         self._returned = {result[1] for result in trace.results if result[0] == "state"}
         self._walked = trace.capture.walked
         self._filled = [i for i in range(self._count) if i in filled]

@@ -10,6 +10,7 @@ import numpy as np
 from ox.devices import cuda_state
 from ox.devices.cuda import cupy, ordinal
 from ox.devices.cuda_kernels import THREADS, blocks_of_elements, kernel
+from ox.devices.cuda_tensors import is_on_device
 from ox.dtypes import bfloat16, float16, float32
 
 HALVES = (float16, bfloat16)
@@ -56,19 +57,36 @@ def with_alpha_1(name: str) -> Any:
 
 
 def dropout(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """PhiloxDropout, of a key and a counter on the host."""
+    """PhiloxDropout. Key and counter are on the host; in a CUDA graph, on the device."""
     x, key, counter = arrays
     p = attributes["p"]
     if not x.size or not p < 1 or (x.dtype != float32 and x.dtype not in HALVES):
         return None
-    if not isinstance(key, np.ndarray | np.generic) or not isinstance(counter, np.ndarray | np.generic):
+    if is_on_device(key) and is_on_device(counter):
+        name, start = "ox_graph_dropout", (key, counter)
+    elif is_on_device(key) or is_on_device(counter):
         return None
+    else:
+        name, start = "ox_device_dropout", (_signed(key), _signed(counter))
     x, y, scale = cupy().ascontiguousarray(x), cupy().empty(x.shape, x.dtype), x.dtype.type(1 / (1 - p))
-    launch(
-        kernel("ox_device_dropout", "device_random.cu", str(x.dtype)), (x.size + 3) // 4, x, y, _signed(key),
-        _signed(counter), np.float32(p), np.float32(scale), x.size,
-    )  # fmt: skip
+    dropped = kernel(name, "device_random.cu", str(x.dtype))
+    launch(dropped, (x.size + 3) // 4, x, y, *start, np.float32(p), np.float32(scale), x.size)
     return y
+
+
+def graph_random(name: str) -> Any:
+    """RandomUniform or RandomNormal in a CUDA graph: key and counter on the device, the shape on the host."""
+
+    def run(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+        key, counter, shape = arrays
+        sizes = shape.tolist()
+        made, following = cupy().empty(sizes, float32), cupy().empty((), np.uint64)
+        if not made.size or not is_on_device(counter):
+            return None
+        launch(kernel(name, "device_random.cu"), (made.size + 3) // 4, made, key, counter, following, made.size)
+        return made, following
+
+    return run
 
 
 DRAWS = {"ox.RandomUniform": "ox_random_uniform", "ox.RandomNormal": "ox_device_random_normal"}

@@ -47,6 +47,8 @@ KERNELS: dict[str, Run] = {
     "ox.MeanCrossEntropy": cuda_rows.mean_cross_entropy,
     "ox.CrossEntropyGradient": cuda_rows.cross_entropy_gradient,
     "ox.PhiloxDropout": cuda_elements.dropout,
+    "ox.RandomUniform": cuda_elements.graph_random("ox_graph_random_uniform"),
+    "ox.RandomNormal": cuda_elements.graph_random("ox_graph_random_normal"),
     "MatMul": cuda_products.matmul,
     "Gemm": cuda_products.gemm,
     "ox.ScaledAttention": cuda_products.scaled_attention,
@@ -73,7 +75,7 @@ KERNELS: dict[str, Run] = {
     "ox.IndexAdd": cuda_index.index_add,
 }
 # Which take numbers of the host
-HOST_NUMBERS = frozenset(("ox.PhiloxDropout", "ox.RunningStatistics", "Col2Im"))
+HOST_NUMBERS = frozenset(("ox.PhiloxDropout", "ox.RandomUniform", "ox.RandomNormal", "ox.RunningStatistics", "Col2Im"))
 
 
 def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

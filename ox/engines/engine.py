@@ -22,10 +22,13 @@ class Task:
     `updates` names the state: for an output, the input whose next value it is. An engine writes it into that input's
     memory, after the last read of the old value, and returns the same array. Everything else that it returns is new
     memory, which the caller may keep.
+
+    `on_device` are outputs that lay on a GPU in the recorded call.
     """
 
     graph: Graph
     updates: dict[Value, Value] = field(default_factory=dict)
+    on_device: frozenset[Value] = frozenset()
 
 
 class Executable(Protocol):

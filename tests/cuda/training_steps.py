@@ -13,7 +13,7 @@ from ox import nn
 from ox_models.digits import LeNet
 from ox_models.gpt2 import GPT2Config, GPT2LMHeadModel
 
-COUNTERS = ["launches", "products", "graphs", "waits", "to device", "to host"]
+COUNTERS = ["launches", "products", "graphs", "waits", "to device", "bytes to device", "to host"]
 WAYS = ["eager", "amp", "captured", "captured amp"]
 WARM_STEPS = 3  # a compiled call records in the first, replays in the second, and is captured in the third
 

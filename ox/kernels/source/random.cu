@@ -24,12 +24,15 @@ FUNCTION Words philox(unsigned long long key, unsigned long long place) {
 FUNCTION float to_unit(unsigned word) { return (float)(int)(word >> 8) * 5.9604644775390625e-08f; }
 
 // The first `count` of 4 blocks of numbers in [0, 1).
-EACH(ox_random_uniform, i, blocks, float* RESTRICT output, long long key, long long counter, long long count) {
-    Words words = philox(key, counter + i);
+FUNCTION void draw_uniform(Words words, long long i, long long blocks, float* RESTRICT output, long long count) {
     output[i] = to_unit(words.a);
     if (i + blocks < count) output[i + blocks] = to_unit(words.b);
     if (i + 2 * blocks < count) output[i + 2 * blocks] = to_unit(words.c);
     if (i + 3 * blocks < count) output[i + 3 * blocks] = to_unit(words.d);
+}
+
+EACH(ox_random_uniform, i, blocks, float* RESTRICT output, long long key, long long counter, long long count) {
+    draw_uniform(philox(key, counter + i), i, blocks, output, count);
 } END
 
 // Each element times `scale`, or times 0 where its number is below `p`.

@@ -27,11 +27,12 @@ def runs_compiled(tensor: Tensor, types: Container[DType] = (float32,)) -> bool:
     )
 
 
-def runs_on_device(tensor: Tensor, types: Container[DType] = (float32,)) -> bool:
-    """The same of a GPU and its kernels (`ox.devices.cuda_operators`); a recording has the plain operators."""
+def runs_on_device(tensor: Tensor, types: Container[DType] = (float32,), recorded: bool = False) -> bool:
+    """The same of a GPU and its kernels (`ox.devices.cuda_operators`); a recording has the plain operators, but with
+    `recorded` those that keep functions."""
     mode, array = MODE.get(), tensor.array
     return (
-        mode.recording is None
+        (mode.recording is None or (recorded and mode.recording.keeps_fused))
         and mode.executor is None
         and is_on_device(array)
         and array.dtype in types

@@ -58,7 +58,7 @@ def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inpl
         if random.is_torch_compatible():
             words, like = _words(input, shape, generator)
             factor = as_input(tensors.dropout_factors(words, like, p)).to(input.device)
-        elif own and (runs_compiled(input) or runs_on_device(input, ON_DEVICE)):
+        elif own and (runs_compiled(input) or runs_on_device(input, ON_DEVICE, recorded=True)):
             key, counter = (default_generator if generator is None else generator)._skip(math.prod(shape), kind)
             return result_or_inplace(input, PhiloxDropout(input, key, counter, p=p), inplace, "dropout_")
         else:

@@ -23,7 +23,9 @@ from typing import Any
 
 from host_cuda import build, kernels, libraries
 
-COUNTERS = ["launches", "products", "graphs", "waits", "to device", "to host", "on device", "fills"]  # of work.h
+COUNTERS = [  # of work.h
+    "launches", "products", "graphs", "waits", "to device", "to host", "on device", "fills", "bytes to device",
+]  # fmt: skip
 PROPERTIES = {
     "name": b"host_cuda", "major": 9, "minor": 0, "totalGlobalMem": 1 << 37, "multiProcessorCount": 132, "warpSize": 32,
     "maxThreadsPerBlock": 1024, "sharedMemPerBlock": 49152, "maxGridSize": (1 << 31, 65535, 65535),

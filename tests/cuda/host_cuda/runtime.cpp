@@ -39,13 +39,15 @@ PyObject* waited() {
 struct Copy {
     Address to, from;
     size_t size;
+    int kind;
     static void run(void* copy) {
         const Copy& c = *static_cast<const Copy*>(copy);
+        if (c.kind == TO_DEVICE_KIND) host_cuda_counts[BYTES_TO_DEVICE] += c.size;
         memmove(reinterpret_cast<void*>(c.to), reinterpret_cast<void*>(c.from), c.size);
     }
 };
 PyObject* copy_later(Address to, Address from, size_t size, int kind, Address, int) {
-    const Copy copy{to, from, size};
+    const Copy copy{to, from, size, kind};
     host_cuda_submit(Copy::run, &copy, sizeof copy, kind == TO_DEVICE_KIND ? TO_DEVICE : kind == TO_HOST_KIND ? TO_HOST : ON_DEVICE);
     return done();
 }

@@ -14,7 +14,7 @@ from ox.engines.engine import Array
 from ox.engines.native.cuda.program import Program, Values
 from ox.graph.ir import Value
 
-ALIGNMENT = 256  # bytes, as CUDA allocates
+ALIGNMENT = 16  # bytes: the widest load
 SMALL = 1 << 16  # bytes of a result that is copied together with others: who keeps one of them keeps all
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from ox.core.operator import OPS
 from ox.engines.engine import Task
-from ox.engines.native.fold import fold
+from ox.engines.native.calls import TensorCall, call_of
+from ox.engines.native.fold import Folded, fold
 from ox.graph.ir import Array, Graph, Node, Value
+
+DRAWS = ("ox.RandomUniform", "ox.RandomNormal")
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,15 @@ def split(task: Task, on_device: set[Value]) -> Halves:
     folded = fold(graph)
     of_device = {v for v, array in folded.constants.items() if not isinstance(array, np.ndarray)}
     there = on_device | of_device
+    draws = _draws_of_device(task, folded, there)
     nodes: list[Node] = []
     of_host: list[Node] = []
     for node in folded.nodes:
-        if any(v in there for v in node.inputs):
+        if node in draws:
+            nodes.append(replace(node, outputs=node.outputs[:1]))
+            there.add(node.outputs[0])
+            of_host.append(_next_counter(node, folded))
+        elif any(v in there for v in node.inputs):
             nodes.append(node)
             there.update(node.outputs)
         else:
@@ -58,6 +68,49 @@ def split(task: Task, on_device: set[Value]) -> Halves:
     )
     updates = {new: state for new, state in task.updates.items() if new in made and state in inputs}
     return Halves(Task(host, updates), list(read), nodes, folded.constants, folded.sizes, there)
+
+
+def _draws_of_device(task: Task, folded: Folded, there: set[Value]) -> set[Node]:
+    """The nodes that draw random numbers of a known shape which the device reads, as they are or after operators that
+    can run there. Only their keys and counters come from the host then."""
+    there, device = set(there), set[Node]()
+    readers: dict[Value, list[tuple[Node, int]]] = defaultdict(list)
+    for node in folded.nodes:
+        for i, v in enumerate(node.inputs):
+            if v is not None:
+                readers[v].append((node, i))
+        if any(v in there for v in node.inputs):
+            device.add(node)
+            there.update(node.outputs)
+
+    def ends_on_device(drawn: Value) -> bool:
+        pending = [drawn]
+        for v in pending:
+            # an array that an operator of the device reads lay there in the recorded call; a number need not
+            there_too = v in task.on_device or (v.shape and any(node in device for node, _ in readers[v]))
+            if (v in task.graph.outputs and not there_too) or any(is_read_on_host(node, i) for node, i in readers[v]):
+                return False
+            for node, _ in readers[v]:
+                if node not in device:
+                    if isinstance(call_of(node), TensorCall) or OPS[node.key].random:
+                        return False
+                    pending += [y for y in node.outputs if y not in pending]
+        return True
+
+    found = set()
+    for node in folded.nodes:
+        if node.key in DRAWS and node not in device and node.inputs[2] in folded.constants:
+            sizes = folded.sizes.get(node.outputs[0])
+            if sizes is not None and 0 not in sizes and ends_on_device(node.outputs[0]):
+                found.add(node)
+    return found
+
+
+def _next_counter(node: Node, folded: Folded) -> Node:
+    """The second output of a node that draws, without the first."""
+    blocks = Value(f"{node.outputs[0].name}/blocks", np.dtype(np.uint64), (), ())
+    folded.constants[blocks] = np.array((prod(folded.sizes[node.outputs[0]]) + 3) // 4, np.uint64)
+    return Node("Add", "", [node.inputs[1], blocks], node.outputs[1:2], where=node.where, module=node.module)
 
 
 def is_read_on_host(node: Node, position: int) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ox.dtypes import float32
 from ox.engines.engine import Task
@@ -44,3 +46,26 @@ def test_inputs_of_the_host_are_handed_on_as_they_are() -> None:
     x, factor, y = value("x", 3), value("factor"), value("y", 3)
     halves = split(Task(Graph([x, factor], [y], [node("Mul", x, factor, to=y)])), {x})
     assert halves.handed_on == [factor] and not halves.host.graph.nodes
+
+
+@pytest.mark.parametrize("read_by", ["device", "host", "output"])
+def test_random_numbers_that_the_device_reads_are_drawn_there(read_by: str) -> None:
+    x, key, counter, shape = value("x", 3), value("key"), value("counter"), value("shape", 1)
+    drawn, next_, factor, y = value("drawn", 3), value("next"), value("factor", 3), value("y", 3)
+    draw = Node("RandomUniform", "ox", [key, counter, shape], [drawn, next_])
+    double = node("Add", drawn, drawn, to=factor)
+    nodes = [draw, double, node("Reshape" if read_by == "host" else "Mul", x, factor, to=y)]
+    outputs = [y, next_, *([drawn] if read_by == "output" else [])]
+    task = Task(Graph([x, key, counter], outputs, nodes, {shape: np.array([3])}), {next_: counter})
+    halves = split(task, {x})
+    if read_by == "device":
+        assert [n.op_type for n in halves.nodes] == ["RandomUniform", "Add", "Mul"]
+        assert halves.nodes[0].outputs == [drawn] and halves.handed_on == [key, counter]
+        (advance,) = halves.host.graph.nodes
+        assert advance.op_type == "Add" and advance.outputs == [next_]
+        assert halves.host.graph.constants[advance.inputs[1]] == 1  # four numbers a block
+        assert halves.host.updates == {next_: counter}
+    else:
+        assert halves.host.graph.nodes == nodes[:2] and halves.handed_on == [factor]
+    on_device = split(replace(task, on_device=frozenset([drawn])), {x})
+    assert (on_device.host.graph.nodes == nodes[:2]) is (read_by == "host")
