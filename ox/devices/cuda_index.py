@@ -9,11 +9,11 @@ from ox.devices import cuda_state, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
 from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, WARP, kernel
+from ox.devices.cuda_sort import INDEX, sorted_places
 from ox.devices.cuda_tensors import kind_of
-from ox.dtypes import int32, int64
+from ox.dtypes import int64
 from ox.errors import BoundsError, OxError, ShapeError
 
-INDEX = {int32: "int", int64: "long long"}
 ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 SORTED_FROM = 2048  # places; fewer are compared with each other, which sorts nothing
 
@@ -122,7 +122,7 @@ def scatter_elements(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> 
             flat += line.reshape([-1 if k == i else 1 for k in range(data.ndim)])
     flat = cupy().where(outside, data.size, flat)  # beyond the end: left out
     made = cupy().array(data, order="C")
-    return _added(xp, updates.reshape(-1, 1), flat.reshape(-1), made.reshape(-1, 1), made)
+    return _added(updates.reshape(-1, 1), flat.reshape(-1), made.reshape(-1, 1), made)
 
 
 def _check_axis(name: str, data: Any, indices: Any, attributes: dict[str, Any]) -> None:
@@ -140,12 +140,12 @@ def index_add(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     sums = cupy().zeros((n, *g.shape[1:]), g.dtype)
     if not g.size or not n:
         return sums
-    return _added(xp, g.reshape(-1, width), indices, sums.reshape(n, width), sums)
+    return _added(g.reshape(-1, width), indices, sums.reshape(n, width), sums)
 
 
-def _added(xp: Any, rows: Any, places: Any, sums: Any, result: Any) -> Any:
+def _added(rows: Any, places: Any, sums: Any, result: Any) -> Any:
     """Add rows [k, width] to those of `sums` at their places. Many places are sorted first, and each run of equal ones
-    is a block's; a sort does not go into a CUDA graph, for which this gives None."""
+    is a block's."""
     rows, places = cupy().ascontiguousarray(rows), cupy().ascontiguousarray(places)
     (k, width), n = rows.shape, sums.shape[0]
     grid = (min(k, MOST_BLOCKS),)
@@ -153,11 +153,8 @@ def _added(xp: Any, rows: Any, places: Any, sums: Any, result: Any) -> Any:
         function = _kernel("ox_device_index_add", places.dtype, number=rows.dtype)
         function(grid, (THREADS,), (k, rows, places, sums, width, n))
         return result
-    if xp is not cupy():
-        return None
-    places = cupy().where(places < 0, places + n, places).astype(int64, copy=False)
-    order = cupy().argsort(places).astype(int64, copy=False)
+    keys, bits = sorted_places(places, n)
     function = _kernel("ox_device_segment_add", int64, number=rows.dtype)
     threads = min(THREADS, -(-width // WARP) * WARP)  # a column a thread
-    function(grid, (threads,), (k, rows, places[order], order, sums, width, n))
+    function(grid, (threads,), (k, rows, keys, bits, sums, width, n))
     return result

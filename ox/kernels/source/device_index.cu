@@ -35,14 +35,15 @@ extern "C" __global__ void ox_device_index_add(long long k, const NUMBER* RESTRI
     }
 }
 
-// The same of sorted places, with the rows that they had before: a block does a run of equal places.
-extern "C" __global__ void ox_device_segment_add(long long k, const NUMBER* RESTRICT g, const long long* RESTRICT sorted, const long long* RESTRICT order, NUMBER* RESTRICT sums, long long width, long long n) {
+// The same of sorted places (device_sort.cu): a block does a run of equal places.
+extern "C" __global__ void ox_device_segment_add(long long k, const NUMBER* RESTRICT g, const long long* RESTRICT keys, long long bits, NUMBER* RESTRICT sums, long long width, long long n) {
+    const long long position = (1ll << bits) - 1;
     for (long long i = blockIdx.x; i < k; i += gridDim.x) {
-        const long long at = sorted[i];
-        if ((i > 0 && sorted[i - 1] == at) || at < 0 || at >= n) continue;
+        const long long at = keys[i] >> bits;
+        if ((i > 0 && keys[i - 1] >> bits == at) || at >= n) continue;
         for (long long c = threadIdx.x; c < width; c += blockDim.x) {
             COMPUTED sum = LOAD(sums[at * width + c]);
-            for (long long j = i; j < k && sorted[j] == at; j++) sum += LOAD(g[order[j] * width + c]);
+            for (long long j = i; j < k && keys[j] >> bits == at; j++) sum += LOAD(g[(keys[j] & position) * width + c]);
             sums[at * width + c] = STORE(sum);
         }
     }
