@@ -148,8 +148,8 @@ class Model:
         instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
         if self.proof.row is not None:
             try:
-                for instance in instances[1:]:  # the proof has warmed the first
-                    instance((self.proof.row,))
+                for instance in instances[0 if cuda.enable_cuda_graph else 1 :]:  # the proof has warmed the first
+                    instance.prepare(self.proof.row)
                 if not self._result_size.known and self.text_tensors is None:
                     self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
             except Exception:  # ONNX Runtime's own, where the load was ended during the run
@@ -209,10 +209,10 @@ class Model:
             usual=options.default_priority,
             instances=self.instances,
         )
-        inline = self.engine.instance(0, self.fit.bound)
+        inline = None if on_gpu else self._for_clients(self.engine.instance(0, self.fit.bound))
         self.batcher = Batcher(
             list(map(self._for_clients, instances)),
-            inline=self._for_clients(inline),
+            inline=inline,
             admission=admission,
             max_rows=self.proof.max_rows,
             max_wait_s=options.max_wait_ms / 1000,

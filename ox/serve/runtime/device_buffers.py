@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -12,8 +13,10 @@ from ox.devices.cuda import cupy
 from ox.devices.staged_buffer import StagedBuffer
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.runtime.buffer import buffer_shape
+from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
+from ox.serve.runtime.own_thread import OwnThread
 
 # Of all instances: ONNX Runtime replays a graph with the addresses that it was captured with.
 _graphs = count(1)
@@ -42,7 +45,7 @@ class DeviceInstance(Instance):
         inputs, outputs: the model's interface, `bindable`.
         most: rows of the largest bucket; larger batches run without buffers.
         stream: CuPy's, of the GPU of the session.
-        captures: whether runs are captured as CUDA graphs.
+        captures: whether runs are captured as CUDA graphs, all in one thread.
     """
 
     def __init__(
@@ -58,16 +61,39 @@ class DeviceInstance(Instance):
         captures: bool,
     ) -> None:
         super().__init__(lambda feed, control: run(feed, control.options()), control, now)
-        self._session, self._most, self._stream, self._captures = session, most, stream, captures
+        self._session, self._most, self._stream = session, most, stream
+        # ONNX Runtime keeps a graph for the thread that captured it
+        self._thread = OwnThread("ox-cuda-graphs") if captures else None
         self._inputs, self._outputs = inputs, outputs
         self._buckets: dict[int, Bucket] = {}
 
+    def prepare(self, row: Feed) -> None:
+        """Captures the graphs of all sizes: later, a capture would let all that uses a GPU wait for it."""
+        size = self._most if self._thread is None else 1
+        while size < self._most:
+            self((row,) * size)
+            size *= 2
+        self((row,) * self._most)
+
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
-        control = control or self.usual
+        if self._thread is None:
+            return self._run_batch(feeds, control or self.usual)
+        made: list[Array] = self._thread.call(partial(self._run_batch, feeds, control or self.usual))
+        return made
+
+    def _run_batch(self, feeds: Sequence[Feed], control: Any) -> list[Array]:
         rows = sum(len(next(iter(feed.values()))) for feed in feeds)
-        if rows > self._most:
-            return super().__call__(feeds, control)
         size = min(1 << (rows - 1).bit_length(), self._most)
+        if rows <= self._most:
+            captures = self._thread is not None and size not in self._buckets
+            with GATE.capturing() if captures else GATE.using():
+                found = self._run_bucket(feeds, rows, size, control)
+            if found is not None:
+                return found
+        return super().__call__(feeds, control)
+
+    def _run_bucket(self, feeds: Sequence[Feed], rows: int, size: int, control: Any) -> list[Array] | None:
+        """None if the run failed."""
         bucket = self._buckets.get(size) or self._bind(size)
         for name, buffer in bucket.inputs.items():
             np.concatenate([feed[name] for feed in feeds], out=buffer.host[:rows])
@@ -80,7 +106,7 @@ class DeviceInstance(Instance):
             self._stream.synchronize()  # what was ordered still reads the buffers
             if control.terminate:
                 raise
-            return super().__call__(feeds, control)
+            return None
         for output in bucket.outputs:
             output.to_host(self._stream)
         self._stream.synchronize()
@@ -99,6 +125,6 @@ class DeviceInstance(Instance):
         with cupy().cuda.Device(self._stream.device_id), self._stream:
             inputs = {info.name: bound(info, binding.bind_input) for info in self._inputs}
             outputs = [bound(info, binding.bind_output) for info in self._outputs]
-        graph = next(_graphs) if self._captures else NO_GRAPH
+        graph = next(_graphs) if self._thread is not None else NO_GRAPH
         self._buckets[size] = Bucket(binding, inputs, outputs, graph)
         return self._buckets[size]

@@ -36,3 +36,11 @@ class Instance:
             first = {name: np.concatenate([feed[name] for feed in feeds]) for name in first}
         self.gathered_at = self.now()
         return self._run(first, control or self.usual)
+
+    def prepare(self, row: Feed) -> None:
+        """Does ahead of requests what the first batches would have to.
+
+        Args:
+            row: a request of one row that the model takes.
+        """
+        self((row,))

@@ -6,6 +6,7 @@ import logging
 import re
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
@@ -22,6 +23,7 @@ from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
 from ox.serve.runtime.buffer import bindable
+from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, check_numbers, provider_options
 from ox.serve.runtime.device_buffers import DeviceInstance
 from ox.serve.runtime.device_memory import DeviceMemory
@@ -134,7 +136,8 @@ class Engine:
 
     def _make_run(self, index: int) -> ControlledRun:
         memory = self.memory if self.device == "cpu" else self._device_memory(index)
-        return self._runner(session=self._sessions[index], memory=memory)
+        run: ControlledRun = self._runner(session=self._sessions[index], memory=memory)
+        return run if self.device == "cpu" else partial(_run_on_gpu, run)
 
     def _device_memory(self, index: int) -> DeviceMemory:
         return DeviceMemory(self._cuda.gpu_mem_limit, self.placement.number(index))
@@ -246,6 +249,11 @@ def _run_options(runtime: ModuleType, graph: int = NO_GRAPH, waits: bool = True)
     return options
 
 
+def _run_on_gpu(run: ControlledRun, feed: Feed, control: Any) -> list[Array]:
+    with GATE.using():
+        return run(feed, control)
+
+
 class CudaFailure(Exception):
     """CUDA failed while a session was made: not for the model's sake."""
 
@@ -319,7 +327,8 @@ def _session(
     # By default it prints an error of CUDA, and goes on with the CPU, also in the middle of a run.
     more = {} if device_memory is None else {"enable_fallback": 0}
     try:
-        return runtime.InferenceSession(str(source.path), options, providers=providers, **more)
+        with nullcontext() if device_memory is None else GATE.using():
+            return runtime.InferenceSession(str(source.path), options, providers=providers, **more)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         control.check()
         if device_memory is not None and device_memory.is_missing(error):

@@ -6,9 +6,11 @@ Its device memory is memory of the host, so that ONNX Runtime's CPU provider can
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
 from ox.serve.runtime import device_buffers, session
+from ox.serve.runtime.capture_gate import CaptureGate
 from ox.serve.runtime.device_buffers import DeviceInstance
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
@@ -68,6 +71,7 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         assert (name, last) == (CUDA, CPU)
         super().__init__(path, options, providers=[CPU])
         self.graphs: list[str] = []
+        self.threads: dict[str, set[int]] = {}  # by graph
         self.waited: list[bool] = []
         CudaSession.made.append(self)
 
@@ -79,6 +83,7 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
 
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:
         self.graphs.append(options.get_run_config_entry("gpu_graph_id"))
+        self.threads.setdefault(self.graphs[-1], set()).add(threading.get_ident())
         try:
             self.waited.append(options.get_run_config_entry("disable_synchronize_execution_providers") != "1")
         except RuntimeError:
@@ -129,7 +134,7 @@ def test_a_copy_for_each_tensor_and_one_wait_for_a_batch(mlp: Path, cuda: Any, c
     instance(rows(2, 1))  # makes the buffers
     with cuda.counting() as done:
         instance(rows(2, 2))
-    expected = {"to device": 1, "to host": 1, "waits": 1}
+    expected = {"to device": 1, "bytes to device": 4 * 64 * 4, "to host": 1, "waits": 1}
     assert done == {name: expected.get(name, 0) for name in done}
     assert CudaSession.made[-1].waited[-1] is False  # the session's own wait is left out
 
@@ -260,6 +265,33 @@ def test_a_graph_for_each_bucket_of_each_instance(mlp: Path) -> None:
     plain = load(mlp).engine.instance(0, 8)
     plain(rows(1))
     assert set(CudaSession.made[-1].graphs) == {"-1"}
+
+
+def test_graphs_are_captured_at_load_in_the_thread_that_replays_them(
+    mlp: Path, connect: Any, infer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured: list[tuple[str, int]] = []
+    capturing = CaptureGate.capturing
+
+    @contextmanager
+    def noting(gate: CaptureGate) -> Iterator[None]:
+        with capturing(gate):
+            yield
+        captured.append((CudaSession.made[0].graphs[-1], threading.get_ident()))
+
+    monkeypatch.setattr(CaptureGate, "capturing", noting)
+    options = ModelConfig("cuda", max_rows=8, cuda={"enable_cuda_graph": True})
+    with Server([mlp], options=options) as server, connect(server) as client:
+        made = CudaSession.made[0]
+        before = len(captured)
+        first = len(made.graphs)
+        for count in (1, 2, 3, 5, 8) * 2:
+            infer(client, "mlp", x=rows(count)[0]["x"])
+        assert len(captured) == before and len(made.graphs) == first + 10
+        replayed = set(made.graphs[first:])
+        assert len(replayed) == 4 and replayed <= {graph for graph, _ in captured}
+        assert [len(made.threads[graph]) for graph in replayed] == [1] * 4
+        assert len(set.union(*(made.threads[graph] for graph in replayed))) == 1
 
 
 def test_graphs_need_sizes_that_are_fixed(build: Any, mlp: Path) -> None:

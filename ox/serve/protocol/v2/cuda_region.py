@@ -15,6 +15,7 @@ from ox.devices.ipc_memory import HANDLE_BYTES, IpcMemory
 from ox.errors import DeviceError, ServeError
 from ox.graph.contract import Array
 from ox.serve.protocol.v2.document import quote
+from ox.serve.runtime.capture_gate import GATE
 
 MAX_DEVICE = 1 << 16
 
@@ -48,7 +49,8 @@ class CudaRegion:
         if type(byte_size) is not int or byte_size < 1:
             raise ServeError("'byte_size' is wrong", expected="at least 1", got=quote(byte_size))
         try:
-            self._memory = IpcMemory(_decoded(raw_handle), device_id)
+            with GATE.using():
+                self._memory = IpcMemory(_decoded(raw_handle), device_id)
         except DeviceError as error:
             what = f"CUDA shared memory region {quote(name)} cannot be opened: {error.what}"
             raise ServeError(what, expected=error.expected, got=error.got, hint=error.hint) from None
@@ -71,7 +73,8 @@ class CudaRegion:
             ServeError: the device failed (500).
         """
         try:
-            self._memory.read(offset, data)
+            with GATE.using():
+                self._memory.read(offset, data)
         except DeviceError as error:
             raise self._failed(error) from error
 
@@ -82,7 +85,8 @@ class CudaRegion:
             ServeError: the device failed (500).
         """
         try:
-            self._memory.write(offset, data)
+            with GATE.using():
+                self._memory.write(offset, data)
         except DeviceError as error:
             raise self._failed(error) from error
 

@@ -1,0 +1,55 @@
+"""Nothing uses a GPU during a capture."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from ox.serve.runtime.capture_gate import CaptureGate
+
+
+class Noted(threading.Condition):
+    """Counts those that begin to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Semaphore(0)
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        if not predicate():
+            self.waiting.release()
+        return super().wait_for(predicate, timeout)
+
+
+def test_a_capture_waits_for_those_that_use_a_gpu_and_they_for_it() -> None:
+    gate, order = CaptureGate(), list[str]()
+    gate._changed = changed = Noted()
+
+    def run(block: Callable[[], Any], name: str) -> None:
+        with block():
+            order.append(name)
+
+    with ThreadPoolExecutor(3) as pool:
+        with gate.using():
+            pool.submit(run, gate.using, "others use it, too").result()
+            parts = [pool.submit(run, gate.capturing, "capture")]
+            assert changed.waiting.acquire(timeout=60)
+            parts += [pool.submit(run, gate.using, "use"), pool.submit(run, gate.capturing, "capture")]
+            assert changed.waiting.acquire(timeout=60) and changed.waiting.acquire(timeout=60)
+            assert order == ["others use it, too"]
+        for part in parts:
+            part.result()
+    assert order[1] == "capture" and sorted(order[2:]) == ["capture", "use"]
+
+
+def test_an_error_opens_it_again() -> None:
+    gate = CaptureGate()
+    for block in (gate.using, gate.capturing):
+        with pytest.raises(ValueError, match="of the run"), block():
+            raise ValueError("of the run")
+    with gate.capturing():
+        assert gate._capturing and not gate._users
