@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -29,3 +30,13 @@ def test_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert lines == ["before"]
     os.write(2, b"after\n")
     assert capfd.readouterr().err == "after\n"
+
+
+def test_what_python_had_not_written_yet(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    with open(1, "w", closefd=False) as stdout:
+        monkeypatch.setattr(sys, "__stdout__", stdout)
+        stdout.write("before")
+        with captured_output() as lines:
+            stdout.flush()
+            os.write(1, b"inside")
+    assert lines == ["inside"] and capfd.readouterr().out == "before"

@@ -10,7 +10,7 @@ from rows import rows
 
 import ox
 from ox import optim
-from ox.errors import ArgumentError, LoadError
+from ox.errors import ArgumentError, DTypeError, LoadError
 from ox.optim import lr_scheduler as plans
 
 
@@ -174,3 +174,8 @@ def test_functions_of_more_groups_than_there_are_do_not_load() -> None:
     with pytest.raises(LoadError, match="does not fit LambdaLR"):
         plan.load_state_dict(state)
     assert len(plan.base_lrs) == 1
+
+
+def test_what_is_no_optimizer() -> None:
+    with pytest.raises(DTypeError, match=r"(?s)must be an optimizer.*list"):
+        plans.StepLR([1.0], 2)

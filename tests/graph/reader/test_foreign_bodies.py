@@ -290,6 +290,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "ox has no operator ai.onnx.ml.LabelEncoder",
     ),
     "rotary places": ("Attention", VENDOR, {"num_heads": 2, "do_rotary": 1}, "rotary places"),
+    "a bias of the scores": ("Attention", VENDOR, {"num_heads": 2}, "bias of the scores"),
     "blocks of nothing": ("MatMulNBits", VENDOR, {"K": 40, "N": 6, "block_size": 0}, "with such a block_size"),
     "no coefficients": ("LinearRegressor", ML, {}, "without coefficients"),
     "no coefficients of a machine": ("SVMRegressor", ML, {"rho": [0.5]}, "without coefficients"),
@@ -301,6 +302,8 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
 def test_what_no_body_covers(tmp_path: Path, name: str) -> None:
     op, domain, attributes, says = REFUSED[name]
     weights = {"w": PACKED["w"], "s": SCALES} if domain == VENDOR else {}
+    if "bias" in name:  # the sixth input
+        weights |= {"mask": SCALES, "": None, "bias": SCALES}
     path = write(tmp_path / "m.onnx", op, domain, {"x": X, **weights}, **attributes)
     with pytest.raises(LoadError, match=says) as caught:
         ox.export.load(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,12 @@ def test_a_file_object_and_a_mapped_one(tmp_path: Path) -> None:
         with open(path, "rb") as file:
             assert ox.load(file, mmap=mapped)["w"].tolist() == A.tolist()
     assert ox.load(io.BytesIO(path.read_bytes()))["w"].tolist() == A.tolist()
+
+
+def test_an_archive_of_more_than_4_gib_has_sizes_of_64_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 16)
+    path = write(tmp_path / "x.pt", mapping({"w": tensor("0", (6,))}), {"0": A})
+    assert ox.load(path)["w"].tolist() == A.tolist()
 
 
 def test_weights_only_false_is_refused_with_its_reason(tmp_path: Path) -> None:

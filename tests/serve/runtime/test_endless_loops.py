@@ -86,6 +86,14 @@ def test_what_is_loaded_at_once(build: Any, nodes: Nodes, weights: dict[str, Any
     assert not suspect(build, nodes, ["batch", 4], **weights)
 
 
+def test_operators_whose_run_depends_on_values(build: Any) -> None:
+    """Such models do not run on the event loop, however short their trial was."""
+    nodes, shape = expand(8, 4)
+    ends: list[dict[str, Any]] = [{"x": (F, ["batch", 4])}, {"y": (F, None)}]
+    assert read(build("long", nodes, *ends, shape)).may_run_long
+    assert not read(build("short", [("Relu", ["x"], ["y"], {})], *ends)).may_run_long
+
+
 def test_an_input_that_is_large(build: Any) -> None:
     nodes: Nodes = [("Relu", ["x"], ["y"], {})]
     assert suspect(build, nodes, [1, 3, 4000, 4000]) and not suspect(build, nodes, [1, 3, 1000, 1000])
