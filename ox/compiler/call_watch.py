@@ -80,7 +80,7 @@ COMPARED = (
 )
 LOCK = {"__enter__", "__exit__"}  # of locks, which are afterwards as before
 # whose sessions and kernels operators make when they first run
-RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx"}
+RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx", "cuda", "cudnn"}
 LOGGING = {
     *("debug", "info", "warning", "error", "critical", "log", "exception", "isEnabledFor", "getEffectiveLevel"),
 }

@@ -29,11 +29,12 @@ _place: ContextVar[str] = ContextVar("the line of the user where it is known", d
 
 @cache
 def _record() -> tuple[Any, Any]:
-    """Two int64 numbers in memory that both sides read: the check that failed, and the value; and that memory."""
+    """Three int64 numbers in memory that both sides read: the check that failed, the value, and 1 from when a thread
+    begins to write these; and that memory."""
     cuda = sys.modules["cupy"].cuda
-    memory = cuda.pinned_memory.PinnedMemory(16)
+    memory = cuda.pinned_memory.PinnedMemory(24)
     pointer = cuda.PinnedMemoryPointer(memory, 0)
-    record: Any = np.frombuffer(pointer, np.int64, 2)
+    record: Any = np.frombuffer(pointer, np.int64, 3)
     record[:] = 0
     return record, memory
 

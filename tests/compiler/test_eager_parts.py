@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -747,3 +748,20 @@ def test_reads_of_schedulers_are_noted_until_the_last_of_two_recordings_ends() -
     assert type(scheduler).__getattribute__ is not plain and scheduler.last_epoch == 0
     second.__exit__(None, None, None)
     assert type(scheduler).__getattribute__ is plain
+
+
+@rows(("name", "stays_eager"), [("cuda.pathfinder", False), ("cudnn.graph", False), ("other", True)])
+def test_what_a_runtime_reads_when_it_first_runs(name: str, stays_eager: bool, tmp_path: Path) -> None:
+    """Its libraries and headers are found beside operators, too."""
+    file = tmp_path / "finds.py"
+    file.write_text("def find():\n    open(__file__).close()\n")
+    scope: dict[str, Any] = {"__name__": name, "__file__": str(file)}
+    exec(compile(file.read_text(), str(file), "exec"), scope)
+
+    def call(x: Any) -> Any:
+        scope["find"]()
+        return x + 1
+
+    run = ox.compile(call)
+    run(ox.ones(3))
+    assert ("open() is called" in str(run.explain())) is stays_eager, run.explain()

@@ -133,3 +133,15 @@ def test_a_compiled_call_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled(there(0, 3))
     with pytest.raises(BoundsError, match=r"(?s)an embedding index.*got.*4"):
         compiled(there(0, 4))
+
+
+def test_a_value_that_is_being_written_is_not_read() -> None:
+    number = device_checks.check(BoundsError, "a test's value is wrong", 0, 3)
+    there(0)  # so that there are checks at all
+    record, _ = device_checks._record()
+    record[1:] = 9, 1  # of another stream, whose kernel has not come further
+    device_checks.raise_if_wrong()
+    record[0] = number
+    with pytest.raises(BoundsError, match=r"(?s)a test's value is wrong.*0 to 3.*9"):
+        device_checks.raise_if_wrong()
+    assert not record.any()

@@ -98,6 +98,7 @@ static inline void __syncthreads() { host_cuda_meet(MEET_BLOCK); }
 static inline void __syncwarp(unsigned = ~0u) { host_cuda_meet(MEET_WARP); }
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
+static inline void __threadfence_system() {}
 static inline int __syncthreads_or(int predicate) {
     static int any;
     if (host_cuda_thread() == 0) any = 0;
