@@ -78,6 +78,8 @@ class GpuExecutable:
         if self._program is None or on_device != self._on_device:
             self._program, self._on_device = Program(self._task, on_device, self._host), on_device
             self._step_by_step, self._graph, self._places = self._program.uncapturable, None, []
+            # calls on other streams read its tables and constants, too
+            cupy().cuda.get_current_stream().synchronize()
         return self._program
 
     def _run(self, program: Program, arrays: Sequence[Array], watch: Watch | None) -> list[Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from threading import Thread
 from typing import Any
@@ -261,3 +262,17 @@ def test_graphs_that_share_memory_take_turns(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     assert [entry[:2] for entry in done] == [(s, what) for s in ("one", "other") for what in ("waits", "records")]
     assert len({entry[2] for entry in done}) == 1 and np.array_equal(y.cpu().numpy(), wanted)
+
+
+def test_constants_are_there_for_calls_on_other_streams() -> None:
+    host_cuda = sys.modules.get("host_cuda")
+    if host_cuda is None:
+        pytest.skip("only host_cuda counts waits")
+    run = Native().on_gpu.build(task_of(lambda x: {"y": x.tanh() + 1}, {"x": ox.randn(4, 4)}))
+    arrays = [ox.randn(4, 4).to("cuda").array]
+    waits = []
+    for _ in range(2):
+        with host_cuda.counting() as counts:
+            run._prepared(arrays)
+        waits.append(counts["waits"])
+    assert waits == [1, 0]
