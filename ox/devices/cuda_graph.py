@@ -50,6 +50,30 @@ class CuPyInGraphs:
         return getattr(self._module, name)
 
 
+class Chunks:
+    """Pieces of device memory, which graphs use for as long as they live. When memory is short, a pool of CuPy gives
+    back those with nothing in them, and takes them again later."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, Any] = {}  # by address
+        self._idle: list[Any] = []
+
+    def take(self, size: int, device: int) -> int:
+        """The address of a piece of this size in bytes, or of up to twice as much."""
+        fitting = [chunk for chunk in self._idle if size <= chunk.size <= 2 * size]
+        if fitting:
+            chunk = min(fitting, key=lambda chunk: chunk.size)
+            self._idle.remove(chunk)
+        else:
+            chunk = cupy().cuda.memory.Memory(size)
+            self.held[chunk.ptr] = chunk
+        return int(chunk.ptr)
+
+    def give_back(self, address: int, device: int) -> None:
+        """The pool has nothing in it, but graphs may write there: it stays."""
+        self._idle.append(self.held[address])
+
+
 class GraphMemory:
     """The stream that graphs are captured on, and the memory of what lives inside of them, on one device.
 
@@ -61,16 +85,11 @@ class GraphMemory:
         self._cupy = module = cupy()
         self.stream = module.cuda.Stream(non_blocking=True)
         self._over = module.cuda.Event(disable_timing=True)  # of the last turn
-        self._chunks: list[Any] = []  # pieces of device memory; the pool below gives them back when memory is short
-        allocator = module.cuda.PythonFunctionAllocator(self._more, lambda pointer, device: None)
+        self.chunks = Chunks()
+        allocator = module.cuda.PythonFunctionAllocator(self.chunks.take, self.chunks.give_back)
         self._pool = module.cuda.MemoryPool(allocator.malloc)
         self.namespace = CuPyInGraphs(module, Cublas())
         _refuse_host_copies(module)
-
-    def _more(self, size: int, device: int) -> int:
-        chunk = self._cupy.cuda.memory.Memory(size)
-        self._chunks.append(chunk)
-        return int(chunk.ptr)
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -62,7 +62,21 @@ def test_graphs_share_the_memory_of_what_lives_inside() -> None:
                 result[...] = (x + 1) * 2 - x
 
         graphs.append(memory.capture(work))
-    assert sum(chunk.size for chunk in memory._chunks) <= 3 * x.nbytes
+    assert sum(chunk.size for chunk in memory.chunks.held.values()) <= 3 * x.nbytes
     for graph in graphs:
         graph.launch()
     assert all((result.get() == 3).all() for result in results)
+
+
+def test_memory_that_was_given_back_is_taken_again() -> None:
+    """CuPy's pool gives back what is free when memory is short; graphs keep what they were captured with."""
+    xp, memory = cupy(), GraphMemory()
+    x = xp.ones(1 << 16, np.float32)
+    result = xp.empty_like(x)
+    for _ in range(4):
+        graph = memory.capture(lambda _: xp.multiply(x * 2, 3, out=result))
+        held = dict(memory.chunks.held)
+        memory._pool.free_all_blocks()
+        graph.launch()
+        assert (result.get() == 6).all()
+    assert dict(memory.chunks.held) == held and len(held) <= 2
