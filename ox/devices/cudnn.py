@@ -149,11 +149,12 @@ class Handle:
             return None
 
     def execute(self, plan: Plan, addresses: Sequence[int]) -> None:
-        """Run a plan on the current stream. With `benchmark`, the first run times the ways."""
-        settings = cudnn_settings.current()
-        self._cudnn.set_stream(handle=self._handle, stream=cupy().cuda.get_current_stream().ptr)
+        """Run a plan on the current stream. With `benchmark`, the first run times the ways; not in the capture of a
+        CUDA graph, which cannot wait."""
+        settings, stream = cudnn_settings.current(), cupy().cuda.get_current_stream()
+        self._cudnn.set_stream(handle=self._handle, stream=stream.ptr)
         memory = dict(zip(plan.tensors, addresses, strict=True))
-        if settings.benchmark and plan.index is None:
+        if settings.benchmark and plan.index is None and not stream.is_capturing():
             plan.index, plan.workspace = self._fastest(plan, memory, settings.benchmark_limit)
         workspace = cupy().empty(plan.workspace, np.uint8)
         if plan.index is None:

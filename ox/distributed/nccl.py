@@ -24,12 +24,13 @@ TYPES = {
     "uint64": "UINT64", "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
 }  # fmt: skip
 OPS = {"sum": "SUM", "avg": "AVG", "product": "PROD", "min": "MIN", "max": "MAX"}
+OLDEST = 22501  # the least that the extras install; ncclCommAbort hangs before 2.19.1 (NVIDIA/nccl#992, #549, #1013)
 ID_BYTES = 128  # NCCL_UNIQUE_ID_BYTES
 BOOL_OPS = {"sum": "MAX", "product": "MIN"}  # bools are sent as bytes of 0 and 1
 
 
 def library() -> Any:
-    """`cupy.cuda.nccl`. Raises DeviceError where CuPy, a device or NCCL is missing."""
+    """`cupy.cuda.nccl`. Raises DeviceError where CuPy, a device or NCCL is missing, or NCCL is too old."""
     cuda.cupy()
     try:
         from cupy.cuda import nccl
@@ -37,7 +38,14 @@ def library() -> Any:
         raise DeviceError("CuPy finds no NCCL", got=str(error), hint=INSTALL) from error
     if not getattr(nccl, "available", True):
         raise DeviceError("CuPy finds no NCCL", hint=INSTALL)
+    if (version := nccl.get_version()) < OLDEST:
+        what = "this NCCL is too old: a thread that ends a call which waits for a rank would hang in it"
+        raise DeviceError(what, expected=f"{_text(OLDEST)} or newer", got=_text(version), hint=INSTALL)
     return nccl
+
+
+def _text(version: int) -> str:
+    return f"{version // 10_000}.{version // 100 % 100}.{version % 100}"
 
 
 def available() -> bool:

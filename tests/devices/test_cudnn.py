@@ -13,6 +13,7 @@ from gpu_and_cpu import compare, random
 import ox
 from ox import nn, tolerance
 from ox.devices import cudnn, cudnn_settings
+from ox.devices.cuda_graph import GraphMemory
 from ox.devices.cudnn_settings import Settings
 
 F = nn.functional
@@ -174,6 +175,14 @@ def test_benchmark_keeps_the_fastest_way(log: Any, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(F.conv2d(x, w).cpu().numpy(), wanted, rtol=1e-5, atol=1e-5)
     tried = ["forward by way 0"] * 2 + ["forward by way 2"] * 2  # this device does not have way 1
     assert log.runs == [*tried, "forward by way 2", "forward by way 2"]
+
+
+@pytest.mark.gpu
+def test_no_ways_are_timed_in_the_capture_of_a_graph(log: Any) -> None:
+    ox.backends.cudnn.benchmark = True
+    x, w = random(1, 2, 5, 5).to("cuda"), random(3, 2, 3, 3).to("cuda")
+    GraphMemory().capture(lambda _: F.conv2d(x, w))  # timing waits, which ends a capture
+    assert log.runs == ["forward"]
 
 
 @pytest.mark.gpu

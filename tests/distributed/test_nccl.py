@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +29,19 @@ def test_without_a_device_the_error_says_what_is_missing() -> None:
     assert not dist.is_nccl_available()
     with pytest.raises(DeviceError, match="CuPy"):
         dist.init_process_group("nccl")
+
+
+@pytest.mark.parametrize(("version", "text"), [(21805, "2.18.5"), (22303, "2.23.3")])
+def test_an_nccl_in_which_abort_hangs(version: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(available=True, get_version=lambda: version)
+    monkeypatch.setattr(cuda, "cupy", lambda: None)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(nccl=found)))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=found))
+    with pytest.raises(DeviceError, match=rf"(?s)NCCL is too old.*2\.25\.1 or newer.*{text}"):
+        nccl.library()
+    assert not nccl.available()
+    found.get_version = lambda: nccl.OLDEST
+    assert nccl.library() is found
 
 
 def test_types_and_operations(monkeypatch: pytest.MonkeyPatch) -> None:
