@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ox.cuda import device_properties
+from ox.cuda.memory import empty_cache as empty_cache
 from ox.cuda.memory import (  # noqa: F401
     get_per_process_memory_fraction,
     ipc_collect,
@@ -47,7 +48,6 @@ from ox.errors import OutOfMemoryError as OutOfMemoryError
 
 is_available = cuda.available
 device_count = cuda.device_count
-empty_cache = cuda.empty_cache
 
 
 def is_initialized() -> bool:

@@ -20,6 +20,14 @@ def memory_reserved(device: Any = None) -> int:
     return cuda.memory(f"cuda:{ordinal(device)}").held if cuda.available() else 0
 
 
+def empty_cache() -> None:
+    """Return unused memory of CuPy's pool to the device, also that which `Tensor.record_stream` kept."""
+    from ox.devices.recorded_memory import release_unused
+
+    release_unused()
+    cuda.empty_cache()
+
+
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Bytes under PyTorch's keys; see `ox.memory_stats`."""
     return tensor_memory.memory_stats(f"cuda:{ordinal(device)}" if cuda.available() else "cuda")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from functools import cache
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -100,15 +99,14 @@ class HostResult:
 
 
 # No memory may go back to its pool before the work on it has ended, even if nobody else has it any more
-_under_way: deque[tuple[Any, ...]] = deque()
-_keeping = Lock()  # two threads that look at the first entry would forget two
+_under_way: list[tuple[Any, ...]] = []
+_keeping = RLock()  # two threads would forget what the other adds; the garbage collector may come in here
 
 
 def keep_until(event: Any, *memory: Any) -> None:
-    """Keep memory until an event; forget that of events which have come."""
+    """Keep memory until an event has passed; release that of events which have."""
     with _keeping:
-        while _under_way and _under_way[0][0].done:
-            _under_way.popleft()
+        _under_way[:] = [kept for kept in _under_way if not kept[0].done]
         _under_way.append((event, *memory))
 
 

@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 import sys
+from threading import RLock
 from typing import Any
 
 from ox.devices.cuda import cupy
 from ox.devices.pinned_memory import keep_until
 
 
-class RecordedMemory:
-    """Owns memory of CuPy's pool, and gives it back when the work has ended that some streams have when it is dropped.
-
-    The pool gives memory back to the stream that allocated it at once, whatever others still do with it.
-    """
+class _Recorded:
+    """Memory of CuPy's pool, and the streams that use it."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
-        self.streams: dict[int, Any] = {}
+        self.streams: dict[tuple[int, int], Any] = {}  # by device and address: default streams have the same
 
-    def __del__(self) -> None:
-        if sys.is_finalizing():
-            return
-        for stream in self.streams.values():
-            with self.memory.device:
-                keep_until(stream.record(cupy().cuda.Event(disable_timing=True)), self.memory)
+    def references(self) -> int:
+        """How many there are to the memory, this one included."""
+        return sys.getrefcount(self.memory)
 
 
-def record_stream(array: Any, stream: Any) -> Any:
-    """The same elements at the same place, in memory that waits for the work of the stream before it is used again.
+_ALONE = _Recorded(object()).references()
+_recorded: dict[int, _Recorded] = {}  # by the memory's id
+_lock = RLock()  # the garbage collector may come in here
+
+
+def record_stream(array: Any, stream: Any) -> None:
+    """Let the memory of an array wait for the work that a stream has when nothing uses the array any more.
+
+    CuPy's pool gives memory back to the stream that allocated it at once, whatever others still do with it. So the
+    memory is kept here, until `release_unused` sees that it is kept here alone.
 
     Args:
         array: a CuPy array.
         stream: CuPy's.
     """
-    memory, api = array.data.mem, cupy().cuda
-    owner = getattr(memory, "_owner", None)
-    if not isinstance(owner, RecordedMemory):
-        owner = RecordedMemory(memory)
-        memory = api.UnownedMemory(memory.ptr, memory.size, owner, memory.device_id)
-        pointer = api.MemoryPointer(memory, array.data.ptr - memory.ptr)
-        array = cupy().ndarray(array.shape, array.dtype, pointer, array.strides)
-    owner.streams[stream.ptr] = stream
-    return array
+    release_unused()
+    memory = array.data.mem
+    with _lock:
+        recorded = _recorded.setdefault(id(memory), _Recorded(memory))
+        recorded.streams[stream.device_id, stream.ptr] = stream
+
+
+def release_unused() -> None:
+    """Give back the memory of arrays that are gone, once the streams have done what they have to do now."""
+    with _lock:
+        for key, recorded in list(_recorded.items()):
+            streams = recorded.streams.values()
+            if recorded.references() > _ALONE or any(stream.is_capturing() for stream in streams):
+                continue
+            for stream in streams:
+                number = stream.device_id  # -1: a default stream, which each device has
+                with cupy().cuda.Device(number) if number >= 0 else recorded.memory.device:
+                    keep_until(stream.record(cupy().cuda.Event(disable_timing=True)), recorded.memory)
+            del _recorded[key]

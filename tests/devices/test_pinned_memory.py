@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections import deque
 
 import numpy as np
 import pytest
@@ -108,7 +107,7 @@ class TestOnADevice:
         pinned = ox.rand(3).pin_memory().array
         copying = Stream("copies", cupy.cuda.Stream(non_blocking=True))
         monkeypatch.setattr(pinned_memory, "_copy_stream", lambda number: copying)
-        monkeypatch.setattr(pinned_memory, "_under_way", deque())
+        monkeypatch.setattr(pinned_memory, "_under_way", [])
         monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: Stream("current", current))
         copy = pinned_memory.HostCopy(pinned, "cuda")
         assert ("copies", "after current") in waits and ("current", "after copies") not in waits

@@ -159,12 +159,12 @@ class MemoryMethods:
         return is_pinned(self.array)
 
     def record_stream(self: Any, stream: Any) -> None:
-        """When the tensor is dropped, its memory is not used again before the work has ended that the stream has then.
-        `torch.Tensor.record_stream`.
+        """When nothing uses the tensor's memory any more, it is not used again before the work has ended that the
+        stream has then. `torch.Tensor.record_stream`.
 
         For a tensor that was made on one stream and is read or written on another: without it the first stream's next
-        tensor may take the memory while the other still works. To be called before the tensor is used: views and saved
-        tensors of before are not included.
+        tensor may take the memory while the other still works. The memory is given back by a later call of this method,
+        or by `ox.cuda.empty_cache`.
 
         Args:
             stream: one of `ox.cuda.Stream`, or the current one of `ox.cuda.current_stream`.
@@ -179,7 +179,7 @@ class MemoryMethods:
             raise DeviceError("streams have no work on tensors of the host", got="a tensor on cpu", hint="x.cuda()")
         if not hasattr(stream, "ptr"):
             raise ArgumentError("this is no stream", expected="ox.cuda.Stream()", got=repr(stream))
-        self.array = record_stream(self.array, stream)
+        record_stream(self.array, stream)
 
     # what tensors of PyTorch can be besides
     is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = False
