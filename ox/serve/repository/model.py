@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, count
 from math import ceil
@@ -28,6 +29,7 @@ from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.signature import Signature
 from ox.serve.repository.thread import in_thread
 from ox.serve.response_memory import ResponseMemory
+from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.dimension_memory import check_smallest, dimension_limits
 from ox.serve.runtime.instance import Instance
 from ox.serve.runtime.load_control import LoadControl
@@ -308,13 +310,9 @@ class Model:
         # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
         self.batcher.close()
-        del (
-            self.batcher,
-            self.sequences,
-            self._submission,
-            self.engine,
-            self.fit,
-        )  # by hand, because they refer to one another and to this
+        with GATE.using() if self.engine.device == "cuda" else nullcontext():  # memory of the GPU is freed
+            # by hand, because they refer to one another and to this
+            del self.batcher, self.sequences, self._submission, self.engine, self.fit
 
     def _ran(self, rows: int, run_s: float, gather_s: float) -> None:
         self.stages.ran(rows, run_s, gather_s)

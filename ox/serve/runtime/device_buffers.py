@@ -11,6 +11,7 @@ import numpy as np
 
 from ox.devices.cuda import cupy
 from ox.devices.staged_buffer import StagedBuffer
+from ox.errors import LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.runtime.buffer import buffer_shape
 from ox.serve.runtime.capture_gate import GATE
@@ -64,16 +65,26 @@ class DeviceInstance(Instance):
         self._session, self._most, self._stream = session, most, stream
         # ONNX Runtime keeps a graph for the thread that captured it
         self._thread = OwnThread("ox-cuda-graphs") if captures else None
+        self._captures, self._captured = captures, set[int]()  # the sizes that have a graph
+        self._failure = ""  # of the last run with buffers that failed
         self._inputs, self._outputs = inputs, outputs
         self._buckets: dict[int, Bucket] = {}
 
     def prepare(self, row: Feed) -> None:
-        """Captures the graphs of all sizes: later, a capture would let all that uses a GPU wait for it."""
-        size = self._most if self._thread is None else 1
-        while size < self._most:
+        """Runs the least and the most rows; where runs are captured, all sizes: a capture during requests would hold up
+        all models.
+
+        Raises:
+            LoadError: a size cannot be captured.
+        """
+        sizes = [1 << power for power in range((self._most - 1).bit_length())] if self._captures else [1]
+        for size in (*sizes, self._most):
             self((row,) * size)
-            size *= 2
-        self((row,) * self._most)
+            if self._captures and size not in self._captured:
+                self((row,) * size)  # memory that was freed meanwhile may have ended the first capture
+                if size not in self._captured:
+                    what = f"a batch of {size} cannot be captured as a CUDA graph"
+                    raise LoadError(what, got=self._failure, hint="without enable_cuda_graph")
 
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
         if self._thread is None:
@@ -85,10 +96,10 @@ class DeviceInstance(Instance):
         rows = sum(len(next(iter(feed.values()))) for feed in feeds)
         size = min(1 << (rows - 1).bit_length(), self._most)
         if rows <= self._most:
-            captures = self._thread is not None and size not in self._buckets
-            with GATE.capturing() if captures else GATE.using():
+            with GATE.capturing() if self._captures and size not in self._captured else GATE.using():
                 found = self._run_bucket(feeds, rows, size, control)
             if found is not None:
+                self._captured.add(size)
                 return found
         return super().__call__(feeds, control)
 
@@ -102,7 +113,8 @@ class DeviceInstance(Instance):
         self.gathered_at = self.now()
         try:
             self._session.run_with_iobinding(bucket.binding, control.options(bucket.graph, waits=False))
-        except Exception:  # the run without buffers reports the error, or succeeds
+        except Exception as error:  # the run without buffers reports the error, or succeeds
+            self._failure = str(error)
             self._stream.synchronize()  # what was ordered still reads the buffers
             if control.terminate:
                 raise
@@ -125,6 +137,6 @@ class DeviceInstance(Instance):
         with cupy().cuda.Device(self._stream.device_id), self._stream:
             inputs = {info.name: bound(info, binding.bind_input) for info in self._inputs}
             outputs = [bound(info, binding.bind_output) for info in self._outputs]
-        graph = next(_graphs) if self._thread is not None else NO_GRAPH
+        graph = next(_graphs) if self._captures else NO_GRAPH
         self._buckets[size] = Bucket(binding, inputs, outputs, graph)
         return self._buckets[size]

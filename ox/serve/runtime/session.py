@@ -161,14 +161,16 @@ class Engine:
         memory = stream = None
         if providers[0] == CUDA:
             memory, number = self._device_memory(index), self.placement.number(index)
-            stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
+            with GATE.using():
+                stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
             options = provider_options(self._cuda, None if stream is None else stream.ptr, number)
             providers = [(CUDA, options), CPU]
         make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory)
         session = make()
         if stream is not None:
-            session.stream = stream
-            # ONNX Runtime's own object uses it until it is destroyed, which bindings put off.
+            session.ox_stream = stream
+            # ONNX Runtime's own object uses it until it is destroyed, which bindings put off. `id` does nothing; its
+            # argument is kept until then.
             weakref.finalize(session._sess, id, stream).atexit = False
         if providers[0] != CPU or not self.memory.is_nearly_full():
             return session
@@ -212,7 +214,7 @@ class Engine:
     @property
     def _has_streams(self) -> bool:
         """Whether the sessions run on streams of CuPy."""
-        return hasattr(self._sessions[0], "stream")
+        return hasattr(self._sessions[0], "ox_stream")
 
     def instance(self, index: int, bound: int = 0) -> Instance:
         """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers.
@@ -229,7 +231,7 @@ class Engine:
         ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
             captures = self._cuda.enable_cuda_graph
-            made: Instance = DeviceInstance(run, self._device_control, *ends, session.stream, captures)
+            made: Instance = DeviceInstance(run, self._device_control, *ends, session.ox_stream, captures)
         elif bound:
             made = BufferedInstance(run, self._control, *ends)
         else:
@@ -327,7 +329,7 @@ def _session(
     # By default it prints an error of CUDA, and goes on with the CPU, also in the middle of a run.
     more = {} if device_memory is None else {"enable_fallback": 0}
     try:
-        with nullcontext() if device_memory is None else GATE.using():
+        with nullcontext() if device_memory is None else GATE.loading():
             return runtime.InferenceSession(str(source.path), options, providers=providers, **more)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         control.check()

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ox.errors import LoadError
+from ox.serve.runtime import capture_gate
 from ox.serve.runtime.capture_gate import CaptureGate
 
 
@@ -46,10 +48,40 @@ def test_a_capture_waits_for_those_that_use_a_gpu_and_they_for_it() -> None:
     assert order[1] == "capture" and sorted(order[2:]) == ["capture", "use"]
 
 
+def test_a_capture_lets_runs_go_on_while_it_waits_for_a_load() -> None:
+    gate, order = CaptureGate(), list[str]()
+    gate._changed = changed = Noted()
+
+    def capture() -> None:
+        with gate.capturing():
+            order.append("capture")
+
+    with ThreadPoolExecutor(1) as pool:
+        with gate.loading():
+            part = pool.submit(capture)
+            assert changed.waiting.acquire(timeout=60)
+            with gate.using():
+                order.append("use")
+        part.result()
+    assert order == ["use", "capture"]
+
+
+def test_a_run_that_does_not_end_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_gate, "MOST_S", 0.0)
+    gate = CaptureGate()
+    with gate.using():
+        with pytest.raises(LoadError, match=r"(?s)no CUDA graph can be captured.*does not end"), gate.capturing():
+            raise AssertionError("it captures")
+        with gate.using():
+            pass
+    with gate.capturing():
+        pass
+
+
 def test_an_error_opens_it_again() -> None:
     gate = CaptureGate()
-    for block in (gate.using, gate.capturing):
+    for block in (gate.using, gate.loading, gate.capturing):
         with pytest.raises(ValueError, match="of the run"), block():
             raise ValueError("of the run")
     with gate.capturing():
-        assert gate._capturing and not gate._users
+        assert gate._capturing and not gate._users and not gate._loads

@@ -294,6 +294,43 @@ def test_graphs_are_captured_at_load_in_the_thread_that_replays_them(
         assert len(set.union(*(made.threads[graph] for graph in replayed))) == 1
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_capture_that_fails_is_tried_once_more(mlp: Path, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = load(mlp, cuda={"enable_cuda_graph": True}).engine.instance(0, 4)
+    assert isinstance(instance, DeviceInstance)
+    capturing, entered = CaptureGate.capturing, list[int]()
+    monkeypatch.setattr(CaptureGate, "capturing", lambda gate: (entered.append(1), capturing(gate))[1])
+    CudaSession.failures = failures
+    if failures == 2:
+        with pytest.raises(LoadError, match=r"(?s)a batch of 1 cannot be captured.*CUDA failure 700"):
+            instance.prepare(rows(1)[0])
+    else:
+        instance.prepare(rows(1)[0])
+        assert instance._captured == {1, 2, 4} and len(entered) == 4
+
+
+def test_what_uses_a_gpu_waits_for_a_capture(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = load(mlp).engine
+    instance, entered = engine.instance(0, 8), list[str]()
+
+    class Noted(CaptureGate):
+        def using(self) -> Any:
+            entered.append("using")
+            return super().using()
+
+        def loading(self) -> Any:
+            entered.append("loading")
+            return super().loading()
+
+    for module in (session, device_buffers):
+        monkeypatch.setattr(module, "GATE", Noted())
+    instance(rows(3))
+    engine.run(rows(3)[0])  # without buffers
+    assert entered == ["using", "using"]
+    engine._make_session(0)  # a stream, and the session
+    assert entered[2:] == ["using", "loading"]
+
+
 def test_graphs_need_sizes_that_are_fixed(build: Any, mlp: Path) -> None:
     ends = (TensorProto.FLOAT, ["batch", "tokens"])
     path = build("open", [("Relu", ["x"], ["y"], {})], {"x": ends}, {"y": ends})
