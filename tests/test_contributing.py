@@ -258,6 +258,6 @@ def test_the_types_are_right(copy: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
     apply_edits(copy, EDITS)
     if (cache := ROOT / ".mypy_cache").is_dir():  # of `make types`: what the edits do not change is not read again
-        shutil.copytree(cache, copy / cache.name)
+        shutil.copytree(cache, copy / cache.name, dirs_exist_ok=True)
     done = run(copy, "-m", "mypy")
     assert done.returncode == 0, done.stdout + done.stderr

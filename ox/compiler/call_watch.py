@@ -80,7 +80,7 @@ COMPARED = (
 )
 LOCK = {"__enter__", "__exit__"}  # of locks, which are afterwards as before
 # whose sessions and kernels operators make when they first run
-RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx", "cuda", "cudnn"}
+RUNTIMES = {"onnx", "onnxruntime", "openvino", "google", "cupy", "cupyx"}
 LOGGING = {
     *("debug", "info", "warning", "error", "critical", "log", "exception", "isEnabledFor", "getEffectiveLevel"),
 }
@@ -302,9 +302,15 @@ class CallWatch:
 
     def _note(self, frame: Any, what: str) -> None:
         if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
-            if _package(frame) in RUNTIMES or self._is_import(frame):  # eager calls do not make it again, either
+            if _is_of_runtime(frame) or self._is_import(frame):  # eager calls do not make it again, either
                 return
             self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
+
+
+def _is_of_runtime(frame: Any) -> bool:
+    """Whether it runs a runtime's code, or that of NVIDIA's packages, which find libraries; not a user's `cuda.py`."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return _package(frame) in RUNTIMES or name.startswith(("cuda.", "cudnn."))
 
 
 def _package(frame: Any) -> str:

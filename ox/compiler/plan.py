@@ -56,8 +56,9 @@ class Plan:
         self.used = next(_calls)  # the number of its last call, among those of all
         self.runs = 0
         self.layout = split(trace, budget)
-        self._on_gpu = self._outputs_on_gpu()
-        on_device = frozenset(self.layout.task.graph.outputs[i] for i in self._on_gpu)
+        self._devices = {} if trace.capture.is_on_host() else self._output_devices()
+        outputs = self.layout.task.graph.outputs
+        on_device = {outputs[i]: device.startswith("cuda") for i, device in self._devices.items()}
         self.forward = self.engine.build(replace(self.layout.task, on_device=on_device))
         self.backward = None if self.layout.backward is None else self.engine.build(self.layout.backward)
         self._lock = Lock()
@@ -211,9 +212,8 @@ class Plan:
                 else:
                     self._catch_up(arrays)
                 raise
-        for number, device in self._on_gpu.items():
-            if isinstance(outputs[number], np.ndarray):  # made of sizes and constants alone
-                outputs[number] = to_device(outputs[number], device)
+        for number, device in self._devices.items():
+            outputs[number] = _on(device, outputs[number])
         for _, place in layout.updates:
             changed = tensors[place] if place < self._count else trace.states[place - self._count].of(tensors)
             if is_tensor(changed):
@@ -236,12 +236,12 @@ class Plan:
             call()
         return trace.rebuild(made)
 
-    def _outputs_on_gpu(self) -> dict[int, str]:
-        """The devices of those outputs that are results or gradients on a GPU, by number."""
+    def _output_devices(self) -> dict[int, str]:
+        """The devices of those outputs that are results or gradients, by number."""
         trace, layout = self.trace, self.layout
         results = zip(layout.results, trace.devices, strict=True)
         grads = zip(layout.grads, [g.tensor.device for g in trace.grads], strict=True)
-        return {i: device for i, device in (*results, *grads) if i >= 0 and device.startswith("cuda")}
+        return {i: device for i, device in (*results, *grads) if i >= 0}
 
     def _catch_up(self, arrays: list[Any]) -> None:
         """After an error: what eager code would have done before it, to generators and to state."""
@@ -335,6 +335,14 @@ def _for_device(trace: Trace, engine: Engine) -> Engine:
     raise DeviceError(
         f"the engine '{engine.name}' computes on CPUs", got="tensors on a GPU", hint="the engine 'native'"
     )
+
+
+def _on(device: str, array: Any) -> Any:
+    """An output where it was in the recorded call: what is made of sizes and constants alone is made on the host, and
+    `x.cpu()` is nothing in a graph."""
+    if isinstance(array, np.ndarray) is not device.startswith("cuda"):
+        return array
+    return to_device(array, device) if isinstance(array, np.ndarray) else array.get()
 
 
 def _argument_or_tensor(trace: Trace, tensor: Tensor) -> tuple[int | None, Any]:

@@ -57,13 +57,13 @@ def with_alpha_1(name: str) -> Any:
 
 
 def dropout(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """PhiloxDropout. Key and counter are on the host; in a CUDA graph, on the device."""
+    """PhiloxDropout. Key and counter are on the host; in compiled calls, on the device."""
     x, key, counter = arrays
     p = attributes["p"]
     if not x.size or not p < 1 or (x.dtype != float32 and x.dtype not in HALVES):
         return None
     if is_on_device(key) and is_on_device(counter):
-        name, start = "ox_graph_dropout", (key, counter)
+        name, start = "ox_dropout_by_device_key", (key, counter)
     elif is_on_device(key) or is_on_device(counter):
         return None
     else:
@@ -74,15 +74,15 @@ def dropout(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     return y
 
 
-def graph_random(name: str) -> Any:
-    """RandomUniform or RandomNormal in a CUDA graph: key and counter on the device, the shape on the host."""
+def device_random(name: str) -> Any:
+    """RandomUniform or RandomNormal with key and counter on the device, as in compiled calls; the shape on the host."""
 
     def run(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         key, counter, shape = arrays
         sizes = shape.tolist()
-        made, following = cupy().empty(sizes, float32), cupy().empty((), np.uint64)
-        if not made.size or not is_on_device(counter):
+        if not is_on_device(counter) or not prod(sizes):
             return None
+        made, following = cupy().empty(sizes, float32), cupy().empty((), np.uint64)
         launch(kernel(name, "device_random.cu"), (made.size + 3) // 4, made, key, counter, following, made.size)
         return made, following
 

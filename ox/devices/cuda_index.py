@@ -9,7 +9,7 @@ from ox.devices import cuda_state, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
 from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, WARP, kernel
-from ox.devices.cuda_sort import INDEX, sorted_places
+from ox.devices.cuda_sort import INDEX, position_bits, sorted_places
 from ox.devices.cuda_tensors import kind_of
 from ox.dtypes import int64
 from ox.errors import BoundsError, OxError, ShapeError
@@ -153,6 +153,8 @@ def _added(rows: Any, places: Any, sums: Any, result: Any) -> Any:
         function = _kernel("ox_device_index_add", places.dtype, number=rows.dtype)
         function(grid, (THREADS,), (k, rows, places, sums, width, n))
         return result
+    if n.bit_length() + position_bits(k) > 63:  # left to CuPy
+        return None
     keys, bits = sorted_places(places, n)
     function = _kernel("ox_device_segment_add", int64, number=rows.dtype)
     threads = min(THREADS, -(-width // WARP) * WARP)  # a column a thread

@@ -14,7 +14,8 @@ TILE = 2048  # keys that a block sorts (ox/kernels/source/device_sort.cu)
 
 
 def sorted_places(places: Any, n: int) -> tuple[Any, int]:
-    """Places in [-n, n) in ascending order, each with its position among them; equal ones stay in their order.
+    """Places in [-n, n) in ascending order, each with its position among them; equal ones stay in their order. The
+    number of bits of n and of the positions is at most 63 together.
 
     Args:
         places: int32 or int64 [k], contiguous.
@@ -23,7 +24,7 @@ def sorted_places(places: Any, n: int) -> tuple[Any, int]:
         keys: int64, at least [k]: places times 2**bits, plus positions. The place of what is outside is n.
         bits: of the positions.
     """
-    bits = max(1, (places.size - 1).bit_length())
+    bits = position_bits(places.size)
     keys = cupy().empty(1 << bits, int64)
     launch(_kernel("keys", places.dtype), keys.size, places, keys, places.size, n, bits)
     size = min(TILE, keys.size)
@@ -36,6 +37,11 @@ def sorted_places(places: Any, n: int) -> tuple[Any, int]:
             stride //= 2
         _sort_tiles(keys, size, size)
     return keys, bits
+
+
+def position_bits(count: int) -> int:
+    """The bits of the positions of so many places."""
+    return max(1, (count - 1).bit_length())
 
 
 def _sort_tiles(keys: Any, first: int, last: int) -> None:

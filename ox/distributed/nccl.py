@@ -24,7 +24,7 @@ TYPES = {
     "uint64": "UINT64", "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
 }  # fmt: skip
 OPS = {"sum": "SUM", "avg": "AVG", "product": "PROD", "min": "MIN", "max": "MAX"}
-OLDEST = 22501  # the least that the extras install; ncclCommAbort hangs before 2.19.1 (NVIDIA/nccl#992, #549, #1013)
+OLDEST = 22501  # of what the extras install; before 2.19.1 ncclCommAbort hangs (NVIDIA/nccl#992, #549, #1013)
 ID_BYTES = 128  # NCCL_UNIQUE_ID_BYTES
 BOOL_OPS = {"sum": "MAX", "product": "MIN"}  # bools are sent as bytes of 0 and 1
 
@@ -39,8 +39,9 @@ def library() -> Any:
     if not getattr(nccl, "available", True):
         raise DeviceError("CuPy finds no NCCL", hint=INSTALL)
     if (version := nccl.get_version()) < OLDEST:
-        what = "this NCCL is too old: a thread that ends a call which waits for a rank would hang in it"
-        raise DeviceError(what, expected=f"{_text(OLDEST)} or newer", got=_text(version), hint=INSTALL)
+        raise DeviceError(
+            "this NCCL is too old", expected=f"{_text(OLDEST)} or newer", got=_text(version), hint=INSTALL
+        )
     return nccl
 
 

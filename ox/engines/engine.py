@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,12 +23,12 @@ class Task:
     memory, after the last read of the old value, and returns the same array. Everything else that it returns is new
     memory, which the caller may keep.
 
-    `on_device` are outputs that lay on a GPU in the recorded call.
+    `on_device` says of results and gradients whether they lay on a GPU in the recorded call.
     """
 
     graph: Graph
     updates: dict[Value, Value] = field(default_factory=dict)
-    on_device: frozenset[Value] = frozenset()
+    on_device: Mapping[Value, bool] = field(default_factory=dict)
 
 
 class Executable(Protocol):

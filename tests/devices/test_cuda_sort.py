@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import ox
+from ox.devices import cuda_index
 from ox.devices.cuda import cupy
+from ox.devices.cuda_index import SORTED_FROM
 from ox.devices.cuda_sort import TILE, sorted_places
 
 pytestmark = pytest.mark.gpu
@@ -24,6 +28,12 @@ def test_the_order_is_that_of_a_stable_sort(count: int, dtype: type) -> None:
     order = np.argsort(wanted, kind="stable")
     np.testing.assert_array_equal(found >> bits, wanted[order])
     np.testing.assert_array_equal(found & ((1 << bits) - 1), order)
+
+
+def test_keys_that_have_more_than_63_bits_are_left_to_cupy() -> None:
+    rows, places = cupy().zeros((SORTED_FROM, 0), np.float32), cupy().zeros(SORTED_FROM, np.int64)
+    sums = SimpleNamespace(shape=(1 << 62, 0))
+    assert cuda_index._added(rows, places, sums, None) is None
 
 
 def test_gradients_of_embeddings_in_a_graph_have_the_bits_of_eager_calls() -> None:

@@ -217,7 +217,7 @@ def test_gpt_soon_knows_more_than_frequencies(tmp_path: Path) -> None:
     measured. scripts/recipes.py checks the result of the whole recipe."""
     run = train.train("gpt", out=tmp_path, epochs=1, limit=1400, batch_size=8)
     assert run.result is not None
-    assert run.result["held_back"]["loss"] < 2.35
+    assert run.result["held_back"]["loss"] < 2.5
 
 
 # -- BERT -------------------------------------------------------------------------------------------------------------

@@ -29,16 +29,16 @@ EACH(ox_device_dropout, i, blocks, const NUMBER* RESTRICT input, NUMBER* RESTRIC
 
 // The same with key and counter in device memory: a CUDA graph reads those of each launch.
 
-EACH(ox_graph_dropout, i, blocks, const NUMBER* RESTRICT input, NUMBER* RESTRICT output, const long long* RESTRICT key, const long long* RESTRICT counter, float p, float scale, long long count) {
+EACH(ox_dropout_by_device_key, i, blocks, const NUMBER* RESTRICT input, NUMBER* RESTRICT output, const long long* RESTRICT key, const long long* RESTRICT counter, float p, float scale, long long count) {
     drop(philox(*key, *counter + i), i, blocks, input, output, p, scale, count);
 } END
 
-EACH(ox_graph_random_uniform, i, blocks, float* RESTRICT output, const long long* RESTRICT key, const long long* RESTRICT counter, long long* RESTRICT next, long long count) {
+EACH(ox_uniform_by_device_key, i, blocks, float* RESTRICT output, const long long* RESTRICT key, const long long* RESTRICT counter, long long* RESTRICT next, long long count) {
     draw_uniform(philox(*key, *counter + i), i, blocks, output, count);
     if (i == 0) *next = *counter + blocks;
 } END
 
-EACH(ox_graph_random_normal, i, blocks, float* RESTRICT output, const long long* RESTRICT key, const long long* RESTRICT counter, long long* RESTRICT next, long long count) {
+EACH(ox_normal_by_device_key, i, blocks, float* RESTRICT output, const long long* RESTRICT key, const long long* RESTRICT counter, long long* RESTRICT next, long long count) {
     draw_normal(philox(*key, *counter + i), i, blocks, output, count);
     if (i == 0) *next = *counter + blocks;
 } END

@@ -14,21 +14,22 @@ from ox.engines.engine import Array
 from ox.engines.native.cuda.program import Program, Values
 from ox.graph.ir import Value
 
-ALIGNMENT = 16  # bytes: the widest load
+LOAD = 16  # bytes of the widest load of a kernel
+ALIGNMENT = 256  # bytes, as CUDA allocates; of results, which are handed on
 SMALL = 1 << 16  # bytes of a result that is copied together with others: who keeps one of them keeps all
 
 
 class _Block:
     """Several arrays in one piece of device memory."""
 
-    def __init__(self, shapes: dict[Value, tuple[int, ...]]) -> None:
+    def __init__(self, shapes: dict[Value, tuple[int, ...]], alignment: int) -> None:
         self._places: dict[Value, tuple[int, int]] = {}
         self._kinds = {v: (np.dtype(v.dtype), shape) for v, shape in shapes.items()}
         size = 0
         for v, (dtype, shape) in self._kinds.items():
             count = prod(shape) * dtype.itemsize
             self._places[v] = size, size + count
-            size = -(-(size + count) // ALIGNMENT) * ALIGNMENT
+            size = -(-(size + count) // alignment) * alignment
         self.memory = cupy().empty(size, np.uint8)
         self.size = size
 
@@ -57,10 +58,11 @@ class Captured:
         self._program, self._memory = program, memory
         inputs, sizes = program.task.graph.inputs, program.halves.sizes
         self._buffers = {i: xp.empty(arrays[i].shape, arrays[i].dtype) for i in moving}
-        self._uploads = _Block({v: sizes[v] for v in program.uploads})
+        self._uploads = _Block({v: sizes[v] for v in program.uploads}, LOAD)
         self._staged = np.empty(self._uploads.size, np.uint8)
         self._staging = self._uploads.views(self._staged)
-        self._small = _Block({v: sizes[v] for v in program.results if v in sizes and _bytes(v, sizes[v]) <= SMALL})
+        small = {v: sizes[v] for v in program.results if v in sizes and _bytes(v, sizes[v]) <= SMALL}
+        self._small = _Block(small, ALIGNMENT)
         self._small_results = self._small.views(self._small.memory)
         self._tables = xp.empty(program.table_length, np.int64)
         tables = np.zeros(program.table_length, np.int64)

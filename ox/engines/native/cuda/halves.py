@@ -83,16 +83,30 @@ def _draws_of_device(task: Task, folded: Folded, there: set[Value]) -> set[Node]
             device.add(node)
             there.update(node.outputs)
 
+    def stays_on_host(v: Value) -> bool:
+        """Whether it is a result or a state of the host, or read there."""
+        if any(is_read_on_host(node, i) for node, i in readers[v]):
+            return True
+        if v in task.updates:
+            return task.updates[v] not in there
+        # what is saved for a backward lay where it is read; a number need not
+        read_there = bool(v.shape) and any(node in device for node, _ in readers[v])
+        return v in task.graph.outputs and not task.on_device.get(v, read_there)
+
+    def runs_there(node: Node, drawn: list[Value]) -> bool:
+        """Whether an operator can run on the device, for which no large array of the host has to go there."""
+        if isinstance(call_of(node), TensorCall) or OPS[node.key].random:
+            return False
+        return all(v is None or v in drawn or v in folded.constants or not v.shape for v in node.inputs)
+
     def ends_on_device(drawn: Value) -> bool:
         pending = [drawn]
         for v in pending:
-            # an array that an operator of the device reads lay there in the recorded call; a number need not
-            there_too = v in task.on_device or (v.shape and any(node in device for node, _ in readers[v]))
-            if (v in task.graph.outputs and not there_too) or any(is_read_on_host(node, i) for node, i in readers[v]):
+            if stays_on_host(v):
                 return False
             for node, _ in readers[v]:
                 if node not in device:
-                    if isinstance(call_of(node), TensorCall) or OPS[node.key].random:
+                    if not runs_there(node, pending):
                         return False
                     pending += [y for y in node.outputs if y not in pending]
         return True

@@ -67,5 +67,5 @@ def test_random_numbers_that_the_device_reads_are_drawn_there(read_by: str) -> N
         assert halves.host.updates == {next_: counter}
     else:
         assert halves.host.graph.nodes == nodes[:2] and halves.handed_on == [factor]
-    on_device = split(replace(task, on_device=frozenset([drawn])), {x})
+    on_device = split(replace(task, on_device={drawn: True}), {x})
     assert (on_device.host.graph.nodes == nodes[:2]) is (read_by == "host")
