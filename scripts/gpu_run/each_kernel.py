@@ -16,6 +16,7 @@ import numpy as np
 import ox
 from gpu_run import device
 from ox import nn
+from ox.core.operator import OPS
 from ox.devices import cuda_kernels
 
 F = nn.functional
@@ -111,6 +112,11 @@ def numbers() -> None:
     ox.rand(*SIZE, device="cuda"), ox.randn(*SIZE, device="cuda")
     for dtype in (ox.float32, ox.float16, ox.bfloat16):
         F.dropout(random(*SIZE, dtype=dtype), 0.5).sum().backward()
+    key, counter = (ox.tensor(np.array(number, np.uint64)).to("cuda") for number in (1, 2))  # as in compiled calls
+    for name in ("ox.RandomUniform", "ox.RandomNormal"):
+        OPS[name](key, counter, ox.tensor(SIZE))
+    for dtype in (ox.float32, ox.float16, ox.bfloat16):
+        OPS["ox.PhiloxDropout"](random(*SIZE, dtype=dtype), key, counter, p=0.5)
 
 
 def indices() -> None:

@@ -83,16 +83,22 @@ class Book:
         return not self.lost and not self.wrong and not self.balance() and self.busy.total() <= self.sent / 100
 
 
-class AsksHttp(HttpClient):
+class Asks(Client):
     def answered(self, reply: Reply) -> None:
         self.pool.judge.asked = self.meant
         super().answered(reply)
 
+    def fail(self, kind: str, example: str = "") -> None:
+        """A connection that ends before anything was asked is one that could not be had."""
+        super().fail(kind if self.sent else "connect", example)
 
-class AsksGrpc(GrpcClient):
-    def answered(self, reply: Reply) -> None:
-        self.pool.judge.asked = self.meant
-        super().answered(reply)
+
+class AsksHttp(Asks, HttpClient):
+    pass
+
+
+class AsksGrpc(Asks, GrpcClient):
+    pass
 
 
 class Bookkeeper:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -80,6 +81,16 @@ def test_answers(soak: Any, world: Any) -> None:
     assert "without a word" in by_name["no JSON"].judge(Reply(400, b'{"error":""}'), now)
     assert "stack trace" in by_name["no JSON"].judge(Reply(400, b'{"error":"Traceback (most"}'), now)
     assert by_name["guest"].judge(Reply(404, b"{}"), now) is None
+
+
+@pytest.mark.parametrize("protocol", ["AsksHttp", "AsksGrpc"])
+def test_a_connection_that_ends_before_it_asks_is_no_request(soak: Any, protocol: str) -> None:
+    crowd = soak("crowd")
+    book = crowd.Book(0.0)
+    client = getattr(crowd, protocol)(MagicMock(recorder=book))
+    client.transport = MagicMock()
+    client.connection_lost(None)
+    assert book.unsent == {"connect": 1} and book.balance() == 0 and book.good
 
 
 def test_the_book(soak: Any) -> None:
