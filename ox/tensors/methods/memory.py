@@ -158,7 +158,7 @@ class MemoryMethods:
 
         return is_pinned(self.array)
 
-    def record_stream(self: Any, stream: Any) -> None:
+    def record_stream(self: Any, s: Any) -> None:
         """When nothing uses the tensor's memory any more, it is not used again before the work has ended that the
         stream has then. `torch.Tensor.record_stream`.
 
@@ -167,7 +167,7 @@ class MemoryMethods:
         or by `ox.cuda.empty_cache`.
 
         Args:
-            stream: one of `ox.cuda.Stream`, or the current one of `ox.cuda.current_stream`.
+            s: a stream of `ox.cuda.Stream`, or the current one of `ox.cuda.current_stream`.
 
         Raises:
             DeviceError: the tensor is not on a GPU.
@@ -177,9 +177,9 @@ class MemoryMethods:
 
         if not self.is_cuda:
             raise DeviceError("streams have no work on tensors of the host", got="a tensor on cpu", hint="x.cuda()")
-        if not hasattr(stream, "ptr"):
-            raise ArgumentError("this is no stream", expected="ox.cuda.Stream()", got=repr(stream))
-        record_stream(self.array, stream)
+        if not hasattr(s, "ptr"):
+            raise ArgumentError("this is no stream", expected="ox.cuda.Stream()", got=repr(s))
+        record_stream(self.array, s)
 
     # what tensors of PyTorch can be besides
     is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = False
