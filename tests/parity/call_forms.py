@@ -80,12 +80,13 @@ class Form:
 
 @dataclass(frozen=True)
 class Call:
-    """A function or method of PyTorch's with valid arguments."""
+    """A function or method of PyTorch's with valid arguments, and whether two calls give the same values."""
 
     space: str
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    determined: bool = True
 
     @property
     def full(self) -> str:
@@ -104,11 +105,11 @@ def calls() -> dict[str, list[Call]]:
     for op in opinfo.operations().values():
         space, _, name = f"torch.{op.name}".rpartition(".")
         for sample in samples(op):
-            arguments = (sample.input, *sample.args)
-            found.setdefault(f"{space}.{name}", []).append(Call(space, name, arguments, sample.kwargs))
+            arguments, same = (sample.input, *sample.args), opinfo.determined(op, sample)
+            found.setdefault(f"{space}.{name}", []).append(Call(space, name, arguments, sample.kwargs, same))
             if space == "torch" and hasattr(torch.Tensor, name) and isinstance(sample.input, torch.Tensor):
                 found.setdefault(f"torch.Tensor.{name}", []).append(
-                    Call("torch.Tensor", name, arguments, sample.kwargs)
+                    Call("torch.Tensor", name, arguments, sample.kwargs, same)
                 )
     for full, (args, kwargs) in MORE.items():
         space, _, name = full.rpartition(".")
@@ -188,7 +189,8 @@ def check(call: Call) -> tuple[int, dict[str, str]]:
 
 def attempt(call: Call, form: Form) -> tuple[bool, str | None]:
     """Whether PyTorch takes a form, and what is different here; None where nothing is."""
-    values = call.name not in UNDETERMINED and call.full.removeprefix("torch.") not in UNDETERMINED
+    named = {call.name, call.full.removeprefix("torch.")}
+    values = call.determined and named.isdisjoint(UNDETERMINED)
     try:
         expected = run(call, form, 1)
     except Exception:
