@@ -28,7 +28,9 @@ _constants: dict[tuple[Any, DType], TensorBase] = {}
 
 
 def number(value: Any, dtype: DType) -> Any:
-    """A number (not -0.0, which a dictionary takes for 0) as a tensor of no dimensions, made once for each type."""
+    """A number as a tensor of no dimensions, made once for each type."""
+    if not value and isinstance(value, float | np.floating) and copysign(1, value) < 0:
+        return operator.make_tensor(np.asarray(value, dtype))  # a dictionary takes -0.0 for 0
     try:
         return _constants[value, dtype]
     except KeyError:
@@ -63,8 +65,6 @@ def scalar(value: Any, dtype: DType) -> Any:
         power = OPS["Pow"](scalar(value.size, exact), number(value.exponent, exact))
         power = power if value.factor == 1 else OPS["Mul"](power, number(value.factor, exact))
         return power if exact == dtype else OPS["Cast"](power, to=onnx_type(dtype))
-    if value == 0 and is_floating(dtype) and copysign(1, value) < 0:
-        return operator.make_tensor(np.asarray(-0.0, dtype))
     try:
         return number(value, dtype)
     except (OverflowError, ValueError):

@@ -53,7 +53,11 @@ def test_numbers_are_shared_by_value_and_type(dtype: np.dtype) -> None:
 
 
 def test_minus_zero_and_nan_are_no_others() -> None:
-    assert np.signbit(constants.scalar(-0.0, float32).array) and not np.signbit(constants.scalar(0.0, float32).array)
+    for make in (constants.scalar, constants.number):
+        for zero in (0.0, np.float32(0)):
+            constants._constants.clear()
+            made = [make(value, float32) for value in (-zero, zero, -zero)]
+            assert [bool(np.signbit(each.array)) for each in made] == [True, False, True]
     assert np.isnan(constants.number(float("nan"), float32).array)
     assert constants.scalar(-1, uint8).array == 255
     with pytest.raises(ArgumentError, match="300 does not fit uint8"):
