@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import random
 import socket
 from ipaddress import ip_address
 
@@ -25,11 +28,21 @@ def listen(host: str, port: int, backlog: int = socket.SOMAXCONN) -> socket.sock
     return socket.create_server(("", port), backlog=backlog)
 
 
+PORTS = range(20_000, 30_000)  # outgoing connections get ports from 32768 on Linux, from 49152 elsewhere
+ATTEMPTS = 100
+
+
 def free_port() -> int:
-    """A TCP port that nobody listens at now."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return int(free.getsockname()[1])
+    """A TCP port of `PORTS` that nobody listens at now. No outgoing connection takes it before somebody listens there.
+
+    Raises:
+        OSError: none was found.
+    """
+    for port in random.SystemRandom().sample(PORTS, ATTEMPTS):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("", port))
+            return port
+    raise OSError(errno.EADDRINUSE, f"{ATTEMPTS} ports between {PORTS.start} and {PORTS.stop} are all in use")
 
 
 def is_local(host: str) -> bool:

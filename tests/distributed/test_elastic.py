@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from manual_clock import ManualClock
 from ranks import THREADS, needs_mpi
-from test_rendezvous import LAUNCHERS, answers, free_port
+from test_rendezvous import LAUNCHERS, answers
 from waiting import wait_for_files, wait_until
 
 import ox
@@ -22,6 +22,7 @@ from ox import tolerance
 from ox.distributed import frames, launcher
 from ox.distributed.coordinator import Coordinator
 from ox.distributed.launcher import Plan
+from ox.distributed.ports import free_port
 
 pytestmark = needs_mpi
 LIMIT = 120

@@ -18,6 +18,7 @@ from waiting import wait_until
 
 from ox.distributed import environment, frames, heartbeat, pmi, rendezvous, store
 from ox.distributed.environment import Launch
+from ox.distributed.ports import free_port
 from ox.errors import ArgumentError
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -37,12 +38,6 @@ dist.all_reduce(x)
 print("sum", x.tolist(), "of", dist.get_rank(), dist.get_world_size(), flush=True)
 dist.destroy_process_group()
 """
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def answers(host: str, port: int) -> bool:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from ranks import THREADS, needs_mpi
-from test_rendezvous import free_port
 from waiting import wait_until
+
+from ox.distributed.ports import free_port
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmstepd", "srun", "sinfo")
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
@@ -67,8 +68,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment in which srun finds the cluster."""
     folder = tmp_path_factory.mktemp("slurm")
     host = socket.gethostname()
-    ports = [free_port() for _ in range(3)]
-    config = CONFIG.format(host=host, ports=ports, folder=folder, user=getpass.getuser(), cpus=os.cpu_count())
+    ports = set[int]()
+    while len(ports) < 3:
+        ports.add(free_port())
+    config = CONFIG.format(host=host, ports=list(ports), folder=folder, user=getpass.getuser(), cpus=os.cpu_count())
     (folder / "slurm.conf").write_text(config)
     (folder / "state").mkdir()
     env = {**os.environ, **THREADS, "PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+from ox.distributed.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -24,16 +25,12 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def test_a_node_fails_under_load(run_script: Callable[..., Any], model: Path, tmp_path: Path) -> None:
     from ox.ray.serve_run import SETTINGS
 
-    ports = str(free_port()), str(free_port())
+    ports = set[str]()
+    while len(ports) < 2:
+        ports.add(str(free_port()))
     (line,) = run_script("cluster_serving.py", tmp_path, str(model), *ports, **SETTINGS)
     answer, status, message = line["grpc"]
     assert answer == [[-1.0, 2.0]] and status == "StatusCode.NOT_FOUND" and "no model 'other'" in message
