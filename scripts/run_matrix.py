@@ -4,9 +4,9 @@
     python scripts/run_matrix.py --variants one-worker no-home busy -- tests/serve
 
 A variant differs from the usual run in one thing; a line says why one cannot be run on this machine. In `ordinary-user`
-root runs the tests as the user `nobody`, in a copy of the tree. In `full-disk` a test may fail if the failure names the
-cause. What follows `--` goes to pytest. The output of each run is stored in the folder that the first line names. The
-exit code is 1 if a run failed.
+root runs the tests as the user `nobody`, in a copy of the tree. `python3.12` and the like get an environment with the
+newest packages. In `full-disk` a test may fail if the failure names the cause. What follows `--` goes to pytest. The
+output of each run is stored in the folder that the first line names. The exit code is 1 if a run failed.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Variant:
     """How a run differs from the usual one. FOLDER, in any text, is a folder of the run."""
 
     workers: str = ""
+    python: str = sys.executable
+    """The interpreter; another one gets an environment of its own, where `make` installs what the tests need."""
     prefix: tuple[str, ...] = ()
     """What runs the command."""
     env: dict[str, str | None] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Variant:
 
 VARIANTS = {
     "usual": Variant(),
+    **{name: Variant(python=name) for name in ("python3.12", "python3.13", "python3.14")},
     "one-worker": Variant("1"),
     "two-workers": Variant("2"),
     "four-workers": Variant("4"),
@@ -146,6 +149,16 @@ def prepare(name: str, folder: Path) -> Path:
     return copy
 
 
+def interpreter(variant: Variant, folder: Path) -> str:
+    """The Python that runs the tests of a variant, with what they need."""
+    if variant.python == sys.executable:
+        return sys.executable
+    venv = folder / variant.python
+    words = ["make", "-C", ROOT, f"VENV={venv}", f"PYTHON={variant.python}", venv / ".installed-dev"]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return str(venv / "bin" / "python")
+
+
 def link_programs(folder: Path) -> None:
     """Fills a folder with links to all programs but compilers."""
     folder.mkdir()
@@ -158,6 +171,8 @@ def link_programs(folder: Path) -> None:
 def skip_reason(name: str, folder: Path) -> str:
     """Why a variant cannot be run here; "" where it can."""
     variant = VARIANTS[name]
+    if subprocess.run(["sh", "-c", f"{variant.python} -c 'import venv'"], capture_output=True, check=False).returncode:
+        return f"there is no {variant.python}"
     if name == "ordinary-user" and os.geteuid() != 0:
         return "only root runs tests as somebody else; the usual run is one of an ordinary user"
     if not variant.prefix:
@@ -193,7 +208,17 @@ def run(name: str, seed: int, workers: str, more: list[str], folder: Path) -> in
         print(f"{name:14} not run: {reason}", flush=True)
         return 0
     log, start = folder / f"{name}-{seed}.txt", time.monotonic()
-    args = [sys.executable, "-m", "pytest", "-m", "not slow", "-n", variant.workers or workers, "--maxprocesses", "4"]
+    args = [
+        interpreter(variant, folder),
+        "-m",
+        "pytest",
+        "-m",
+        "not slow",
+        "-n",
+        variant.workers or workers,
+        "--maxprocesses",
+        "4",
+    ]
     args += ["--dist", "worksteal", "--color=no", f"--randomly-seed={seed}", *variant.options, *more]
     env = environment(variant, folder) | {"COLUMNS": "1000"}  # the lines at the end in full
     with open(log, "w") as file, running(variant.background):

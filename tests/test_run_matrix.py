@@ -88,6 +88,26 @@ def test_who_is_not_root_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_matrix.skip_reason("usual", Path("nowhere")) == ""
 
 
+@pytest.mark.usefixtures("small")
+def test_another_python_has_its_own_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(run_matrix.VARIANTS, "other", run_matrix.Variant(python="python9.9"))
+    assert run_matrix.run("other", 1, "0", [], tmp_path) == 0
+    assert "not run: there is no python9.9" in capsys.readouterr().out
+    (tmp_path / "python9.9").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\nMADE_BY=$0 exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    rules = f"$(VENV)/.installed-dev:\n\tmkdir -p $(VENV)/bin && cp {wrapper} $(VENV)/bin/python\n"
+    (run_matrix.ROOT / "Makefile").write_text(rules)
+    (run_matrix.ROOT / "test_file.py").write_text(
+        f"import os\ndef test_it(): assert os.environ['MADE_BY'] == '{tmp_path}/environment/python9.9/bin/python'\n"
+    )
+    assert run_matrix.run("other", 1, "0", [], tmp_path / "environment") == 0, capsys.readouterr().out
+
+
 @root
 def test_a_python_that_the_user_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
