@@ -16,7 +16,7 @@ from ox.devices.machine import Driver
 from ox.devices.probe import CPU, CUDA, missing_library
 from ox.errors import DeviceError
 from ox.kernels.compiler import CompilerError, find_compiler
-from ox.serve.runtime import session
+from ox.serve.runtime import providers
 
 # As in onnxruntime-gpu's wheel: a symbol that only ONNX Runtime has, in no library that is listed as needed
 PROVIDER = 'extern "C" void *Provider_GetHost(); int needed(); void *host = Provider_GetHost(); int n = needed();'
@@ -72,17 +72,17 @@ def test_a_provider_that_is_damaged(tmp_path: Path) -> None:
 def test_sessions_are_made_with_a_provider_that_is_complete(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session, "nvidia_driver", lambda: Driver((13, 0), ("H200",)))
+    monkeypatch.setattr(providers, "nvidia_driver", lambda: Driver((13, 0), ("H200",)))
     complete = runtime("libhere.so.9")
     for device in ("cuda", "auto", "cuda:0"):
-        assert session._providers(complete, device) == [CUDA, CPU]
-    assert session._providers(complete, "cpu") == [CPU] and not caplog.records
+        assert providers.choose(complete, device) == [CUDA, CPU]
+    assert providers.choose(complete, "cpu") == [CPU] and not caplog.records
     incomplete = runtime("libabsent.so.9", complete=False)
     with pytest.raises(DeviceError, match="did not load") as caught:
-        session._providers(incomplete, "cuda")
+        providers.choose(incomplete, "cuda")
     assert "libabsent.so.9 is not installed" in str(caught.value.got)
     with caplog.at_level(logging.WARNING, "ox.serve"):
-        assert session._providers(incomplete, "auto") == [CPU]
+        assert providers.choose(incomplete, "auto") == [CPU]
     assert "although this machine has a GPU" in caplog.text and "libabsent.so.9" in caplog.text
 
 

@@ -11,7 +11,6 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ox.devices.machine import threads as usable_threads
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import Contract, TensorInfo
 from ox.serve.batching.admission import Budget, QueueAdmission
@@ -113,9 +112,8 @@ class Model:
         self.name, self.version = name or source.path.stem, version
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
-        usable = options.instances or usable_threads()
         cuda = CudaOptions.from_table(options.cuda)
-        engine = Engine(source, options.device, usable, options.threads or 1, limits.memory, control, cuda)
+        engine = Engine(source, options.device, options.instances, options.threads or 1, limits.memory, control, cuda)
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,25 +15,28 @@ from typing import Any
 
 from ox.devices import cuda as cuda_devices
 from ox.devices.arena import USE_ARENA
-from ox.devices.cuda_installation import RUNTIME, Problem, driver_problem, first_problem
-from ox.devices.machine import Driver, nvidia_driver
-from ox.devices.probe import CPU, CUDA, missing_library, preload
+from ox.devices.cuda_installation import RUNTIME, first_problem
+from ox.devices.machine import threads as usable_threads
+from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
+from ox.serve.runtime import providers
 from ox.serve.runtime.buffer import bindable
 from ox.serve.runtime.capture_gate import GATE
-from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, check_numbers, provider_options
+from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, provider_options
 from ox.serve.runtime.device_buffers import DeviceInstance
 from ox.serve.runtime.device_memory import DeviceMemory
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.memory import RunMemory
+from ox.serve.runtime.providers import no_cuda, warn_of_cpu
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
 from ox.serve.runtime.runtime_error import is_of_device, reason
+from ox.serve.runtime.shared_weights import Adjust, SharedWeights
 from ox.serve.runtime.source import Source
 
 log = logging.getLogger("ox.serve")
@@ -53,7 +57,7 @@ class Engine:
     Args:
         source: the checked file.
         device: "cpu", "cuda" (that or nothing), "auto" (CUDA where it works), or GPUs by number; see `Placement`.
-        instances: how many threads will run it.
+        instances: how many threads will run it; None: one for each core, or for each GPU of `device`.
         threads: how many threads one run uses.
         memory: bytes that all runs of the process may take together; 0 for half of what is available.
         control: stops the creation of sessions and runs without their own control; it receives the progress.
@@ -70,7 +74,7 @@ class Engine:
         self,
         source: Source,
         device: str,
-        instances: int,
+        instances: int | None,
         threads: int,
         memory: int = 0,
         control: LoadControl | None = None,
@@ -78,8 +82,9 @@ class Engine:
     ) -> None:
         self.placement = placement = Placement.parse(device)
         runtime = onnxruntime()
-        self.providers = _providers(runtime, device)
+        self.providers = providers.choose(runtime, device)
         self._cuda = cuda or CudaOptions()
+        self._weights: SharedWeights | None = None
         self.memory = RunMemory(runtime, memory)
         self._runtime, self._source, self.threads = runtime, source, threads
         self.loading = control or LoadControl()
@@ -88,19 +93,19 @@ class Engine:
         try:
             sessions = self._make_sessions(instances)
         except CudaFailure as failure:
-            error = _no_cuda(str(failure), first_problem(RUNTIME))
+            error = no_cuda(str(failure), first_problem(RUNTIME))
             if placement.kind == "cuda":
                 raise error from failure
-            _warn_of_cpu(error)
+            warn_of_cpu(error)
             self.providers = [CPU]
             sessions = self._make_sessions(instances)
         self.load_s = now() - started
         self.provider: str = sessions[0].get_providers()[0]
         if self.provider != self.providers[0]:
-            error = _no_cuda(self.provider, first_problem(RUNTIME))
+            error = no_cuda(self.provider, first_problem(RUNTIME))
             if placement.kind == "cuda":
                 raise error
-            _warn_of_cpu(error)
+            warn_of_cpu(error)
         if self.provider != CUDA and self._cuda != CudaOptions():
             what = f"{source.path} has options of cuda, and runs on the CPU"
             raise DeviceError(
@@ -142,17 +147,34 @@ class Engine:
     def _device_memory(self, index: int) -> DeviceMemory:
         return DeviceMemory(self._cuda.gpu_mem_limit, self.placement.number(index))
 
-    def _make_sessions(self, instances: int) -> list[Any]:
+    def _make_sessions(self, instances: int | None) -> list[Any]:
         """The sessions that instances are known to need.
 
         One session serves many threads, and holds the weights once. But its pool is shared too, so instances of more
         than one thread each get sessions, and pools, of their own.
         """
-        count, threads = instances if self.threads > 1 and self.providers[0] == CPU else 1, self.threads
+        count, threads = 1, self.threads
+        if self.providers[0] == CUDA:
+            self._weights = self._share_weights(instances or max(1, len(self.placement.numbers)))
+        elif threads > 1:
+            count = instances or usable_threads()
         self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
         return [self._make_session(index) for index in range(count)]
 
-    def _make_session(self, index: int) -> Any:
+    def _share_weights(self, instances: int) -> SharedWeights | None:
+        """What sessions of one GPU share; None where each GPU has one session, or there is no CuPy."""
+        sessions = Counter(map(self.placement.number, range(instances)))
+        if max(sessions.values()) < 2 or not cuda_devices.available():
+            return None
+        self.loading.enter("finding the weights that sessions can share")
+        try:
+            return SharedWeights(self._source.path, lambda adjust: self._make_session(0, adjust))
+        except LoadError as error:  # of the file, which the next session says, or of the disk
+            self.loading.check()
+            log.warning("sessions of %s do not share weights: %s", self._source.path, error.one_line())
+            return None
+
+    def _make_session(self, index: int, adjust: Adjust | None = None) -> Any:
         """A session whose packed weights leave the runs their memory.
 
         ONNX Runtime packs weights into the runs' arena without looking at its limit, and counts no more beyond it.
@@ -165,8 +187,11 @@ class Engine:
                 stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
             options = provider_options(self._cuda, None if stream is None else stream.ptr, number)
             providers = [(CUDA, options), CPU]
-        make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory)
+            if self._weights is not None:
+                adjust = partial(self._weights.add_to, number=number, runtime=self._runtime)
+        make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory, adjust)
         session = make()
+        session.ox_weights = self._weights  # kept as long as it reads them
         if stream is not None:
             session.ox_stream = stream
             # ONNX Runtime's own object uses it until it is destroyed, which bindings put off. `id` does nothing; its
@@ -260,51 +285,6 @@ class CudaFailure(Exception):
     """CUDA failed while a session was made: not for the model's sake."""
 
 
-def _no_cuda(got: str, problem: Problem | None = None) -> DeviceError:
-    hint = 'pip install "ox-onnx[cuda13]"'
-    if problem is not None:
-        got, hint = f"{got} ({problem.what})", problem.hint
-    hint += "; or --device auto to accept the CPU"
-    return DeviceError("the CUDA execution provider did not load", got=got, hint=hint)
-
-
-def _warn_of_cpu(error: DeviceError) -> None:
-    """With `auto`: there is a GPU and a provider for it, and the model runs on the CPU."""
-    log.warning("the model runs on the CPU, although this machine has a GPU: %s", error.one_line())
-
-
-def _providers(runtime: ModuleType, device: str) -> list[str]:
-    """What sessions are made with. Where CUDA cannot work, it is not tried: ONNX Runtime prints its errors."""
-    placement = Placement.parse(device)
-    if placement.kind == "cpu":
-        return [CPU]
-    driver = nvidia_driver()
-    try:
-        _check_cuda(runtime, placement, driver)
-    except DeviceError as error:
-        if placement.kind == "cuda":
-            raise
-        if driver is not None and driver.devices and CUDA in runtime.get_available_providers():
-            _warn_of_cpu(error)
-        return [CPU]
-    return [CUDA, CPU]
-
-
-def _check_cuda(runtime: ModuleType, placement: Placement, driver: Driver | None) -> None:
-    """Raises DeviceError if the CUDA provider cannot work: it is not in this ONNX Runtime, there is no GPU or not the
-    one that is asked for, or a library is missing."""
-    if CUDA not in runtime.get_available_providers():
-        raise _no_cuda(f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)")
-    preload(runtime)
-    problem = driver_problem(driver)
-    if driver is None or problem is not None:
-        raise _no_cuda(CPU, problem)
-    library = missing_library(runtime, CUDA)
-    if library is not None:
-        raise _no_cuda(f"{CPU} ({library})")
-    check_numbers(placement, driver)
-
-
 def _session(
     runtime: ModuleType,
     source: Source,
@@ -312,6 +292,7 @@ def _session(
     threads: int,
     control: LoadControl,
     device_memory: DeviceMemory | None,
+    adjust: Adjust | None,
     packed: bool = True,
 ) -> Any:
     options = runtime.SessionOptions()
@@ -329,6 +310,8 @@ def _session(
     # By default it prints an error of CUDA, and goes on with the CPU, also in the middle of a run.
     more = {} if device_memory is None else {"enable_fallback": 0}
     try:
+        if adjust is not None:
+            adjust(options)
         with nullcontext() if device_memory is None else GATE.loading():
             return runtime.InferenceSession(str(source.path), options, providers=providers, **more)
     except Exception as error:  # ONNX Runtime's exceptions share no base class

@@ -13,7 +13,7 @@ from ox.errors import DeviceError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.repository.model import Model
-from ox.serve.runtime import session
+from ox.serve.runtime import providers, session
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, provider_options
 
 STREAM = {"user_compute_stream": "4096", "do_copy_in_default_stream": "1"}
@@ -52,7 +52,7 @@ def test_a_session_gets_them(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         made.append({"providers": providers, **more})
         return real(*args, providers=providers[-1:])
 
-    monkeypatch.setattr(session, "_providers", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(providers, "choose", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     monkeypatch.setattr(session.cuda_devices, "available", lambda: False)
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
     with pytest.raises(DeviceError, match="has options of cuda, and runs on the CPU"):
@@ -64,10 +64,10 @@ def test_a_session_gets_them(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_that_does_not_exist(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [session.CUDA, session.CPU])
-    monkeypatch.setattr(session, "preload", lambda runtime: None)
-    monkeypatch.setattr(session, "nvidia_driver", lambda: Driver((13, 0), ("H100", "A100")))
-    monkeypatch.setattr(session, "missing_library", lambda *_: None)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [providers.CUDA, providers.CPU])
+    monkeypatch.setattr(providers, "preload", lambda runtime: None)
+    monkeypatch.setattr(providers, "nvidia_driver", lambda: Driver((13, 0), ("H100", "A100")))
+    monkeypatch.setattr(providers, "missing_library", lambda *_: None)
     with pytest.raises(DeviceError, match="there is no cuda:7") as caught:
         Model(mlp, ModelConfig("cuda:7"), RequestLimits())
     assert caught.value.expected == "cuda:0 (H100), cuda:1 (A100)"
@@ -75,7 +75,7 @@ def test_a_gpu_that_does_not_exist(mlp: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_options_without_a_gpu_are_refused(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_providers", lambda *_: ["CPUExecutionProvider"])
+    monkeypatch.setattr(providers, "choose", lambda *_: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match="has options of cuda, and runs on the CPU"):
         Model(mlp, ModelConfig("auto", cuda={"gpu_mem_limit": "1GiB"}), RequestLimits())
     assert Model(mlp, ModelConfig("auto"), RequestLimits()).engine.device == "cpu"

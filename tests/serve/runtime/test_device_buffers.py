@@ -1,11 +1,7 @@
-"""Instances on a GPU: buffers, pinned memory, streams and CUDA graphs, counted on the stand-in for the CUDA runtime.
-
-Its device memory is memory of the host, so that ONNX Runtime's CPU provider can stand in for the one of CUDA.
-"""
+"""Instances on a GPU: buffers, pinned memory, streams and CUDA graphs, counted on the stand-in for the CUDA runtime."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections import Counter
@@ -15,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
+from cuda_session import CUDA, CudaSession
 from onnx import TensorProto
 
 from ox.devices.staged_buffer import StagedBuffer
@@ -31,83 +27,7 @@ from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
 from ox.serve.telemetry.snapshot import of_model
 
-pytestmark = pytest.mark.gpu
-
-CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-RunOptions = onnxruntime.RunOptions
-InferenceSession = onnxruntime.InferenceSession
-
-
-class Binding:
-    """Takes addresses of the device for addresses of the host, which they are."""
-
-    def __init__(self, real: Any, number: int) -> None:
-        self.real, self.number = real, number
-
-    def _check(self, device: str, number: int, address: int) -> None:
-        import cupy
-
-        assert (device, number) == ("cuda", self.number)
-        assert cupy.cuda.runtime.pointerGetAttributes(address).device == number
-
-    def bind_input(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
-        self._check(device, number, address)
-        self.real.bind_input(name, "cpu", 0, dtype, shape, address)
-
-    def bind_output(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
-        self._check(device, number, address)
-        self.real.bind_output(name, "cpu", 0, dtype, shape, address)
-
-
-class CudaSession(InferenceSession):  # type: ignore[misc]
-    """A session of the CPU that says it is one of CUDA, and notes what it is asked."""
-
-    made: list[CudaSession]
-    failures: int
-
-    def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
-        assert not enable_fallback
-        (name, self.options), last = providers
-        assert (name, last) == (CUDA, CPU)
-        super().__init__(path, options, providers=[CPU])
-        self.graphs: list[str] = []
-        self.threads: dict[str, set[int]] = {}  # by graph
-        self.waited: list[bool] = []
-        CudaSession.made.append(self)
-
-    def get_providers(self) -> list[str]:
-        return [CUDA, CPU]
-
-    def io_binding(self) -> Binding:
-        return Binding(super().io_binding(), int(self.options["device_id"]))
-
-    def run_with_iobinding(self, binding: Binding, options: Any) -> None:
-        self.graphs.append(options.get_run_config_entry("gpu_graph_id"))
-        self.threads.setdefault(self.graphs[-1], set()).add(threading.get_ident())
-        try:
-            self.waited.append(options.get_run_config_entry("disable_synchronize_execution_providers") != "1")
-        except RuntimeError:
-            self.waited.append(True)
-        if CudaSession.failures:
-            CudaSession.failures -= 1
-            raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
-        super().run_with_iobinding(binding.real, options)
-
-
-@pytest.fixture(autouse=True)
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The stand-ins, and what counts on them."""
-    host_cuda = sys.modules.get("host_cuda")
-    if host_cuda is None:
-        pytest.skip("one GPU is not the memory of the host")
-    monkeypatch.setattr(session, "_providers", lambda runtime, device: [CPU] if device == "cpu" else [CUDA, CPU])
-    monkeypatch.setattr(
-        onnxruntime,
-        "InferenceSession",
-        lambda *args, **more: (CudaSession if "enable_fallback" in more else InferenceSession)(*args, **more),
-    )
-    CudaSession.made, CudaSession.failures = [], 0
-    yield host_cuda
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
 
 def rows(*counts: int) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from ox.errors import ArgumentError, DeviceError, LoadError, OxError
 from ox.graph.contract import Contract, Sample, TensorInfo
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.repository.model import Model
-from ox.serve.runtime import session
+from ox.serve.runtime import providers, session
 
 F = TensorProto.FLOAT
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})
@@ -181,7 +181,7 @@ def test_a_session_that_falls_back_to_the_cpu_is_not_cuda(mlp: Path, monkeypatch
     monkeypatch.setattr(
         onnxruntime, "InferenceSession", lambda *args, providers, **_: real(*args, providers=providers[-1:])
     )
-    monkeypatch.setattr(session, "driver_problem", lambda _: None)
+    monkeypatch.setattr(providers, "driver_problem", lambda _: None)
     with pytest.raises(DeviceError) as caught:
         load(mlp, device="cuda")
     assert str(caught.value.got).startswith("CPUExecutionProvider")
@@ -198,16 +198,16 @@ def test_what_keeps_cuda_from_working_is_named_and_cuda_is_not_tried(
         onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
     )
     problem = Problem("the NVIDIA driver is too old: it is for CUDA 11.4", "a newer driver")
-    monkeypatch.setattr(session, "driver_problem", lambda _: problem)
+    monkeypatch.setattr(providers, "driver_problem", lambda _: problem)
     with pytest.raises(DeviceError, match="did not load") as caught:
         load(mlp, device="cuda")
     assert caught.value.got == f"CPUExecutionProvider ({problem.what})"
     assert caught.value.hint == "a newer driver; or --device auto to accept the CPU"
     assert load(mlp, device="auto").engine.device == "cpu"
     assert capfd.readouterr() == ("", "")
-    monkeypatch.setattr(session, "nvidia_driver", lambda: Driver((13, 0), ("H200",)))
-    monkeypatch.setattr(session, "driver_problem", lambda _: None)
-    monkeypatch.setattr(session, "missing_library", lambda *_: "libcublasLt.so.13 is not installed")
+    monkeypatch.setattr(providers, "nvidia_driver", lambda: Driver((13, 0), ("H200",)))
+    monkeypatch.setattr(providers, "driver_problem", lambda _: None)
+    monkeypatch.setattr(providers, "missing_library", lambda *_: "libcublasLt.so.13 is not installed")
     with pytest.raises(DeviceError, match="libcublasLt"):
         load(mlp, device="cuda")
     with caplog.at_level(logging.WARNING, "ox.serve"):
@@ -223,7 +223,7 @@ def test_a_session_that_chooses_the_cpu(
     def make(*args: Any, providers: list[Any], **_: Any) -> Any:
         return real(*args, providers=providers[-1:])  # as ONNX Runtime does, without an error
 
-    monkeypatch.setattr(session, "_providers", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(providers, "choose", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
     with pytest.raises(DeviceError, match="did not load"):
         load(mlp, device="cuda")
@@ -240,7 +240,7 @@ def test_a_cuda_that_fails(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             raise RuntimeError("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version")
         return real(*args, providers=providers)
 
-    monkeypatch.setattr(session, "_providers", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(providers, "choose", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
     problem = Problem("onnxruntime-gpu 1.31.1 is for CUDA 13, and the driver for CUDA 12.8", "another wheel")
     for found, hint in ((problem, "another wheel"), (None, "pip install")):

@@ -1,0 +1,84 @@
+"""A session of ONNX Runtime's CPU provider that stands for one of CUDA, on the stand-in for the CUDA runtime.
+
+Device memory is memory of the host there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+InferenceSession = onnxruntime.InferenceSession
+
+
+def host_value(array: Any) -> Any:
+    """An OrtValue of the host over the memory of an array of CuPy, where the real one says it is the device's."""
+    bytes_ = np.frombuffer((ctypes.c_byte * array.nbytes).from_address(array.data.ptr), array.dtype)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(bytes_.reshape(array.shape))
+    value.array = array
+    return value
+
+
+class Binding:
+    """Takes addresses of the device for addresses of the host, which they are."""
+
+    def __init__(self, real: Any, number: int) -> None:
+        self.real, self.number = real, number
+
+    def _check(self, device: str, number: int, address: int) -> None:
+        import cupy
+
+        assert (device, number) == ("cuda", self.number)
+        assert cupy.cuda.runtime.pointerGetAttributes(address).device == number
+
+    def bind_input(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
+        self._check(device, number, address)
+        self.real.bind_input(name, "cpu", 0, dtype, shape, address)
+
+    def bind_output(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
+        self._check(device, number, address)
+        self.real.bind_output(name, "cpu", 0, dtype, shape, address)
+
+
+class CudaSession(InferenceSession):  # type: ignore[misc]
+    """A session of the CPU that says it is one of CUDA, and notes what it is asked."""
+
+    made: list[CudaSession]
+    surveys: int  # sessions that only write their optimized graph
+    failures: int
+
+    def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
+        assert not enable_fallback
+        (name, self.options), last = providers
+        assert (name, last) == (CUDA, CPU)
+        super().__init__(path, options, providers=[CPU])
+        self.graphs: list[str] = []
+        self.threads: dict[str, set[int]] = {}  # by graph
+        self.waited: list[bool] = []
+        if options.optimized_model_filepath:
+            CudaSession.surveys += 1
+        else:
+            CudaSession.made.append(self)
+
+    def get_providers(self) -> list[str]:
+        return [CUDA, CPU]
+
+    def io_binding(self) -> Binding:
+        return Binding(super().io_binding(), int(self.options["device_id"]))
+
+    def run_with_iobinding(self, binding: Binding, options: Any) -> None:
+        self.graphs.append(options.get_run_config_entry("gpu_graph_id"))
+        self.threads.setdefault(self.graphs[-1], set()).add(threading.get_ident())
+        try:
+            self.waited.append(options.get_run_config_entry("disable_synchronize_execution_providers") != "1")
+        except RuntimeError:
+            self.waited.append(True)
+        if CudaSession.failures:
+            CudaSession.failures -= 1
+            raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
+        super().run_with_iobinding(binding.real, options)
