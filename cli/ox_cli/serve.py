@@ -117,8 +117,7 @@ def serve(
         list[str] | None,
         typer.Option(
             help="NAME=VALUE: an option of ONNX Runtime's CUDA provider, for models on a GPU, such as "
-            "gpu_mem_limit=4GiB. Names: gpu_mem_limit, arena_extend_strategy, cudnn_conv_algo_search, use_tf32, "
-            "enable_cuda_graph."
+            "gpu_mem_limit=4GiB; docs/gpu.md lists them."
         ),
     ] = None,
     max_dim: Annotated[

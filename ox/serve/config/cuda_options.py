@@ -15,6 +15,11 @@ STRATEGIES = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
 SEARCHES = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
 SWITCHES = {"1": True, "true": True, "0": False, "false": False}
 LEAST, MOST = 1 << 20, 1 << 50  # bytes
+MOST_BITS, MOST_MS = (1 << 16) - 1, (1 << 31) - 1
+NEEDED = {
+    "tunable_op_tuning_enable": "tunable_op_enable",
+    "tunable_op_max_tuning_duration_ms": "tunable_op_tuning_enable",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,15 @@ class CudaOptions:
         cudnn_conv_algo_search: how algorithms of convolutions are chosen: "EXHAUSTIVE" (default), "HEURISTIC" or
             "DEFAULT".
         use_tf32: whether products and convolutions of float32 may use TF32 (default: yes).
+        prefer_nhwc: whether convolutions and pools compute with channels last (default: no); ONNX Runtime turns their
+            inputs and outputs around.
+        cudnn_conv_use_max_workspace: whether cuDNN may take as much memory as its fastest algorithm wants (default:
+            yes).
+        sdpa_kernel: the sum of the bits of kernels of attention that may be used: 1 flash attention, 2 memory-efficient
+            attention, 4 TensorRT's, 8 cuDNN's, 16 none of them. 0 (default) leaves it to ONNX Runtime.
+        tunable_op_enable: whether operators that have several kernels use what has been measured (default: no).
+        tunable_op_tuning_enable: whether they are measured, at the first run of each shape (default: no).
+        tunable_op_max_tuning_duration_ms: the most milliseconds that one of them is measured; 0 (default): no limit.
         enable_cuda_graph: each size of batch is captured once as a CUDA graph, and replayed.
     """
 
@@ -36,6 +50,12 @@ class CudaOptions:
     arena_extend_strategy: str | None = None
     cudnn_conv_algo_search: str | None = None
     use_tf32: bool | None = None
+    prefer_nhwc: bool | None = None
+    cudnn_conv_use_max_workspace: bool | None = None
+    sdpa_kernel: int | None = None
+    tunable_op_enable: bool | None = None
+    tunable_op_tuning_enable: bool | None = None
+    tunable_op_max_tuning_duration_ms: int | None = None
     enable_cuda_graph: bool = False
 
     @classmethod
@@ -49,7 +69,12 @@ class CudaOptions:
         unknown = next((name for name in table if name not in known), None)
         if unknown is not None:
             raise ArgumentError(f"unknown option of cuda: '{unknown}'", expected=", ".join(known))
-        return cls(**{name: READERS[name](name, value) for name, value in table.items()})
+        options = cls(**{name: READERS[name](name, value) for name, value in table.items()})
+        for name, needed in NEEDED.items():
+            if getattr(options, name) and not getattr(options, needed):
+                what = f"the option {name} of cuda does nothing without {needed}"
+                raise ArgumentError(what, expected=f"{needed} = true beside it", got=f"{name} alone")
+        return options
 
 
 def parse_cuda(texts: Iterable[str]) -> dict[str, str]:
@@ -88,6 +113,22 @@ def _switch(name: str, value: Any) -> bool:
     return found
 
 
+def _bits(name: str, value: Any) -> int:
+    return _count(name, value, MOST_BITS)
+
+
+def _milliseconds(name: str, value: Any) -> int:
+    return _count(name, value, MOST_MS)
+
+
+def _count(name: str, value: Any, most: int) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\d{1,10}", value, re.ASCII):
+        value = int(value)
+    if type(value) is not int or not 0 <= value <= most:
+        raise _wrong(name, f"a whole number, 0 to {most:,}", value)
+    return value
+
+
 def _strategy(name: str, value: Any) -> str:
     return _one_of(STRATEGIES, name, value)
 
@@ -108,5 +149,11 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "arena_extend_strategy": _strategy,
     "cudnn_conv_algo_search": _search,
     "use_tf32": _switch,
+    "prefer_nhwc": _switch,
+    "cudnn_conv_use_max_workspace": _switch,
+    "sdpa_kernel": _bits,
+    "tunable_op_enable": _switch,
+    "tunable_op_tuning_enable": _switch,
+    "tunable_op_max_tuning_duration_ms": _milliseconds,
     "enable_cuda_graph": _switch,
 }

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ox.errors import ArgumentError, LoadError
+from ox.serve.config.cuda_options import READERS
 from ox.serve.config.model_config import COUNTS
 from ox.serve.config.placement import Placement
 from ox.serve.repository.policy import Policy
@@ -17,7 +18,9 @@ from ox.serve.repository.tensor_config import format_of, reshape_of
 # What is followed; of the rest, what differs from its default is named. Every size is warmed anyhow.
 SUPPORTED = {
     "ModelConfig": "name platform backend version_policy max_batch_size input output instance_group dynamic_batching "
-    "sequence_batching default_model_filename parameters model_warmup",
+    "sequence_batching default_model_filename parameters model_warmup optimization",
+    "ModelOptimizationPolicy": "execution_accelerators",
+    "ExecutionAccelerators": "gpu_execution_accelerator",
     "ModelInput": "name data_type dims reshape format",
     "ModelOutput": "name data_type dims reshape label_filename",
     "ModelInstanceGroup": "name count kind gpus",
@@ -35,6 +38,7 @@ SUPPORTED = {
 }
 DEVICES = {0: "auto", 1: "cuda", 2: "cpu", 3: "auto"}  # of ModelInstanceGroup.Kind
 CUDA_PARAMETERS = ("gpu_mem_limit", "arena_extend_strategy", "cudnn_conv_algo_search")  # others of Triton's are texts
+ACCELERATOR = "optimization.execution_accelerators.gpu_execution_accelerator"
 PLATFORMS = ("", "onnxruntime_onnx")
 BACKENDS = ("", "onnxruntime")
 
@@ -92,6 +96,13 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
             changes["cuda"] = {**changes.get("cuda", setup.running.options.cuda), key: value}
         else:
             unmapped.append(f"parameters.{key}")
+    for accelerator in config.optimization.execution_accelerators.gpu_execution_accelerator:
+        if accelerator.name != "cuda" or not on_gpu:
+            unmapped.append(f"{ACCELERATOR}.{accelerator.name}")
+            continue
+        table = {key: value for key, value in accelerator.parameters.items() if key in READERS}
+        changes["cuda"] = {**changes.get("cuda", setup.running.options.cuda), **table}
+        unmapped += sorted(f"{ACCELERATOR}.cuda.{key}" for key in accelerator.parameters if key not in table)
     try:
         options = setup.running.options.updated(changes, where)
     except ArgumentError as error:

@@ -24,6 +24,12 @@ from ox_cli.main import main
         ({"arena_extend_strategy": "kNextPowerOfTwo", "cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0"},
          CudaOptions(None, "kNextPowerOfTwo", "HEURISTIC", False)),
         ({"enable_cuda_graph": "true"}, CudaOptions(enable_cuda_graph=True)),
+        ({"prefer_nhwc": True, "cudnn_conv_use_max_workspace": "0", "sdpa_kernel": "18"},
+         CudaOptions(prefer_nhwc=True, cudnn_conv_use_max_workspace=False, sdpa_kernel=18)),
+        ({"tunable_op_enable": "1", "tunable_op_tuning_enable": True, "tunable_op_max_tuning_duration_ms": 50},
+         CudaOptions(
+             tunable_op_enable=True, tunable_op_tuning_enable=True, tunable_op_max_tuning_duration_ms=50)),
+        ({"tunable_op_tuning_enable": False}, CudaOptions(tunable_op_tuning_enable=False)),
     ],
 )  # fmt: skip
 def test_what_is_read(table: dict[str, Any], options: CudaOptions) -> None:
@@ -43,6 +49,13 @@ def test_what_is_read(table: dict[str, Any], options: CudaOptions) -> None:
         ({"cudnn_conv_algo_search": "heuristic"}, "expected EXHAUSTIVE or HEURISTIC or DEFAULT"),
         ({"use_tf32": "maybe"}, "expected true or false"),
         ({"enable_cuda_graph": 2}, "enable_cuda_graph"),
+        ({"prefer_nhwc": 1}, "expected true or false"),
+        ({"sdpa_kernel": -1}, "expected a whole number, 0 to 65,535; got -1"),
+        ({"sdpa_kernel": "flash"}, "sdpa_kernel"),
+        ({"sdpa_kernel": True}, "sdpa_kernel"),
+        ({"tunable_op_tuning_enable": True}, "does nothing without tunable_op_enable"),
+        ({"tunable_op_max_tuning_duration_ms": 5, "tunable_op_enable": True}, "without tunable_op_tuning_enable"),
+        ({"tunable_op_max_tuning_duration_ms": 1.5}, "a whole number, 0 to 2,147,483,647"),
     ],
 )
 def test_what_is_refused(table: dict[str, Any], words: str) -> None:

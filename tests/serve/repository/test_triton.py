@@ -132,12 +132,32 @@ def test_parameters_of_a_gpu(tmp_path: Path) -> None:
         read(tmp_path, "instance_group { kind: KIND_GPU }" + GPU_PARAMETERS % 3)
 
 
+ACCELERATED = """
+    optimization { execution_accelerators { gpu_execution_accelerator : [ {
+        name: "%s"
+        parameters { key: "cudnn_conv_use_max_workspace" value: "0" }
+        parameters { key: "use_ep_level_unified_stream" value: "1" }
+    } ] } }
+"""
+ACCELERATOR = "optimization.execution_accelerators.gpu_execution_accelerator"
+
+
+def test_accelerators_of_a_gpu(tmp_path: Path) -> None:
+    setup = read(tmp_path, "instance_group { kind: KIND_GPU }" + GPU_PARAMETERS % 1 + ACCELERATED % "cuda")
+    expected = CudaOptions(4 << 30, "kSameAsRequested", "HEURISTIC", cudnn_conv_use_max_workspace=False)
+    assert CudaOptions.from_table(setup.running.options.cuda) == expected
+    assert setup.unmapped == (f"{ACCELERATOR}.cuda.use_ep_level_unified_stream",)
+    assert read(tmp_path, ACCELERATED % "cuda").unmapped == (f"{ACCELERATOR}.cuda",)  # on a CPU
+    other = read(tmp_path, "instance_group { kind: KIND_GPU }" + ACCELERATED % "other")
+    assert other.unmapped == (f"{ACCELERATOR}.other",) and not other.running.options.cuda
+
+
 @rows(
     ("text", "name"),
     [
         ("new_field: 3", "new_field"),
         ("response_cache { enable: true }", "response_cache"),
-        ("optimization { graph { level: 1 } }", "optimization"),
+        ("optimization { graph { level: 1 } }", "optimization.graph"),
         ("sequence_batching { oldest { preserve_ordering: true } }", "sequence_batching.oldest.preserve_ordering"),
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
         ("input [ { name: 'x' optional: true }, { name: 'y' optional: true } ]", "input.optional"),

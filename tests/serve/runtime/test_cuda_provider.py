@@ -25,7 +25,7 @@ STREAM = {"user_compute_stream": "4096", "do_copy_in_default_stream": "1"}
         (CudaOptions(), None, {"device_id": "0", "enable_cuda_graph": "0"}),
         (CudaOptions(), 4096, {"device_id": "0", "enable_cuda_graph": "0", **STREAM}),
         (
-            CudaOptions(1 << 30, "kSameAsRequested", "HEURISTIC", False, True),
+            CudaOptions(1 << 30, "kSameAsRequested", "HEURISTIC", False, True, False, 2, True, True, 50, True),
             4096,
             {
                 "device_id": "0",
@@ -33,6 +33,12 @@ STREAM = {"user_compute_stream": "4096", "do_copy_in_default_stream": "1"}
                 "arena_extend_strategy": "kSameAsRequested",
                 "cudnn_conv_algo_search": "HEURISTIC",
                 "use_tf32": "0",
+                "prefer_nhwc": "1",
+                "cudnn_conv_use_max_workspace": "0",
+                "sdpa_kernel": "2",
+                "tunable_op_enable": "1",
+                "tunable_op_tuning_enable": "1",
+                "tunable_op_max_tuning_duration_ms": "50",
                 "enable_cuda_graph": "1",
                 **STREAM,
             },
