@@ -234,6 +234,12 @@ def test_a_damaged_runtime_is_an_error_with_a_way_out(monkeypatch: pytest.Monkey
         onnxruntime()
 
 
+def test_two_processes_connect() -> None:
+    if util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed: the extra [mpi]")
+    assert launcher.check_connection() == "two processes connected"
+
+
 def test_why_mpi_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     if util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: the extra [mpi]")

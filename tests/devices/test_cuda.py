@@ -94,6 +94,13 @@ def test_tensors_of_two_devices_do_not_meet() -> None:
 
 
 @pytest.mark.gpu
+def test_what_a_device_is() -> None:
+    assert cuda.available() and cuda.device_count() >= 1 and cuda.device_name(0)
+    major, minor = cuda.capability(0)
+    assert (major, minor) >= (5, 0) and cuda.cupy().cuda.Device(0).compute_capability == f"{major}{minor}"
+
+
+@pytest.mark.gpu
 def test_memory_comes_back() -> None:
     before = cuda.memory().used
     big = cuda.to_device(np.ones(1 << 20, "f"))
