@@ -8,6 +8,7 @@ from typing import Protocol
 from ox.errors import ServeError
 from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Queue
+from ox.serve.gpu_budget import GpuBudget
 from ox.serve.response_memory import ResponseMemory, memory_of
 
 MAX_AGE = 0.25  # of a deadline: what the lowest priority waits longer than the highest
@@ -26,11 +27,12 @@ class Budget:
     """Bytes that all models of a server share: of requests that wait, of what sequences keep, and of answers until they
     have left.
 
-    Queues and sequences add up their own; so no lock is needed for them.
+    Queues and sequences add up their own; so no lock is needed for them. `gpu` is for models that are loaded.
     """
 
-    def __init__(self, limit: int, states_limit: int, answers: ResponseMemory) -> None:
+    def __init__(self, limit: int, states_limit: int, answers: ResponseMemory, gpu: GpuBudget | None = None) -> None:
         self.limit, self.states_limit, self.answers = limit, states_limit, answers
+        self.gpu = gpu or GpuBudget()
         self.queues: list[Sized] = []
         self.states: list[Sized] = []
 

@@ -36,6 +36,7 @@ class RequestLimits:
     streams: int = 256  # concurrent requests of one HTTP/2 connection
     rows: int = 4096  # samples of one request
     memory: int = 0  # memory of all runs of a process, without weights; 0: half of the available memory
+    gpu_memory: int = 0  # memory of all models of a process on one GPU; 0: no limit
     strings: int = 1 << 16  # elements of a request's BYTES inputs, shared evenly; parsing takes about 20 ms
     regions: int = 256  # shared memory regions; each keeps a file open
     request_s: float = 30.0  # time to receive a request, from its first byte
@@ -62,7 +63,7 @@ KINDS = {
     for entry in fields(RequestLimits)
 }
 MOST: dict[str, int] = {SIZE: 1 << 50, TIME: 10**9, COUNT: (1 << 31) - 1, "body": 2047 * MIB, "json": 2047 * MIB}
-MAY_BE_ZERO = {"memory", "linger_s", "drain_s"}
+MAY_BE_ZERO = {"memory", "gpu_memory", "linger_s", "drain_s"}
 UNITS: dict[str, dict[str, float]] = {
     SIZE: {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
     TIME: {"": 1, "ms": 1e-3, "s": 1, "min": 60, "h": 3600},

@@ -12,6 +12,15 @@ READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVA
 LoadKey = tuple[Stamp, Running]  # what a load would load
 
 
+def without_frames(error: OxError) -> OxError:
+    """The error, which does not hold what its load had made: memory, of a GPU too, would stay taken."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
+
+
 class Slot:
     """One version. `loaded` is what runs, `failed` what could not be loaded: it is not tried again until it changes."""
 
@@ -45,7 +54,7 @@ class Slot:
 
     def fails(self, wanted: LoadKey, error: OxError) -> None:
         """A wanted version could not be loaded; running versions keep running."""
-        self.failed, self.error = wanted, error
+        self.failed, self.error = wanted, without_frames(error)
         self.state, self.reason = UNAVAILABLE, error.one_line()
         if self.model is not None:
             self.state, self.reason = (

@@ -6,6 +6,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from math import ceil
 from pathlib import Path
@@ -113,7 +114,17 @@ class Model:
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
         cuda = CudaOptions.from_table(options.cuda)
-        engine = Engine(source, options.device, options.instances, options.threads or 1, limits.memory, control, cuda)
+        budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread, clock))
+        engine = Engine(
+            source,
+            options.device,
+            options.instances,
+            options.threads or 1,
+            limits.memory,
+            control,
+            cuda,
+            partial(budget.gpu.claim, f"{self.name} {version}") if budget.gpu.limit else None,
+        )
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)
@@ -198,7 +209,6 @@ class Model:
         ) and self.text_tensors is None
         self.inline = self._runs_inline and tensors is None
         self._mean_s = self.proof.row_s
-        budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread, clock))
         self.answers = budget.answers
         admission = QueueAdmission(
             max_queue=options.max_queue,

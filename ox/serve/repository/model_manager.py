@@ -21,6 +21,7 @@ from ox.errors import ArgumentError, LoadError, OxError, ServeError
 from ox.serve.batching.admission import Budget
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
+from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.change_lock import ChangeLocks
 from ox.serve.repository.change_steps import GONE, ChangeSteps
 from ox.serve.repository.disk_poller import DiskPoller
@@ -72,7 +73,7 @@ class ModelManager:
         self.repository, self.layout, self.limits = repository, layout, limits
         self._setups = Setups(options, workers)
         self.answers = ResponseMemory(limits.unread, clock)
-        budget = Budget(limits.buffered, limits.states, self.answers)
+        budget = Budget(limits.buffered, limits.states, self.answers, GpuBudget(limits.gpu_memory))
         self._steps = ChangeSteps(repository, self._setups, limits, self._tidy, budget, show, clock=clock)
         self._watch = DiskPoller(layout.scan, self._on_scan, limits.poll_s, clock) if watch else None
         self._stable_keys: dict[str, object] = {}  # what each model was like when it was last seen to

@@ -6,7 +6,7 @@ import logging
 import re
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -42,6 +42,7 @@ from ox.serve.runtime.source import Source
 log = logging.getLogger("ox.serve")
 
 Run = Callable[[Feed], list[Array]]
+Claim = Callable[[Mapping[int, int]], Callable[[], None]]
 
 TYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -61,6 +62,8 @@ class Engine:
         threads: how many threads one run uses.
         memory: bytes that all runs of the process may take together; 0 for half of what is available.
         control: stops the creation of sessions and runs without their own control; it receives the progress.
+        claim: keeps room on the GPUs, given bytes by their numbers, and returns what gives it back; None where no model
+            needs to.
         cuda: options of the CUDA provider, which are refused where the model runs on the CPU.
 
     `load_s` is how long ONNX Runtime took for it, by the clock of `control`, which is `now`.
@@ -79,20 +82,25 @@ class Engine:
         memory: int = 0,
         control: LoadControl | None = None,
         cuda: CudaOptions | None = None,
+        claim: Claim | None = None,
     ) -> None:
         self.placement = placement = Placement.parse(device)
         runtime = onnxruntime()
         self.providers = providers.choose(runtime, device)
         self._cuda = cuda or CudaOptions()
         self._weights: SharedWeights | None = None
+        self._give_back: Callable[[], object] = bool
         self.memory = RunMemory(runtime, memory)
         self._runtime, self._source, self.threads = runtime, source, threads
         self.loading = control or LoadControl()
         self.now = now = self.loading.clock.now
         started = now()
+        if claim is not None and self.providers[0] == CUDA:
+            self._give_back = weakref.finalize(self, claim(self._needs(self._gpu_sessions(instances))))
         try:
             sessions = self._make_sessions(instances)
         except CudaFailure as failure:
+            self._give_back()
             error = no_cuda(str(failure), first_problem(RUNTIME))
             if placement.kind == "cuda":
                 raise error from failure
@@ -155,15 +163,29 @@ class Engine:
         """
         count, threads = 1, self.threads
         if self.providers[0] == CUDA:
-            self._weights = self._share_weights(instances or max(1, len(self.placement.numbers)))
+            self._weights = self._share_weights(self._gpu_sessions(instances))
         elif threads > 1:
             count = instances or usable_threads()
         self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
         return [self._make_session(index) for index in range(count)]
 
-    def _share_weights(self, instances: int) -> SharedWeights | None:
+    def _gpu_sessions(self, instances: int | None) -> Counter[int]:
+        """The sessions on each GPU, by its number."""
+        return Counter(map(self.placement.number, range(instances or max(1, len(self.placement.numbers)))))
+
+    def _needs(self, sessions: Counter[int]) -> dict[int, int]:
+        """The most bytes that sessions may take, by the number of the GPU."""
+        limit = self._cuda.gpu_mem_limit
+        if limit is None:
+            what = f"{self._source.path} may take any amount of a GPU's memory, and this server's models may not"
+            hint = 'cuda = {gpu_mem_limit = "4GiB"}; or --cuda gpu_mem_limit=4GiB for all models'
+            raise LoadError(what, expected="gpu_mem_limit, for --limit gpu_memory", got="no gpu_mem_limit", hint=hint)
+        return {
+            number: count * limit + (self._source.weights if count > 1 else 0) for number, count in sessions.items()
+        }
+
+    def _share_weights(self, sessions: Counter[int]) -> SharedWeights | None:
         """What sessions of one GPU share; None where each GPU has one session, or there is no CuPy."""
-        sessions = Counter(map(self.placement.number, range(instances)))
         if max(sessions.values()) < 2 or not cuda_devices.available():
             return None
         self.loading.enter("finding the weights that sessions can share")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+
+from onnx import TensorProto, helper
 
 from ox.graph.reader.model_file import check_data, external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.serve.runtime.constant_folding import largest_fold
@@ -28,6 +31,7 @@ class Source:
     metadata: dict[str, str]
     opset: int
     operators: frozenset[str]
+    weights: int = 0  # bytes
     largest_fold: int = 1 << 30  # bytes of one result that may be computed when it is loaded
     suspect: bool = False  # a single operator may run for ever: see ox.serve.runtime.endless_loops
     mixing: str | None = None  # why rows of a batch may depend on one another, from the graph
@@ -55,4 +59,14 @@ def read(path: Path) -> Source:
     # the settings of onnxruntime-genai say how inputs are called
     decoder = any(PAST.fullmatch(info.name) for info in model.graph.input) or (path.parent / GENAI).is_file()
     mixing = None if decoder else rows_mix(model, path.parent)
-    return Source(path, metadata_of(model), opset_of(model), operators, largest, may_be_unbounded, mixing, decoder)
+    weights = sum(map(_size, tensors_of(model)))
+    return Source(
+        path, metadata_of(model), opset_of(model), operators, weights, largest, may_be_unbounded, mixing, decoder
+    )
+
+
+def _size(tensor: TensorProto) -> int:
+    """Bytes of a tensor, also where they are in another file."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return int(tensor.ByteSize())
+    return math.prod(tensor.dims) * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)

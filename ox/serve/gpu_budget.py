@@ -1,0 +1,61 @@
+"""The memory that the models of a server may take on each GPU."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from threading import Lock
+
+from ox.errors import LoadError
+
+MIB = 1 << 20
+
+
+class GpuBudget:
+    """What models have claimed before they were loaded. The limit of each claim is enforced by ONNX Runtime
+    (`gpu_mem_limit`), so that what runs take later is within it.
+
+    Args:
+        limit: bytes of all models on one GPU; 0 for no limit.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self._lock = Lock()
+        self._claims: list[tuple[str, Mapping[int, int]]] = []
+
+    def claim(self, model: str, needs: Mapping[int, int]) -> Callable[[], None]:
+        """Keeps room for a model, and returns what gives it back.
+
+        Args:
+            model: its name and version, for errors.
+            needs: bytes by the number of the GPU.
+
+        Raises:
+            LoadError: a GPU has no room for it.
+        """
+        with self._lock:
+            if self._refusal(model, needs) is not None:
+                gc.collect()  # models that have been unloaded, which give their claims back without the lock
+            error = self._refusal(model, needs)
+            if error is not None:
+                raise error
+            claim = (model, needs)
+            self._claims.append(claim)
+        return lambda: self._claims.remove(claim)
+
+    def _refusal(self, model: str, needs: Mapping[int, int]) -> LoadError | None:
+        for number, bytes_ in needs.items():
+            loaded = [(name, taken[number]) for name, taken in list(self._claims) if number in taken]
+            free = self.limit - sum(taken for _, taken in loaded)
+            if bytes_ > free:
+                listed = ", ".join(f"{name} {taken // MIB:,} MiB" for name, taken in loaded) or "no model"
+                return LoadError(
+                    f"cuda:{number} has no room for {model}",
+                    expected=f"at most {max(0, free) // MIB:,} MiB, of {self.limit // MIB:,} for all models "
+                    "(--limit gpu_memory)",
+                    got=f"{-(-bytes_ // MIB):,} MiB (gpu_mem_limit of each session, and weights they share); "
+                    f"loaded: {listed}",
+                    hint="a lower gpu_mem_limit, fewer instances, another GPU, or unload a model",
+                )
+        return None

@@ -1,0 +1,57 @@
+"""Models of a server on one GPU: the memory that they may take together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox.clock import SYSTEM
+from ox.errors import LoadError
+from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.batching.admission import Budget
+from ox.serve.gpu_budget import GpuBudget
+from ox.serve.repository.model import Model
+from ox.serve.response_memory import ResponseMemory
+from ox.serve.runtime.source import read
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+
+GIB = 1 << 30
+
+
+def load(path: Path, budget: Budget, name: str, instances: int | None = None, **cuda: Any) -> Model:
+    options = ModelConfig("cuda", max_rows=2, instances=instances, cuda=cuda)
+    return Model(path, options, RequestLimits(), name=name, budget=budget)
+
+
+def test_what_sessions_claim(mlp: Path) -> None:
+    budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), GpuBudget(3 * GIB))
+    one = load(mlp, budget, "one", gpu_mem_limit="1GiB")
+    assert [needs for _, needs in budget.gpu._claims] == [{0: GIB}]
+    with pytest.raises(LoadError, match="cuda:0 has no room for two 1"):  # the weights that they share are too much
+        load(mlp, budget, "two", 2, gpu_mem_limit="1GiB")
+    del one
+    load(mlp, budget, "two", 2, gpu_mem_limit="1GiB")
+    with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
+        load(mlp, budget, "three", use_tf32=False)
+    assert read(mlp).weights > 4 * (64 * 64 + 64 * 10)
+
+
+def test_a_server_goes_on_with_the_other_models(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.onnx").write_bytes(mlp.read_bytes())
+    options = ModelConfig("cuda", max_rows=2, cuda={"gpu_mem_limit": "1GiB"})
+    limits = RequestLimits(gpu_memory=GIB)
+    with Server([tmp_path], options=options, limits=limits, manage=True) as server, connect(server) as client:
+        states = {each["name"]: each for each in json.loads(client.ask("POST", "/v2/repository/index", b"{}")[2])}
+        (ready,) = (name for name in states if states[name]["state"] == "READY")
+        (refused,) = set(states) - {ready}
+        assert "cuda:0 has no room" in states[refused]["reason"] and f"{ready} 1 1,024 MiB" in states[refused]["reason"]
+        assert infer(client, ready, x=np.zeros((1, 64), np.float32))["y"].shape == (1, 10)
+        assert client.ask("POST", f"/v2/repository/models/{ready}/unload", b"{}")[0] == 200
+        assert client.ask("POST", f"/v2/repository/models/{refused}/load", b"{}")[0] == 200
+        assert infer(client, refused, x=np.zeros((1, 64), np.float32))["y"].shape == (1, 10)
