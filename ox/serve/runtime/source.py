@@ -69,4 +69,5 @@ def _size(tensor: TensorProto) -> int:
     """Bytes of a tensor, also where they are in another file."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return int(tensor.ByteSize())
-    return math.prod(tensor.dims) * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    width = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    return width * int(math.prod(tensor.dims))
