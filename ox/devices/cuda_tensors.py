@@ -21,7 +21,7 @@ NAMES = (
     "ox_update_scale", "ox_check_scale",
 )  # fmt: skip
 PER_THREAD = 8  # elements, about
-MOST_COLUMNS = 512  # blocks of one tensor
+MOST_BLOCKS = 512  # blocks of one tensor
 
 
 def kind_of(array: Any) -> int | None:
@@ -82,8 +82,8 @@ def _uploaded(content: bytes, device: int, stream: int) -> Any:
 
 
 def grid(sizes: Sequence[int]) -> tuple[int, int]:
-    """A row of blocks for each tensor."""
-    return min(max(1, -(-max(sizes) // (THREADS * PER_THREAD))), MOST_COLUMNS), len(sizes)
+    """A column of blocks for each tensor."""
+    return len(sizes), min(max(1, -(-max(sizes) // (THREADS * PER_THREAD))), MOST_BLOCKS)
 
 
 class Tensors:

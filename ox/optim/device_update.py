@@ -181,8 +181,8 @@ def _elements_kernel(trace: Trace, names: list[str], places: dict[str, str], res
     return [
         f'extern "C" __global__ void {NAMES[1]}(const long long* table, const float* found, const double* numbers) {{',
         "if (found && *found != 0.0f) return;",
-        "const long long* line = table + LINE * blockIdx.y;",
-        f"numbers += {len(trace.passed)} * blockIdx.y;",
+        "const long long* line = table + LINE * (long long)blockIdx.x;",
+        f"numbers += {len(trace.passed)} * (long long)blockIdx.x;",
         *[f"const C n{i} = (C)numbers[{i}];" for i in trace.passed.values()],
         *[
             f"const int {kinds[name]} = (int)({places['kinds']} >> {KIND_BITS * i}) & {mask};"

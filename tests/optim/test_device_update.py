@@ -13,6 +13,7 @@ from rows import rows
 
 import ox
 from ox import devices, optim
+from ox.devices.cuda_tensors import Tensors
 from ox.devices.skip_flag import skipping_where
 from ox.kernels.gpu_source import gpu_source
 from ox.optim import device_update
@@ -114,6 +115,14 @@ def test_layouts_and_types_that_differ() -> None:
 
     for a, b in zip(step("cuda"), step("cpu"), strict=True):
         same(a, b)
+
+
+@pytest.mark.gpu
+def test_more_tensors_than_a_grid_has_rows() -> None:
+    full = devices.cuda.full
+    together, scale, found = full((70_000,), 4, np.float32), full((), 2, np.float32), full((), 0, np.float32)
+    Tensors([together[i : i + 1] for i in range(70_000)]).unscale(scale, found)
+    assert (together == 2).all() and not found
 
 
 @pytest.mark.gpu

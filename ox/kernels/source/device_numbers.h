@@ -21,6 +21,7 @@ template <class C> FUNCTION void store_number(long long address, int kind, long 
     else ((double*)address)[i] = (double)value;
 }
 
-// The elements of one tensor of a table, shared among the blocks of one row of the grid.
+// The elements of tensor blockIdx.x of a table, shared among the blocks of one column of the grid. The first dimension of a grid
+// has room for 2^31 - 1 tensors, the second one for 65,535.
 #define TENSOR_ELEMENTS(i, size) \
-    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (size); i += (long long)gridDim.x * blockDim.x)
+    for (long long i = blockIdx.y * (long long)blockDim.x + threadIdx.x; i < (size); i += (long long)gridDim.y * blockDim.x)

@@ -1,4 +1,4 @@
-// Many tensors of a GPU at once: a row of the grid works on each. A line of the table is an address, an element type
+// Many tensors of a GPU at once: a column of the grid works on each. A line of the table is an address, an element type
 // (device_numbers.h) and a number of elements.
 #include "device_checks.h"
 #include "device_numbers.h"
@@ -7,7 +7,7 @@ constexpr int LINE = 3;
 
 // Divides by `scale`; `found` becomes 1 where there is an infinity or NaN before, and stays what it is elsewhere.
 extern "C" __global__ void ox_unscale_tensors(const long long* table, const float* scale, float* found) {
-    const long long* line = table + LINE * blockIdx.y;
+    const long long* line = table + LINE * (long long)blockIdx.x;
     const int kind = (int)line[1];
     const float factor = (float)(1.0 / (double)*scale);
     TENSOR_ELEMENTS(i, line[2]) {
@@ -25,7 +25,7 @@ extern "C" __global__ void ox_unscale_tensors(const long long* table, const floa
 
 // Multiplies by *factor, unless that is 1.
 extern "C" __global__ void ox_multiply_tensors(const long long* table, const double* factor) {
-    const long long* line = table + LINE * blockIdx.y;
+    const long long* line = table + LINE * (long long)blockIdx.x;
     const int kind = (int)line[1];
     const double number = *factor;
     if (number == 1.0) return;
@@ -48,7 +48,7 @@ FUNCTION double sum_of_block(double part) {
 
 // The sum of squares of what a block works on.
 extern "C" __global__ void ox_square_sums_of_tensors(const long long* table, double* sums) {
-    const long long* line = table + LINE * blockIdx.y;
+    const long long* line = table + LINE * (long long)blockIdx.x;
     const int kind = (int)line[1];
     double sum = 0.0;
     TENSOR_ELEMENTS(i, line[2]) {
@@ -56,7 +56,7 @@ extern "C" __global__ void ox_square_sums_of_tensors(const long long* table, dou
         sum += x * x;
     }
     sum = sum_of_block(sum);
-    if (threadIdx.x == 0) sums[blockIdx.y * (long long)gridDim.x + blockIdx.x] = sum;
+    if (threadIdx.x == 0) sums[blockIdx.x * (long long)gridDim.y + blockIdx.y] = sum;
 }
 
 // One block: the root of the sum of `count` sums, as a number of the type `kind`.

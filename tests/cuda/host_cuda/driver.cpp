@@ -62,7 +62,7 @@ void run_on_device(void (*run)(void*), void* data) {
 }
 
 using Launch = void (*)(const unsigned* size, void** arguments);
-constexpr int VERSION = 13000, BLOCKS_PER_MULTIPROCESSOR = 2, BLOCKS = 264, THREADS = 512, MOST_THREADS = 1024;
+constexpr int VERSION = 13000, BLOCKS_PER_MULTIPROCESSOR = 2, BLOCKS = 264, THREADS = 512, MOST_THREADS = 1024, MOST_ROWS = 65535;
 }  // namespace
 
 extern "C" {
@@ -166,6 +166,7 @@ int cuModuleGetGlobal_v2(void** address, size_t* size, void* module, const char*
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void*,
                    void** arguments, void**) {
     const unsigned size[] = {gx, gy, gz, bx, by, bz};
+    if (gy > MOST_ROWS || gz > MOST_ROWS) return INVALID_VALUE;
     reinterpret_cast<Launch>(function)(size, arguments);
     return faults ? faults = 0, FAULT : SUCCESS;
 }
