@@ -1,6 +1,7 @@
 """Training steps and operators on a GPU, beside PyTorch where it is installed. `make gpu` runs this in a given time.
 
     python benchmarks/bench_gpu.py gpu.json               # all of it, for at most ten minutes
+    python benchmarks/bench_gpu.py gpu.json ox            # one side, in one process
     GPU_STEP_SECONDS=60 python benchmarks/bench_gpu.py gpu.json
 
 Each side is alone in a process, and the processes alternate. A figure is the median of several stretches of a step,
@@ -60,12 +61,22 @@ def milliseconds(step: Step, elapsed: Elapsed) -> float:
     return statistics.median(elapsed(step, count) / count for _ in range(STRETCHES))
 
 
+def keep(found: dict[str, float | str], name: str) -> None:
+    """Note what is known, and what comes now, for the case that the process ends in it."""
+    if log := os.environ.get("GPU_SIDE_LOG"):
+        note(Path(log), {"figures": found, "memory": sides.peak_memory(), "now": name})
+
+
 def figures(
     lib: Any, elapsed: Elapsed, capture: Callable[[Step], Step], release: Callable[[], object]
 ) -> dict[str, float | str]:
     found: dict[str, float | str] = {}
+    names, after = [*cases()], os.environ.get("GPU_SIDE_AFTER")
+    names = names[names.index(after) + 1 :] if after else names
     end = BEGAN + float(os.environ.get("GPU_SIDE_SECONDS", "600"))
-    for name, case in cases().items():
+    for name in names:
+        case = cases()[name]
+        keep(found, name)
         if time.monotonic() > end:
             found[name] = NO_TIME
             continue
@@ -77,9 +88,10 @@ def figures(
         except Exception as error:
             found[name] = reason(error)
         print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
+        keep(found, name)
         del step
         gc.collect()
-        release()
+        release()  # which raises after an error that breaks the device for its process
     return found
 
 
@@ -145,26 +157,44 @@ def absent() -> dict[str, str]:
     return {} if torch.cuda.is_available() else {"torch": "this PyTorch sees no GPU"}
 
 
-def measure(target: Path, seconds: float) -> sides.Result:
+def measure(target: Path, seconds: float, only: str = "") -> sides.Result:
     """Run the processes of the sides in turn, as long as there is time for another pair. The file has what is known.
 
     Each process of the first pair has its share of the time: it leaves out what it does not come to.
     """
     began = time.monotonic()
-    result = sides.Result(failed=absent())
-    for number in range(1 if is_tiny() else MOST_ROUNDS):
+    result = sides.Result(failed={side: why for side, why in absent().items() if only in ("", side)})
+    for number in range(1 if is_tiny() or only else MOST_ROUNDS):
         spent = time.monotonic() - began
         if number and spent + spent / number > seconds - RESERVE:
             break
-        left = [side for side in SIDES if side not in result.failed]
+        left = [side for side in SIDES if side not in result.failed and only in ("", side)]
         for i, side in enumerate(left):
             share = (began + seconds - RESERVE - time.monotonic()) / (len(left) - i)
-            try:
-                result.add(side, sides.run_side(__file__, side, {"GPU_SIDE_SECONDS": str(0.8 * share)}, share))
-            except sides.SideFailed as error:
-                result.failed[side] = str(error)
+            measure_side(result, side, target.with_suffix(f".{side}"), share)
             write(result, target, number + 1)
     return result
+
+
+def measure_side(result: sides.Result, side: str, log: Path, share: float) -> None:
+    """Run a side's process; where a workload ends it, another one goes on with the next workload."""
+    end, after = time.monotonic() + share, ""
+    while True:
+        log.unlink(missing_ok=True)
+        left = end - time.monotonic()
+        limits = {"GPU_SIDE_SECONDS": str(0.8 * left), "GPU_SIDE_LOG": str(log), "GPU_SIDE_AFTER": after}
+        try:
+            result.add(side, sides.run_side(__file__, side, limits, left))
+            return
+        except sides.SideFailed as error:
+            known = json.loads(log.read_text()) if log.exists() else {}
+            if known:
+                result.add(side, known)
+                result.left_out.setdefault(known["now"], {}).setdefault(side, f"its process ended: {error}")
+            if not known or end - time.monotonic() < RESERVE:
+                result.failed[side] = str(error)
+                return
+            after = known["now"]
 
 
 def write(result: sides.Result, target: Path, rounds: int) -> None:
@@ -172,9 +202,14 @@ def write(result: sides.Result, target: Path, rounds: int) -> None:
     failed = [f"{side}: {why}" for side, why in result.failed.items() if side not in skipped]
     failed += [f"{name}, ox: {by_side['ox']}" for name, by_side in result.left_out.items() if "ox" in by_side]
     found = {"failed": failed, "figures": result.figures, "left out": result.left_out, "absent": skipped}
-    part = target.with_suffix(".part")
-    part.write_text(json.dumps({**found, "rounds": rounds, "tiny": is_tiny()}, indent=1))
-    part.replace(target)
+    note(target, {**found, "rounds": rounds, "tiny": is_tiny()})
+
+
+def note(file: Path, found: dict[str, Any]) -> None:
+    """Write it, whole or not at all."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(json.dumps(found, indent=1))
+    part.replace(file)
 
 
 SIDES = {"ox": run_ox, "torch": run_torch}
@@ -184,10 +219,10 @@ def main() -> int:
     if "--side" in sys.argv:
         sides.answer(SIDES)
         return 0
-    if len(sys.argv) != 2:
-        print("usage: python benchmarks/bench_gpu.py FILE.json", file=sys.stderr)
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], *([side] for side in SIDES)):
+        print("usage: python benchmarks/bench_gpu.py FILE.json [ox | torch]", file=sys.stderr)
         return 2
-    result = measure(Path(sys.argv[1]), float(os.environ.get("GPU_STEP_SECONDS", "600")))
+    result = measure(Path(sys.argv[1]), float(os.environ.get("GPU_STEP_SECONDS", "600")), *sys.argv[2:])
     for row in sides.rows(result, SIDES):
         print(row)
     return 1 if any("ox" in by_side for by_side in result.left_out.values()) or "ox" in result.failed else 0

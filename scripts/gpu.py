@@ -1,37 +1,57 @@
 """The day with a GPU: tests, user lines, counts, compute-sanitizer, benchmarks and a profile, in ten minutes.
 
-    make gpu                                     # on a machine with an NVIDIA GPU; or
-    make gpu GPU_PYTHON=python3                  # with the packages of this Python, and without any network
+    make gpu                                     # on a machine with an NVIDIA GPU; or, without make
+    python3 scripts/gpu.py                       # with the packages of this Python, and without any network
+    python3 scripts/gpu.py --first --minutes 4   # what tells most in the first minutes
+    python3 scripts/gpu.py --only "user lines,tests"
     make gpu GPU_WHEELS=folder                   # install wheels of missing packages for this run first
     make gpu STAND_IN=host_cuda ARGS=--quick     # try everything on a machine without a GPU
     make gpu ARGS="--from gpu-report"            # write the pages from a run on another machine
 
 Each step is a process with a limit of its own; one that fails or hangs does not stop the others. A step for which no
-time is left is listed. The folder takes the output of each step, and report.json. On a GPU the last column of the table
-in docs/gpu.md and benchmarks/results/gpu.md are written. The exit code is 1 if anything failed or could not run.
+time is left is listed. Before and after each step the folder has what is known by then: report.json, gpu.md,
+summary.txt, and results.tgz with the output of each step. On a GPU the last column of the table in docs/gpu.md and
+benchmarks/results/gpu.md are written. The exit code is 1 if anything failed or could not run, 2 if nothing could run,
+and 130 or 143 after SIGINT or SIGTERM, which end the running step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
+import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu_run import environment, page, report
-from gpu_run.environment import ROOT
-from gpu_run.plan import Plan
-from gpu_run.steps import Outcome, Run
+from gpu_run import environment, page, report, results
+from gpu_run.environment import ROOT, WheelsError
+from gpu_run.kernel_cache import KernelCache
+from gpu_run.plan import Plan, UnknownStep
+from gpu_run.steps import FAILED, NOT_RUN, PASSED, RUNNING, Outcome, Run
 
 PAGE, RESULTS = ROOT / "docs" / "gpu.md", ROOT / "benchmarks" / "results" / "gpu.md"
 MINUTES = 10.0
-MARK = "made-by-make-gpu"  # a file in the folder of a run, which may be deleted
+RESERVE = 8.0  # seconds of them to end the last step, and to write what it found
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class NoDevice(Exception):
+    """Why nothing can run here."""
+
+
+def say(line: str) -> None:
+    """Print it; whoever read the output may be gone."""
+    with suppress(OSError):
+        print(line, flush=True)
 
 
 def commit() -> str:
@@ -43,22 +63,30 @@ def commit() -> str:
         return "unknown"
 
 
-def no_device(stand_in: str, variables: dict[str, str]) -> str:
-    """Why nothing can run here; "" where it can."""
+def device_count(stand_in: str, variables: dict[str, str]) -> int:
+    """How many devices there are.
+
+    Raises:
+        NoDevice: nothing can run here.
+    """
     if stand_in:
-        code = "from host_cuda import build; print(build.missing() or '')"
+        code = "from host_cuda import build; print(build.missing() or 1)"
     else:
-        code = "from ox.devices import cuda\ntry: cuda.cupy()\nexcept Exception as error: print(error)"
+        code = (
+            "from ox.devices import cuda\ntry: cuda.cupy(); print(cuda.device_count())\nexcept Exception as e: print(e)"
+        )
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or (done.stderr.strip().splitlines() or [""])[-1] * bool(done.returncode)
+    said = done.stdout.strip() or (done.stderr.strip().splitlines() or [""])[-1]
+    if not said.isdigit():
+        raise NoDevice(f"nothing can run here: {said}")
+    return int(said)
 
 
 def write_pages(found: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the report, and on a GPU the pages of the tree."""
-    (folder / "report.json").write_text(json.dumps(found, indent=1))
-    targets = [folder / "gpu.md"]
+    """Write the pages: in the folder, and of a GPU those of the tree."""
+    targets = [folder / results.PAGE]
     targets[0].write_text(report.text(found))
-    if not found["stand in"] and not found["quick"]:
+    if not found["stand in"] and not found["quick"] and found["versions"]:
         RESULTS.write_text(report.text(found))
         PAGE.write_text(page.written(PAGE.read_text(), found["steps"], report.where(found)))
         targets += [RESULTS, PAGE]
@@ -83,27 +111,87 @@ def finish(found: dict[str, Any], folder: Path) -> int:
     problems = report.problems(found["steps"])
     try:
         for path in write_pages(found, folder):
-            print(f"written: {path}")
+            say(f"written: {path}")
     except page.PageError as error:
         problems.append(str(error))
-    print(f"\n{len(problems)} failed or could not run" if problems else "\nnothing failed")
+    say(f"\n{len(problems)} failed or could not run" if problems else "\nnothing failed")
     for line in problems:
-        print(f"  {line}")
+        say(f"  {line}")
     return int(bool(problems))
 
 
-def new_folder(folder: Path) -> Path:
-    """The folder, empty.
+def prepare(given: argparse.Namespace, work: Path, cache: KernelCache | None, end: float) -> Outcome:
+    """Bring what the run needs into its folder: wheels, parts of large ones, compiled kernels of an earlier run."""
+    said, failed, began = [], [], time.monotonic()
+    joined = work.with_name("joined")
+    try:
+        if given.parts and (missing := environment.join(given.parts, joined)):
+            said.append(f"{given.parts}: {', '.join(missing)} not there yet")
+        for wheels in [given.wheels] * bool(given.wheels) + [joined] * any(joined.glob("*.whl")):
+            installed = environment.install(wheels, work, max(1.0, end - time.monotonic()))
+            said.append(f"installed for this run: {', '.join(installed) or 'nothing, nothing was missing'}")
+    except (OSError, WheelsError) as error:
+        failed.append(str(error))
+    try:
+        said += [cache.unpack()] if cache else []
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        failed.append(f"{given.cache} cannot be read, so kernels are compiled: {error}")
+    wanted = [*environment.needed(), *environment.FOR_TESTS, *environment.HELPFUL]
+    said += [text for text in [environment.missing_text(wanted, work)] if text]
+    state = FAILED if failed else PASSED
+    return Outcome("preparation", state, time.monotonic() - began, "; ".join(said), failed)
+
+
+@contextmanager
+def handled(run: Run) -> Iterator[None]:
+    """Signals end the run, and not this process."""
+    before = [signal.signal(number, run.end_by) for number in SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+
+
+def run_steps(given: argparse.Namespace, work: Path, began: float) -> int:
+    """The run itself.
 
     Raises:
-        FileExistsError: it has files, and no run has made it.
+        UnknownStep: --only names one. OSError: the folder cannot be written.
     """
-    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
-        raise FileExistsError(f"{folder} has files that are not of an earlier run; expected an empty or new folder")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / MARK).touch()
-    return folder
+    folder, stand_in, quick = given.folder.absolute(), given.stand_in, given.quick
+    plan = Plan(work, stand_in, quick, given.first)
+    unknown = [Outcome(step.name, NOT_RUN, reason="nothing is known of it yet") for step in plan.chosen(given.only)]
+    cache = KernelCache(given.cache.absolute(), work.with_name("kernels")) if given.cache else None
+    variables = environment.variables(work, stand_in) | ({"GPU_QUICK": "1"} if quick else {})
+    variables |= cache.variables() if cache else {}
+    results.new_folder(folder)
+    first = [Outcome("preparation", RUNNING, reason="it had not ended when this was written")]
+
+    def save(known: list[Outcome]) -> None:
+        results.write(found_by([*first, *known], stand_in, quick), folder, work)
+        if cache:
+            cache.pack()
+
+    end = began + given.minutes * 60 - RESERVE
+    run = Run(work, end - time.monotonic(), variables, ROOT, say, save=save, keeps=not given.first)
+    with handled(run):
+        save(unknown)
+        first[0] = prepare(given, work, cache, end)
+        say(first[0].line())
+        try:
+            devices = device_count(stand_in, variables)
+        except NoDevice as error:
+            first.append(Outcome("device", FAILED, reason=str(error)))
+            save(unknown)
+            print(f"gpu: {error}", file=sys.stderr)
+            if not stand_in:
+                print("gpu: make gpu STAND_IN=host_cuda tries the run itself, without a GPU", file=sys.stderr)
+            return 2
+        plan = Plan(work, stand_in, quick, given.first, devices)
+        outcomes = run.all(plan.chosen(given.only))
+        code = finish(found_by([*first, *outcomes], stand_in, quick), folder)
+    return 128 + run.ended_by if run.ended_by else code
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -112,6 +200,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--stand-in", choices=["host_cuda"], default="", help="what computes in place of a GPU")
     parser.add_argument("--quick", action="store_true", help="a little of each step, to try them out")
     parser.add_argument("--wheels", type=Path, help="a folder of wheels of missing packages")
+    parser.add_argument("--parts", type=Path, help="a folder that takes parts of a large wheel, over several runs")
+    parser.add_argument(
+        "--cache", type=Path, help="an archive of compiled kernels: read before, and written after steps"
+    )
+    parser.add_argument("--first", action="store_true", help="begin with what tells most")
+    parser.add_argument("--only", default="", metavar="A,B", help="only the steps of these names")
     parser.add_argument("--folder", type=Path, default=ROOT / "gpu-report", help="takes all outputs (gpu-report)")
     parser.add_argument("--from", type=Path, dest="source", help="folder of an earlier run: only write the pages")
     return parser.parse_args(arguments)
@@ -121,27 +215,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given, began = parsed(arguments), time.monotonic()
     try:
         if given.source:
-            return finish(json.loads((given.source / "report.json").read_text()), given.source)
-        folder = new_folder(given.folder.absolute())
-        if given.wheels:
-            installed = environment.install(given.wheels, folder)
-            print(f"installed for this run: {', '.join(installed) or 'nothing, nothing was missing'}")
-    except (OSError, environment.WheelsError) as error:
+            return finish(json.loads((given.source / results.REPORT).read_text()), given.source)
+        with tempfile.TemporaryDirectory(prefix="ox-gpu-") as temporary:
+            work = Path(temporary) / "work"
+            work.mkdir()
+            return run_steps(given, work, began)
+    except (OSError, UnknownStep) as error:
         print(f"gpu: {error}", file=sys.stderr)
         return 2
-    variables = environment.variables(folder, given.stand_in) | ({"GPU_QUICK": "1"} if given.quick else {})
-    wanted = [*environment.needed(), *environment.FOR_TESTS, *environment.HELPFUL]
-    if absent := environment.missing_text(wanted, folder):
-        print(f"gpu: {absent}", flush=True)
-    if reason := no_device(given.stand_in, variables):
-        print(f"gpu: nothing can run here: {reason}", file=sys.stderr)
-        if not given.stand_in:
-            print("gpu: make gpu STAND_IN=host_cuda tries the run itself, without a GPU", file=sys.stderr)
-        return 2
-    seconds = given.minutes * 60 - (time.monotonic() - began)
-    run = Run(folder, seconds, variables, ROOT, lambda line: print(line, flush=True))
-    outcomes = run.all(Plan(folder, given.stand_in, given.quick).steps())
-    return finish(found_by(outcomes, given.stand_in, given.quick), folder)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def pytest_collectreport(report: Any) -> None:
         write(report.nodeid, "failed", f"it cannot be read: {reason_of(report)}")
 
 
+def pytest_warning_recorded(warning_message: Any, nodeid: str) -> None:
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        lines = str(warning_message.message).strip().splitlines() or [""]
+        write(nodeid, "warned", f"{warning_message.category.__name__}: {lines[0]}")
+
+
 def reason_of(report: Any) -> str:
     """The line of an error, or why a test was skipped."""
     if isinstance(report.longrepr, tuple):
@@ -61,10 +68,14 @@ def reason_of(report: Any) -> str:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The findings of a run: the tests by outcome, and what failed."""
+    """The findings of a run: the tests by outcome, what failed, and warnings with their number."""
     cases: dict[str, dict[str, str]] = {}
+    warnings: Counter[str] = Counter()
     for line in file.read_text().splitlines():
         case = json.loads(line)
+        if case["outcome"] == "warned":
+            warnings[case["reason"]] += 1
+            continue
         known = cases.get(case["test"])
         if known is None or (known["outcome"] != "failed" and case["outcome"] == "failed"):
             cases[case["test"]] = case
@@ -73,4 +84,5 @@ def read(file: Path) -> dict[str, Any]:
         by_outcome[case["outcome"]].append(test)
     failed = [f"{test}: {cases[test]['reason']}" for test in by_outcome["failed"]]
     skipped = {test: cases[test]["reason"] for test in by_outcome["skipped"]}
-    return {"failed": failed, "failed tests": by_outcome["failed"], "passed": by_outcome["passed"], "skipped": skipped}
+    tests = {"failed tests": by_outcome["failed"], "passed": by_outcome["passed"], "skipped": skipped}
+    return {"failed": failed, **tests, "warnings": dict(warnings.most_common())}

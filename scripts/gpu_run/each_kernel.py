@@ -1,4 +1,6 @@
-"""Launches each of ox's kernels for GPUs, for a tool that looks at what they do: `python -m gpu_run.each_kernel FILE`.
+"""Launches each of ox's kernels for GPUs: `python -m gpu_run.each_kernel FILE [TOOL OPTION...]`.
+
+The tool is one that looks at what they do. A kernel that ends its process does not keep the others from running.
 
 Under compute-sanitizer every array has memory of its own, so that an access behind its end is seen.
 """
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import ox
-from gpu_run import device
+from gpu_run import device, parts
 from ox import nn
 from ox.core.operator import OPS
 from ox.devices import cuda_kernels
@@ -181,24 +183,39 @@ WORKS: tuple[Callable[[], None], ...] = (
 )  # fmt: skip
 
 
-def main() -> int:
+def answer() -> int:
+    """The parts that are asked for; each finds the kernels that it launches."""
     device.prepare()
     import cupy
 
     cupy.cuda.set_allocator(None)
     launched: set[str] = set()
     stop = record(launched)
-    failed = []
-    for work in (*WORKS, compiled):
-        if work is compiled:
-            stop()  # a step that notes something stays eager
-        try:
+
+    def part(work: Callable[[], None]) -> Callable[[], list[str]]:
+        def run() -> list[str]:
+            launched.clear()
+            if work is compiled:
+                stop()  # a step that notes something stays eager
             work()
             ox.cuda.synchronize()
-        except Exception as error:
-            failed.append(f"{work.__name__}: {device.one_line(error)}")
-        print(f"{work.__name__}: {len(launched)} kernels launched so far", flush=True)
-    failed += [f"{name} is not launched by this program" for name in sorted(names() - launched)]
+            return sorted(launched)
+
+        return run
+
+    return parts.answer({work.__name__: part(work) for work in (*WORKS, compiled)})
+
+
+def main() -> int:
+    if parts.ONLY in sys.argv:
+        return answer()
+    file = Path(sys.argv[1])
+    works = [work.__name__ for work in (*WORKS, compiled)]
+    result = parts.run("gpu_run.each_kernel", works, file.with_suffix(".log"), sys.argv[2:])
+    if not result:
+        return 1
+    launched = {kernel for found in result["found"].values() for kernel in found}
+    failed = [*result["failed"], *(f"{name} is not launched by this program" for name in sorted(names() - launched))]
     print(*failed, sep="\n")
     device.write({"failed": failed, "kernels": len(launched)})
     return 1 if failed else 0

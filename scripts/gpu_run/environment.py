@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -48,13 +49,13 @@ class WheelsError(Exception):
     """A folder of wheels that cannot be installed."""
 
 
-def install(wheels: Path, folder: Path) -> list[str]:
+def install(wheels: Path, folder: Path, seconds: float | None = None) -> list[str]:
     """Install wheels of what is missing into the run's folder, without an index. Returns their names.
 
     What the environment has stays as it is: its numpy and its CUDA fit together.
 
     Raises:
-        WheelsError: the folder has no wheels, or pip refuses one.
+        WheelsError: the folder has no wheels, or pip refuses one, or has not ended after so many seconds.
     """
     files = sorted(wheels.glob("*.whl"))
     if not files:
@@ -63,12 +64,56 @@ def install(wheels: Path, folder: Path) -> list[str]:
     if not new:
         return []
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
-    done = subprocess.run(
-        [*words, "--target", str(folder / PACKAGES), *map(str, new)], capture_output=True, text=True, check=False
-    )
+    words += ["--target", str(folder / PACKAGES), *map(str, new)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        raise WheelsError(f"{wheels}: {error}") from None
     if done.returncode:
         raise WheelsError(f"{wheels}: {done.stderr.strip()[-500:]}")
     return [file.name.split("-")[0] for file in new]
+
+
+SUMS = "SHA256SUMS"  # the list of a folder of parts, as the program sha256sum writes it
+PART = re.compile(r"(.+)\.\d+")  # FILE.00, FILE.01, as the program split names them
+
+
+def join(parts: Path, target: Path) -> list[str]:
+    """Put files together, whose parts are copied into a folder one after the other. Returns what is still missing.
+
+    Args:
+        parts: the folder, with a list of all parts and their SHA-256 in SUMS.
+        target: takes the files that are complete.
+
+    Raises:
+        WheelsError: there is no list, or a part is another one than it says.
+    """
+    try:
+        lines = (parts / SUMS).read_text().splitlines()
+    except OSError as error:
+        raise WheelsError(
+            f"{parts}: expected a list of the parts, {SUMS} (sha256sum FILE.* > {SUMS}): {error}"
+        ) from None
+    files: dict[str, list[tuple[str, str]]] = {}
+    for line in lines:
+        digest, _, name = line.partition(" ")
+        name = name.lstrip(" *")
+        found = PART.fullmatch(name)
+        if found is None or "/" in name or len(digest) != 64:
+            raise WheelsError(f"{parts / SUMS}: expected lines such as 'SHA-256  NAME.whl.00'; got {line[:120]!r}")
+        files.setdefault(found[1], []).append((name, digest))
+    missing = [name for listed in files.values() for name, _ in listed if not (parts / name).exists()]
+    target.mkdir(exist_ok=True)
+    for file, listed in files.items():
+        if any(name in missing for name, _ in listed):
+            continue
+        with (target / file).open("wb") as whole:
+            for name, digest in sorted(listed):
+                data = (parts / name).read_bytes()
+                if hashlib.sha256(data).hexdigest() != digest.lower():
+                    raise WheelsError(f"{parts / name} is not the part of {SUMS}: copy it again")
+                whole.write(data)
+    return missing
 
 
 def tool(name: str) -> str | None:

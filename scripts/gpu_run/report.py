@@ -15,8 +15,20 @@ def text(report: Mapping[str, Any]) -> str:
     """The page."""
     outcomes = report["steps"]
     parts = [_head(report), _steps(outcomes), _failed(outcomes), _skipped(outcomes), _differences(outcomes)]
+    parts += [_warnings(outcomes)]
     parts += [_benchmarks(outcomes, report["stand in"]), _counts(outcomes), _profile(outcomes)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def short(report: Mapping[str, Any]) -> str:
+    """The outcome of each step, and what failed, as plain text."""
+    lines = [f"{where(report)}, commit {report['commit']}{', ' * bool(report['stand in'])}{report['stand in']}", ""]
+    for each in report["steps"]:
+        line = f"{each['name']:<18} {each['state']:<9} {each['seconds']:5.0f} s {_passed(each['findings'])}"
+        lines.append(f"{line} {each['reason']}".rstrip()[:300])
+    found = [f"{each['name']}: {text}" for each in report["steps"] for text in each["failed"]]
+    more = [f"and {len(found) - MOST_TESTS} more, in report.json"] * (len(found) > MOST_TESTS)
+    return "\n".join([*lines, "", *(line[:300] for line in found[:MOST_TESTS]), *more]) + "\n"
 
 
 def where(report: Mapping[str, Any]) -> str:
@@ -95,8 +107,17 @@ def _differences(outcomes: Sequence[Mapping[str, Any]]) -> str:
     return _list("What is done more often than on host_cuda", notes)
 
 
+def _warnings(outcomes: Sequence[Mapping[str, Any]]) -> str:
+    """DeprecationWarnings, which a library newer than those of the tests brings."""
+    counts: dict[str, int] = {}
+    for each in outcomes:
+        for text, count in each["findings"].get("warnings", {}).items():
+            counts[text] = counts.get(text, 0) + count
+    return _list("Warnings", [f"{count} times: {text}" for text, count in counts.items()])
+
+
 def _benchmarks(outcomes: Sequence[Mapping[str, Any]], stand_in: str) -> str:
-    found = _findings(outcomes, "benchmarks")
+    found = _findings(outcomes, "benchmarks") or _findings(outcomes, "benchmarks of ox")
     if not found.get("figures") and not found.get("left out"):
         return ""
     rows = []

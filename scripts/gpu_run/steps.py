@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 PASSED, FAILED, TIMED_OUT, NOT_RUN, SKIPPED = "passed", "failed", "timed out", "not run", "skipped"
-BAD = (FAILED, TIMED_OUT, NOT_RUN)
-KILLED_AFTER = 5.0  # seconds that a process has to end by itself, to write what it knows
+RUNNING, ENDED = "running", "ended"  # when a report was written; by a signal to the whole run
+BAD = (FAILED, TIMED_OUT, NOT_RUN, RUNNING, ENDED)
+KILLED_AFTER = 3.0  # seconds that a process has to end by itself, to write what it knows
 
 
 def nothing_missing() -> str:
+    return ""
+
+
+def accepted(output: str) -> str:
     return ""
 
 
@@ -40,6 +45,7 @@ class Step:
     least: float  # seconds without which it is not begun
     skipped: Callable[[], str] = nothing_missing  # why this machine cannot do it, which is no failure
     missing: Callable[[], str] = nothing_missing  # which package it needs that is not installed, which is one
+    refused: Callable[[str], str] = accepted  # why this machine does not let it work, by its output; no failure either
     vital: bool = False  # whether nothing else is worth trying without it
     variables: Mapping[str, str] = field(default_factory=dict)  # of its environment
     source: str = ".json"
@@ -72,12 +78,20 @@ class Outcome:
         return asdict(self)
 
 
+class Ended(BaseException):
+    """A signal ended the run while a step was running."""
+
+
 class Run:
-    """Runs steps within a number of seconds, in their order. Later ones keep the seconds that they need at least.
+    """Runs steps within a number of seconds, in their order. SIGINT and SIGTERM end the step that is running.
 
     Args:
         folder: takes the output of each step in NAME.txt, and its findings in NAME.json.
         tell: is given a line after each step.
+        save: is given the outcomes of all steps, as far as they are known, before and after each.
+        keeps: whether later steps keep the seconds that they need at least; else the first ones take what they may.
+
+    `ended_by` is the number of the signal that ended the run; 0 if none did.
     """
 
     def __init__(
@@ -88,24 +102,39 @@ class Run:
         cwd: Path,
         tell: Callable[[str], object] = print,
         clock: Callable[[], float] = time.monotonic,
+        save: Callable[[list[Outcome]], object] = lambda known: None,
+        keeps: bool = True,
     ) -> None:
         self.folder, self.environment, self.cwd, self.tell, self.clock = folder, environment, cwd, tell, clock
-        self.end = clock() + seconds
+        self.save, self.keeps, self.end = save, keeps, clock() + seconds
+        self.ended_by, self.waits = 0, False
+
+    def end_by(self, number: int, frame: object = None) -> None:
+        """What to do at a signal."""
+        self.ended_by = self.ended_by or number
+        if self.waits:
+            self.waits = False
+            raise Ended
 
     def all(self, steps: Sequence[Step]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+        known = [Outcome(step.name, NOT_RUN, reason="nothing is known of it yet") for step in steps]
         lost = ""
         for i, step in enumerate(steps):
+            if self.ended_by:
+                lost = f"{signal.Signals(self.ended_by).name} ended the run"
             if lost:
-                outcome = Outcome(step.name, NOT_RUN, reason=lost)
+                known[i] = Outcome(step.name, NOT_RUN, reason=lost)
             else:
-                later = sum(each.least for each in steps[i + 1 :] if not each.skipped() and not each.missing())
-                outcome = self.one(step, min(step.most, self.end - self.clock() - later))
-            outcomes.append(outcome)
-            self.tell(outcome.line())
-            if step.vital and outcome.state != PASSED:
-                lost = f"'{step.name}' {outcome.state}"
-        return outcomes
+                known[i] = Outcome(step.name, RUNNING, reason="it had not ended when this was written")
+                self.save(known)
+                later = sum(each.least for each in steps[i + 1 :] if self.keeps and can_run(each))
+                known[i] = self.one(step, min(step.most, self.end - self.clock() - later))
+                self.save(known)
+            self.tell(known[i].line())
+            if step.vital and known[i].state != PASSED:
+                lost = lost or f"'{step.name}' {known[i].state}"
+        self.save(known)
+        return known
 
     def one(self, step: Step, limit: float) -> Outcome:
         """Run a step for at most `limit` seconds."""
@@ -122,8 +151,12 @@ class Run:
             return Outcome(step.name, FAILED, reason=f"it cannot be started: {error}")
         findings = self.findings(step)
         failed = [str(text) for text in findings.pop("failed", [])]
-        if code is None:
+        if code is None and self.ended_by:
+            state, reason = ENDED, f"by {signal.Signals(self.ended_by).name}"
+        elif code is None:
             state, reason = TIMED_OUT, f"it was ended after {limit:.0f} s"
+        elif code and not findings and (refusal := step.refused(output.read_text(errors="replace"))):
+            return Outcome(step.name, SKIPPED, self.clock() - began, refusal)
         elif code or failed:
             state, reason = FAILED, "" if failed else how_it_ended(code, output)
         else:
@@ -138,12 +171,19 @@ class Run:
         with output.open("w") as file:
             process = subprocess.Popen(
                 step.words, cwd=self.cwd, env=environment, stdout=file, stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL, start_new_session=True,
+                stdin=subprocess.DEVNULL, process_group=0,
             )  # fmt: skip
             try:
-                return process.wait(limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGINT)
+                if self.ended_by:  # since the step began
+                    raise Ended
+                self.waits = True
+                code = process.wait(limit)
+                self.waits = False
+                return code
+            except (subprocess.TimeoutExpired, Ended):
+                self.waits = False
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(KILLED_AFTER)
                 return None
@@ -158,6 +198,10 @@ class Run:
             return step.read(file) if file.exists() else {}
         except ValueError:
             return {}
+
+
+def can_run(step: Step) -> bool:
+    return not step.skipped() and not step.missing()
 
 
 def kill_group(pid: int) -> None:

@@ -103,7 +103,7 @@ def main() -> None:
         except Exception as error:
             found[name] = f"unknown: {device.one_line(error)}"
         print(f"{name}: {found[name]}")
-    device.write({"versions": found})
+        device.write({"versions": found})  # what is asked next may hang
 
 
 if __name__ == "__main__":

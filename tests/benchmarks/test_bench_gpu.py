@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from gpu_workloads import CASES, SHORT, Case
 
 Step = Callable[[], Any]
+BENCHMARKS = Path(bench_gpu.__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +111,40 @@ def test_a_side_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("GPU_QUICK", "1")
     assert bench_gpu.measure(tmp_path / "gpu.json", 60.0).failed == {"ox": "no device"}
     assert json.loads((tmp_path / "gpu.json").read_text())["failed"] == ["ox: no device"]
+
+
+ENDS = """
+import os, sys
+import bench_gpu
+from gpu_workloads import Case
+
+def step(lib):
+    return lambda: None
+
+def ends(lib):
+    os._exit(11)
+
+def figures():
+    lib = type("Lib", (), {"manual_seed": lambda seed: None})
+    bench_gpu.SHORT = ("one", "ends", "two")
+    bench_gpu.CASES = {name: Case(ends if name == "ends" else step, {}, {}) for name in ("one", "ends", "two")}
+    return bench_gpu.figures(lib, lambda step, count: 3.0 * count, lambda step: step, lambda: None)
+
+bench_gpu.sides.answer({"ox": figures})
+"""
+
+
+def test_a_workload_that_ends_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process goes on with the next one."""
+    (tmp_path / "program.py").write_text(ENDS)
+    monkeypatch.setattr(bench_gpu, "__file__", str(tmp_path / "program.py"))
+    monkeypatch.setattr(bench_gpu, "absent", dict)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("GPU_QUICK", "1")
+    result = bench_gpu.measure(tmp_path / "gpu.json", 100.0, "ox")
+    assert result.figures == {"one": {"ox": [3.0]}, "two": {"ox": [3.0]}} and not result.failed
+    assert result.left_out == {"ends": {"ox": "its process ended: one: 3.0"}}  # its last line
+    assert json.loads((tmp_path / "gpu.json").read_text())["failed"] == ["ends, ox: its process ended: one: 3.0"]
 
 
 def test_sides_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

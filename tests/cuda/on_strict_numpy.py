@@ -30,6 +30,7 @@ BEYOND = {
     "serve/runtime/test_device_buffers.py": "memory of the host",
     "serve/runtime/test_shared_weights.py": "memory of the host",
     "serve/runtime/test_models_on_gpus.py": "memory of the host",
+    "gpu_run/test_cuda_serving.py": "memory of the host",
     "serve/protocol/test_cuda_shared_memory.py": "memory of other processes",
     "serve/telemetry/test_gpu.py": "NVIDIA's management library",
 }

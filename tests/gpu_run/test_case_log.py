@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 from gpu_run import case_log
 from gpu_run.environment import ROOT
+from gpu_run.plan import Plan
 
 pytest.importorskip("xdist")
 
 TESTS = """
+import warnings
+
 import pytest
 
-def test_passes(): pass
+def test_passes(): warnings.warn("a name of old", DeprecationWarning)
 def test_fails(): assert 1 == 2, "one is not two"
 def test_is_skipped(): pytest.skip("one GPU")
 def test_breaks(): raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
@@ -34,12 +37,14 @@ def test_without_its_fixture(broken): pass
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The findings of a run in two processes, of the file above and one that cannot be read."""
     folder = tmp_path_factory.mktemp("cases")
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (folder / "test_some.py").write_text(TESTS)
     (folder / "test_unread.py").write_text("import ox_no_such_module\n")
     log = folder / "cases.log"
     words = [sys.executable, "-m", "pytest", "-p", "gpu_run.case_log", "-p", "no:randomly", "-p", "no:cacheprovider"]
     words += ["-n", "1", "--max-worker-restart=3", "--continue-on-collection-errors"]
+    planned = Plan(folder, "", False).tests("tests", [], 1, 1).words
+    words += [word for i in range(len(planned)) if planned[i] == "-W" for word in planned[i : i + 2]]
     own = {
         name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")
     }  # if this is a worker
@@ -56,6 +61,11 @@ def test_each_outcome(found: dict[str, Any]) -> None:
     assert failed["test_some.py::test_fails"] == "AssertionError: one is not two"
     assert failed["test_some.py::test_without_its_fixture"] == "ValueError: no fixture"
     assert "ox_no_such_module" in failed["test_unread.py"]
+
+
+def test_a_deprecation_is_reported_and_no_failure(found: dict[str, Any]) -> None:
+    """In a suite whose warnings are errors."""
+    assert found["warnings"] == {"DeprecationWarning: a name of old": 1}
 
 
 def test_what_breaks_the_device_ends_its_process_alone(found: dict[str, Any]) -> None:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 from gpu_run import environment
 from gpu_run.environment import WheelsError
-
-
-def wheel(folder: Path, name: str) -> Path:
-    """A wheel of one empty module."""
-    folder.mkdir(exist_ok=True)
-    file = folder / f"{name}-1.0-py3-none-any.whl"
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(f"{name}.py", "NAME = 1\n")
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    return file
+from gpu_wheel import wheel
 
 
 def test_what_ox_needs_is_what_the_project_says() -> None:
@@ -56,6 +44,34 @@ def test_wheels_that_cannot_be_installed(tmp_path: Path) -> None:
     (tmp_path / "broken_wheel-1.0-py3-none-any.whl").write_text("this is no archive")
     with pytest.raises(WheelsError, match="broken_wheel"):
         environment.install(tmp_path, tmp_path)
+
+
+def test_parts_of_a_wheel(tmp_path: Path) -> None:
+    parts, target = tmp_path / "parts", tmp_path / "joined"
+    parts.mkdir()
+    with pytest.raises(WheelsError, match=r"expected a list of the parts, SHA256SUMS"):
+        environment.join(parts, target)
+    contents = {f"a.whl.{i:02}": f"part {i} ".encode() for i in range(11)} | {"b.whl.00": b"whole"}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    lines = [f"{digest}  {name}\n" for name, digest in reversed(sums.items())]
+    (parts / environment.SUMS).write_text("".join(lines))
+    (parts / "b.whl.00").write_bytes(b"whole")
+    assert sorted(environment.join(parts, target)) == [name for name in contents if name.startswith("a")]
+    assert [file.name for file in target.iterdir()] == ["b.whl"]
+    for name, data in contents.items():
+        (parts / name).write_bytes(data)
+    assert environment.join(parts, target) == []
+    assert (target / "a.whl").read_bytes() == b"".join(data for name, data in contents.items() if name[0] == "a")
+    (parts / "a.whl.03").write_bytes(b"half")
+    with pytest.raises(WheelsError, match=r"a\.whl\.03 is not the part of SHA256SUMS: copy it again"):
+        environment.join(parts, target)
+
+
+@pytest.mark.parametrize("name", ["../a.whl.00", "/tmp/a.whl.00", "a.whl", ""])
+def test_a_list_of_parts_names_files_of_its_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / environment.SUMS).write_text(f"{'0' * 64}  {name}\n")
+    with pytest.raises(WheelsError, match="expected lines such as"):
+        environment.join(tmp_path, tmp_path / "joined")
 
 
 def test_a_tool_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

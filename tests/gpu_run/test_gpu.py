@@ -1,11 +1,16 @@
-"""scripts/gpu.py, which `make gpu` runs: its errors, its pages, and a short run from end to end on the stand-in."""
+"""scripts/gpu.py, which `make gpu` runs: its errors, its pages, what is left when it is ended, and a short run on the
+stand-in."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tarfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,41 +18,154 @@ from typing import Any
 import gpu
 import pytest
 from child_pytest import CUDA_PACKAGES, HERE, environment_with
-from gpu_run import environment, plan
+from gpu_run import environment, plan, results, smoke
 from gpu_run.environment import ROOT
 from gpu_run.plan import Plan, ranks_of
 from gpu_run.steps import Outcome, Run
+from gpu_wheel import wheel
+from waiting import wait_until
 
 from ox.devices import cuda
 
 GPU = [sys.executable, str(ROOT / "scripts" / "gpu.py")]
+FILES = (results.REPORT, results.PAGE, results.SUMMARY, results.OUTPUTS)
 
 
 def test_a_machine_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if cuda.available():
         pytest.skip("there is a GPU")
-    assert gpu.main(["--folder", str(tmp_path / "run")]) == 2
+    (tmp_path / "thesis.txt").touch()  # stays
+    (tmp_path / "results.tgz").write_text("of an earlier run")
+    assert gpu.main(["--folder", str(tmp_path), "--only", "tests,user lines"]) == 2
     error = capsys.readouterr().err
     assert "nothing can run here: CuPy " in error and "make gpu STAND_IN=host_cuda" in error
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [gpu.MARK]
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "thesis.txt"}
+    states = {step["name"]: step["state"] for step in report_of(tmp_path)["steps"]}
+    assert states == {"preparation": "passed", "device": "failed", "tests": "not run", "user lines": "not run"}
+    assert outputs_of(tmp_path) == {}
 
 
-def test_a_folder_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "thesis.txt").touch()
-    assert gpu.main(["--folder", str(tmp_path)]) == 2
-    assert "has files that are not of an earlier run" in capsys.readouterr().err
-    assert (tmp_path / "thesis.txt").exists()
+def outputs_of(folder: Path) -> dict[str, str]:
+    """The texts in results.tgz."""
+    with tarfile.open(folder / "results.tgz") as archive:
+        files = [(entry.name, archive.extractfile(entry)) for entry in archive]
+        return {name: file.read().decode() for name, file in files if file is not None}
 
 
-def test_the_folder_of_an_earlier_run_is_emptied(tmp_path: Path) -> None:
-    folder = gpu.new_folder(tmp_path / "run")
-    (folder / "report.json").touch()
-    assert [path.name for path in gpu.new_folder(folder).iterdir()] == [gpu.MARK]
+def report_of(folder: Path) -> Any:
+    return json.loads((folder / "report.json").read_text())
 
 
-def test_a_folder_without_wheels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.main(["--folder", str(tmp_path / "run"), "--wheels", str(tmp_path)]) == 2
-    assert "no wheels there" in capsys.readouterr().err
+def test_a_step_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main(["--folder", str(tmp_path / "run"), "--only", "tests, memchek"]) == 2
+    error = capsys.readouterr().err
+    assert "no step has the name memchek; expected some of: versions, doctor, a tensor, " in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_wheels_that_cannot_be_installed_stop_nothing(fake: Any, tmp_path: Path) -> None:
+    cache = tmp_path / "kernels.tgz"
+    cache.write_text("no archive")
+    code = fake(["true"], "--wheels", str(tmp_path), "--parts", str(tmp_path), "--cache", str(cache)).wait(60)
+    preparation, step = report_of(tmp_path / "run")["steps"]
+    assert code == 1 and preparation["state"] == "failed" and step["state"] == "passed"
+    parts, archive = preparation["failed"]
+    assert "SHA256SUMS" in parts and archive.startswith(f"{cache} cannot be read, so kernels are compiled: ")
+
+
+FAKE = """
+import json, sys
+import gpu
+from gpu_run.plan import Plan
+from gpu_run.steps import Step
+
+scripts = json.loads(sys.argv[1])
+Plan.steps = lambda self: [Step(f"step {i}", ["sh", "-c", script], 600, 0) for i, script in enumerate(scripts)]
+gpu.device_count = lambda *_: 1
+sys.exit(gpu.main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Any]:
+    """Starts a run whose steps are scripts of the shell, in tmp_path / "run". It changes no page of the tree."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(scripts: list[str], *arguments: str) -> subprocess.Popen[bytes]:
+        folder = ["--folder", str(tmp_path / "run"), "--quick"]
+        words = [sys.executable, "-c", FAKE, json.dumps(scripts), *folder, *arguments]
+        env = {**environment_with(ROOT / "scripts"), "TMPDIR": str(tmp_path)}
+        started.append(subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, cwd=tmp_path))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("at", range(3))
+def test_what_is_left_when_a_run_is_ended(number: signal.Signals, at: int, fake: Any, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    scripts = [f"echo output of {i}" for i in range(3)]
+    scripts[at] = f"echo $$ > {mark}.part; mv {mark}.part {mark}; exec sleep 600"
+    process = fake(scripts)
+    wait_until(mark.exists, process=process)
+    process.send_signal(number)
+    killed = number == signal.SIGKILL
+    assert process.wait(60) == (-number if killed else 128 + number)
+    if killed:
+        os.kill(int(mark.read_text()), signal.SIGKILL)
+    else:
+        wait_until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
+    folder = tmp_path / "run"
+    assert {path.name for path in folder.iterdir()} == {*FILES}
+    _, *steps = report_of(folder)["steps"]
+    ended = "running" if killed else "ended"
+    assert [step["state"] for step in steps] == [*["passed"] * at, ended, *["not run"] * (2 - at)]
+    if not killed:
+        assert steps[at]["reason"] == f"by {number.name} (step-{at}.txt)"
+        assert all(step["reason"] == f"{number.name} ended the run" for step in steps[at + 1 :])
+    assert f"step {at}" in (folder / "summary.txt").read_text() and f"| step {at} | {ended} " in page_of(folder)
+    outputs = {f"step-{i}.txt": f"output of {i}\n" for i in range(at)}
+    assert outputs_of(folder) == outputs | ({} if killed else {f"step-{at}.txt": ""})
+
+
+def page_of(folder: Path) -> str:
+    return (folder / "gpu.md").read_text()
+
+
+def test_compiled_kernels_go_from_run_to_run(fake: Any, tmp_path: Path) -> None:
+    write = "mkdir -p $CUPY_CACHE_DIR && ls $CUPY_CACHE_DIR && echo a kernel > $CUPY_CACHE_DIR/one"
+    for known in ("", "one\n"):
+        assert fake([write], "--cache", str(tmp_path / "kernels.tgz")).wait(60) == 0
+        assert outputs_of(tmp_path / "run") == {"step-0.txt": known}
+
+
+def test_a_wheel_in_parts_that_come_in_two_runs(fake: Any, tmp_path: Path) -> None:
+    whole = wheel(tmp_path / "wheels", "ox_test_module")
+    data, names = whole.read_bytes(), [f"{whole.name}.{i:02}" for i in range(2)]
+    halves = dict(zip(names, (data[:300], data[300:]), strict=True))
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    sums = [f"{hashlib.sha256(half).hexdigest()}  {name}\n" for name, half in halves.items()]
+    (parts / "SHA256SUMS").write_text("".join(sums))
+    said = []
+    for name in names:
+        (parts / name).write_bytes(halves[name])
+        code = fake([f"{sys.executable} -c 'import ox_test_module' || true"], "--parts", str(parts)).wait(60)
+        preparation, _ = report_of(tmp_path / "run")["steps"]
+        assert (code, preparation["state"]) == (0, "passed")
+        said.append(preparation["reason"])
+    assert f"{parts}: {names[1]} not there yet" in said[0] and "installed" not in said[0].split(";")[0]
+    assert "installed for this run: ox_test_module" in said[1]
+    assert outputs_of(tmp_path / "run")["step-0.txt"] == ""
+
+
+def made(folder: Path) -> Path:
+    results.new_folder(folder)
+    return folder
 
 
 @pytest.fixture
@@ -70,11 +188,13 @@ def outcomes(state: str) -> list[Outcome]:
 def test_the_exit_code_and_the_pages(
     state: str, code: int, pages: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = gpu.new_folder(tmp_path / "run")
-    assert gpu.finish(gpu.found_by(outcomes(state), "", False), folder) == code
+    folder = made(tmp_path / "run")
+    found = gpu.found_by(outcomes(state), "", False)
+    results.write(found, folder, tmp_path / "outputs")
+    assert gpu.finish(found, folder) == code
     assert "1 failed or could not run" in capsys.readouterr().out or not code
-    page, results = pages
-    assert results.read_text() == (folder / "gpu.md").read_text()
+    page, of_tree = pages
+    assert of_tree.read_text() == (folder / "gpu.md").read_text()
     assert ("9 of 9 lines; H100, 20" in page.read_text()) == (state != "skipped")
     written = page.read_text()
     page.write_text(written.replace("9 of 9 lines", "no"))
@@ -86,7 +206,7 @@ def test_a_page_that_has_changed_is_a_failure(
     pages: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pages[0].write_text("# GPU\n")
-    folder = gpu.new_folder(tmp_path / "run")
+    folder = made(tmp_path / "run")
     assert gpu.finish(gpu.found_by(outcomes("passed"), "", False), folder) == 1
     assert "docs/gpu.md has no table" in capsys.readouterr().out and (folder / "gpu.md").exists()
 
@@ -94,13 +214,17 @@ def test_a_page_that_has_changed_is_a_failure(
 @pytest.mark.parametrize(("stand_in", "quick"), [("host_cuda", False), ("", True)])
 def test_a_trial_writes_no_page_of_the_tree(stand_in: str, quick: bool, pages: Any, tmp_path: Path) -> None:
     before = gpu.PAGE.read_text()
-    gpu.finish(gpu.found_by(outcomes("passed"), stand_in, quick), gpu.new_folder(tmp_path / "run"))
+    gpu.finish(gpu.found_by(outcomes("passed"), stand_in, quick), made(tmp_path / "run"))
     assert gpu.PAGE.read_text() == before and not gpu.RESULTS.exists()
 
 
 def test_the_plan_fits_into_the_time(tmp_path: Path) -> None:
     """What every step needs at least fits twice, and each program and file is there."""
     steps = Plan(tmp_path, "", False).steps()
+    assert {step.name for step in steps} > {*plan.FIRST} and (*smoke.NAMES,) == plan.SMOKE
+    assert [step.name for step in steps if step.vital] == ["a tensor", "a kernel"]
+    steps = Plan(tmp_path, "", False).chosen()
+    assert "benchmarks of ox" not in {step.name for step in steps}
     assert sum(step.least for step in steps) * 1.5 < gpu.MINUTES * 60
     assert len({step.file for step in steps}) == len(steps)
     for step in steps:
@@ -110,6 +234,22 @@ def test_the_plan_fits_into_the_time(tmp_path: Path) -> None:
     files = [word for step in steps for word in step.words if word.startswith("tests/")]
     assert {"tests/ops/test_cuda.py", "tests/serve/runtime/test_session.py", *plan.ALONE} < {*files}
     assert not {*plan.LEFT_OUT} & {*files} and all((ROOT / file).exists() for file in (*files, *plan.LEFT_OUT))
+
+
+def test_what_comes_first(tmp_path: Path) -> None:
+    """In 280 seconds: at most a minute and a half for the first look, and about one for what follows."""
+    steps = Plan(tmp_path, "", False, first=True).chosen()
+    assert tuple(step.name for step in steps)[: len(plan.FIRST)] == (*plan.FIRST,)
+    assert {step.name for step in steps} == {step.name for step in Plan(tmp_path, "", False).steps()}
+    assert all(step.least <= step.most for step in steps)
+    assert [step.name for step in Plan(tmp_path, "", False).chosen("tests,user lines")] == ["tests", "user lines"]
+
+
+def test_a_tool_that_may_not_look() -> None:
+    """The first line is of the tool; those of the program say nothing about it."""
+    refused = "========= COMPUTE-SANITIZER\n========= Error: Target process is not permitted to be traced\n"
+    assert plan.refusal(refused) == "Error: Target process is not permitted to be traced"
+    assert plan.refusal("========= ERROR SUMMARY: 3 errors\nthis type is not supported\n") == ""
 
 
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,10 +262,10 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "orjson" in by_name["tests of serving"].missing()  # without which no other test is lost
     assert "-n" not in by_name["tests"].words  # without pytest-xdist, in one process
     assert not by_name["user lines"].missing()  # which needs no pytest
-    (tmp_path / "smoke.json").write_text('{"devices": 1}')
+    assert "onnxruntime-gpu" in by_name["serving by CUDA"].missing()
     assert by_name["two ranks"].skipped() == "NCCL needs two devices, and there is 1"
-    (tmp_path / "smoke.json").write_text('{"devices": 2}')
-    assert not by_name["two ranks"].skipped() and by_name["two ranks"].missing() == "not installed: mpi4py, mpiexec"
+    ranks = next(step for step in Plan(tmp_path, "", False, devices=2).steps() if step.name == "two ranks")
+    assert not ranks.skipped() and ranks.missing() == "not installed: mpi4py, mpiexec"
 
 
 def test_the_output_of_two_ranks(tmp_path: Path) -> None:
@@ -143,35 +283,38 @@ def test_a_short_run_on_the_stand_in(tmp_path: Path, capsys: pytest.CaptureFixtu
     asked = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     if reason := asked.stdout.strip():
         pytest.skip(reason)
-    page, results = gpu.PAGE.read_text(), gpu.RESULTS.exists()
-    folder = gpu.new_folder(tmp_path / "run")
-    variables = environment.variables(folder, "host_cuda") | {"GPU_QUICK": "1"}
+    page, exists = gpu.PAGE.read_text(), gpu.RESULTS.exists()
+    folder = made(tmp_path / "run")
+    work = tmp_path / "work"
+    work.mkdir()
+    variables = environment.variables(work, "host_cuda") | {"GPU_QUICK": "1"}
     left_out = ("doctor", "tests of memory", "tests of serving", "profile")  # which take the most time
-    steps = [step for step in Plan(folder, "host_cuda", True).steps() if step.name not in left_out]
+    steps = [step for step in Plan(work, "host_cuda", True).chosen() if step.name not in left_out]
     # and one that fails, and one that hangs
     steps[3:3] = [
         replace(steps[0], name="fails", words=[sys.executable, "-c", "raise SystemExit('broken')"]),
         replace(steps[0], name="hangs", words=["sleep", "600"], most=1, least=0),
     ]
-    found = gpu.found_by(Run(folder, 600, variables, ROOT).all(steps), "host_cuda", True)
+    found = gpu.found_by(Run(work, 600, variables, ROOT).all(steps), "host_cuda", True)
+    results.write(found, folder, work)
     assert gpu.finish(found, folder) == 1
     states = {step["name"]: step["state"] for step in found["steps"]}
     assert states.pop("fails") == "failed" and states.pop("hangs") == "timed out"
     skipped = {name for name, state in states.items() if state == "skipped"}
     assert skipped == {"two ranks", "memcheck", "racecheck", "profile by nsys"}
-    output = "".join(file.read_text() for file in folder.glob("*.txt")) + capsys.readouterr().out
+    output = "".join(file.read_text() for file in work.glob("*.txt")) + capsys.readouterr().out
     assert {*states.values()} == {"passed", "skipped"}, output[-5000:]
     kernels = next(step["findings"]["kernels"] for step in found["steps"] if step["name"] == "each kernel")
     assert kernels > 60
     text = (folder / "gpu.md").read_text()
     assert "**Not of a GPU.**" in text and "| step: LeNet, batch 64 |" in text and "| gpt, eager | launches" in text
-    assert gpu.PAGE.read_text() == page and gpu.RESULTS.exists() == results
+    assert gpu.PAGE.read_text() == page and gpu.RESULTS.exists() == exists
     assert json.loads((folder / "report.json").read_text()) == found
 
 
 def test_the_command_line(tmp_path: Path) -> None:
     help_text = subprocess.run([*GPU, "--help"], capture_output=True, text=True, check=True, env={**os.environ}).stdout
-    assert "make gpu GPU_PYTHON=python3" in help_text
+    assert "python3 scripts/gpu.py --first --minutes 4" in help_text
     done = subprocess.run(["make", "-n", "gpu", "GPU_PYTHON=py", "STAND_IN=host_cuda", "GPU_WHEELS=w", "ARGS=--quick"],
                           cwd=ROOT, capture_output=True, text=True, check=True)  # fmt: skip
     assert "py scripts/gpu.py --stand-in host_cuda --wheels w --quick" in done.stdout

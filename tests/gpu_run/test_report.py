@@ -92,6 +92,27 @@ def test_counts_differences_and_profile() -> None:
     assert "By kernel: PyTorch is not installed." in text
 
 
+def test_in_short() -> None:
+    outcomes = [
+        outcome("tests", "failed", failed=["a: wrong"], reason="see tests.txt", findings={"passed": ["b", "c"]}),
+        outcome("memcheck", "skipped", reason="no tool"),
+    ]
+    assert report.short(found(*outcomes, stand_in="host_cuda")).splitlines() == [
+        "H100, 2026-12-01, commit abc1234, host_cuda",
+        "",
+        "tests              failed       12 s 2 see tests.txt",
+        "memcheck           skipped      12 s  no tool",
+        "",
+        "tests: a: wrong",
+    ]
+
+
+def test_warnings_are_counted() -> None:
+    outcomes = [outcome(name, findings={"warnings": {"DeprecationWarning: old": 2}}) for name in ("tests", "more")]
+    text = report.text(found(*outcomes))
+    assert section(text, "Warnings") == "- 4 times: DeprecationWarning: old" and report.problems(outcomes) == []
+
+
 def test_a_long_list_ends() -> None:
     text = report.text(found(outcome("tests", "failed", failed=[f"test {i}" for i in range(200)])))
     lines = section(text, "What failed or could not run").split("\n")

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import onnxruntime as ort
+import cuda_session
 import pytest
-from cuda_session import CPU, CUDA, CudaSession, InferenceSession, host_value
 
 from ox.devices import arena
 from ox.devices.runtime import onnxruntime
@@ -30,13 +29,5 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     host_cuda = sys.modules.get("host_cuda")
     if host_cuda is None:
         pytest.skip("one GPU is not the memory of the host")
-    providers = {"cpu": [CPU]}
-    monkeypatch.setattr("ox.serve.runtime.providers.choose", lambda _, device: providers.get(device, [CUDA, CPU]))
-    monkeypatch.setattr(ort.OrtValue, "from_dlpack", host_value)
-    monkeypatch.setattr(
-        ort,
-        "InferenceSession",
-        lambda *args, **more: (CudaSession if "enable_fallback" in more else InferenceSession)(*args, **more),
-    )
-    CudaSession.made, CudaSession.surveys, CudaSession.failures = [], 0, 0
+    cuda_session.install(monkeypatch.setattr)
     yield host_cuda

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto
 from waiting import wait_for_work
 
-from ox.devices.machine import nvidia_driver
-from ox.devices.probe import CUDA
+from ox.devices.machine import Driver, nvidia_driver
+from ox.devices.probe import CUDA, runtime_distributions
 from ox.devices.runtime import onnxruntime
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, TensorInfo
@@ -143,15 +143,28 @@ def test_a_server_with_and_without_buffers(
 
 
 def on_a_gpu(path: Path, **options: Any) -> Model:
-    """The model on a real GPU; skips the test where there is no provider or no device. Where both are there, a session
-    on the CPU is a failure."""
-    if CUDA not in onnxruntime().get_available_providers():
+    """The model on a real GPU; skips the test where there is no provider or no device. Where onnxruntime-gpu and a
+    device are there, a session on the CPU is a failure."""
+    if CUDA not in onnxruntime().get_available_providers() and "onnxruntime-gpu" not in runtime_distributions():
         pytest.skip("this ONNX Runtime has no CUDA provider")
     driver = nvidia_driver()
     if driver is None or not driver.devices:
         pytest.skip("no NVIDIA driver with a device")
     assert Model(path, ModelConfig(device="auto"), RequestLimits()).engine.device == "cuda"
     return Model(path, ModelConfig(device="cuda", **options), RequestLimits())
+
+
+def test_a_provider_that_does_not_work_is_no_skip(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime-gpu and a device are there, and another ONNX Runtime hides the provider."""
+    module = sys.modules[__name__]
+    monkeypatch.setattr(onnxruntime(), "get_available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(module, "nvidia_driver", lambda: Driver((13, 0), ("H100",)))
+    monkeypatch.setattr(module, "runtime_distributions", lambda: {"onnxruntime": "1.32.0", "onnxruntime-gpu": "1.31.1"})
+    with pytest.raises(AssertionError):
+        on_a_gpu(mlp)
+    monkeypatch.setattr(module, "runtime_distributions", lambda: {"onnxruntime": "1.32.0"})
+    with pytest.raises(pytest.skip.Exception, match="no CUDA provider"):
+        on_a_gpu(mlp)
 
 
 @pytest.mark.gpu

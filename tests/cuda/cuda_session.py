@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnxruntime
+
+from ox.serve.runtime import providers
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 InferenceSession = onnxruntime.InferenceSession
@@ -82,3 +85,15 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
             CudaSession.failures -= 1
             raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
         super().run_with_iobinding(binding.real, options)
+
+
+def install(replace: Callable[[Any, str, Any], object] = setattr) -> None:
+    """Let models that are loaded from now on for a GPU run in sessions of this kind."""
+    replace(providers, "choose", lambda _, device: [CPU] if device == "cpu" else [CUDA, CPU])
+    replace(onnxruntime.OrtValue, "from_dlpack", host_value)
+    replace(
+        onnxruntime,
+        "InferenceSession",
+        lambda *args, **more: (CudaSession if "enable_fallback" in more else InferenceSession)(*args, **more),
+    )
+    CudaSession.made, CudaSession.surveys, CudaSession.failures = [], 0, 0
