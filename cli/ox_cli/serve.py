@@ -59,7 +59,7 @@ def serve(
     ] = "own",
     grpc_port: Annotated[int | None, typer.Option(help="Separate port for gRPC; 0: a free port.")] = None,
     device: Annotated[
-        str, typer.Option(help="cpu, cuda (an error if it does not work), cuda:1, cuda:0,cuda:1 or auto.")
+        str, typer.Option(help="cpu, cuda (an error if it does not work), cuda:1, cuda:0,cuda:1, tensorrt or auto.")
     ] = "auto",
     max_rows: Annotated[
         int | None, typer.Option(help="Largest batch size, in samples; 0: no batching.", show_default="measured")

@@ -19,6 +19,7 @@ from ox.devices.captured_output import captured_output
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
 PROVIDER_HOST = "Provider_GetHost"
 
 

@@ -15,7 +15,7 @@ import onnxruntime
 
 from ox.serve.runtime import providers
 
-CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+CUDA, CPU, TENSORRT = "CUDAExecutionProvider", "CPUExecutionProvider", "TensorrtExecutionProvider"
 InferenceSession = onnxruntime.InferenceSession
 
 
@@ -54,10 +54,12 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
     made: list[CudaSession]
     surveys: int  # sessions that only write their optimized graph
     failures: int
+    missing: tuple[str, ...]  # providers that no session gets, which ONNX Runtime leaves out without an error
 
     def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
         assert not enable_fallback
-        (name, self.options), last = providers
+        *first, (name, self.options), last = providers
+        self.tensorrt = dict(first).get(TENSORRT)  # its options
         assert (name, last) == (CUDA, CPU)
         super().__init__(path, options, providers=[CPU])
         self.graphs: list[str] = []
@@ -69,7 +71,8 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
             CudaSession.made.append(self)
 
     def get_providers(self) -> list[str]:
-        return [CUDA, CPU]
+        first = [TENSORRT] if self.tensorrt is not None and TENSORRT not in CudaSession.missing else []
+        return [*first, CUDA, CPU]
 
     def io_binding(self) -> Binding:
         return Binding(super().io_binding(), int(self.options["device_id"]))
@@ -89,11 +92,12 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
 
 def install(replace: Callable[[Any, str, Any], object] = setattr) -> None:
     """Let models that are loaded from now on for a GPU run in sessions of this kind."""
-    replace(providers, "choose", lambda _, device: [CPU] if device == "cpu" else [CUDA, CPU])
+    chosen = {"cpu": [CPU], "tensorrt": [TENSORRT, CUDA, CPU]}
+    replace(providers, "choose", lambda _, device: chosen.get(device, [CUDA, CPU]))
     replace(onnxruntime.OrtValue, "from_dlpack", host_value)
     replace(
         onnxruntime,
         "InferenceSession",
         lambda *args, **more: (CudaSession if "enable_fallback" in more else InferenceSession)(*args, **more),
     )
-    CudaSession.made, CudaSession.surveys, CudaSession.failures = [], 0, 0
+    CudaSession.made, CudaSession.surveys, CudaSession.failures, CudaSession.missing = [], 0, 0, ()

@@ -29,6 +29,7 @@ BEYOND = {
     "devices/test_recorded_memory.py": "memory pool",
     "serve/runtime/test_device_buffers.py": "memory of the host",
     "serve/runtime/test_shared_weights.py": "memory of the host",
+    "serve/runtime/test_tensorrt.py": "memory of the host",
     "serve/runtime/test_models_on_gpus.py": "memory of the host",
     "gpu_run/test_cuda_serving.py": "memory of the host",
     "serve/protocol/test_cuda_shared_memory.py": "memory of other processes",

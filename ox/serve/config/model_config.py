@@ -25,7 +25,8 @@ class ModelConfig:
     """Settings of a model. Settings that are None are measured when the model is loaded.
 
     Args:
-        device: "cpu", "cuda", "cuda:1", "cuda:0,cuda:1" (instances take them in turn) or "auto".
+        device: "cpu", "cuda", "cuda:1", "cuda:0,cuda:1" (instances take them in turn), "tensorrt", "tensorrt:1" or
+            "auto".
         max_rows: largest batch size, in samples; None: measured, or 32 on a GPU. 0: the model is never batched, and its
             first dimension is like any other.
         max_wait_ms: how long a free instance waits for a fuller batch, in milliseconds.
@@ -114,6 +115,8 @@ class ModelConfig:
             got = f"device cpu, and {', '.join(self.cuda)}"
             hint = 'device = "cuda", or without these options'
             raise ArgumentError("options of cuda are for models on a GPU", expected="cuda or auto", got=got, hint=hint)
+        if CudaOptions.from_table(self.cuda).enable_cuda_graph and placement.kind == "tensorrt":
+            raise ArgumentError("TensorRT's runs are not captured", expected="device = cuda", got="enable_cuda_graph")
         if self.mask is not None and not (isinstance(self.mask, str) and self.pad):
             hint = 'pad = {"tokens": 0}'
             raise ArgumentError("mask must be the name of an input, and needs pad", got=repr(self.mask), hint=hint)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ox.errors import ArgumentError
 
-EXPECTED = 'cpu, cuda, cuda:1, "cuda:0,cuda:1" or auto'
+EXPECTED = 'cpu, cuda, cuda:1, "cuda:0,cuda:1", tensorrt, tensorrt:1 or auto'
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Placement:
     """The devices of a model's instances.
 
     Args:
-        kind: "cpu", "cuda", or "auto": CUDA where it works.
+        kind: "cpu", "cuda", "tensorrt", or "auto": CUDA where it works.
         numbers: of GPUs. Instances take them in turn, so a number that comes twice has twice the instances. Empty
             without numbers: then it is the first GPU.
     """
@@ -28,15 +28,15 @@ class Placement:
 
     @classmethod
     def parse(cls, text: Any) -> Placement:
-        """That of "cpu", "cuda", "cuda:1", "cuda:0,cuda:1", "auto" or "auto:1".
+        """That of "cpu", "cuda", "cuda:1", "cuda:0,cuda:1", "auto" or "auto:1"; of "tensorrt" as of "cuda".
 
         Raises:
             ArgumentError: the text is none of these.
         """
-        if text in ("cpu", "cuda", "auto"):
+        if text in ("cpu", "cuda", "tensorrt", "auto"):
             return cls(text)
         parts = str(text).replace(" ", "").split(",")
-        found = [re.fullmatch(r"(cuda|auto):(0|[1-9]\d{0,3})", part) for part in parts]
+        found = [re.fullmatch(r"(cuda|tensorrt|auto):(0|[1-9]\d{0,3})", part) for part in parts]
         kinds = {match[1] for match in found if match}
         if None in found or len(kinds) > 1:
             raise ArgumentError("unknown device", expected=EXPECTED, got=str(text)[:80])

@@ -91,7 +91,7 @@ class GenerationModel(Model):
         clock = self.clock = control.clock
         started = clock.now()
         self.name, self.version, self.options, self.closed = name, version, options, False
-        if Placement.parse(options.device).kind == "cuda":
+        if Placement.parse(options.device).kind in ("cuda", "tensorrt"):
             raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got=options.device)
         self.inputs, self.outputs, self.samples = INPUTS, OUTPUTS, ()
         self.signature = Signature(INPUTS, OUTPUTS, limits.rows, limits.strings, batched=False)

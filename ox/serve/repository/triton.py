@@ -86,7 +86,7 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
             unmapped.append("instance_group.gpus")
         else:
             changes |= _on_gpus(config.instance_group, Placement.parse(device).kind)
-    on_gpu = Placement.parse(device).kind == "cuda"
+    on_gpu = Placement.parse(device).kind in ("cuda", "tensorrt")
     for key, parameter in sorted(config.parameters.items()):
         value = parameter.string_value
         if key == "intra_op_thread_count" and value.isascii() and value.isdigit():
@@ -97,12 +97,17 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         else:
             unmapped.append(f"parameters.{key}")
     for accelerator in config.optimization.execution_accelerators.gpu_execution_accelerator:
-        if accelerator.name != "cuda" or not on_gpu:
+        if accelerator.name not in ("cuda", "tensorrt") or not on_gpu:
             unmapped.append(f"{ACCELERATOR}.{accelerator.name}")
             continue
-        table = {key: value for key, value in accelerator.parameters.items() if key in READERS}
-        changes["cuda"] = {**changes.get("cuda", setup.running.options.cuda), **table}
-        unmapped += sorted(f"{ACCELERATOR}.cuda.{key}" for key in accelerator.parameters if key not in table)
+        table: dict[str, str] = {}
+        if accelerator.name == "tensorrt":
+            changes["device"] = changes.get("device", device).replace("cuda", "tensorrt")
+        else:
+            table = {key: value for key, value in accelerator.parameters.items() if key in READERS}
+            changes["cuda"] = {**changes.get("cuda", setup.running.options.cuda), **table}
+        others = sorted(set(accelerator.parameters) - set(table))
+        unmapped += [f"{ACCELERATOR}.{accelerator.name}.{key}" for key in others]
     try:
         options = setup.running.options.updated(changes, where)
     except ArgumentError as error:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from types import ModuleType
 
 from ox.devices.cuda_installation import Problem, driver_problem
 from ox.devices.machine import Driver, nvidia_driver
-from ox.devices.probe import CPU, CUDA, missing_library, preload
+from ox.devices.probe import CPU, CUDA, TENSORRT, missing_library, preload
 from ox.errors import DeviceError
 from ox.serve.config.placement import Placement
 from ox.serve.runtime.cuda_provider import check_numbers
 
+# The name of each, and where it comes from.
+NAMES = {
+    CUDA: ("CUDA", 'pip install "ox-onnx[cuda13]"'),
+    TENSORRT: ("TensorRT", "TensorRT's libraries, of the version of this ONNX Runtime, in LD_LIBRARY_PATH"),
+}
+
 log = logging.getLogger("ox.serve")
 
 
-def no_cuda(got: str, problem: Problem | None = None) -> DeviceError:
-    hint = 'pip install "ox-onnx[cuda13]"'
+def not_loaded(provider: str, got: str, problem: Problem | None = None) -> DeviceError:
+    """The error where the provider that was asked for does not work."""
+    name, hint = NAMES[provider]
     if problem is not None:
         got, hint = f"{got} ({problem.what})", problem.hint
-    hint += "; or --device auto to accept the CPU"
-    return DeviceError("the CUDA execution provider did not load", got=got, hint=hint)
+    hint += f"; or --device {'auto to accept the CPU' if provider == CUDA else 'cuda'}"
+    return DeviceError(f"the {name} execution provider did not load", got=got, hint=hint)
 
 
 def warn_of_cpu(error: DeviceError) -> None:
@@ -33,28 +41,33 @@ def choose(runtime: ModuleType, device: str) -> list[str]:
     placement = Placement.parse(device)
     if placement.kind == "cpu":
         return [CPU]
+    chosen = [TENSORRT, CUDA] if placement.kind == "tensorrt" else [CUDA]
     driver = nvidia_driver()
     try:
-        _check_cuda(runtime, placement, driver)
+        _check(runtime, chosen, placement, driver)
     except DeviceError as error:
-        if placement.kind == "cuda":
+        if placement.kind != "auto":
             raise
         if driver is not None and driver.devices and CUDA in runtime.get_available_providers():
             warn_of_cpu(error)
         return [CPU]
-    return [CUDA, CPU]
+    return [*chosen, CPU]
 
 
-def _check_cuda(runtime: ModuleType, placement: Placement, driver: Driver | None) -> None:
-    """Raises DeviceError if the CUDA provider cannot work: it is not in this ONNX Runtime, there is no GPU or not the
+def _check(runtime: ModuleType, chosen: Sequence[str], placement: Placement, driver: Driver | None) -> None:
+    """Raises DeviceError if the providers cannot work: one is not in this ONNX Runtime, there is no GPU or not the
     one that is asked for, or a library is missing."""
-    if CUDA not in runtime.get_available_providers():
-        raise no_cuda(f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)")
+    there, version = runtime.get_available_providers(), runtime.__version__
+    if CUDA not in there:
+        raise not_loaded(chosen[0], f"{CPU} (this ONNX Runtime {version} is built for the CPU)")
+    if chosen[0] not in there:
+        raise not_loaded(chosen[0], f"{CUDA} (this ONNX Runtime {version} is built without it)")
     preload(runtime)
     problem = driver_problem(driver)
     if driver is None or problem is not None:
-        raise no_cuda(CPU, problem)
-    library = missing_library(runtime, CUDA)
-    if library is not None:
-        raise no_cuda(f"{CPU} ({library})")
+        raise not_loaded(chosen[0], CPU, problem)
+    for provider in chosen:
+        library = missing_library(runtime, provider)
+        if library is not None:
+            raise not_loaded(chosen[0], f"{CPU if provider == CUDA else CUDA} ({library})")
     check_numbers(placement, driver)

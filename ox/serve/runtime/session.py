@@ -17,7 +17,7 @@ from ox.devices import cuda as cuda_devices
 from ox.devices.arena import USE_ARENA
 from ox.devices.cuda_installation import RUNTIME, first_problem
 from ox.devices.machine import threads as usable_threads
-from ox.devices.probe import CPU, CUDA
+from ox.devices.probe import CPU, CUDA, TENSORRT
 from ox.devices.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
@@ -33,7 +33,7 @@ from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.memory import RunMemory
-from ox.serve.runtime.providers import no_cuda, warn_of_cpu
+from ox.serve.runtime.providers import not_loaded, warn_of_cpu
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
 from ox.serve.runtime.runtime_error import is_of_device, reason
 from ox.serve.runtime.shared_weights import Adjust, SharedWeights
@@ -57,7 +57,8 @@ class Engine:
 
     Args:
         source: the checked file.
-        device: "cpu", "cuda" (that or nothing), "auto" (CUDA where it works), or GPUs by number; see `Placement`.
+        device: "cpu", "cuda" or "tensorrt" (that or nothing), "auto" (CUDA where it works), or GPUs by number; see
+            `Placement`.
         instances: how many threads will run it; None: one for each core, or for each GPU of `device`.
         threads: how many threads one run uses.
         memory: bytes that all runs of the process may take together; 0 for half of what is available.
@@ -95,14 +96,14 @@ class Engine:
         self.loading = control or LoadControl()
         self.now = now = self.loading.clock.now
         started = now()
-        if claim is not None and self.providers[0] == CUDA:
+        if claim is not None and self.providers[0] != CPU:
             self._give_back = weakref.finalize(self, claim(self._needs(self._gpu_sessions(instances))))
         try:
             sessions = self._make_sessions(instances)
         except CudaFailure as failure:
             self._give_back()
-            error = no_cuda(str(failure), first_problem(RUNTIME))
-            if placement.kind == "cuda":
+            error = not_loaded(self.providers[0], str(failure), first_problem(RUNTIME))
+            if placement.kind != "auto":
                 raise error from failure
             warn_of_cpu(error)
             self.providers = [CPU]
@@ -110,11 +111,11 @@ class Engine:
         self.load_s = now() - started
         self.provider: str = sessions[0].get_providers()[0]
         if self.provider != self.providers[0]:
-            error = no_cuda(self.provider, first_problem(RUNTIME))
-            if placement.kind == "cuda":
+            error = not_loaded(self.providers[0], self.provider, first_problem(RUNTIME))
+            if placement.kind != "auto":
                 raise error
             warn_of_cpu(error)
-        if self.provider != CUDA and self._cuda != CudaOptions():
+        if self.provider == CPU and self._cuda != CudaOptions():
             what = f"{source.path} has options of cuda, and runs on the CPU"
             raise DeviceError(
                 what, expected=CUDA, got=self.provider, hint="--device cuda, which says why; or no options"
@@ -162,7 +163,7 @@ class Engine:
         than one thread each get sessions, and pools, of their own.
         """
         count, threads = 1, self.threads
-        if self.providers[0] == CUDA:
+        if self.providers[0] != CPU:
             self._weights = self._share_weights(self._gpu_sessions(instances))
         elif threads > 1:
             count = instances or usable_threads()
@@ -175,7 +176,7 @@ class Engine:
 
     def _needs(self, sessions: Counter[int]) -> dict[int, int]:
         """The most bytes that sessions may take, by the number of the GPU."""
-        limit = self._cuda.gpu_mem_limit
+        limit = None if self.providers[0] == TENSORRT else self._cuda.gpu_mem_limit  # which it does not follow
         if limit is None:
             what = f"{self._source.path} may take any amount of a GPU's memory, and this server's models may not"
             hint = 'cuda = {gpu_mem_limit = "4GiB"}; or --cuda gpu_mem_limit=4GiB for all models'
@@ -185,8 +186,9 @@ class Engine:
         }
 
     def _share_weights(self, sessions: Counter[int]) -> SharedWeights | None:
-        """What sessions of one GPU share; None where each GPU has one session, or there is no CuPy."""
-        if max(sessions.values()) < 2 or not cuda_devices.available():
+        """What sessions of one GPU share; None where each GPU has one session, or there is no CuPy. TensorRT copies
+        weights."""
+        if max(sessions.values()) < 2 or self.providers[0] == TENSORRT or not cuda_devices.available():
             return None
         self.loading.enter("finding the weights that sessions can share")
         try:
@@ -203,12 +205,16 @@ class Engine:
         """
         providers: list[Any] = [*self.providers]
         memory = stream = None
-        if providers[0] == CUDA:
+        if providers[0] != CPU:
             memory, number = self._device_memory(index), self.placement.number(index)
             with GATE.using():
                 stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
             options = provider_options(self._cuda, None if stream is None else stream.ptr, number)
-            providers = [(CUDA, options), CPU]
+            if providers[0] == TENSORRT:
+                own = {name: options[name] for name in ("device_id", "user_compute_stream") if name in options}
+                providers = [(TENSORRT, own), (CUDA, options), CPU]
+            else:
+                providers = [(CUDA, options), CPU]
             if self._weights is not None:
                 adjust = partial(self._weights.add_to, number=number, runtime=self._runtime)
         make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory, adjust)
@@ -227,12 +233,13 @@ class Engine:
     @property
     def device(self) -> str:
         """ "cpu" or "cuda"."""
-        return "cuda" if self.provider == CUDA else "cpu"
+        return "cpu" if self.provider == CPU else "cuda"
 
     @property
     def place(self) -> str:
         """The device, with the numbers of GPUs that were asked for."""
-        return self.device if self.device == "cpu" else str(replace(self.placement, kind="cuda"))
+        kind = "tensorrt" if self.provider == TENSORRT else self.device
+        return kind if kind == "cpu" else str(replace(self.placement, kind=kind))
 
     def run(self, feed: Feed) -> list[Array]:
         """One run, on the first session, to try the model.

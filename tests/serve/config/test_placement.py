@@ -24,6 +24,8 @@ from ox_cli.main import main
         ("cuda:1", "cuda", (1,), [1, 1, 1]),
         ("cuda:0,cuda:12", "cuda", (0, 12), [0, 12, 0]),
         ("auto:1,auto:0,auto:1", "auto", (1, 0, 1), [1, 0, 1]),
+        ("tensorrt", "tensorrt", (), [0, 0, 0]),
+        ("tensorrt:1,tensorrt:0", "tensorrt", (1, 0), [1, 0, 1]),
     ],
 )
 def test_what_is_read(text: str, kind: str, numbers: tuple[int, ...], instances: list[int]) -> None:
@@ -33,9 +35,10 @@ def test_what_is_read(text: str, kind: str, numbers: tuple[int, ...], instances:
     assert ModelConfig(text).device == text
 
 
-@rows(
-    "text", ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "cuda:01", "cuda:0,", "cuda:0,cpu", "cuda:0,auto:1", 1]
-)
+WRONG = ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "cuda:01", "cuda:0,", "cuda:0,cpu", "cuda:0,auto:1", 1]
+
+
+@rows("text", [*WRONG, "tensorrt:", "cuda:0,tensorrt:0"])
 def test_what_is_refused(text: Any) -> None:
     with pytest.raises(ArgumentError, match="unknown device") as caught:
         ModelConfig(text)
@@ -60,6 +63,8 @@ def test_graphs_are_captured_on_one_gpu() -> None:
     with pytest.raises(ArgumentError, match="enable_cuda_graph has one instance"):
         ModelConfig("cuda:0,cuda:1", cuda={"enable_cuda_graph": True})
     assert ModelConfig("cuda:1", cuda={"enable_cuda_graph": True}).device == "cuda:1"
+    with pytest.raises(ArgumentError, match="TensorRT's runs are not captured"):
+        ModelConfig("tensorrt", cuda={"enable_cuda_graph": True})
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

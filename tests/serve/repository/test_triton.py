@@ -152,6 +152,19 @@ def test_accelerators_of_a_gpu(tmp_path: Path) -> None:
     assert other.unmapped == (f"{ACCELERATOR}.other",) and not other.running.options.cuda
 
 
+def test_tensorrt(tmp_path: Path) -> None:
+    own = 'parameters { key: "precision_mode" value: "FP16" }'
+    second = '{ name: "cuda" parameters { key: "sdpa_kernel" value: "1" } }'
+    both = f'{{ name: "tensorrt" {own} }}, {second}'
+    both = f"optimization {{ execution_accelerators {{ gpu_execution_accelerator : [ {both} ] }} }}"
+    setup = read(tmp_path, "instance_group { kind: KIND_GPU gpus: [1] }" + both)
+    assert setup.running.options.device == "tensorrt:1"
+    assert CudaOptions.from_table(setup.running.options.cuda).sdpa_kernel == 1
+    assert setup.unmapped == (f"{ACCELERATOR}.tensorrt.precision_mode",)
+    elsewhere = read(tmp_path, ACCELERATED % "tensorrt")
+    assert elsewhere.running.options.device == "cpu" and elsewhere.unmapped == (f"{ACCELERATOR}.tensorrt",)
+
+
 @rows(
     ("text", "name"),
     [
