@@ -41,6 +41,7 @@ from gpu_run.steps import FAILED, NOT_RUN, PASSED, RUNNING, Outcome, Run
 PAGE, RESULTS = ROOT / "docs" / "gpu.md", ROOT / "benchmarks" / "results" / "gpu.md"
 MINUTES = 10.0
 RESERVE = 8.0  # seconds of them to end the last step, and to write what it found
+SAY_WHY = ("versions", "doctor")  # the steps that are run where nothing can
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -78,7 +79,7 @@ def device_count(stand_in: str, variables: dict[str, str]) -> int:
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
     said = done.stdout.strip() or (done.stderr.strip().splitlines() or [""])[-1]
     if not said.isdigit():
-        raise NoDevice(f"nothing can run here: {said}")
+        raise NoDevice(f"nothing can run here: {' '.join(said.split())}")
     return int(said)
 
 
@@ -183,7 +184,8 @@ def run_steps(given: argparse.Namespace, work: Path, began: float) -> int:
             devices = device_count(stand_in, variables)
         except NoDevice as error:
             first.append(Outcome("device", FAILED, reason=str(error)))
-            save(unknown)
+            known = run.all([step for step in plan.chosen(given.only) if step.name in SAY_WHY])
+            save([*known, *(each for each in unknown if each.name not in {step.name for step in known})])
             print(f"gpu: {error}", file=sys.stderr)
             if not stand_in:
                 print("gpu: make gpu STAND_IN=host_cuda tries the run itself, without a GPU", file=sys.stderr)

@@ -36,13 +36,14 @@ def test_a_machine_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[s
         pytest.skip("there is a GPU")
     (tmp_path / "thesis.txt").touch()  # stays
     (tmp_path / "results.tgz").write_text("of an earlier run")
-    assert gpu.main(["--folder", str(tmp_path), "--only", "tests,user lines"]) == 2
+    assert gpu.main(["--folder", str(tmp_path), "--only", "tests,user lines,versions"]) == 2
     error = capsys.readouterr().err
     assert "nothing can run here: CuPy " in error and "make gpu STAND_IN=host_cuda" in error
     assert {path.name for path in tmp_path.iterdir()} == {*FILES, "thesis.txt"}
     states = {step["name"]: step["state"] for step in report_of(tmp_path)["steps"]}
-    assert states == {"preparation": "passed", "device": "failed", "tests": "not run", "user lines": "not run"}
-    assert outputs_of(tmp_path) == {}
+    passed, failed = dict.fromkeys(["preparation", "versions"], "passed"), {"device": "failed"}
+    assert states == passed | failed | dict.fromkeys(["tests", "user lines"], "not run")
+    assert outputs_of(tmp_path).keys() == {"versions.json", "versions.txt"}
 
 
 def outputs_of(folder: Path) -> dict[str, str]:
