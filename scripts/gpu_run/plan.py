@@ -25,7 +25,7 @@ SMOKE = ("a tensor", "a kernel", "a product", "a step", "a compiled call")  # of
 VITAL = ("a tensor", "a kernel")  # without which nothing else is worth trying
 # With --first: what tells most, for as many seconds as a minute each has; then all other steps
 FIRST = {
-    "versions": 25, **dict.fromkeys(SMOKE, 20), "step counts": 60, "each kernel": 45, "benchmarks of ox": 60,
+    "versions": 25, **dict.fromkeys(SMOKE, 30), "step counts": 60, "each kernel": 45, "benchmarks of ox": 60,
     "memcheck": 60,
 }  # fmt: skip
 # Lines of compute-sanitizer and nsys on a machine that does not let them look
@@ -127,7 +127,7 @@ class Plan:
         return [replace(step, most=step.most * PATIENCE) for step in steps] if self.stand_in else steps
 
     def smoke(self, name: str) -> Step:
-        step = self.program(name, "smoke", 30, 5, vital=name in VITAL)
+        step = self.program(name, "smoke", 40, 5, vital=name in VITAL)
         return replace(step, words=[*step.words, name])
 
     def benchmarks(self, name: str, most: float, least: float, *sides: str) -> Step:

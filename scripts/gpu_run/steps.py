@@ -118,7 +118,7 @@ class Run:
 
     def all(self, steps: Sequence[Step]) -> list[Outcome]:
         known = [Outcome(step.name, NOT_RUN, reason="nothing is known of it yet") for step in steps]
-        lost = ""
+        lost, share = "", self.share(steps)
         for i, step in enumerate(steps):
             if self.ended_by:
                 lost = f"{signal.Signals(self.ended_by).name} ended the run"
@@ -127,7 +127,7 @@ class Run:
             else:
                 known[i] = Outcome(step.name, RUNNING, reason="it had not ended when this was written")
                 self.save(known)
-                later = sum(each.least for each in steps[i + 1 :] if self.keeps and can_run(each))
+                later = share * sum(each.least for each in steps[i + 1 :] if can_run(each))
                 known[i] = self.one(step, min(step.most, self.end - self.clock() - later))
                 self.save(known)
             self.tell(known[i].line())
@@ -135,6 +135,14 @@ class Run:
                 lost = lost or f"'{step.name}' {known[i].state}"
         self.save(known)
         return known
+
+    def share(self, steps: Sequence[Step]) -> float:
+        """The part of their least seconds that later steps keep. Where there is not enough for all, they keep half of the
+        time together, so that the first ones get more than their least, and the last ones may get nothing."""
+        left, needed = self.end - self.clock(), sum(step.least for step in steps if can_run(step))
+        if not self.keeps:
+            return 0.0
+        return 1.0 if needed <= left else max(0.0, 0.5 * left / needed)
 
     def one(self, step: Step, limit: float) -> Outcome:
         """Run a step for at most `limit` seconds."""

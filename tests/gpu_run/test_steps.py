@@ -80,6 +80,16 @@ def test_later_steps_keep_the_seconds_that_they_need(tmp_path: Path) -> None:
     ]
 
 
+def test_first_steps_are_not_starved_for_later_ones(tmp_path: Path) -> None:
+    """Of 60 seconds where 80 are needed: later ones keep half of the 60 together."""
+    said = "import os; print(os.environ['GPU_STEP_SECONDS'])"
+    chosen = [step("one", said, 90, 20), step("two", said, 90, 20), step("three", said, 90, 40)]
+    assert [each.state for each in run(tmp_path, *chosen, seconds=60, clock=lambda: 0.0)] == [PASSED] * 3
+    assert [(tmp_path / f"{name}.txt").read_text() for name in ("one", "two")] == ["37.5\n", "45.0\n"]
+    run(tmp_path, *chosen, seconds=60, clock=lambda: 0.0, keeps=False)
+    assert (tmp_path / "one.txt").read_text() == "60.0\n"
+
+
 def test_nothing_is_kept_for_what_cannot_run(tmp_path: Path) -> None:
     said = "import os; print(os.environ['GPU_STEP_SECONDS'])"
     tool, package = (
