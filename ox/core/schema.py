@@ -36,6 +36,7 @@ class Schema:
     output_types: tuple[str, ...]
     types: dict[str, tuple[DType, ...]]
     variadic_output: bool
+    host_inputs: frozenset[int]  # positions; those of a variadic input are on no host
 
     def input_at(self, position: int) -> Input:
         return self.inputs[min(position, len(self.inputs) - 1)]
@@ -102,4 +103,5 @@ def read(kernel: Callable[..., Any], outputs: str, types: dict[str, tuple[DType,
         output_types=tuple(get_args(part)[1] for part in parts),
         types=types,
         variadic_output="*" in outputs,
+        host_inputs=frozenset(i for i, each in enumerate(inputs) if each.host),
     )

@@ -43,7 +43,7 @@ def cupy() -> Any:
         raise _no_device(runtime, error) from error
     if not count:
         raise DeviceError("CuPy finds no CUDA device", got="0 devices", hint=WHICH)
-    cuda_state.several = count > 1
+    cuda_state.several, cuda_state.array_type = count > 1, module.ndarray
     cuda_memory.explain_errors(module)
     _import_the_rest()
     cuda_denormals.follow_switch(module)

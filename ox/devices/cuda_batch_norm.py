@@ -26,7 +26,7 @@ def _computed(x: Any) -> Any:
 def _launch(name: str, x: Any, *arguments: Any) -> None:
     """Run a kernel on parts of the channels of x."""
     images, channels, inner = x.shape[0], x.shape[1], prod(x.shape[2:])
-    function = kernel(name, FILE, str(x.dtype))
+    function = kernel(name, FILE, x.dtype)
     function((_parts(x), channels), (THREADS,), (*arguments, images, channels, inner))
 
 
@@ -41,7 +41,7 @@ def _statistics(x: Any) -> Any:
 
 
 def _usable(x: Any) -> bool:
-    return x.ndim > 1 and x.size > 0 and x.shape[1] <= MOST_CHANNELS and str(x.dtype) in TYPES
+    return x.ndim > 1 and x.size > 0 and x.shape[1] <= MOST_CHANNELS and x.dtype in TYPES
 
 
 def batch_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -49,15 +49,15 @@ def batch_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     x, scale, bias, mean, variance = arrays
     if not _usable(x) or scale.dtype != bias.dtype or mean.dtype != variance.dtype:
         return None
-    if any(str(a.dtype) not in KINDS or a.shape != x.shape[1:2] for a in arrays[1:]):
+    if any(a.dtype not in KINDS or a.shape != x.shape[1:2] for a in arrays[1:]):
         return None
     x, scale, bias, mean, variance = (cupy().ascontiguousarray(a) for a in (x, scale, bias, mean, variance))
     y, train = cupy().empty(x.shape, x.dtype), attributes.get("training_mode", 0)
     parts = _statistics(x) if train else 0
     running = [cupy().empty(mean.shape, mean.dtype) for _ in range(2)] if train else []
     _launch(
-        "ox_device_batch_normalize", x, x, y, parts, scale, bias, KINDS[str(scale.dtype)], mean, variance,
-        *(running or (0, 0)), KINDS[str(mean.dtype)], np.float64(attributes.get("epsilon", 1e-5)),
+        "ox_device_batch_normalize", x, x, y, parts, scale, bias, KINDS[scale.dtype], mean, variance,
+        *(running or (0, 0)), KINDS[mean.dtype], np.float64(attributes.get("epsilon", 1e-5)),
         np.float64(attributes.get("momentum", 0.9)),
     )  # fmt: skip
     return (y, *running) if train else y
@@ -86,11 +86,11 @@ def running_statistics(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -
     first = given[0]
     if not all(isinstance(number, np.ndarray | np.generic) and number.size == 1 for number in numbers):
         return None
-    if str(first.dtype) not in TYPES or first.ndim != 1 or not first.size:
+    if first.dtype not in TYPES or first.ndim != 1 or not first.size:
         return None
     if not all(is_on_device(a) and a.dtype == first.dtype and a.shape == first.shape for a in given):
         return None
     made = (cupy().empty(first.shape, first.dtype), cupy().empty(first.shape, first.dtype))
-    function = kernel("ox_device_running_statistics", FILE, str(first.dtype))
+    function = kernel("ox_device_running_statistics", FILE, first.dtype)
     launch(function, first.size, *(cupy().ascontiguousarray(a) for a in given), *made, *map(np.float64, numbers))
     return made

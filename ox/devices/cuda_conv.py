@@ -20,7 +20,7 @@ CHUNK = 1 << 27  # elements of unfolded data at once; more images come one part 
 def _usable(*arrays: Any) -> bool:
     """Whether these have one type that kernels compute with, and elements."""
     given = [a for a in arrays if a is not None]
-    return str(given[0].dtype) in TYPES and all(a.dtype == given[0].dtype and a.size for a in given)
+    return given[0].dtype in TYPES and all(a.dtype == given[0].dtype and a.size for a in given)
 
 
 def _dense(array: Any) -> Any:

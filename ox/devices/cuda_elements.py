@@ -69,7 +69,7 @@ def dropout(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     else:
         name, start = "ox_device_dropout", (_signed(key), _signed(counter))
     x, y, scale = cupy().ascontiguousarray(x), cupy().empty(x.shape, x.dtype), x.dtype.type(1 / (1 - p))
-    dropped = kernel(name, "device_random.cu", str(x.dtype))
+    dropped = kernel(name, "device_random.cu", x.dtype)
     launch(dropped, (x.size + 3) // 4, x, y, *start, np.float32(p), np.float32(scale), x.size)
     return y
 

@@ -27,7 +27,7 @@ class CuPyInGraphs:
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         """`cupy.matmul`; other element types than cuBLAS has are not captured."""
-        multiply = self.cublas.matmul if str(a.dtype) in KINDS and a.dtype == b.dtype else self._module.matmul
+        multiply = self.cublas.matmul if a.dtype in KINDS and a.dtype == b.dtype else self._module.matmul
         return multiply(a, b, out=out)
 
     def concatenate(self, arrays: Sequence[Any], axis: int = 0) -> Any:

@@ -11,16 +11,16 @@ from ox.devices.cuda_elements import launch
 from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, WARP, kernel
 from ox.devices.cuda_sort import INDEX, position_bits, sorted_places
 from ox.devices.cuda_tensors import kind_of
-from ox.dtypes import int64
+from ox.dtypes import DType, float32, int64
 from ox.errors import BoundsError, OxError, ShapeError
 
 ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 SORTED_FROM = 2048  # places; fewer are compared with each other, which sorts nothing
 
 
-def _kernel(name: str, index: Any, element: int = 4, number: Any = "float32") -> Any:
+def _kernel(name: str, index: Any, element: int = 4, number: DType = float32) -> Any:
     lines = f"#define INDEX {INDEX[index]}\n#define ELEMENT {ELEMENT[element]}\n"
-    return kernel(name, "device_index.cu", str(number), lines)
+    return kernel(name, "device_index.cu", number, lines)
 
 
 def _outside(name: str, n: int) -> int:

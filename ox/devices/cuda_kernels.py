@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from ox.devices.cuda import cupy
+from ox.dtypes import DType, bfloat16, float16, float32, float64
 from ox.errors import OxError
 from ox.kernels.gpu_source import gpu_source
 from ox.kernels.library import OFF
@@ -19,11 +20,11 @@ OPTIONS = ("--std=c++17",)
 # Without fused multiply-add: each operation rounds, as those of CuPy's own kernels one after the other do
 EXACT = (*OPTIONS, "--fmad=false")
 # What a source has of an element type: NUMBER in memory, which LOAD and STORE convert from and to COMPUTED
-TYPES = {
-    "float32": ("float", "x", "x", "float"),
-    "float16": ("unsigned short", "from_half(x)", "to_half(x)", "float"),
-    "bfloat16": ("unsigned short", "from_bfloat16(x)", "to_bfloat16(x)", "float"),
-    "float64": ("double", "x", "x", "double"),
+TYPES: dict[DType, tuple[str, str, str, str]] = {
+    float32: ("float", "x", "x", "float"),
+    float16: ("unsigned short", "from_half(x)", "to_half(x)", "float"),
+    bfloat16: ("unsigned short", "from_bfloat16(x)", "to_bfloat16(x)", "float"),
+    float64: ("double", "x", "x", "double"),
 }
 
 Kernel = Callable[[int, int, int], None]  # the number of rows; addresses of the table and the plan (blocks.h)
@@ -58,13 +59,13 @@ def functions(text: str, names: tuple[str, ...], options: tuple[str, ...] = EXAC
     return _functions(text, names, options)
 
 
-def typed(file: str, dtype: Any, more: str = "") -> str:
+def typed(file: str, dtype: DType, more: str = "") -> str:
     """A source of ox/kernels/source for an element type.
 
     Args:
         more: further lines before it.
     """
-    number, load_, store, computed = TYPES[str(dtype)]
+    number, load_, store, computed = TYPES[dtype]
     head = (
         f"#define NUMBER {number}\n#define LOAD(x) ({load_})\n#define STORE(x) ({store})\n#define COMPUTED {computed}\n"
     )
@@ -72,7 +73,7 @@ def typed(file: str, dtype: Any, more: str = "") -> str:
 
 
 @cache
-def kernel(name: str, file: str, dtype: Any = "float32", more: str = "") -> Any:
+def kernel(name: str, file: str, dtype: DType = float32, more: str = "") -> Any:
     """One kernel of a source for an element type, called as those of `functions`. Errors as there."""
     return functions(typed(file, dtype, more), (name,), OPTIONS)[name]
 

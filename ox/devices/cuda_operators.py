@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from ox.devices import (
     cuda_batch_norm,
@@ -16,6 +19,7 @@ from ox.devices import (
     cudnn_attention,
 )
 from ox.devices.cuda_elements import by_approximation, pointwise, with_alpha_1
+from ox.devices.cuda_kernels import are_on
 from ox.devices.cuda_rows import of_rows
 from ox.devices.cuda_tensors import is_on_device
 from ox.devices.operator import Operator
@@ -78,6 +82,13 @@ KERNELS: dict[str, Run] = {
 HOST_NUMBERS = frozenset(("ox.PhiloxDropout", "ox.RandomUniform", "ox.RandomNormal", "ox.RunningStatistics", "Col2Im"))
 
 
+@cache
+def _kernel(op: Operator) -> tuple[Run | None, bool]:
+    """The kernel of an operator, and whether it takes numbers of the host."""
+    name = f"{op.domain}.{op.name}" if op.domain else op.name
+    return KERNELS.get(name) if are_on() else None, name in HOST_NUMBERS
+
+
 def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """The outputs by a kernel; None where there is none for this call.
 
@@ -85,10 +96,11 @@ def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) ->
         xp: CuPy, or what stands for it.
         arrays: on one GPU, but for scalars and sizes on the host.
     """
-    name = f"{op.domain}.{op.name}" if op.domain else op.name
-    kernel = KERNELS.get(name)
-    if kernel is None or not arrays or not is_on_device(arrays[0]):
+    kernel, takes_numbers = _kernel(op)
+    if kernel is None or not is_on_device(arrays[0]):
         return None
-    if name not in HOST_NUMBERS and not all(a is None or is_on_device(a) for a in arrays):
-        return None
+    if not takes_numbers:
+        for a in arrays:
+            if isinstance(a, np.ndarray):
+                return None
     return kernel(xp, arrays, attributes)

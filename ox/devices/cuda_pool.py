@@ -16,7 +16,7 @@ FILE = "device_pool.cu"
 
 def _window(x: Any, shape: tuple[int, ...], attributes: dict[str, Any]) -> Window | None:
     """The window over images of this shape. None for pads that crop."""
-    if str(x.dtype) not in TYPES or not x.size or x.ndim != len(shape) or 0 in shape:
+    if x.dtype not in TYPES or not x.size or x.ndim != len(shape) or 0 in shape:
         return None
     found = window(shape[2:], attributes["kernel_shape"], attributes)
     return found if found is not None and min(*found.befores, *found.behinds) >= 0 else None

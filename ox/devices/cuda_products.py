@@ -3,6 +3,7 @@ between two products."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from ox.devices.cuda_rows import launch, of_rows
 from ox.dtypes import bool_, float16, float64
 
 
-def _multiplies(*arrays: Any) -> bool:
-    return str(arrays[0].dtype) in KINDS and all(a.dtype == arrays[0].dtype for a in arrays)
+def _multiplies(first: Any, *others: Any) -> bool:
+    dtype = first.dtype
+    return dtype in KINDS and all(a.dtype == dtype for a in others)
 
 
 def matmul(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -23,8 +25,6 @@ def matmul(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     a, b = arrays
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[0 if b.ndim == 1 else -2] or not _multiplies(a, b):
         return None
-    if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous and a.size:  # one product of all rows
-        return cublas(xp).matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
     return cublas(xp).matmul(a, b)
 
 
@@ -33,10 +33,12 @@ def gemm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     a, b, c = [*arrays, None][:3]
     if a.ndim != 2 or b.ndim != 2 or not _multiplies(a, b, *([] if c is None else [c])):
         return None
-    a, b = a.T if attributes.get("transA") else a, b.T if attributes.get("transB") else b
-    if a.shape[1] != b.shape[0] or (c is not None and attributes.get("beta", 1.0) != 1.0):
+    turn_a, turn_b = bool(attributes.get("transA")), bool(attributes.get("transB"))
+    if a.shape[0 if turn_a else 1] != b.shape[1 if turn_b else 0]:
         return None
-    return cublas(xp).matmul(a, b, alpha=attributes.get("alpha", 1.0), added=c)
+    if c is not None and attributes.get("beta", 1.0) != 1.0:
+        return None
+    return cublas(xp).matmul(a, b, alpha=attributes.get("alpha", 1.0), added=c, turn_a=turn_a, turn_b=turn_b)
 
 
 def scaled_attention(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -49,25 +51,39 @@ def scaled_attention(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> 
         return None
     if (kept is not None and kept.dtype != q.dtype) or (allowed is not None and allowed.dtype != bool_):
         return None
-    scores = cublas(xp).matmul(q, k.swapaxes(-1, -2), alpha=attributes.get("scale", 1.0))
-    weights = _masked_softmax(scores, bias, allowed, shape)
-    return cublas(xp).matmul(weights if kept is None else weights * kept, v), weights
+    if any(mask is not None and not _fits(mask, shape) for mask in (bias, allowed)):
+        return None
+    multiply = cublas(xp).matmul
+    scores = multiply(q, k, alpha=attributes.get("scale", 1.0), turn_b=True)
+    weights = _masked_softmax(scores, bias, allowed)
+    return multiply(weights if kept is None else weights * kept, v), weights
 
 
-def _masked_softmax(scores: Any, bias: Any, allowed: Any, shape: tuple[int, ...]) -> Any:
-    made, columns = cupy().empty(shape, scores.dtype), shape[-1]
-    size = (1,) * (4 - len(shape)) + shape
-    steps: list[int] = []
-    for mask in (bias, allowed):
-        whole = None if mask is None else cupy().broadcast_to(mask, size)
-        strides = [0] * 4 if whole is None else [stride // whole.itemsize for stride in whole.strides]
-        steps += strides
+def _masked_softmax(scores: Any, bias: Any, allowed: Any) -> Any:
+    made, shape = cupy().empty(scores.shape, scores.dtype), scores.shape
+    matrices, height, columns = (1, 1, *shape)[-3:]
     least = np.float32(-1e30 if scores.dtype != float16 else -30000.0)
     launch(
-        kernel("ox_device_masked_softmax", "device_rows.cu", str(scores.dtype)), scores.size // columns, scores,
-        0 if bias is None else bias, 0 if allowed is None else allowed, made, least, *steps, size[1], size[2], columns,
+        kernel("ox_device_masked_softmax", "device_rows.cu", scores.dtype), scores.size // columns, scores,
+        0 if bias is None else bias, 0 if allowed is None else allowed, made, least, *_steps(bias), *_steps(allowed),
+        matrices, height, columns,
     )  # fmt: skip
     return made
+
+
+def _fits(mask: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a mask is broadcast to this shape."""
+    missing = len(shape) - mask.ndim
+    return missing >= 0 and all(n in (1, m) for n, m in zip(mask.shape, shape[missing:], strict=True))
+
+
+def _steps(mask: Any) -> Sequence[int]:
+    """The elements between the places of a mask along each of four dimensions, to which it is broadcast."""
+    if mask is None:
+        return (0, 0, 0, 0)
+    size = mask.itemsize
+    steps = [0 if n == 1 else stride // size for n, stride in zip(mask.shape, mask.strides, strict=True)]
+    return [*[0] * (4 - len(steps)), *steps]
 
 
 def scaled_attention_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -78,8 +94,7 @@ def scaled_attention_gradient(xp: Any, arrays: list[Any], attributes: dict[str, 
     if kept is not None and kept.dtype != q.dtype:
         return None
     multiply, scale = cublas(xp).matmul, attributes.get("scale", 1.0)
-    back = multiply(g, v.swapaxes(-1, -2))
-    to_v = multiply((weights if kept is None else weights * kept).swapaxes(-1, -2), g)
+    back = multiply(g, v, turn_b=True)
+    to_v = multiply(weights if kept is None else weights * kept, g, turn_a=True)
     to_scores = of_rows("ox_device_softmax_backward")(xp, [back if kept is None else back * kept, weights], {})
-    to_q = multiply(to_scores, k, alpha=scale)
-    return to_q, multiply(to_scores.swapaxes(-1, -2), q, alpha=scale), to_v
+    return multiply(to_scores, k, alpha=scale), multiply(to_scores, q, alpha=scale, turn_a=True), to_v

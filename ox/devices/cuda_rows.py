@@ -28,14 +28,14 @@ def of_rows(name: str) -> Any:
 
     def run(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         x = arrays[0]
-        if attributes.get("axis", -1) not in (-1, x.ndim - 1) or not x.size or str(x.dtype) not in TYPES:
+        if attributes.get("axis", -1) not in (-1, x.ndim - 1) or not x.size or x.dtype not in TYPES:
             return None
         if x.dtype == np.float64 or any(a.shape != x.shape or a.dtype != x.dtype for a in arrays):
             return None
         arrays = [cupy().ascontiguousarray(a) for a in arrays]
         y = cupy().empty(x.shape, x.dtype)
         columns = x.shape[-1]
-        launch(kernel(name, "device_rows.cu", str(x.dtype)), x.size // columns, *arrays, y, columns)
+        launch(kernel(name, "device_rows.cu", x.dtype), x.size // columns, *arrays, y, columns)
         return y
 
     return run
@@ -71,11 +71,12 @@ def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     bias = 0 if bias is None else cupy().ascontiguousarray(bias)
     rows, y = x.size // columns, cupy().empty(x.shape, float32)
     statistics = (*x.shape[: x.ndim - len(inner)], *[1] * len(inner))
-    mean, inverse = cupy().empty(statistics, float32), cupy().empty(statistics, float32)
+    both = cupy().empty((2, *statistics), float32)
+    mean = both.data.ptr
     function = kernel("ox_layer_norm", "normalization.cu")
     epsilon = np.float32(attributes.get("epsilon", 1e-5))
-    launch(function, rows, x, scale, bias, y, mean, inverse, epsilon, columns)
-    return y if attributes.get("outputs", 1) == 1 else (y, mean, inverse)
+    launch(function, rows, x, scale, bias, y, mean, mean + both.nbytes // 2, epsilon, columns)
+    return y if attributes.get("outputs", 1) == 1 else (y, both[0], both[1])
 
 
 def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 in_use = False  # set by ox.devices.cuda when the first array is made there
+array_type: type | tuple[()] = ()  # that of arrays on a GPU; set when CuPy is loaded
 several = False  # whether there is more than one GPU; set when CuPy is loaded
 
 _moves: ContextVar[bool] = ContextVar("whether arrays of the host are taken along", default=False)

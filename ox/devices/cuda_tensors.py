@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import device_checks
+from ox.devices import cuda_state, device_checks
 from ox.devices.cuda import cupy, to_device
 from ox.devices.cuda_kernels import THREADS, are_on, functions
-from ox.dtypes import DType
+from ox.dtypes import DType, bfloat16, float16, float32, float64
 
-KINDS = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}  # device_numbers.h
+KINDS = {float32: 0, float16: 1, bfloat16: 2, float64: 3}  # device_numbers.h
 SOURCE = '#include "device_tensors.cu"\n'
 NAMES = (
     "ox_unscale_tensors", "ox_multiply_tensors", "ox_square_sums_of_tensors", "ox_norm_of_sums", "ox_clip_factor",
@@ -26,12 +26,12 @@ MOST_BLOCKS = 512  # blocks of one tensor
 
 def kind_of(array: Any) -> int | None:
     """The number of its element type in kernels; None for one that they do not have."""
-    return KINDS.get(str(array.dtype))
+    return KINDS.get(array.dtype)
 
 
 def is_on_device(array: Any) -> bool:
     """Whether something is an array on a GPU, for whose kernels it may be."""
-    return not isinstance(array, np.ndarray | np.generic) and hasattr(array, "data") and are_on()
+    return isinstance(array, cuda_state.array_type) and are_on()
 
 
 def is_dense(array: Any) -> bool:
@@ -95,7 +95,7 @@ class Tensors:
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = arrays
-        self._table = table([(a.data.ptr, KINDS[str(a.dtype)], a.size) for a in arrays])
+        self._table = table([(a.data.ptr, KINDS[a.dtype], a.size) for a in arrays])
         self._grid = grid([a.size for a in arrays])
         self._functions = functions(SOURCE, NAMES)
 
@@ -109,13 +109,13 @@ class Tensors:
         sums = xp.empty(self._grid[0] * self._grid[1], np.float64)
         made = xp.empty((), dtype)
         self._functions["ox_square_sums_of_tensors"](self._grid, (THREADS,), (self._table, sums))
-        self._functions["ox_norm_of_sums"]((1,), (THREADS,), (sums, sums.size, made.data.ptr, KINDS[str(dtype)]))
+        self._functions["ox_norm_of_sums"]((1,), (THREADS,), (sums, sums.size, made.data.ptr, KINDS[dtype]))
         return made
 
     def clip(self, most: float, norm: Any) -> None:
         """Multiply by ``most / (norm + 1e-6)`` where that is below 1; `norm` is a number on the GPU."""
         factor = cupy().empty((), np.float64)
-        self._functions["ox_clip_factor"]((1,), (1,), (norm.data.ptr, KINDS[str(norm.dtype)], np.float64(most), factor))
+        self._functions["ox_clip_factor"]((1,), (1,), (norm.data.ptr, KINDS[norm.dtype], np.float64(most), factor))
         self._functions["ox_multiply_tensors"](self._grid, (THREADS,), (self._table, factor))
 
 

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ox.devices.cuda_kernels import kernel
+from ox.dtypes import DType
 
 Ints = Sequence[int]
 MOST_INT = 1 << 31  # elements of arrays whose places are int
@@ -100,10 +101,10 @@ def transposed(places: Ints, kernel: Ints, attributes: dict[str, Any]) -> Window
     return Window(*(_three(tuple(map(int, numbers)), filler) for numbers, filler in given))
 
 
-def window_kernel(name: str, file: str, dtype: Any, *arrays: Any) -> Any:
+def window_kernel(name: str, file: str, dtype: DType, *arrays: Any) -> Any:
     """A kernel of a source that includes device_windows.h. The largest of the arrays decides how it counts."""
     most = max(a.size for a in arrays)
-    return kernel(name, file, str(dtype), f"#define PLACE {'int' if most < MOST_INT else 'long long'}\n")
+    return kernel(name, file, dtype, f"#define PLACE {'int' if most < MOST_INT else 'long long'}\n")
 
 
 def at_rank(numbers: Ints, rank: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from ox.devices import cudnn_settings
 from ox.devices.cuda import cupy
 from ox.devices.cudnn_graphs import Graph
 from ox.devices.cudnn_settings import Settings
+from ox.dtypes import float32
 
 MOST_PLANS = 4096  # of a thread; when there are more, all are forgotten
 ALIGNED = 16  # bytes, to which what cuDNN is given lies: plans are built for it, and refuse other addresses
@@ -114,7 +115,7 @@ def _refused(cudnn: Any, graph: Graph, settings: Settings) -> list[Any]:
     refused = [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
     if settings.deterministic:
         refused.append(notes.NONDETERMINISTIC)
-    if graph.dtype == "float32" and not settings.allow_tf32:
+    if graph.dtype == float32 and not settings.allow_tf32:
         refused.append(notes.TENSOR_CORE)
     return refused
 

@@ -21,7 +21,7 @@ def _readable(x: Any) -> Any:
 
 
 def _layout(x: Any) -> Layout:
-    return Layout(x.shape, tuple(step // x.itemsize for step in x.strides), str(x.dtype))
+    return Layout(x.shape, tuple(step // x.itemsize for step in x.strides), x.dtype)
 
 
 def _graph(q: Any, k: Any, v: Any, scale: float, causal: bool, gradient: Layout | None = None) -> Attention | None:
@@ -33,9 +33,8 @@ def _graph(q: Any, k: Any, v: Any, scale: float, causal: bool, gradient: Layout 
         return None
     if v.shape[:3] != k.shape[:3]:
         return None
-    dtype = str(q.dtype)
-    result = row_major((batch, heads, rows, v.shape[3]), dtype)
-    logs = row_major((batch, heads, rows, 1), "float32")
+    result = row_major((batch, heads, rows, v.shape[3]), q.dtype)
+    logs = row_major((batch, heads, rows, 1), float32)
     return Attention(
         _layout(q), _layout(k), _layout(v), result, logs, scale, causal, gradient,
         cudnn_settings.current().deterministic,

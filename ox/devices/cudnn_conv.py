@@ -19,9 +19,7 @@ def _layout(x: Any) -> Layout:
     """Of an array [N, C, ...]."""
     more = (1,) * (_rank(x) + 2 - x.ndim)
     steps = tuple(step // x.itemsize for step in x.strides)
-    return Layout(
-        (*x.shape[:2], *more, *x.shape[2:]), (*steps[:2], *(steps[1] for _ in more), *steps[2:]), str(x.dtype)
-    )
+    return Layout((*x.shape[:2], *more, *x.shape[2:]), (*steps[:2], *(steps[1] for _ in more), *steps[2:]), x.dtype)
 
 
 def convolution(kind: str, data: Any, weights: Any, places: Any, window: Window, bias: Any = None) -> Convolution:
@@ -32,13 +30,13 @@ def convolution(kind: str, data: Any, weights: Any, places: Any, window: Window,
     )
     added = None
     if bias is not None:
-        added = Layout((1, bias.size, *[1] * rank), (bias.size, *[1] * (rank + 1)), str(bias.dtype))
+        added = Layout((1, bias.size, *[1] * rank), (bias.size, *[1] * (rank + 1)), bias.dtype)
     layouts = (_layout(data), _layout(weights), _layout(places))
     return Convolution(kind, *layouts, befores, behinds, strides, dilations, added)
 
 
 def _takes(x: Any, window: Window) -> bool:
-    return str(x.dtype) in DATA_TYPES and min(*window.befores, *window.behinds) >= 0
+    return x.dtype in DATA_TYPES and min(*window.befores, *window.behinds) >= 0
 
 
 def _run(graph: Convolution, inputs: Sequence[Any], made: Any) -> bool:

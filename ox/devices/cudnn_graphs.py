@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
+from ox.dtypes import DType, bfloat16, float16, float32
+
 Ints = tuple[int, ...]
-DATA_TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
+DATA_TYPES: dict[DType, str] = {float32: "FLOAT", float16: "HALF", bfloat16: "BFLOAT16"}
 
 
 class Layout(NamedTuple):
@@ -15,10 +17,10 @@ class Layout(NamedTuple):
 
     shape: Ints
     steps: Ints
-    dtype: str
+    dtype: DType
 
 
-def row_major(shape: Ints, dtype: str) -> Layout:
+def row_major(shape: Ints, dtype: DType) -> Layout:
     """The layout of a new array."""
     return Layout(shape, tuple(prod(shape[i + 1 :]) for i in range(len(shape))), dtype)
 
@@ -27,14 +29,14 @@ class Graph(Protocol):
     """What has a plan. Equal ones share it."""
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> DType:
         """The element type of what is multiplied."""
 
     def build(self, cudnn: Any, graph: Any) -> list[Any]:
         """Add the operations to a `cudnn.pygraph`; the tensors whose memory a run is given."""
 
 
-def data_type(cudnn: Any, dtype: str) -> Any:
+def data_type(cudnn: Any, dtype: DType) -> Any:
     """cuDNN's name of an element type of `DATA_TYPES`."""
     return getattr(cudnn.data_type, DATA_TYPES[dtype])
 
@@ -71,7 +73,7 @@ class Convolution:
     bias: Layout | None = None
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> DType:
         return self.data.dtype
 
     def build(self, cudnn: Any, graph: Any) -> list[Any]:
@@ -120,7 +122,7 @@ class Attention:
     deterministic: bool = True
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> DType:
         return self.query.dtype
 
     def build(self, cudnn: Any, graph: Any) -> list[Any]:
@@ -157,13 +159,13 @@ class Normalization:
     kind: str
     rows: int
     columns: int
-    dtype: str
+    dtype: DType
     epsilon: float = 0.0
     statistics: bool = False
 
     def build(self, cudnn: Any, graph: Any) -> list[Any]:
         rows, weights = (row_major((n, self.columns), self.dtype) for n in (self.rows, 1))
-        one_a_row = row_major((self.rows, 1), "float32")
+        one_a_row = row_major((self.rows, 1), float32)
         is_layer = self.kind.startswith("layer")
         x, scale = _input(cudnn, graph, "x", rows), _input(cudnn, graph, "scale", weights)
         given: dict[str, Any] = {"input": x, "scale": scale, "compute_data_type": cudnn.data_type.FLOAT}

@@ -21,13 +21,13 @@ LONG_ROW = 4096
 def _normalized(x: Any, attributes: dict[str, Any]) -> tuple[int, ...] | None:
     """The normalized shape, where its rows are cuDNN's."""
     inner = tuple(x.shape[attributes.get("axis", -1) % x.ndim :]) if x.ndim else ()
-    takes = prod(inner) >= LONG_ROW and x.size and str(x.dtype) in DATA_TYPES
+    takes = prod(inner) >= LONG_ROW and x.size and x.dtype in DATA_TYPES
     return inner if takes and cudnn.is_on() else None
 
 
 def _graph(kind: str, x: Any, inner: tuple[int, ...], epsilon: float = 0.0, statistics: bool = False) -> Normalization:
     columns = prod(inner)
-    return Normalization(kind, x.size // columns, columns, str(x.dtype), float(epsilon), statistics)
+    return Normalization(kind, x.size // columns, columns, x.dtype, float(epsilon), statistics)
 
 
 def _takes(rows: list[Any], weights: list[Any], inner: tuple[int, ...]) -> bool:

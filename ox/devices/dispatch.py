@@ -51,31 +51,39 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
     Raises:
         DeviceError: when larger tensors of both devices meet.
     """
-    cupy = sys.modules.get("cupy")
-    schema = op.schema
-    on_gpu = [
-        i
-        for i, a in enumerate(arrays)
-        if a is not None and not isinstance(a, np.ndarray) and not schema.input_at(i).host
-    ]
-    if cuda_state.several and len(on_gpu) > 1:
-        _check_one_gpu(op, arrays, on_gpu)
+    host = op.schema.host_inputs
+    on_gpu: list[int] = []
+    on_host: list[int] = []
     for i, a in enumerate(arrays):
         if a is None:
             continue
-        if schema.input_at(i).host:
+        if i in host:
             arrays[i] = cpu(a)
-        elif on_gpu and isinstance(a, np.ndarray) and a.size != 1:
-            if not cuda_state.takes_host_arrays_along():
-                raise DeviceError(
-                    f"{op.name} got tensors on different devices",
-                    expected="all inputs on cuda",
-                    got=f"input '{schema.input_at(i).name}' on cpu, '{schema.input_at(on_gpu[0]).name}' on cuda",
-                    hint='x.to("cuda")',
-                )
-            with cuda_state.at(arrays[on_gpu[0]]):
-                arrays[i] = cupy.asarray(a)  # type: ignore[union-attr]
-    return cuda_state.module(cupy) if on_gpu else np
+        elif isinstance(a, np.ndarray):
+            on_host.append(i)
+        else:
+            on_gpu.append(i)
+    if not on_gpu:
+        return np
+    if cuda_state.several and len(on_gpu) > 1:
+        _check_one_gpu(op, arrays, on_gpu)
+    for i in on_host:
+        if arrays[i].size != 1:
+            _take_along(op, arrays, i, on_gpu[0])
+    return cuda_state.module(sys.modules["cupy"])
+
+
+def _take_along(op: Operator, arrays: list[Any], i: int, first: int) -> None:
+    """Copy the array at `i` to the GPU of the first one there."""
+    if not cuda_state.takes_host_arrays_along():
+        raise DeviceError(
+            f"{op.name} got tensors on different devices",
+            expected="all inputs on cuda",
+            got=f"input '{op.schema.input_at(i).name}' on cpu, '{op.schema.input_at(first).name}' on cuda",
+            hint='x.to("cuda")',
+        )
+    with cuda_state.at(arrays[first]):
+        arrays[i] = sys.modules["cupy"].asarray(arrays[i])
 
 
 def _check_one_gpu(op: Operator, arrays: list[Any], on_gpu: list[int]) -> None:
@@ -95,9 +103,9 @@ def _check_one_gpu(op: Operator, arrays: list[Any], on_gpu: list[int]) -> None:
 
 def take_scalars_along(op: Operator, arrays: list[Any]) -> None:
     """Copy arrays of one element to the GPU, but for host inputs; constants of ox once."""
-    cupy, schema = sys.modules["cupy"], op.schema
     for i, a in enumerate(arrays):
-        if isinstance(a, np.ndarray) and not schema.input_at(i).host:
+        if isinstance(a, np.ndarray) and i not in op.schema.host_inputs:
+            cupy = sys.modules["cupy"]
             arrays[i] = cupy.asarray(a) if a.flags.writeable else _constant(a.tobytes(), a.dtype, a.shape, _device())
 
 

@@ -52,7 +52,10 @@ def _on_gpu(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]
 def _in_bfloat16(op: Operator, arrays: list[Any], made: Any) -> Any:
     """Results in the type of the inputs that they share a type with: CuPy's `where` and `clip` make float32 of
     bfloat16."""
-    if not any(a is not None and a.dtype == bfloat16 for a in arrays):
+    for a in arrays:
+        if a is not None and a.dtype == bfloat16:
+            break
+    else:
         return made
     schema = op.schema
     halves = {schema.input_at(i).type for i, a in enumerate(arrays) if a is not None and a.dtype == bfloat16}

@@ -83,20 +83,20 @@ def graphs() -> Iterator[tuple[str, Graph]]:
             yield f"conv {i} {dtype} with bias", cudnn_conv.convolution("forward", x, w, y, found, b)
             for kind in ("forward", "data", "weights"):
                 yield f"conv {i} {dtype} {kind}", cudnn_conv.convolution(kind, x, w, y, found)
-    for dtype, shared in (("float16", 4), ("bfloat16", 2)):
+    for dtype, shared in ((float16, 4), (bfloat16, 2)):
         q, k = row_major((2, 4, 100, 64), dtype), row_major((2, shared, 77, 64), dtype)
-        logs = row_major((2, 4, 100, 1), "float32")
+        logs = row_major((2, 4, 100, 1), float32)
         yield f"attention {dtype}", Attention(q, k, k, q, logs, 0.125, True)
         yield f"attention gradient {dtype}", Attention(q, k, k, q, logs, 0.125, True, q)
-    for dtype in ("float32", "float16", "bfloat16"):
+    for dtype in (float32, float16, bfloat16):
         for kind in ("layer", "rms"):
             name = f"{kind} norm {dtype}"
             yield name, Normalization(kind, 1000, 5001, dtype, 1e-5)
             yield f"{name} in training", Normalization(kind, 1000, 5001, dtype, 1e-5, statistics=True)
             yield f"{name} gradient", Normalization(f"{kind} gradient", 1000, 5001, dtype)
     # of this length cuDNN has more ways, which it tries for seconds where there is no device
-    yield "layer norm of whole vectors", Normalization("layer", 1000, 4096, "bfloat16", 1e-5, statistics=True)
-    yield "layer norm gradient of whole vectors", Normalization("layer gradient", 1000, 4096, "bfloat16")
+    yield "layer norm of whole vectors", Normalization("layer", 1000, 4096, bfloat16, 1e-5, statistics=True)
+    yield "layer norm gradient of whole vectors", Normalization("layer gradient", 1000, 4096, bfloat16)
 
 
 def main(capability: int, folder: Path) -> None:

@@ -17,7 +17,7 @@ host_cuda.install()
 
 import ox  # noqa: E402 (after the stand-in)
 from ox import nn  # noqa: E402
-from ox.devices import device_checks  # noqa: E402
+from ox.devices import cublas, device_checks  # noqa: E402
 from ox.errors import BoundsError, OxError  # noqa: E402
 from ox.nn.utils import prune  # noqa: E402
 
@@ -161,6 +161,18 @@ def streams() -> None:
         assert (ox.ones(3, device="cuda") * 2).device == SECOND
 
 
+def products() -> None:
+    """The handles and streams of the devices are apart, though calls take turns."""
+    side, held = ox.cuda.Stream(device=SECOND), list[list[int]]()
+    for stream in (ox.cuda.default_stream(SECOND), side, ox.cuda.default_stream(SECOND)):
+        with ox.cuda.stream(stream):
+            for x in (there(3, 3), ox.rand(3, 3, device="cuda:0"), there(3, 3)):
+                numbers, made = x.cpu().numpy(), x @ x
+                assert made.device == x.device and np.allclose(made.cpu().numpy(), numbers @ numbers)
+            held.append([cublas._handles.by_device[device]._stream.ptr for device in (0, 1)])
+    assert held == [[0, 0], [0, side.ptr], [0, 0]], held
+
+
 def on_the_host() -> None:
     """Arrays of the host, whose data NumPy does not show where the elements are bfloat16."""
     x = ox.ones(2, 3, dtype=ox.bfloat16, requires_grad=True)
@@ -170,7 +182,7 @@ def on_the_host() -> None:
 
 CALLS = [
     optimizers, sparse_adam, pruning, checked_gradients, saved_tensors, transforms, copies, distributions, values,
-    compiled, exported, streams, on_the_host,
+    compiled, exported, streams, products, on_the_host,
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -74,3 +75,21 @@ def losses(
     with counting:
         found.append(step().item())
     return found
+
+
+def names_of_types(run: Callable[[], Any]) -> int:
+    """How often a call makes a text of an element type."""
+    from numpy._core import _dtype  # what str(dtype) calls
+
+    count = 0
+
+    def see(frame: Any, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is _dtype.__str__.__code__
+
+    sys.setprofile(see)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count

@@ -14,23 +14,23 @@ from rows import rows
 import ox
 from ox import nn
 from ox.core.operator import OPS
-from ox.devices import cuda_index, cuda_kernels, matmul_precision
+from ox.devices import cuda, cuda_index, cuda_kernels, matmul_precision
 from ox.errors import BoundsError
 from ox.kernels.gpu_source import gpu_source
 
 F = nn.functional
 TYPES = list(cuda_kernels.TYPES)
 SOURCES = [
-    ("device_rows.cu", "float32"), ("device_rows.cu", "float16"), ("device_rows.cu", "bfloat16"),
-    ("device_losses.cu", "float32"), ("device_random.cu", "float32"), ("device_random.cu", "float16"),
-    ("device_halves.cu", "float32"), ("device_tensors.cu", "float32"),
+    ("device_rows.cu", ox.float32), ("device_rows.cu", ox.float16), ("device_rows.cu", ox.bfloat16),
+    ("device_losses.cu", ox.float32), ("device_random.cu", ox.float32), ("device_random.cu", ox.float16),
+    ("device_halves.cu", ox.float32), ("device_tensors.cu", ox.float32),
     *[("device_index.cu", dtype) for dtype in TYPES],
 ]  # fmt: skip
 
 
 @rows("architecture", ARCHITECTURES)
 @rows(("file", "dtype"), SOURCES)
-def test_a_source_compiles(file: str, dtype: str, architecture: str) -> None:
+def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
     lines = "#define INDEX int\n#define ELEMENT unsigned char\n" if file == "device_index.cu" else ""
     assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
 
@@ -94,20 +94,19 @@ def test_products_of_halves_are_added_up_in_float32() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("allowed", [False, True])
 def test_tf32_is_asked_for_where_it_is_allowed(allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ox.devices.cublas import FAST_TF32, FLOAT32, Cublas
+    from ox.devices.cublas import FAST_TF32, FLOAT32, cublas
 
-    asked = []
-    do = Cublas._do
-    monkeypatch.setattr(Cublas, "_do", lambda self, name, *a: (asked.append((name, a)), do(self, name, *a))[1])
+    asked, handle = [], cublas(cuda.cupy())
+    multiply = handle._multiply
+    monkeypatch.setattr(handle, "_multiply", lambda *a: (asked.append(a[-2]), multiply(*a))[1])
     monkeypatch.setattr(matmul_precision, "_precision", "high" if allowed else "highest")
     random(2, 3).to("cuda") @ random(3, 2).to("cuda")
     random(2, 3, dtype=ox.float64).to("cuda") @ random(3, 2, dtype=ox.float64).to("cuda")
     # convolutions have a switch of their own
     with ox.backends.cudnn.flags(enabled=False, allow_tf32=not allowed):
         F.conv2d(random(1, 2, 3, 3).to("cuda"), random(2, 2, 2, 2).to("cuda"))
-    kinds = [a[-2] for name, a in asked if name == "cublasGemmStridedBatchedEx"]
-    assert kinds[0] == (FAST_TF32 if allowed else FLOAT32) and kinds[1] not in (FAST_TF32, FLOAT32)
-    assert kinds[2:] == [FLOAT32 if allowed else FAST_TF32]
+    assert asked[0] == (FAST_TF32 if allowed else FLOAT32) and asked[1] not in (FAST_TF32, FLOAT32)
+    assert asked[2:] == [FLOAT32 if allowed else FAST_TF32]
 
 
 @pytest.mark.gpu

@@ -34,10 +34,10 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @rows("architecture", ARCHITECTURES)
-@rows("dtype", KINDS)
+@rows("dtype", KINDS, ids=str)
 @rows("file", ["device_conv.cu", "device_pool.cu", "device_batch_norm.cu"])
-def test_a_source_compiles(file: str, dtype: str, architecture: str) -> None:
-    place = "long long" if dtype == "float64" else "int"
+def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
+    place = "long long" if dtype == ox.float64 else "int"
     source = gpu_source(cuda_kernels.typed(file, dtype, f"#define PLACE {place}\n"))
     assert compiled(source, architecture).count(".entry ox_") == source.count("ox_device_")
 

@@ -1,5 +1,5 @@
 // Rows of NUMBER, which LOAD and STORE convert from and to float: softmax with and without masks, log-softmax, their
-// gradients. A row is a warp's.
+// gradients, one row many times. A row is a warp's.
 #include "device_numbers.h"
 
 ROWS(ox_device_softmax, r, rows, n, const NUMBER* RESTRICT input, NUMBER* RESTRICT output, long long n) {
@@ -24,6 +24,10 @@ ROWS(ox_device_masked_softmax, r, rows, n, const NUMBER* RESTRICT input, const N
     float most = MAX(c, n, score(c));
     float scale = 1.0f / SUM(c, n, expf(score(c) - most));
     COLUMNS(c, n) output[r * n + c] = STORE(a && !a[c * a3] ? 0.0f : expf(score(c) - most) * scale);
+} END
+
+ROWS(ox_device_repeat_row, r, rows, n, const NUMBER* RESTRICT input, NUMBER* RESTRICT output, long long n) {
+    COLUMNS(c, n) output[r * n + c] = input[c];
 } END
 
 ROWS(ox_device_softmax_backward, r, rows, n, const NUMBER* RESTRICT gradient, const NUMBER* RESTRICT output, NUMBER* RESTRICT result, long long n) {

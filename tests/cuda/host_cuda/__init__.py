@@ -60,12 +60,25 @@ def counting() -> Iterator[dict[str, int]]:
 @contextmanager
 def busy() -> Iterator[None]:
     """A block in which events and streams say that their work has not ended. What waits for it waits for ever."""
-    under_way = ctypes.c_int.in_dll(_driver(), "host_cuda_busy")
-    under_way.value = 1
+    with _switched_on("host_cuda_busy"):
+        yield
+
+
+@contextmanager
+def idle() -> Iterator[None]:
+    """A block in which kernels and products are counted and not run: what is left of a call is the host's time."""
+    with _switched_on("host_cuda_idle"):
+        yield
+
+
+@contextmanager
+def _switched_on(name: str) -> Iterator[None]:
+    switch = ctypes.c_int.in_dll(_driver(), name)
+    switch.value = 1
     try:
         yield
     finally:
-        under_way.value = 0
+        switch.value = 0
 
 
 def install(sources: Path | None = None) -> Any:

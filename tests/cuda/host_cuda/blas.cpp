@@ -125,18 +125,18 @@ int dot(int n, const void* x, int step_x, const void* y, int step_y, void* resul
 
 struct Handle {
     int math_mode = 0;
+    void* stream = nullptr;
 };
 
 int pointer_mode;
-void* current_stream;
 }  // namespace
 
 extern "C" {
 int cublasCreate_v2(void** made) { return *made = new Handle, 0; }
 int cublasDestroy_v2(void* handle) { return delete static_cast<Handle*>(handle), 0; }
 int cublasGetVersion_v2(void*, int* version) { return *version = 130000, 0; }
-int cublasSetStream_v2(void*, void* stream) { return current_stream = stream, 0; }
-int cublasGetStream_v2(void*, void** stream) { return *stream = current_stream, 0; }
+int cublasSetStream_v2(void* handle, void* stream) { return static_cast<Handle*>(handle)->stream = stream, 0; }
+int cublasGetStream_v2(void* handle, void** stream) { return *stream = static_cast<Handle*>(handle)->stream, 0; }
 int cublasSetWorkspace_v2(void*, void*, size_t) { return 0; }
 int cublasSetMathMode(void* handle, int mode) { return static_cast<Handle*>(handle)->math_mode = mode, 0; }
 int cublasGetMathMode(void* handle, int* mode) { return *mode = static_cast<Handle*>(handle)->math_mode, 0; }

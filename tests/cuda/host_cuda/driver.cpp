@@ -67,7 +67,7 @@ constexpr int VERSION = 13000, BLOCKS_PER_MULTIPROCESSOR = 2, BLOCKS = 264, THRE
 
 extern "C" {
 long host_cuda_counts[COUNTERS];
-int host_cuda_capturing, host_cuda_busy, host_cuda_devices = 1;
+int host_cuda_capturing, host_cuda_busy, host_cuda_idle, host_cuda_devices = 1;
 thread_local int host_cuda_device;
 
 void host_cuda_own(void* begin, size_t size) {
@@ -93,7 +93,9 @@ void host_cuda_submit(void (*run)(void*), const void* data, size_t size, Counter
         return;
     }
     ++host_cuda_counts[counter];
-    if (host_cuda_devices > 1 && (counter == LAUNCHES || counter == PRODUCTS)) run_on_device(run, const_cast<void*>(data));
+    const bool computes = counter == LAUNCHES || counter == PRODUCTS;
+    if (computes && host_cuda_idle) return;
+    if (computes && host_cuda_devices > 1) run_on_device(run, const_cast<void*>(data));
     else run(const_cast<void*>(data));
 }
 
