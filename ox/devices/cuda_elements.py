@@ -67,7 +67,7 @@ def dropout(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     elif is_on_device(key) or is_on_device(counter):
         return None
     else:
-        name, start = "ox_device_dropout", (_signed(key), _signed(counter))
+        name, start = "ox_device_dropout", (signed(key), signed(counter))
     x, y, scale = cupy().ascontiguousarray(x), cupy().empty(x.shape, x.dtype), x.dtype.type(1 / (1 - p))
     dropped = kernel(name, "device_random.cu", x.dtype)
     launch(dropped, (x.size + 3) // 4, x, y, *start, np.float32(p), np.float32(scale), x.size)
@@ -102,11 +102,11 @@ def random(op: str, key: Any, counter: Any, sizes: list[int], device: str) -> An
         made = cupy().empty(sizes, float32)
         if made.size:
             blocks = (prod(sizes) + 3) // 4
-            launch(kernel(DRAWS[op], "device_random.cu"), blocks, made, _signed(key), _signed(counter), made.size)
+            launch(kernel(DRAWS[op], "device_random.cu"), blocks, made, signed(key), signed(counter), made.size)
     cuda_state.in_use = True
     return made
 
 
-def _signed(number: Any) -> int:
+def signed(number: Any) -> int:
     """The int64 of the same bits."""
     return int(np.asarray(number).astype(np.uint64).view(np.int64))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox.devices import (
+    cuda_attention,
     cuda_batch_norm,
     cuda_conv,
     cuda_elements,
@@ -16,7 +17,6 @@ from ox.devices import (
     cuda_pool,
     cuda_products,
     cuda_rows,
-    cudnn_attention,
 )
 from ox.devices.cuda_elements import by_approximation, pointwise, with_alpha_1
 from ox.devices.cuda_kernels import are_on
@@ -68,8 +68,8 @@ KERNELS: dict[str, Run] = {
     "BatchNormalization": cuda_batch_norm.batch_norm,
     "ox.BatchNormalizationGradient": cuda_batch_norm.batch_norm_gradient,
     "ox.RunningStatistics": cuda_batch_norm.running_statistics,
-    "ox.BlockwiseAttention": cudnn_attention.attention,
-    "ox.BlockwiseAttentionGradient": cudnn_attention.attention_gradient,
+    "ox.BlockwiseAttention": cuda_attention.attention,
+    "ox.BlockwiseAttentionGradient": cuda_attention.attention_gradient,
     "Gather": cuda_index.gather,
     "GatherElements": cuda_index.gather_elements,
     "ScatterElements": cuda_index.scatter_elements,
@@ -79,7 +79,12 @@ KERNELS: dict[str, Run] = {
     "ox.IndexAdd": cuda_index.index_add,
 }
 # Which take numbers of the host
-HOST_NUMBERS = frozenset(("ox.PhiloxDropout", "ox.RandomUniform", "ox.RandomNormal", "ox.RunningStatistics", "Col2Im"))
+HOST_NUMBERS = frozenset(
+    (
+        "ox.PhiloxDropout", "ox.RandomUniform", "ox.RandomNormal", "ox.RunningStatistics", "Col2Im",
+        "ox.BlockwiseAttention", "ox.BlockwiseAttentionGradient",
+    )
+)  # fmt: skip
 
 
 @cache

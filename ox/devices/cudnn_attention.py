@@ -3,7 +3,6 @@ cuDNN does not do."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ox.devices import cudnn, cudnn_settings
@@ -39,17 +38,6 @@ def _graph(q: Any, k: Any, v: Any, scale: float, causal: bool, gradient: Layout 
         _layout(q), _layout(k), _layout(v), result, logs, scale, causal, gradient,
         cudnn_settings.current().deterministic,
     )  # fmt: skip
-
-
-def takes(q: Any, k: Any, v: Any, scale: float, causal: bool, tracked: bool) -> bool:
-    """Whether cuDNN does this attention and, where it is `tracked`, its gradient."""
-    if q.ndim != 4 or not cudnn.is_on():
-        return False
-    q, k, v = (_readable(x) for x in (q, k, v))
-    graph = _graph(q, k, v, scale, causal)
-    if graph is None or not cudnn.takes(graph):
-        return False
-    return not tracked or cudnn.takes(replace(graph, gradient=graph.result))
 
 
 def attention(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ TESTS = Path(__file__).resolve().parents[1]
 BEYOND = {
     "devices/test_cublas.py": "cuBLAS",
     "amp/test_cuda.py::test_a_collapsed_scale": "kernels",
+    "devices/test_cuda_attention.py": "kernels",
     "devices/test_cuda_graph.py": "CUDA graphs",
     "devices/test_cuda_operators.py": "kernels",
     "devices/test_cuda_sort.py": "kernels",

@@ -25,13 +25,14 @@ SOURCES = [
     ("device_losses.cu", ox.float32), ("device_random.cu", ox.float32), ("device_random.cu", ox.float16),
     ("device_halves.cu", ox.float32), ("device_tensors.cu", ox.float32),
     *[("device_index.cu", dtype) for dtype in TYPES],
+    ("device_attention.cu", ox.float32), ("device_attention.cu", ox.float16), ("device_attention.cu", ox.bfloat16),
 ]  # fmt: skip
 
 
 @rows("architecture", ARCHITECTURES)
 @rows(("file", "dtype"), SOURCES)
 def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
-    lines = "#define INDEX int\n#define ELEMENT unsigned char\n" if file == "device_index.cu" else ""
+    lines = "#define INDEX int\n#define ELEMENT unsigned char\n#define WIDTH 64\n"
     assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
 
 

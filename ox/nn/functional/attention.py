@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ from ox import ops, random
 from ox.amp.policy import by_policy
 from ox.core.broadcast import expand_to
 from ox.core.constants import ints, on_device_of, scalar, scalar_like
-from ox.core.generator import words_of
+from ox.core.generator import default_generator, words_of
 from ox.core.mode import MODE, switch_mode
 from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
-from ox.devices import cuda, cudnn_attention
+from ox.devices import cuda, cuda_attention
 from ox.dtypes import HALF_TYPES, DType, bool_, float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.compiled_call import runs_compiled, runs_on_device
@@ -76,13 +77,20 @@ def _group(query: Tensor, key: Tensor, value: Tensor) -> int:
     if min(map(len, shapes)) < 3 or shapes[1][:-2] != shapes[2][:-2] or shapes[0][:-3] != shapes[1][:-3]:
         return 0
     many, few = shapes[0][-3], shapes[1][-3]
-    return many // few if few and many % few == 0 and in_blocks(query, key) else 0
+    fits = few and many % few == 0 and (in_blocks(query, key) or in_blocks_on_device(query, key, value))
+    return many // few if fits else 0
 
 
 def in_blocks(query: Tensor, key: Tensor) -> bool:
     """Whether attention is one call of a compiled kernel; of 16-bit types, between conversions to float32 and back."""
     types = (float32, *HALF_TYPES) if MODE.get().autocast is None else HALF_TYPES
     return key.array.size > 0 and runs_compiled(query, types)
+
+
+def in_blocks_on_device(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """The same on a GPU, in the type of the query."""
+    found = key.array.size > 0 and value.array.size > 0 and runs_on_device(query, (float32, *HALF_TYPES), recorded=True)
+    return found and cuda_attention.width_of(query.array, value.array) is not None
 
 
 def attended(
@@ -101,31 +109,30 @@ def attended(
     The gradient of `bias` needs all scores anyway, so that attention with one keeps them.
     """
     learned = bias is not None and MODE.get().grad and bias.requires_grad
+    settings: dict[str, Any] = {"causal": int(is_causal), "group": group, "scale": _factor(query, scale)}
+    shape = [*query.shape[:-1], key.shape[-2]]
     if not learned and in_blocks(query, key):
         if (dtype := query.array.dtype) != float32:
             with switch_mode(autocast=None):
                 q, k, v = (cast(x, float32) for x in (query, key, value))
                 added = None if bias is None else cast(bias, float32)
                 return cast(attended(q, k, v, added, allowed, dropout_p, is_causal, scale, group), dtype)
-        settings = {"causal": int(is_causal), "group": group, "scale": _factor(query, scale)}
-        kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype) if dropout_p else None
+        kept = _dropout_factors(shape, dropout_p, query.array.dtype) if dropout_p else None
         result: Tensor = BlockwiseAttention(query, key, value, allowed, bias, kept, outputs=1, **settings)
         return result
-    if bias is None and allowed is None and not dropout_p and by_cudnn(query, key, value, is_causal, scale):
-        settings = {"causal": int(is_causal), "scale": _factor(query, scale)}
-        result = BlockwiseAttention(query, key, value, outputs=1, **settings)
+    if not learned and in_blocks_on_device(query, key, value):
+        drops = _dropout_on_device(shape, dropout_p, query) if dropout_p else ()
+        result = BlockwiseAttention(query, key, value, allowed, bias, *drops, outputs=1, p=dropout_p, **settings)
         return result
     key, value = (repeated(x, group) for x in (key, value))
     return attend(query, key, value, bias, allowed, dropout_p, is_causal, scale)[0]
 
 
-def by_cudnn(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> bool:
-    """Whether attention is one call of cuDNN, and its gradient too where one is wanted."""
-    if not runs_on_device(query, HALF_TYPES):
-        return False
-    tracked = MODE.get().grad and any(x.requires_grad for x in (query, key, value))
-    arrays = (query.array, key.array, value.array)
-    return cudnn_attention.takes(*arrays, _factor(query, scale), is_causal, tracked)
+def _dropout_on_device(shape: list[Any], p: float, query: Tensor) -> tuple[Tensor | None, ...]:
+    """For BlockwiseAttention: what dropout leaves, or nothing and where its numbers begin."""
+    if p < 1 and not random.is_torch_compatible():
+        return None, *default_generator._skip(prod(shape), "attention_dropout")
+    return (on_device_of(_dropout_factors(shape, p, query.array.dtype, query.device), query),)
 
 
 def _factor(query: Tensor, scale: float | None) -> float:

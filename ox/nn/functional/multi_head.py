@@ -11,7 +11,7 @@ from ox.core.promotion import cast
 from ox.dtypes import bool_, is_floating
 from ox.errors import DTypeError, ShapeError
 from ox.nn.functional.arguments import shaped
-from ox.nn.functional.attention import attend, attended, by_cudnn, causal_mask, in_blocks
+from ox.nn.functional.attention import attend, attended, causal_mask, in_blocks, in_blocks_on_device
 from ox.nn.functional.projections import linear
 from ox.tensors.tensor import Tensor
 
@@ -94,8 +94,7 @@ def multi_head_attention_forward(
     s = k.shape[2]
     drop = dropout_p if training else 0.0
     causal = is_causal and attn_mask is None
-    masked = key_padding_mask is not None or attn_mask is not None or more > 0
-    fused = not need_weights and (in_blocks(q, k) or (not masked and not drop and by_cudnn(q, k, v, causal, None)))
+    fused = not need_weights and (in_blocks(q, k) or in_blocks_on_device(q, k, v))
     plain_causal = causal and fused and not more  # for the kernel it is no mask
     allowed, bias = _masks(key_padding_mask, attn_mask, n, num_heads, t, s, more, causal and not plain_causal, q)
     weights = None

@@ -8,7 +8,7 @@ from ox.core.constants import axes_tensor, constant
 from ox.core.function import function
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase, TensorType
-from ox.core.types import T1, T2, T
+from ox.core.types import T1, T2, T, UInt64
 from ox.dtypes import FLOATS, bool_, float16
 from ox.ops.elementwise.activation import Softmax
 from ox.ops.elementwise.arithmetic import Add, Exp, Mul, Sub
@@ -114,27 +114,43 @@ def BlockwiseAttention(
     allowed: T2 = None,
     bias: T = None,
     kept: T = None,
+    key: UInt64 = None,
+    counter: UInt64 = None,
     *,
     causal: int = 0,
     group: int = 1,
+    p: float = 0.0,
     scale: float = 1.0,
 ) -> tuple[T, T1]:
     """(weights·kept)·V with weights softmax(scale·Q·Kᵀ + bias), and the logarithms of the softmax's sums [..., T];
     shapes as in `ScaledAttention`.
 
-    Its compiled kernel makes no [..., T, S] of weights, which is what it is for: eager training on long sequences
-    (Dao et al., FlashAttention, 2022). On a GPU it is cuDNN's, of 16-bit types, with logarithms of float32.
+    Its kernels make no [..., T, S] of weights, which is what it is for: training on long sequences (Dao et al.,
+    FlashAttention, 2022). On a GPU the logarithms are of float32, and 16-bit types may be cuDNN's.
 
     Args:
         allowed: where attention may go, broadcast to [..., T, S]. A row that may go nowhere gives zeros.
         bias: what is added to the scores, broadcast to [..., T, S]. Its gradient has the size [..., T, S].
         kept: what dropout leaves, factors without a gradient.
+        key, counter: in place of `kept`: those of `PhiloxDropout`, with its `p`, which drops weights.
         causal: 1 where position t sees the positions up to t only.
         group: so many heads of Q [..., heads, T, E] share one of K and V.
     """
     weights, logs = _weights(Q, K, allowed, bias, causal, group, scale)
+    kept = _kept(kept, key, counter, p, weights)
     weights = weights if kept is None else Mul(weights, kept)
     return OPS["MatMul"](weights, _for_each_head(V, group)), OPS["Squeeze"](logs, axes_tensor([-1]))
+
+
+def _kept(
+    kept: TensorBase | None, key: TensorBase | None, counter: TensorBase | None, p: float, weights: TensorBase
+) -> TensorBase | None:
+    """What dropout leaves of the weights."""
+    if key is None:
+        return kept
+    ones = OPS["Expand"](constant(1, weights), OPS["Shape"](weights))
+    made: TensorBase = OPS["ox.PhiloxDropout"](ones, key, counter, p=p)
+    return made
 
 
 def _for_each_head(x: TensorBase, group: int) -> TensorBase:
@@ -183,13 +199,17 @@ def BlockwiseAttentionGradient(
     allowed: T2 = None,
     bias: T = None,
     kept: T = None,
+    key: UInt64 = None,
+    counter: UInt64 = None,
     *,
     causal: int = 0,
     group: int = 1,
+    p: float = 0.0,
     scale: float = 1.0,
 ) -> tuple[T, T, T]:
     """The gradients of Q, K and V, from BlockwiseAttention's outputs."""
     weights, _ = _weights(Q, K, allowed, bias, causal, group, scale)
+    kept = _kept(kept, key, counter, p, weights)
     to_q, to_k, to_v, _ = _to_inputs(g, None, Q, K, V, Y, weights, kept, group, scale)
     return to_q, to_k, to_v
 
@@ -227,17 +247,21 @@ def _(
     allowed: TensorBase | None,
     bias: TensorBase | None,
     kept: TensorBase | None,
+    key: TensorBase | None,
+    counter: TensorBase | None,
     causal: int,
     group: int,
+    p: float,
     scale: float,
     needs: tuple[bool, ...],
 ) -> tuple[TensorBase | None, ...]:
     if g is not None and g_logs is None and not needs[3]:
         made: tuple[TensorBase, TensorBase, TensorBase] = BlockwiseAttentionGradient(
-            g, Q, K, V, Y, logs, allowed, bias, kept, causal=causal, group=group, scale=scale
+            g, Q, K, V, Y, logs, allowed, bias, kept, key, counter, causal=causal, group=group, p=p, scale=scale
         )
         return *made, None
     g = Mul(Y, constant(0, Y)) if g is None else g
     weights, _ = _weights(Q, K, allowed, bias, causal, group, scale)
+    kept = _kept(kept, key, counter, p, weights)
     *found, to_scores = _to_inputs(g, g_logs, Q, K, V, Y, weights, kept, group, scale)
     return *found, sum_to(to_scores, bias.shape) if needs[3] and bias is not None else None
