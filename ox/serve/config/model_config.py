@@ -43,6 +43,7 @@ class ModelConfig:
         load_timeout_s: time limit in seconds for loading, verifying and measuring the model.
         max_dims: largest sizes of dynamic dimensions, by name; limits of other dimensions are measured when the model
             is loaded.
+        dtype: "float16": a float32 file is converted when it is loaded; its inputs and outputs stay float32.
         cuda: options of ONNX Runtime's CUDA provider by name, see `CudaOptions`; only for models on a GPU.
         generation: options of models that generate texts by name, see `GenerationOptions`.
 
@@ -64,6 +65,7 @@ class ModelConfig:
     weight: float = 1.0
     load_timeout_s: float = 120.0
     max_dims: Mapping[str, int] = field(default_factory=dict, hash=False)
+    dtype: str | None = None
     cuda: Mapping[str, Any] = field(default_factory=dict, hash=False)
     generation: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -98,6 +100,9 @@ class ModelConfig:
             isinstance(name, str) and type(most) is int and most > 0 for name, most in self.max_dims.items()
         ):
             raise ArgumentError("max_dims is not a dict of sizes", expected='{"tokens": 512}', got=repr(self.max_dims))
+        if self.dtype not in (None, "float16"):
+            hint = "ox quantize for other types"
+            raise ArgumentError("unknown dtype", expected="float16", got=repr(self.dtype)[:80], hint=hint)
         if not isinstance(self.cuda, Mapping):
             raise ArgumentError("cuda is not a dict of options", expected='{"use_tf32": False}', got=repr(self.cuda))
         if not isinstance(self.generation, Mapping):

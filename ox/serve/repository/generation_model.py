@@ -39,7 +39,7 @@ OUTPUTS = (TensorInfo("text_output", "BYTES", (1,), "the text, or a part of it")
 # Settings that have no meaning here, with the values that say nothing.
 TENSOR_SETTINGS: dict[str, tuple[Any, ...]] = {
     "max_rows": (None, 0, 1), "max_wait_ms": (0,), "instances": (None, 1), "pad": ({},), "mask": (None,),
-    "max_dims": ({},), "cuda": ({},), "memory_mib": (None,),
+    "max_dims": ({},), "dtype": (None,), "cuda": ({},), "memory_mib": (None,),
 }  # fmt: skip
 
 

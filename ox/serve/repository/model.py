@@ -31,6 +31,7 @@ from ox.serve.repository.thread import in_thread
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.dimension_memory import check_smallest, dimension_limits
+from ox.serve.runtime.float16 import to_float16
 from ox.serve.runtime.instance import Instance
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.padding_proof import prove_padding, unproven_reason
@@ -113,17 +114,13 @@ class Model:
         self.name, self.version = name or source.path.stem, version
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
+        if options.dtype is not None:
+            source, contract = to_float16(source, contract, control)
         cuda = CudaOptions.from_table(options.cuda)
         budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread, clock))
+        claim = partial(budget.gpu.claim, f"{self.name} {version}") if budget.gpu.limit else None
         engine = Engine(
-            source,
-            options.device,
-            options.instances,
-            options.threads or 1,
-            limits.memory,
-            control,
-            cuda,
-            partial(budget.gpu.claim, f"{self.name} {version}") if budget.gpu.limit else None,
+            source, options.device, options.instances, options.threads or 1, limits.memory, control, cuda, claim
         )
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
