@@ -168,13 +168,16 @@ CU_INIT_ERRORS = {
     804: ": its forward compatibility does not work with this device",
 }
 
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # of CUdevice_attribute there
+
 
 @dataclass(frozen=True)
 class Driver:
-    """An NVIDIA driver: the newest CUDA version that it runs, and the names of its devices."""
+    """An NVIDIA driver: the newest CUDA version that it runs, and the names and compute capabilities of its devices."""
 
     cuda: tuple[int, int]
     devices: tuple[str, ...]
+    capabilities: tuple[tuple[int, int], ...] = ()
 
 
 def nvidia_driver_error() -> str | None:
@@ -196,10 +199,14 @@ def nvidia_driver() -> Driver | None:
     if library.cuInit(0) or library.cuDriverGetVersion(ctypes.byref(version)):
         return None
     library.cuDeviceGetCount(ctypes.byref(count))
-    names = []
+    names, capabilities = [], []
     for ordinal in range(count.value):
         device, name = ctypes.c_int(0), ctypes.create_string_buffer(128)
         library.cuDeviceGet(ctypes.byref(device), ordinal)
         library.cuDeviceGetName(name, len(name), device)
         names.append(name.value.decode(errors="replace"))
-    return Driver((version.value // 1000, version.value % 1000 // 10), tuple(names))
+        major, minor = ctypes.c_int(0), ctypes.c_int(0)
+        library.cuDeviceGetAttribute(ctypes.byref(major), CAPABILITY_MAJOR, device)
+        library.cuDeviceGetAttribute(ctypes.byref(minor), CAPABILITY_MINOR, device)
+        capabilities.append((major.value, minor.value))
+    return Driver((version.value // 1000, version.value % 1000 // 10), tuple(names), tuple(capabilities))

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ox.devices.captured_output import captured_output
+from ox.devices.device_code import code_of
+from ox.devices.machine import Driver
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -98,8 +100,7 @@ def missing_library(runtime: ModuleType, provider: str) -> str | None:
     The library cannot be opened by itself even where all is there: it takes the symbol PROVIDER_HOST from ONNX Runtime,
     which gives it while it makes a session. The loader opens the libraries that are needed before it looks for symbols.
     """
-    stem = provider.removesuffix("ExecutionProvider").lower()
-    path = Path(str(runtime.__file__)).parent / "capi" / f"libonnxruntime_providers_{stem}.so"
+    path = _library(runtime, provider)
     if not path.exists():
         return None
     try:
@@ -107,6 +108,24 @@ def missing_library(runtime: ModuleType, provider: str) -> str | None:
     except OSError as error:
         return None if PROVIDER_HOST in str(error) else _missing_in(str(error)) or str(error)
     return None
+
+
+def missing_code(runtime: ModuleType, driver: Driver, number: int) -> str | None:
+    """That the CUDA provider's library has no code for a GPU: wheels are not compiled for all, and ONNX Runtime says so
+    in the first run only. None where it has, or nothing is known."""
+    path = _library(runtime, CUDA)
+    if not path.exists() or number >= len(driver.capabilities):
+        return None
+    code, (major, minor) = code_of(path), driver.capabilities[number]
+    if code.runs_on((major, minor)):
+        return None
+    gpu = f"cuda:{number} ({driver.devices[number]}, sm_{major}{minor})"
+    return f"ONNX Runtime {runtime.__version__} has no code for {gpu}, but for {', '.join(code.architectures)}"
+
+
+def _library(runtime: ModuleType, provider: str) -> Path:
+    stem = provider.removesuffix("ExecutionProvider").lower()
+    return Path(str(runtime.__file__)).parent / "capi" / f"libonnxruntime_providers_{stem}.so"
 
 
 def _missing_in(text: str) -> str | None:

@@ -19,6 +19,7 @@ BEYOND = {
     "devices/test_cudnn.py": "kernels",
     "devices/test_cudnn_norm.py": "kernels",
     "devices/test_device_checks.py": "kernels",
+    "devices/test_device_code.py": "libraries",
     "optim/test_device_update.py": "kernels",
     "engines/native/cuda": "kernels",
     "compiler/test_gpu.py": "kernels and CUDA graphs",

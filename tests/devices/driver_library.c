@@ -17,6 +17,14 @@ int cuDeviceGetName(char *name, int length, CUdevice device)
     return 0;
 }
 
+int cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
+{
+    if (device != 40 && device != 41)
+        return 101;
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : -1;
+    return 0;
+}
+
 /* Above 4 GiB, so that a handle that was cut to 32 bits is noticed */
 static char *const first = (char *)0x7f0000000040;
 

@@ -20,7 +20,7 @@ from ox.devices import cuda_installation, machine
 from ox.serve.telemetry import gpu
 driver = machine.nvidia_driver()
 problem = cuda_installation.driver_problem(driver)
-found = driver and [driver.cuda, driver.devices]
+found = driver and [driver.cuda, driver.devices, driver.capabilities]
 print(json.dumps([found, machine.nvidia_driver_error(), problem and problem.what, gpu.figures()]))
 """
 
@@ -57,7 +57,7 @@ def ask(tmp_path: Path) -> Callable[[int], Any]:
 
 def test_a_driver_with_two_devices(ask: Callable[[int], Any]) -> None:
     driver, error, problem, figures = ask(0)
-    assert driver == [[13, 2], ["NVIDIA H200", "NVIDIA H200 MIG 1g.18gb"]]
+    assert driver == [[13, 2], ["NVIDIA H200", "NVIDIA H200 MIG 1g.18gb"], [[9, 0], [9, 0]]]
     assert error is None and problem is None
     memory = {"used": float(10 << 30), "total": float(150 << 30)}
     assert figures == {"GPU-0": {**memory, "load": 0.25}, "MIG-1": memory}

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from ox.devices.cuda_installation import Problem, driver_problem
 from ox.devices.machine import Driver, nvidia_driver
-from ox.devices.probe import CPU, CUDA, TENSORRT, missing_library, preload
+from ox.devices.probe import CPU, CUDA, TENSORRT, missing_code, missing_library, preload
 from ox.errors import DeviceError
 from ox.serve.config.placement import Placement
 from ox.serve.runtime.cuda_provider import check_numbers
@@ -71,3 +71,7 @@ def _check(runtime: ModuleType, chosen: Sequence[str], placement: Placement, dri
         if library is not None:
             raise not_loaded(chosen[0], f"{CPU if provider == CUDA else CUDA} ({library})")
     check_numbers(placement, driver)
+    for number in placement.numbers or (0,):
+        code = missing_code(runtime, driver, number)
+        if code is not None:
+            raise not_loaded(chosen[0], CPU, Problem(code, "a build of ONNX Runtime for it, or another GPU"))

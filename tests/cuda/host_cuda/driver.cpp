@@ -135,6 +135,7 @@ int cuDriverGetVersion(int* version) { return *version = VERSION, SUCCESS; }
 int cuDeviceGetCount(int* count) { return *count = 1, SUCCESS; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, SUCCESS; }
 int cuDeviceGetName(char* name, int size, int) { return snprintf(name, size, "host_cuda"), SUCCESS; }
+int cuDeviceGetAttribute(int* value, int attribute, int) { return *value = attribute == 75 ? 9 : 0, SUCCESS; }
 int cuGetErrorName(int, const char** text) { return *text = "CUDA_ERROR", SUCCESS; }
 int cuGetErrorString(int status, const char** text) {
     return *text = status == FAULT ? "memory of another device was touched" : "an error of tests/cuda/host_cuda", SUCCESS;
