@@ -216,7 +216,8 @@ def main() -> int:
     if not result:
         return 1
     launched = {kernel for found in result["found"].values() for kernel in found}
-    failed = [*result["failed"], *(f"{name} is not launched by this program" for name in sorted(names() - launched))]
+    absent = names() - launched if result["found"].keys() == {*works} else set()
+    failed = [*result["failed"], *(f"{name} is not launched by this program" for name in sorted(absent))]
     print(*failed, sep="\n")
     device.write({"failed": failed, "kernels": len(launched)})
     return 1 if failed else 0

@@ -19,7 +19,8 @@ PATIENCE = 6  # times the seconds of a GPU, for a stand-in
 MOST_WORKERS = 12  # each has a context on the card
 ALONE = ("tests/devices/test_cuda.py",)  # it looks at the memory of the card, which others use, too
 SERVING = "tests/serve/"
-FOR_SERVING = (*environment.FOR_TESTS, "httptools", "hpack", "orjson", "prometheus-client")  # of its conftest.py
+SERVER = ("httptools", "hpack", "orjson", "prometheus-client")
+FOR_SERVING = (*environment.FOR_TESTS, *SERVER)  # of its conftest.py
 SHORT = ("tests/cuda/test_threads_that_meet.py", "tests/devices/test_cuda_graph.py")  # of a short run
 SMOKE = ("a tensor", "a kernel", "a product", "a step", "a compiled call")  # of smoke.py
 VITAL = ("a tensor", "a kernel")  # without which nothing else is worth trying
@@ -137,7 +138,7 @@ class Plan:
 
     def missing_for_serving(self) -> str:
         provider = [] if self.stand_in else ["onnxruntime-gpu"]
-        return environment.missing_text([*environment.needed(), *provider], self.folder)
+        return environment.missing_text([*SERVER, *provider], self.folder)
 
     def program(self, name: str, module: str, most: float, least: float, *before: str, **more: Any) -> Step:
         """One of this package, which is given the file for its findings."""

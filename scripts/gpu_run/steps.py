@@ -137,8 +137,11 @@ class Run:
         return known
 
     def share(self, steps: Sequence[Step]) -> float:
-        """The part of their least seconds that later steps keep. Where there is not enough for all, they keep half of the
-        time together, so that the first ones get more than their least, and the last ones may get nothing."""
+        """The part of their least seconds that later steps keep.
+
+        Where there is not enough for all, they keep half of the time together: the first ones get more than their
+        least, and the last ones may get nothing.
+        """
         left, needed = self.end - self.clock(), sum(step.least for step in steps if can_run(step))
         if not self.keeps:
             return 0.0
