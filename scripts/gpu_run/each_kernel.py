@@ -213,7 +213,7 @@ def main() -> int:
     file = Path(sys.argv[1])
     works = [work.__name__ for work in (*WORKS, compiled)]
     result = parts.run("gpu_run.each_kernel", works, file.with_suffix(".log"), sys.argv[2:])
-    if not result:
+    if not result or (sys.argv[2:] and not result["found"]):  # the tool's output says why
         return 1
     launched = {kernel for found in result["found"].values() for kernel in found}
     absent = names() - launched if result["found"].keys() == {*works} else set()
