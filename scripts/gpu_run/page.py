@@ -52,6 +52,7 @@ ROWS = (
     Row("a second device in a process"),  # whose tests need the stand-in
     Row("serving: pinned buffers", tests=("tests/serve/runtime/test_device_buffers.py",)),
     Row("serving: weights that instances share", tests=("tests/serve/runtime/test_shared_weights.py",)),
+    Row("serving: text generation", tests=("tests/serve/generation/test_on_gpu.py",)),
     Row("serving: TensorRT", tests=("tests/serve/runtime/test_tensorrt.py",)),
     Row("serving: ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",), steps=("serving by CUDA",)),
     Row("CUDA shared memory of the protocol", tests=("tests/serve/protocol/test_cuda_shared_memory.py",)),

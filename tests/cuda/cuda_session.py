@@ -16,6 +16,7 @@ import onnxruntime
 from ox.serve.runtime import providers
 
 CUDA, CPU, TENSORRT = "CUDAExecutionProvider", "CPUExecutionProvider", "TensorrtExecutionProvider"
+TOTAL = "ox.total_sequence_length"  # GroupQueryAttention reads it on the host
 InferenceSession = onnxruntime.InferenceSession
 
 
@@ -25,6 +26,14 @@ def host_value(array: Any) -> Any:
     value = onnxruntime.OrtValue.ortvalue_from_numpy(bytes_.reshape(array.shape))
     value.array = array
     return value
+
+
+def entry(options: Any, name: str) -> str:
+    """An entry of RunOptions, "" where it was not added."""
+    try:
+        return str(options.get_run_config_entry(name))
+    except RuntimeError:
+        return ""
 
 
 class Binding:
@@ -40,7 +49,8 @@ class Binding:
         assert cupy.cuda.runtime.pointerGetAttributes(address).device == number
 
     def bind_input(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
-        self._check(device, number, address)
+        if name != TOTAL:
+            self._check(device, number, address)
         self.real.bind_input(name, "cpu", 0, dtype, shape, address)
 
     def bind_output(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
@@ -78,12 +88,9 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         return Binding(super().io_binding(), int(self.options["device_id"]))
 
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:
-        self.graphs.append(options.get_run_config_entry("gpu_graph_id"))
+        self.graphs.append(entry(options, "gpu_graph_id"))
         self.threads.setdefault(self.graphs[-1], set()).add(threading.get_ident())
-        try:
-            self.waited.append(options.get_run_config_entry("disable_synchronize_execution_providers") != "1")
-        except RuntimeError:
-            self.waited.append(True)
+        self.waited.append(entry(options, "disable_synchronize_execution_providers") != "1")
         if CudaSession.failures:
             CudaSession.failures -= 1
             raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")

@@ -30,6 +30,7 @@ BEYOND = {
     "devices/test_cuda_memory.py": "memory pool",
     "devices/test_recorded_memory.py": "memory pool",
     "serve/runtime/test_device_buffers.py": "memory of the host",
+    "serve/generation/test_on_gpu.py": "memory of the host",
     "serve/runtime/test_shared_weights.py": "memory of the host",
     "serve/runtime/test_tensorrt.py": "memory of the host",
     "serve/runtime/test_models_on_gpus.py": "memory of the host",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cuda_session
 import numpy as np
 import onnx
 import pytest
@@ -212,3 +214,13 @@ def infer() -> Callable[..., Any]:
         return {o["name"]: np.array(o["data"], np.float32).reshape(o["shape"]) for o in json.loads(reply)["outputs"]}
 
     return call
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The stand-ins, and what counts on them."""
+    host_cuda = sys.modules.get("host_cuda")
+    if host_cuda is None:
+        pytest.skip("one GPU is not the memory of the host")
+    cuda_session.install(monkeypatch.setattr)
+    yield host_cuda

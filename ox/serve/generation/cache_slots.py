@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ox.serve.generation.decoder_memory import HOST, HostMemory
+
 Array = np.ndarray[Any, Any]
 
 
@@ -29,13 +31,14 @@ class CacheSlots:
         shapes: by the name of the input.
         rows: the most texts.
         capacity: the most tokens of a text, for now.
+        memory: where they lie.
     """
 
-    def __init__(self, shapes: Mapping[str, CacheShape], rows: int, capacity: int) -> None:
-        self.shapes, self.rows = dict(shapes), rows
+    def __init__(self, shapes: Mapping[str, CacheShape], rows: int, capacity: int, memory: HostMemory = HOST) -> None:
+        self.shapes, self.rows, self.memory = dict(shapes), rows, memory
         self.token_bytes = sum(shape.nbytes for shape in shapes.values())
         self.capacity = 0
-        self.arrays: list[Array] = []
+        self.arrays: list[Any] = []  # of NumPy, or of CuPy
         self.version = 0  # of the arrays: what is bound to older ones is out of date
         self.resize(capacity, ())
 
@@ -48,12 +51,13 @@ class CacheSlots:
         self.arrays = self.arrays or [np.empty(0)] * len(self.shapes)
         self.version += 1
         try:
-            for place, shape in enumerate(self.shapes.values()):  # one by one: the old one's memory is free again
-                # the system gives memory where it is first written, so that rows that were never used take none
-                new = np.zeros((self.rows, shape.heads, capacity, shape.size), shape.dtype)
-                for row, length in enumerate(lengths):
-                    new[row, :, :length] = self.arrays[place][row, :, :length]
-                self.arrays[place] = new
+            with self.memory.using():
+                for place, shape in enumerate(self.shapes.values()):  # one by one: the old one's memory is free again
+                    # the host gives memory where it is first written, so that rows that were never used take none
+                    new = self.memory.zeros((self.rows, shape.heads, capacity, shape.size), shape.dtype)
+                    for row, length in enumerate(lengths):
+                        new[row, :, :length] = self.arrays[place][row, :, :length]
+                    self.arrays[place] = new
         except MemoryError:
             self.resize(0, ())
             raise
@@ -61,21 +65,25 @@ class CacheSlots:
 
     def move(self, source: int, target: int, length: int) -> None:
         """The row `target` gets the tokens of another."""
-        for array in self.arrays:
-            array[target, :, :length] = array[source, :, :length]
+        with self.memory.using():
+            for array in self.arrays:
+                array[target, :, :length] = array[source, :, :length]
 
     def swap(self, one: int, other: int, length: int) -> None:
         """Two rows change places; neither has more tokens than `length`."""
-        for array in self.arrays:
-            kept = array[one, :, :length].copy()
-            array[one, :, :length] = array[other, :, :length]
-            array[other, :, :length] = kept
+        with self.memory.using():
+            for array in self.arrays:
+                kept = array[one, :, :length].copy()
+                array[one, :, :length] = array[other, :, :length]
+                array[other, :, :length] = kept
 
-    def read(self, row: int, start: int, stop: int) -> list[Array]:
-        """Copies of some tokens of a row, [heads, tokens, size] each."""
-        return [array[row, :, start:stop].copy() for array in self.arrays]
+    def read(self, row: int, start: int, stop: int) -> list[Any]:
+        """Copies of some tokens of a row, [heads, tokens, size] each, in the same memory."""
+        with self.memory.using():
+            return [array[row, :, start:stop].copy() for array in self.arrays]
 
-    def write(self, row: int, start: int, values: Sequence[Array]) -> None:
+    def write(self, row: int, start: int, values: Sequence[Any]) -> None:
         """The tokens from `start` on."""
-        for array, value in zip(self.arrays, values, strict=True):
-            array[row, :, start : start + value.shape[1]] = value
+        with self.memory.using():
+            for array, value in zip(self.arrays, values, strict=True):
+                array[row, :, start : start + value.shape[1]] = self.memory.from_host(value)

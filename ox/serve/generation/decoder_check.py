@@ -128,7 +128,7 @@ class DecoderCheck:
         every = list(range(len(self._texts)))
         for group in [every] if together else [[each] for each in every]:
             self._check_texts(run, group)
-        slots = CacheSlots(self._decoder.shapes, 1 + together, self._past[0].shape[1] + 1)
+        slots = CacheSlots(self._decoder.shapes, 1 + together, self._past[0].shape[1] + 1, run.memory)
         slots.write(0, 0, self._past)
         run.attach(slots)
         text, lengths = self._texts[0], [self._past[0].shape[1]]
@@ -141,7 +141,7 @@ class DecoderCheck:
             self._compare("a short text beside a long one", scores[1], self._expected[0][1])
 
     def _check_texts(self, run: DecoderRun, group: list[int]) -> None:
-        run.attach(CacheSlots(self._decoder.shapes, len(group), max(self._lengths) + STEPS))
+        run.attach(CacheSlots(self._decoder.shapes, len(group), max(self._lengths) + STEPS, run.memory))
         begins = [self._texts[each][: self._lengths[each]] for each in group]
         for each, scores in zip(group, run.begin(0, begins), strict=True):
             self._compare("prompts together", scores, self._expected[each][0])
@@ -159,7 +159,7 @@ class DecoderCheck:
 
     def step_s(self, run: DecoderRun) -> float:
         """How long a token of a few texts takes, at best."""
-        slots = CacheSlots(self._decoder.shapes, ROWS, STEPS)
+        slots = CacheSlots(self._decoder.shapes, ROWS, STEPS, run.memory)
         run.attach(slots)
         tokens, lengths = np.zeros((ROWS, 1), np.int64), np.ones(ROWS, np.int64)
         times = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ox.serve.generation.cache_slots import Array, CacheSlots
+from ox.serve.generation.decoder_memory import HOST, Buffer, HostMemory
 from ox.serve.runtime.decoder_graph import LENGTHS, SCORED, TOTAL
 
 TYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
@@ -19,9 +20,11 @@ class DecoderRun(Protocol):
 
     Attributes:
         singly: whether several new tokens of a text take as many runs.
+        memory: where its slots lie.
     """
 
     singly: bool
+    memory: HostMemory
 
     def attach(self, slots: CacheSlots) -> None:
         """Runs on these slots from now on."""
@@ -37,14 +40,27 @@ class DecoderRun(Protocol):
         `MOST_NEW` of one row. Scores [rows * new, vocabulary], which the next run overwrites."""
 
 
+class Inputs(NamedTuple):
+    """Of a run: new tokens and their places; for each row the place of its last token; the tokens with scores."""
+
+    ids: Buffer
+    places: Buffer
+    last: Buffer
+    scored: Buffer
+
+
 class SharedCacheRun:
     """Runs a graph with a shared cache (`ox.serve.runtime.decoder_graph`): new keys and values are written into the
-    slots by ONNX Runtime itself, and every array is bound once for each number of rows."""
+    slots by ONNX Runtime itself, and every array is bound once for each number of rows.
+
+    Args:
+        memory: of the device of the session, where the slots lie.
+    """
 
     singly = False
 
-    def __init__(self, session: Any, vocab_size: int) -> None:
-        self._session, self._vocab_size = session, vocab_size
+    def __init__(self, session: Any, vocab_size: int, memory: HostMemory = HOST) -> None:
+        self._session, self._vocab_size, self.memory = session, vocab_size, memory
         inputs = {info.name for info in session.get_inputs()}
         self._positions, self._mask = "position_ids" in inputs, "attention_mask" in inputs
         self._counts = LENGTHS in inputs  # else the graph counts in the mask
@@ -56,12 +72,12 @@ class SharedCacheRun:
         self._slots = slots
         self._version = slots.version
         self._bindings: dict[tuple[int, ...], Any] = {}
-        most = max(slots.rows, MOST_NEW)
-        self._ids, self._places = np.zeros((2, most), np.int64)
-        self._lengths = np.zeros(slots.rows, np.int32)
-        self._total = np.zeros((), np.int32)
-        self._scored = np.arange(most)
-        self._scores = np.zeros((most, self._vocab_size), self._dtype)
+        most, buffer = max(slots.rows, MOST_NEW), self.memory.buffer
+        zeros = np.zeros(most, np.int64)
+        last = np.zeros(slots.rows, np.int32)
+        self._inputs = Inputs(buffer(zeros), buffer(zeros.copy()), buffer(last), buffer(np.arange(most)))
+        self._total = np.zeros((), np.int32)  # which GroupQueryAttention reads on the host
+        self._scores = buffer(np.zeros((most, self._vocab_size), self._dtype))
 
     def read(self, row: int, tokens: Array, start: int) -> Array:
         ids = np.asarray(tokens, np.int64)[None]
@@ -74,12 +90,15 @@ class SharedCacheRun:
 
     def _read(self, row: int, ids: Array, start: int, scored: Array) -> Array:
         rows, new = ids.shape
+        count = len(scored) if self._chooses else ids.size
+        scores = self.memory.buffer(np.zeros((count, self._vocab_size), self._dtype))
         places = np.tile(np.arange(start, start + new), (rows, 1))
         lengths = np.full(rows, start + new - 1, np.int32)
-        scores = np.zeros((len(scored) if self._chooses else ids.size, self._vocab_size), self._dtype)
+        given = Inputs(*map(self.memory.buffer, (ids, places, lengths, scored)))
         self._total[...] = start + new
-        self._session.run_with_iobinding(self._bind(row, ids, places, lengths, scored, scores))
-        return scores if self._chooses else scores[scored]
+        binding = self._bind(row, ids.shape, given, scores, lengths, count)
+        found = self.memory.run(self._session, binding, (), scores, count)
+        return found if self._chooses else found[scored]
 
     def step(self, tokens: Array, lengths: Array) -> Array:
         shape, count = tokens.shape, tokens.size
@@ -87,42 +106,55 @@ class SharedCacheRun:
         if self._version != self._slots.version:
             self._bindings.clear()
             self._version = self._slots.version
-        ids, places = self._ids[:count].reshape(shape), self._places[:count].reshape(shape)
-        ids[...] = tokens
-        places[...] = lengths[:, None] + self._scored[:new]
-        self._lengths[:rows] = lengths + (new - 1)
+        self._inputs.ids.host[:count] = tokens.ravel()
+        self._inputs.places.host[:count] = (lengths[:, None] + np.arange(new)).ravel()
+        last = self._inputs.last.host[:rows]
+        last[...] = lengths + (new - 1)
         self._total[...] = lengths.max() + new
         binding = self._bindings.get(shape)
         if binding is None or self._mask:
-            arrays = (self._lengths[:rows], self._scored[:count], self._scores[:count])
-            self._bindings[shape] = binding = self._bind(0, ids, places, *arrays)
-        self._session.run_with_iobinding(binding)
-        return self._scores[:count]
+            self._bindings[shape] = binding = self._bind(0, shape, self._inputs, self._scores, last, count)
+        return self.memory.run(self._session, binding, self._inputs[:3], self._scores, count)
 
-    def _bind(self, row: int, ids: Array, places: Array, lengths: Array, scored: Array, scores: Array) -> Any:
-        binding = self._session.io_binding()
-        for (name, shape), array in zip(self._slots.shapes.items(), self._slots.arrays, strict=True):
-            sizes = (len(ids), shape.heads, self._slots.capacity, shape.size)
-            address = array.ctypes.data + row * array.strides[0]
-            binding.bind_input(name, "cpu", 0, shape.dtype, sizes, address)
-            binding.bind_output(name.replace("past_key_values", "present"), "cpu", 0, shape.dtype, sizes, address)
-        given = [("input_ids", ids)]
+    def _bind(
+        self,
+        row: int,
+        shape: tuple[int, ...],
+        given: Inputs,
+        scores: Buffer,
+        lengths: Array,
+        count: int,
+    ) -> Any:
+        """A binding of new tokens of this shape, in rows from `row` on.
+
+        Args:
+            lengths: what `given.last` has.
+            count: of scores.
+        """
+        binding, where = self._session.io_binding(), (self.memory.kind, self.memory.number)
+        for (name, cache), array in zip(self._slots.shapes.items(), self._slots.arrays, strict=True):
+            sizes = (shape[0], cache.heads, self._slots.capacity, cache.size)
+            address = self.memory.address(array, row)
+            binding.bind_input(name, *where, cache.dtype, sizes, address)
+            binding.bind_output(name.replace("past_key_values", "present"), *where, cache.dtype, sizes, address)
+        bound: list[tuple[str, Buffer, tuple[int, ...]]] = [("input_ids", given.ids, shape)]
         if self._counts:
-            given += [(LENGTHS, lengths), (TOTAL, self._total)]
+            bound.append((LENGTHS, given.last, lengths.shape))
+            binding.bind_input(TOTAL, "cpu", 0, self._total.dtype, (), self._total.ctypes.data)
         if self._chooses:
-            given.append((SCORED, scored))
+            bound.append((SCORED, given.scored, (count,)))
         if self._positions:
-            given.append(("position_ids", places))
+            bound.append(("position_ids", given.places, shape))
         if self._mask:  # positions may be counted in it: a text's tokens are at its end
             total = int(self._total)
-            mask = (np.arange(total)[None] >= total - 1 - lengths[:, None]).astype(np.int64)
-            given.append(("attention_mask", mask))
+            mask = self.memory.buffer((np.arange(total)[None] >= total - 1 - lengths[:, None]).astype(np.int64))
+            bound.append(("attention_mask", mask, mask.host.shape))
             self._bound_mask = mask  # as long as it is bound
-        for name, array in given:
-            binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        shown = (1, len(scores), self._vocab_size) if self._chooses else (*ids.shape, self._vocab_size)
-        shown = (len(scores), self._vocab_size) if self._flat else shown
-        binding.bind_output("logits", "cpu", 0, self._dtype, shown, scores.ctypes.data)
+        for name, buffer, extent in bound:
+            binding.bind_input(name, *where, buffer.host.dtype, extent, buffer.address)
+        shown = (1, count, self._vocab_size) if self._chooses else (*shape, self._vocab_size)
+        shown = (count, self._vocab_size) if self._flat else shown
+        binding.bind_output("logits", *where, self._dtype, shown, scores.address)
         return binding
 
 
@@ -134,6 +166,8 @@ class AppendedCacheRun:
     Args:
         singly: whether tokens that follow others are given one by one, as some files need them.
     """
+
+    memory = HOST
 
     def __init__(self, session: Any, singly: bool = False) -> None:
         self._session, self.singly = session, singly

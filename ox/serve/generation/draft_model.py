@@ -26,12 +26,14 @@ def load_draft(
     vocab_size: int,
     threads: int | None = None,
     control: LoadControl | None = None,
+    device: str = "cpu",
 ) -> Decoder | None:
     """The decoder that `options.draft` names, None without one.
 
     Args:
         folder: of the model that checks the drafts.
         vocab_size: its tokens.
+        device: where the draft model runs.
 
     Raises:
         LoadError: it cannot be loaded, or has other tokens.
@@ -40,7 +42,7 @@ def load_draft(
         return None
     given = text_folder(folder.model) / options.draft
     own = DecoderFolder.read(decoder_file(given))
-    decoder = Decoder(read(own.model), threads, control, own)
+    decoder = Decoder(read(own.model), threads, control, own, device)
     tokenizers = [each.raw.get_vocab() for each in (folder.tokenizer, own.tokenizer) if each is not None]
     if decoder.vocab_size != vocab_size or (len(tokenizers) == 2 and tokenizers[0] != tokenizers[1]):
         raise LoadError(
@@ -62,7 +64,7 @@ class DraftModel:
 
     def __init__(self, decoder: Decoder, context: int) -> None:
         self._run = decoder.run
-        self._slots = CacheSlots(decoder.shapes, 1, min(context, decoder.context_length))
+        self._slots = CacheSlots(decoder.shapes, 1, min(context, decoder.context_length), self._run.memory)
         self._run.attach(self._slots)
         self._tokens: list[int] = []  # of that text, which grow
         self._before = 0  # how many of them were computed before the last draft

@@ -132,7 +132,7 @@ class GenerationEngine:
         folder = DecoderFolder.read(file)
         decoder = Decoder(read(file), threads, folder=folder)
         draft = load_draft(options, folder, decoder.vocab_size, threads)
-        return cls(decoder, folder, options, cache_budget(options), draft=draft)
+        return cls(decoder, folder, options, cache_budget(options, decoder.run.memory), draft=draft)
 
     # ---- from any thread
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ox.devices.machine import available_memory
 from ox.errors import LoadError
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.cache_slots import CacheShape, CacheSlots
+from ox.serve.generation.decoder_memory import HOST, HostMemory
 from ox.serve.generation.decoder_run import DecoderRun
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
 from ox.serve.generation.text import Text
@@ -18,13 +18,13 @@ SMALLEST = 8 * BLOCK  # tokens of a slot
 SHARE = 4  # the part of the available memory that caches take by default
 
 
-def cache_budget(options: GenerationOptions) -> int:
-    """Bytes of a model's cache.
+def cache_budget(options: GenerationOptions, memory: HostMemory = HOST) -> int:
+    """Bytes of a model's cache, in the memory where it lies.
 
     Raises:
         LoadError: more than there is.
     """
-    available = available_memory()
+    available = memory.available()
     if options.cache_mib is None:
         return available // SHARE
     if options.cache_mib * MIB > available:
@@ -69,7 +69,7 @@ class Scheduler:
                 got=f"{budget / MIB:,.1f} MiB",
                 hint="generation = { cache_mib = ... } in ox.toml; the cache of a draft model is a part of it",
             )
-        self.slots = CacheSlots(shapes, most_texts, self._capacity(1))
+        self.slots = CacheSlots(shapes, most_texts, self._capacity(1), run.memory)
         self.prefixes = PrefixCache(self.slots, budget)
         run.attach(self.slots)
 

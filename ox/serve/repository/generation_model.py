@@ -6,17 +6,18 @@ from asyncio import AbstractEventLoop
 from dataclasses import fields
 from typing import Any, NoReturn
 
-from ox.errors import DeviceError, LoadError, ServeError
+from ox.errors import LoadError, ServeError
 from ox.graph.contract import SizeRules, TensorInfo
 from ox.serve.batching.admission import Budget
 from ox.serve.batching.fairness import CORES
 from ox.serve.batching.job import Job
+from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.config.model_config import ModelConfig
-from ox.serve.config.placement import Placement
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.decoder_memory import HOST
 from ox.serve.generation.draft_model import load_draft
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.scheduler import MIB, cache_budget
@@ -39,7 +40,7 @@ OUTPUTS = (TensorInfo("text_output", "BYTES", (1,), "the text, or a part of it")
 # Settings that have no meaning here, with the values that say nothing.
 TENSOR_SETTINGS: dict[str, tuple[Any, ...]] = {
     "max_rows": (None, 0, 1), "max_wait_ms": (0,), "instances": (None, 1), "pad": ({},), "mask": (None,),
-    "max_dims": ({},), "dtype": (None,), "cuda": ({},), "memory_mib": (None,),
+    "max_dims": ({},), "dtype": (None,), "memory_mib": (None,),
 }  # fmt: skip
 
 
@@ -71,7 +72,7 @@ class GenerationModel(Model):
 
     Raises:
         LoadError: the decoder, or what lies beside it, cannot be used, or the cache does not fit.
-        DeviceError: no runtime, or a GPU is asked for.
+        DeviceError: no runtime, or a GPU is asked for that cannot be used.
     """
 
     generation: GenerationEngine
@@ -91,8 +92,6 @@ class GenerationModel(Model):
         clock = self.clock = control.clock
         started = clock.now()
         self.name, self.version, self.options, self.closed = name, version, options, False
-        if Placement.parse(options.device).kind in ("cuda", "tensorrt"):
-            raise DeviceError("texts are generated on the CPU", expected="cpu or auto", got=options.device)
         self.inputs, self.outputs, self.samples = INPUTS, OUTPUTS, ()
         self.signature = Signature(INPUTS, OUTPUTS, limits.rows, limits.strings, batched=False)
         self.signature.add_optional_inputs = self._refuse  # before an input is missed
@@ -103,11 +102,15 @@ class GenerationModel(Model):
         control.enter("reading the tokenizer")
         folder = DecoderFolder.read(source.path)
         generation = GenerationOptions.from_table(options.generation)
-        cache = cache_budget(generation)
-        decoder = Decoder(source, options.threads, control, folder)
+        cuda = CudaOptions.from_table(options.cuda)
+        decoder = Decoder(source, options.threads, control, folder, options.device, cuda)
         control.enter("loading the draft model")
-        draft = load_draft(generation, folder, decoder.vocab_size, options.threads, control)
+        memory = decoder.run.memory
+        device = "cpu" if memory is HOST else f"{memory.kind}:{memory.number}"
+        draft_device = "cpu" if memory is HOST else f"auto:{memory.number}"
+        draft = load_draft(generation, folder, decoder.vocab_size, options.threads, control, draft_device)
         control.enter("making the cache")
+        cache, self._device = cache_budget(generation, memory), device
         self.threads, self.instances, self._form, self._cache = decoder.threads, 1, decoder.form, cache
         self._texts = generation.max_texts if decoder.batched else 1
         self._share = CORES.share(options.weight, decoder.threads)
@@ -161,5 +164,5 @@ class GenerationModel(Model):
         threads = f"{self.threads} thread" + ("s" if self.threads > 1 else "")
         texts = f"up to {self._texts} texts at once, {engine.context_length:,} tokens each"
         tokenizer = "no tokenizer" if engine.tokenizer is None else f"{engine.tokenizer.vocab_size:,} tokens"
-        parts = [f"{self.name} {self.version}", "generates texts on cpu", threads, texts, tokenizer]
+        parts = [f"{self.name} {self.version}", f"generates texts on {self._device}", threads, texts, tokenizer]
         return " · ".join([*parts, f"{self._form}, {self._cache // MIB:,} MiB"])

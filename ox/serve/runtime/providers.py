@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from ox.devices.cuda_installation import Problem, driver_problem
 from ox.devices.machine import Driver, nvidia_driver
 from ox.devices.probe import CPU, CUDA, TENSORRT, missing_code, missing_library, preload
-from ox.errors import DeviceError
+from ox.errors import DeviceError, OxError
 from ox.serve.config.placement import Placement
 from ox.serve.runtime.cuda_provider import check_numbers
 
@@ -31,7 +32,13 @@ def not_loaded(provider: str, got: str, problem: Problem | None = None) -> Devic
     return DeviceError(f"the {name} execution provider did not load", got=got, hint=hint)
 
 
-def warn_of_cpu(error: DeviceError) -> None:
+def ignored_options(path: Path, provider: str) -> DeviceError:
+    """The error of a model with options of the CUDA provider that runs elsewhere."""
+    hint = "--device cuda, which says why; or no options"
+    return DeviceError(f"{path} has options of cuda, and runs on the CPU", expected=CUDA, got=provider, hint=hint)
+
+
+def warn_of_cpu(error: OxError) -> None:
     """With `auto`: there is a GPU and a provider for it, and the model runs on the CPU."""
     log.warning("the model runs on the CPU, although this machine has a GPU: %s", error.one_line())
 

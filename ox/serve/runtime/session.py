@@ -19,7 +19,7 @@ from ox.devices.cuda_installation import RUNTIME, first_problem
 from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA, TENSORRT
 from ox.devices.runtime import onnxruntime
-from ox.errors import DeviceError, LoadError
+from ox.errors import LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
@@ -116,10 +116,7 @@ class Engine:
                 raise error
             warn_of_cpu(error)
         if self.provider == CPU and self._cuda != CudaOptions():
-            what = f"{source.path} has options of cuda, and runs on the CPU"
-            raise DeviceError(
-                what, expected=CUDA, got=self.provider, hint="--device cuda, which says why; or no options"
-            )
+            raise providers.ignored_options(source.path, self.provider)
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
         self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
         names = [info.name for info in self.outputs]

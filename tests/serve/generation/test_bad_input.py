@@ -125,7 +125,7 @@ def test_a_cache_that_does_not_fit(client_of: Any, monkeypatch: pytest.MonkeyPat
     with pytest.raises(LoadError) as caught:
         client_of(texts=0.1)
     assert "expected 0.1 MiB, for one text of 256 tokens of 512 bytes each; got 0.0 MiB" in caught.value.one_line()
-    monkeypatch.setattr("ox.serve.generation.scheduler.available_memory", lambda: 8 << 20)
+    monkeypatch.setattr("ox.serve.generation.decoder_memory.available_memory", lambda: 8 << 20)
     assert cache_budget(GenerationOptions()) == 2 << 20
     with pytest.raises(LoadError, match="does not fit into the memory that there is"):
         cache_budget(GenerationOptions(cache_mib=9))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from typing import Any
 
-import cuda_session
 import pytest
 
 from ox.devices import arena
@@ -21,13 +18,3 @@ def usual_arena() -> Iterator[None]:
     yield
     arena._arenas.clear()
     arena.shared_arena(onnxruntime(), default_limit())
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The stand-ins, and what counts on them."""
-    host_cuda = sys.modules.get("host_cuda")
-    if host_cuda is None:
-        pytest.skip("one GPU is not the memory of the host")
-    cuda_session.install(monkeypatch.setattr)
-    yield host_cuda

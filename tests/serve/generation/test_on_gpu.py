@@ -1,0 +1,157 @@
+"""Texts from a decoder on a GPU: the cache and what a run reads lie there, and the scores are those of the file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from generation_client import CONTEXT, VOCABULARY, Client, prompts
+from tiny_decoder import save_briefly
+
+import ox
+from ox.errors import DeviceError, LoadError
+from ox.serve import ModelConfig, Server
+from ox.serve.config.cuda_options import CudaOptions
+from ox.serve.config.generation_options import GenerationOptions
+from ox.serve.generation.cache_slots import CacheSlots
+from ox.serve.generation.decoder import Decoder
+from ox.serve.generation.decoder_folder import DecoderFolder
+from ox.serve.generation.decoder_memory import HOST, GpuMemory
+from ox.serve.generation.engine import GenerationEngine
+from ox.serve.generation.scheduler import MIB, cache_budget
+from ox.serve.runtime.source import read
+from ox_models.llama import LlamaConfig, LlamaForCausalLM
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+
+
+def write_halves(root: Path) -> None:
+    ox.manual_seed(0)
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(VOCABULARY, hidden_size=64, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
+    save_briefly(LlamaForCausalLM(config).half(), root / "halves")
+
+
+@pytest.fixture(scope="module")
+def file(shared_folder: Callable[..., Path]) -> Path:
+    """A decoder in float16."""
+    return shared_folder("halves", write_halves) / "halves" / "model.onnx"
+
+
+def load(file: Path, device: str = "cuda", **options: Any) -> Decoder:
+    return Decoder(read(file), 1, None, DecoderFolder.read(file), device, CudaOptions(**options))
+
+
+@pytest.fixture
+def client_on(file: Path) -> Iterator[Callable[..., Client]]:
+    """A client of an engine on a device, whose cache holds so many texts of context length."""
+    engines = []
+
+    def make(device: str, texts: float = 32, **options: Any) -> Client:
+        decoder = load(file, device)
+        budget = int(texts * CONTEXT * sum(shape.nbytes for shape in decoder.shapes.values()))
+        settings = GenerationOptions(**options)
+        engines.append(GenerationEngine(decoder, DecoderFolder.read(file), settings, budget))
+        return Client(engines[-1])
+
+    yield make
+    for engine in engines:
+        engine.close(finish=False)
+
+
+@pytest.mark.parametrize("texts", [32, 3])
+def test_texts_are_those_of_the_cpu(client_on: Callable[..., Client], texts: int) -> None:
+    """With three slots of context length, texts lose their slots, and their keys and values wait in blocks."""
+    found = []
+    for device in ("cpu", "cuda"):
+        client = client_on(device, texts, draft_tokens=0)
+        answers = [client.send(prompt, 40, ignore_eos=True) for prompt in prompts(9)]
+        found.append([answer.wait().tokens for answer in answers])
+    assert found[0] == found[1] and all(len(tokens) == 40 for tokens in found[0])
+
+
+def test_the_cache_lies_on_the_gpu(file: Path) -> None:
+    import cupy
+
+    decoder = load(file)
+    assert decoder.form == "shared cache" and isinstance(decoder.run.memory, GpuMemory)
+    slots = CacheSlots(decoder.shapes, 2, 8, decoder.run.memory)
+    slots.write(0, 2, [np.full((shape.heads, 3, shape.size), 7, shape.dtype) for shape in decoder.shapes.values()])
+    slots.resize(16, [5, 0])
+    slots.swap(0, 1, 5)
+    slots.move(1, 0, 4)
+    for kept, array in zip(slots.read(0, 0, 6), slots.arrays, strict=True):
+        assert isinstance(kept, cupy.ndarray) and isinstance(array, cupy.ndarray)
+        assert kept[0, :, 0].get().tolist() == [0, 0, 7, 7, 0, 0]
+
+
+def test_a_token_takes_three_small_copies_and_one_wait(file: Path, cuda: Any) -> None:
+    run = load(file).run
+    run.attach(CacheSlots(load(file).shapes, 4, 32, run.memory))
+    run.begin(0, [np.array([5, 6, 7])] * 4)
+    tokens, lengths = np.full((4, 1), 9), np.full(4, 3)
+    run.step(tokens, lengths)  # binds the arrays
+    with cuda.counting() as done:
+        run.step(tokens, lengths + 1)
+    sent = 2 * 16 * 8 + 4 * 4  # ids and places, and lengths; the scores come back
+    expected = {"to device": 3, "bytes to device": sent, "to host": 1, "waits": 1}
+    assert done == {name: expected.get(name, 0) for name in done}
+
+
+def test_a_cache_in_float32_is_for_the_cpu(folders: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    file = folders["llama"] / "model.onnx"
+    with pytest.raises(DeviceError, match="has a cache of float32") as caught:
+        load(file)
+    assert "model.half()" in str(caught.value)
+    with pytest.raises(DeviceError, match="has options of cuda, and runs on the CPU"):
+        load(file, "auto", use_tf32=False)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        assert load(file, "auto").run.memory is HOST
+    assert "runs on the CPU, although this machine has a GPU" in caplog.text and "float32" in caplog.text
+
+
+def test_scores_that_differ_are_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = GpuMemory.run
+    monkeypatch.setattr(GpuMemory, "run", lambda *given: right(*given) + np.float16(1))
+    with pytest.raises(LoadError, match="does not run on cuda:0") as caught:
+        load(file)
+    assert "scores of prompts together differ by 1.0e+00" in str(caught.value.got)
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        assert load(file, "auto").run.memory is HOST
+    assert "differ by" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "error"),
+    [
+        ("cuda:0,cuda:1", {}, "texts are generated on one GPU"),
+        ("cuda", {"enable_cuda_graph": True}, "runs of a decoder are not captured"),
+        ("tensorrt", {}, "by no TensorRT"),
+    ],
+)
+def test_what_no_decoder_has_on_a_gpu(file: Path, device: str, options: dict[str, Any], error: str) -> None:
+    with pytest.raises(DeviceError, match=error):
+        load(file, device, **options)
+
+
+def test_a_cache_that_does_not_fit_into_the_gpu(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = load(file).run.memory
+    assert 0 < memory.available() <= ox.devices.cuda.memory().total
+    monkeypatch.setattr(GpuMemory, "available", lambda self: 5 * MIB)
+    with pytest.raises(LoadError, match="cache does not fit") as caught:
+        cache_budget(GenerationOptions(cache_mib=6), memory)
+    assert "5 MiB" in str(caught.value)
+
+
+def test_a_server(file: Path) -> None:
+    options = ModelConfig("cuda", generation={"cache_mib": 1}, threads=1)
+    with Server([file.parent], port=0, options=options) as server:
+        (model,) = server.models
+        assert "generates texts on cuda:0" in model.describe()
