@@ -15,6 +15,7 @@ from ox.dtypes import float32
 from ox.errors import ShapeError
 
 PARTS = 1024  # rows of sums, one a warp, before they are added up
+MOST_THREADS, LOSSES = 1024, 16_384  # of a block; and losses that one adds up
 ROWS_OF_PART, LONG_PART = 8, 64  # at least, and at most: they are added one after the other
 
 
@@ -158,7 +159,12 @@ def mean_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -
     losses, logs = found
     loss, count = cupy().empty((), float32), cupy().empty((), float32)
     target = cupy().ascontiguousarray(arrays[1], np.int64)
-    launch(kernel("ox_device_mean_loss", "device_losses.cu"), 1, losses, target, loss, count, ignored, losses.size)
+    blocks = min(-(-losses.size // LOSSES), THREADS)
+    sums = cupy().empty((2, blocks), np.float64) if blocks > 1 else 0
+    sum_up = kernel("ox_device_loss_sums", "device_losses.cu")
+    sum_up((blocks,), (MOST_THREADS,), (losses.size, losses, target, sums, loss, count, ignored))
+    if blocks > 1:
+        launch(kernel("ox_device_mean_loss", "device_losses.cu"), 1, sums, loss, count, blocks)
     return loss, logs, count
 
 

@@ -166,6 +166,24 @@ def test_cross_entropy(reduction: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 1025, 16_384, 16_385, 70_001])  # of one block, and of several
+def test_the_mean_of_many_losses(rows: int) -> None:
+    scores, target = random(rows, 2), ox.tensor(np.random.default_rng(1).integers(0, 2, rows))
+    target[::3] = -100
+    target[0] = 1
+    x = scores.double().numpy()
+    losses = np.log(np.exp(x).sum(1)) - x[np.arange(rows), target.clamp(0).numpy()]
+    wanted = losses[target.numpy() >= 0].mean()
+    own = scores.to("cuda").requires_grad_()
+    loss = F.cross_entropy(own, target.to("cuda"))
+    loss.backward()
+    assert abs(loss.item() - wanted) < 3e-7 * wanted
+    counted = (target >= 0).sum().item()
+    slope = (np.exp(x[0]) / np.exp(x[0]).sum() - [0, 1]) / counted
+    np.testing.assert_allclose(own.grad.cpu().numpy()[0], slope, rtol=1e-5)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 4001])
 def test_random_numbers_have_the_bits_of_the_cpu(count: int) -> None:
     def drawn(device: str) -> list[Any]:

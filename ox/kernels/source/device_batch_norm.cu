@@ -1,17 +1,13 @@
 // Batch normalization of x [N, channels, inner] and its gradient. A block works on a part of a channel (blockIdx.x of
 // gridDim.x parts, blockIdx.y the channel). Sums of a part, and those of the parts, are added in a fixed order.
+#include "block_sums.h"
 #include "device_numbers.h"
 
 // The sum over a block, for each of its threads.
 FUNCTION COMPUTED block_sum(COMPUTED part) {
-    __shared__ COMPUTED sums[32];
-    for (int distance = 16; distance; distance >>= 1) part += __shfl_down_sync(~0u, part, distance);
-    __syncthreads();  // others may still read the sums before
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = part;
-    __syncthreads();
-    COMPUTED sum = 0;
-    for (int w = 0; w < blockDim.x / 32; w++) sum += sums[w];
-    return sum;
+    COMPUTED sums[] = {part};
+    block_sums(sums);
+    return sums[0];
 }
 
 // The elements of a channel: which belong to a part, and where they lie.
