@@ -16,7 +16,7 @@ def text(report: Mapping[str, Any]) -> str:
     outcomes = report["steps"]
     parts = [_head(report), _steps(outcomes), _failed(outcomes), _skipped(outcomes), _differences(outcomes)]
     parts += [_warnings(outcomes)]
-    parts += [_benchmarks(outcomes, report["stand in"]), _counts(outcomes), _profile(outcomes)]
+    parts += [_benchmarks(outcomes, report["stand in"]), _counts(outcomes), _serving(outcomes), _profile(outcomes)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -155,7 +155,13 @@ def _counts(outcomes: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _numbers(counts: Mapping[str, int]) -> str:
+def _serving(outcomes: Sequence[Mapping[str, Any]]) -> str:
+    served = _findings(outcomes, "serving by CUDA").get("served")
+    rows = [(part, _numbers(found)) for part, found in served.items()] if served else []
+    return "## A server on ONNX Runtime's CUDA provider\n\n" + table(["part", "found"], rows) if rows else ""
+
+
+def _numbers(counts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {number}" for name, number in counts.items()) or "–"
 
 

@@ -92,6 +92,14 @@ def test_counts_differences_and_profile() -> None:
     assert "By kernel: PyTorch is not installed." in text
 
 
+def test_what_a_server_found() -> None:
+    served = {"served": {"loads": {"loads": 50, "MiB taken": 3}}}
+    text = report.text(found(outcome("serving by CUDA", findings=served)))
+    heading = "A server on ONNX Runtime's CUDA provider"
+    assert section(text, heading).splitlines()[-1] == "| loads | loads 50, MiB taken 3 |"
+    assert heading not in report.text(found(outcome("serving by CUDA", "not run")))
+
+
 def test_in_short() -> None:
     outcomes = [
         outcome("tests", "failed", failed=["a: wrong"], reason="see tests.txt", findings={"passed": ["b", "c"]}),
