@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from ox.dtypes import DType
 
 TensorType = TypeVar("TensorType", bound="TensorBase")
+
+
+@cache
+def _gpu(number: int) -> Device:
+    return Device("cuda", number)
 
 
 class TensorBase:
@@ -57,7 +63,7 @@ class TensorBase:
     @property
     def device(self) -> Device:
         """``"cpu"`` or ``"cuda:0"``."""
-        return CPU if isinstance(self.array, ndarray) else Device("cuda", self.array.device.id)
+        return CPU if isinstance(self.array, ndarray) else _gpu(self.array.device.id)
 
     if TYPE_CHECKING:  # ox.Tensor defines them; gradient rules call them
         _grad: Any

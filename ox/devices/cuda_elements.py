@@ -109,4 +109,5 @@ def random(op: str, key: Any, counter: Any, sizes: list[int], device: str) -> An
 
 def signed(number: Any) -> int:
     """The int64 of the same bits."""
-    return int(np.asarray(number).astype(np.uint64).view(np.int64))
+    value = int(number)
+    return value - (1 << 64) if value >> 63 else value

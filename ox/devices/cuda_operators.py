@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from ox.devices import (
     cuda_attention,
     cuda_batch_norm,
@@ -94,18 +92,14 @@ def _kernel(op: Operator) -> tuple[Run | None, bool]:
     return KERNELS.get(name) if are_on() else None, name in HOST_NUMBERS
 
 
-def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+def run(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any], numbers: list[int]) -> Any:
     """The outputs by a kernel; None where there is none for this call.
 
     Args:
         xp: CuPy, or what stands for it.
-        arrays: on one GPU, but for scalars and sizes on the host.
+        arrays: on one GPU, but for host inputs and `numbers`, the places of arrays of one element on the host.
     """
     kernel, takes_numbers = _kernel(op)
-    if kernel is None or not is_on_device(arrays[0]):
+    if kernel is None or (numbers and not takes_numbers) or not is_on_device(arrays[0]):
         return None
-    if not takes_numbers:
-        for a in arrays:
-            if isinstance(a, np.ndarray):
-                return None
     return kernel(xp, arrays, attributes)

@@ -14,10 +14,15 @@ from ox.devices.cuda_kernels import kernel
 from ox.devices.cuda_rows import launch, of_rows
 from ox.dtypes import bool_, float16, float64
 
+_softmax_gradient = of_rows("ox_device_softmax_backward")
+
 
 def _multiplies(first: Any, *others: Any) -> bool:
     dtype = first.dtype
-    return dtype in KINDS and all(a.dtype == dtype for a in others)
+    for each in others:
+        if each.dtype != dtype:
+            return False
+    return dtype in KINDS
 
 
 def matmul(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -96,5 +101,5 @@ def scaled_attention_gradient(xp: Any, arrays: list[Any], attributes: dict[str, 
     multiply, scale = cublas(xp).matmul, attributes.get("scale", 1.0)
     back = multiply(g, v, turn_b=True)
     to_v = multiply(weights if kept is None else weights * kept, g, turn_a=True)
-    to_scores = of_rows("ox_device_softmax_backward")(xp, [back if kept is None else back * kept, weights], {})
+    to_scores = _softmax_gradient(xp, [back if kept is None else back * kept, weights], {})
     return multiply(to_scores, k, alpha=scale), multiply(to_scores, q, alpha=scale, turn_a=True), to_v

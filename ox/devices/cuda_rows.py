@@ -94,7 +94,8 @@ def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
     parts = _parts(rows)
     result, sums = cupy().empty(x.shape, float32), cupy().empty((2, parts, columns), float32)
     function = kernel("ox_layer_norm_backward", "normalization.cu")
-    launch(function, parts, g, x, scale, mean, inverse, result, sums[0], sums[1], rows, columns)
+    half = sums.data.ptr + sums.nbytes // 2
+    launch(function, parts, g, x, scale, mean, inverse, result, sums, half, rows, columns)
     both = sum_over(cupy(), sums, (1,))
     return result, both[0].reshape(inner), both[1].reshape(inner)
 

@@ -45,8 +45,9 @@ def cpu(array: Any) -> np.ndarray[Any, Any]:
     return made
 
 
-def namespace(op: Operator, arrays: list[Any]) -> Any:
-    """numpy, or cupy when an input lives on a GPU. Host inputs are brought back; `take_scalars_along` does the others.
+def namespace(op: Operator, arrays: list[Any]) -> tuple[Any, list[int]]:
+    """numpy, or cupy when an input lives on a GPU, and which inputs then are numbers of the host, for
+    `take_scalars_along`. Host inputs are brought back.
 
     Raises:
         DeviceError: when larger tensors of both devices meet.
@@ -64,13 +65,14 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
         else:
             on_gpu.append(i)
     if not on_gpu:
-        return np
+        return np, on_host
     if cuda_state.several and len(on_gpu) > 1:
         _check_one_gpu(op, arrays, on_gpu)
     for i in on_host:
         if arrays[i].size != 1:
             _take_along(op, arrays, i, on_gpu[0])
-    return cuda_state.module(sys.modules["cupy"])
+    numbers = [i for i in on_host if isinstance(arrays[i], np.ndarray)] if on_host else on_host
+    return cuda_state.module(sys.modules["cupy"]), numbers
 
 
 def _take_along(op: Operator, arrays: list[Any], i: int, first: int) -> None:
@@ -101,12 +103,14 @@ def _check_one_gpu(op: Operator, arrays: list[Any], on_gpu: list[int]) -> None:
             )
 
 
-def take_scalars_along(op: Operator, arrays: list[Any]) -> None:
-    """Copy arrays of one element to the GPU, but for host inputs; constants of ox once."""
-    for i, a in enumerate(arrays):
-        if isinstance(a, np.ndarray) and i not in op.schema.host_inputs:
-            cupy = sys.modules["cupy"]
-            arrays[i] = cupy.asarray(a) if a.flags.writeable else _constant(a.tobytes(), a.dtype, a.shape, _device())
+def take_scalars_along(arrays: list[Any], numbers: list[int]) -> None:
+    """Copy numbers of the host to the GPU; constants of ox once."""
+    for i in numbers:
+        a = arrays[i]
+        if a.flags.writeable:
+            arrays[i] = sys.modules["cupy"].asarray(a)
+        else:
+            arrays[i] = _constant(a.tobytes(), a.dtype, a.shape, _device())
 
 
 def _device() -> int:

@@ -30,22 +30,24 @@ def dispatch(op: Operator, arrays: list[Any], attributes: dict[str, Any], accele
 
     Executors have one form: operator, arrays, attributes, and what `ox.devices.accelerated` offers for these types.
     """
-    if cuda_state.in_use and (xp := namespace(op, arrays)) is not np:
-        if cuda_state.several:
-            with cuda_state.at(*arrays):
-                return _on_gpu(op, xp, arrays, attributes)
-        return _on_gpu(op, xp, arrays, attributes)
+    if cuda_state.in_use:
+        xp, numbers = namespace(op, arrays)
+        if xp is not np:
+            if cuda_state.several:
+                with cuda_state.at(*arrays):
+                    return _on_gpu(op, xp, arrays, attributes, numbers)
+            return _on_gpu(op, xp, arrays, attributes, numbers)
     if accelerated is not None and accelerated.worthwhile(arrays):
         return accelerated.run(op, arrays, attributes)
     return op.kernel(np, *arrays, **attributes)
 
 
-def _on_gpu(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+def _on_gpu(op: Operator, xp: Any, arrays: list[Any], attributes: dict[str, Any], numbers: list[int]) -> Any:
     """On the current device: a kernel of ours, or what CuPy does."""
-    made = cuda_operators.run(op, xp, arrays, attributes)
+    made = cuda_operators.run(op, xp, arrays, attributes, numbers)
     if made is not None:
         return made
-    take_scalars_along(op, arrays)
+    take_scalars_along(arrays, numbers)
     return _in_bfloat16(op, arrays, op.kernel(xp, *arrays, **attributes))
 
 

@@ -98,6 +98,8 @@ def test_what_a_device_is() -> None:
     assert cuda.available() and cuda.device_count() >= 1 and cuda.device_name(0)
     major, minor = cuda.capability(0)
     assert (major, minor) >= (5, 0) and cuda.cupy().cuda.Device(0).compute_capability == f"{major}{minor}"
+    one, two = (make_tensor(np.ones(n)).to("cuda") for n in (1, 2))
+    assert one.device == "cuda:0" and one.device is two.device
 
 
 @pytest.mark.gpu

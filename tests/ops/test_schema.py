@@ -121,6 +121,14 @@ def test_differentiable_inputs_have_a_rule(name: str) -> None:
     assert not lacking, f"{name} has no gradient for {lacking}"
 
 
+def test_host_inputs_have_places_of_their_own() -> None:
+    """So that a set of numbers says which they are."""
+    for op in OPS.values():
+        assert not any(each.host and each.variadic for each in op.schema.inputs)
+        assert op.schema.host_inputs == {i for i, each in enumerate(op.schema.inputs) if each.host}
+    assert OPS["Reshape"].schema.host_inputs == {1} and not OPS["Add"].schema.host_inputs
+
+
 def test_element_type_numbers_are_onnx() -> None:
     for number, dtype in FROM_ONNX.items():
         assert helper.tensor_dtype_to_np_dtype(number) == dtype
