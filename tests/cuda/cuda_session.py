@@ -64,6 +64,7 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
     made: list[CudaSession]
     surveys: int  # sessions that only write their optimized graph
     failures: int
+    broken: str  # the error of every run, if any
     missing: tuple[str, ...]  # providers that no session gets, which ONNX Runtime leaves out without an error
 
     def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
@@ -87,10 +88,17 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
     def io_binding(self) -> Binding:
         return Binding(super().io_binding(), int(self.options["device_id"]))
 
+    def run(self, names: Any, feed: Any, options: Any = None) -> Any:
+        if CudaSession.broken:
+            raise RuntimeError(CudaSession.broken)
+        return super().run(names, feed, options)
+
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:
         self.graphs.append(entry(options, "gpu_graph_id"))
         self.threads.setdefault(self.graphs[-1], set()).add(threading.get_ident())
         self.waited.append(entry(options, "disable_synchronize_execution_providers") != "1")
+        if CudaSession.broken:
+            raise RuntimeError(CudaSession.broken)
         if CudaSession.failures:
             CudaSession.failures -= 1
             raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
@@ -108,3 +116,4 @@ def install(replace: Callable[[Any, str, Any], object] = setattr) -> None:
         lambda *args, **more: (CudaSession if "enable_fallback" in more else InferenceSession)(*args, **more),
     )
     CudaSession.made, CudaSession.surveys, CudaSession.failures, CudaSession.missing = [], 0, 0, ()
+    CudaSession.broken = ""

@@ -15,7 +15,7 @@ LoadKey = tuple[Stamp, Running]  # what a load would load
 def without_frames(error: OxError) -> OxError:
     """The error, which does not hold what its load had made: memory, of a GPU too, would stay taken."""
     each: BaseException | None = error
-    while each is not None:
+    while each is not None and each.__traceback__ is not None:  # a chain may be a circle
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
     return error

@@ -17,6 +17,7 @@ from ox.serve.runtime.buffer import buffer_shape
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
+from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.own_thread import OwnThread
 
 # Of all instances: ONNX Runtime replays a graph with the addresses that it was captured with.
@@ -97,7 +98,13 @@ class DeviceInstance(Instance):
         size = min(1 << (rows - 1).bit_length(), self._most)
         if rows <= self._most:
             with GATE.capturing() if self._captures and size not in self._captured else GATE.using():
-                found = self._run_bucket(feeds, rows, size, control)
+                try:
+                    found = self._run_bucket(feeds, rows, size, control)
+                except Exception as error:  # CuPy's, of copies and waits
+                    lost = lost_device(error, self._stream.device_id)
+                    if lost is None:
+                        raise
+                    raise lost from error
             if found is not None:
                 self._captured.add(size)
                 return found

@@ -7,6 +7,7 @@ import re
 from ox.devices import cuda
 from ox.devices.arena import memory_error
 from ox.errors import ServeError
+from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.runtime_error import failed_operator
 
 MIB = 1 << 20
@@ -32,12 +33,12 @@ class DeviceMemory:
         return MISSING.search(str(error)) is not None
 
     def refusal(self, error: Exception) -> ServeError | None:
-        """The error for clients if a run failed for lack of memory, else None.
+        """The error for clients if a run failed for lack of memory or because the GPU is lost, else None.
 
         413 if the run wants more than `gpu_mem_limit` has for all, 503 if others have it.
         """
         if not self.is_missing(error):
-            return None
+            return lost_device(error, self.number)
         known, operator = memory_error(error), failed_operator(error)
         more = (f"{max(1, known[1] // MIB):,} MiB more" if known else "more") + (f" for {operator}" if operator else "")
         what, status, hint = (

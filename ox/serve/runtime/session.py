@@ -318,7 +318,7 @@ def _session(
     threads: int,
     control: LoadControl,
     device_memory: DeviceMemory | None,
-    adjust: Adjust | None,
+    adjust: Adjust | None = None,
     packed: bool = True,
 ) -> Any:
     options = runtime.SessionOptions()

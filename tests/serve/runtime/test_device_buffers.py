@@ -16,7 +16,7 @@ from cuda_session import CUDA, CudaSession
 from onnx import TensorProto
 
 from ox.devices.staged_buffer import StagedBuffer
-from ox.errors import LoadError
+from ox.errors import LoadError, ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
@@ -270,6 +270,27 @@ def test_a_run_with_buffers_that_fails_is_run_without(mlp: Path) -> None:
     control.terminate = True
     with pytest.raises(Exception, match="terminate"):
         instance(rows(3), control)
+
+
+def test_a_gpu_that_is_lost_while_a_batch_waits(mlp: Path) -> None:
+    class Stream:
+        """Of a GPU that has failed, as CuPy tells."""
+
+        device_id = 1
+
+        def __init__(self, real: Any) -> None:
+            self.ptr = real.ptr
+
+        def synchronize(self) -> None:
+            raise RuntimeError("cudaErrorLaunchFailure: unspecified launch failure")
+
+    instance = load(mlp).engine.instance(0, 8)
+    assert isinstance(instance, DeviceInstance)
+    instance(rows(3))
+    instance._stream = Stream(instance._stream)
+    with pytest.raises(ServeError, match="cuda:1 has failed, and takes no more work of this server") as caught:
+        instance(rows(3))
+    assert caught.value.status == 503
 
 
 def test_a_server(mlp: Path, connect: Any, infer: Any) -> None:

@@ -50,7 +50,27 @@ def test_a_run(text: str, limit: int | None, status: int, got: str) -> None:
     assert shown in str(refusal.expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        (
+            NODE + "CUDA failure 719: unspecified launch failure ; GPU=1 ; hostname=secret ; file=/x.cc ; line=7",
+            "CUDA failure 719: unspecified launch failure",
+        ),
+        ("cudaErrorECCUncorrectable: uncorrectable ECC error encountered", None),
+        ("CUDA failure 999: unknown error ; GPU=192915439 ; expr=cudaSetDevice(info_.device_id); ",
+         "CUDA failure 999: unknown error"),
+        ("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable", None),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_is_lost(text: str, got: str | None) -> None:
+    refusal = DeviceMemory(None, 1).refusal(RuntimeError(text))
+    assert refusal is not None and refusal.status == 503 and refusal.got == (got or text)
+    assert refusal.what == "cuda:1 has failed, and takes no more work of this server"
+
+
 def test_other_failures_are_none() -> None:
+    assert DeviceMemory(None).refusal(RuntimeError("CUDA failure 1: invalid argument ; GPU=0")) is None
     assert DeviceMemory(None).refusal(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")) is None
 
 

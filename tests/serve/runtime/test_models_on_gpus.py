@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_session import CudaSession
 
 from ox.clock import SYSTEM
 from ox.errors import LoadError
@@ -39,6 +40,20 @@ def test_what_sessions_claim(mlp: Path) -> None:
     with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
         load(mlp, budget, "three", use_tf32=False)
     assert read(mlp).weights > 4 * (64 * 64 + 64 * 10)
+
+
+def test_a_gpu_that_falls_off(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:
+    for name in ("on_gpu", "on_cpu"):
+        (tmp_path / f"{name}.onnx").write_bytes(mlp.read_bytes())
+    (tmp_path / "ox.toml").write_text('[models.on_gpu]\ndevice = "cuda"\n')
+    x = np.ones((2, 64), np.float32)
+    entry = {"name": "x", "shape": [2, 64], "datatype": "FP32", "data": x.ravel().tolist()}
+    with Server([tmp_path], options=ModelConfig("cpu", max_rows=2)) as server, connect(server) as client:
+        expected = infer(client, "on_gpu", x=x)["y"]
+        CudaSession.broken = "CUDA failure 719: unspecified launch failure ; GPU=0 ; hostname=secret"
+        status, _, text = client.ask("POST", "/v2/models/on_gpu/infer", json.dumps({"inputs": [entry]}).encode())
+        assert status == 503 and b"cuda:0 has failed, and takes no more work" in text and b"secret" not in text
+        assert np.allclose(infer(client, "on_cpu", x=x)["y"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_server_goes_on_with_the_other_models(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:

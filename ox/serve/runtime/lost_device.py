@@ -1,0 +1,30 @@
+"""A GPU that is lost to this process: the error of runs there, which no other device has."""
+
+from __future__ import annotations
+
+import re
+
+from ox.errors import ServeError
+
+# Errors after which CUDA refuses all further work of the process on the device, in the words of the CUDA runtime, as
+# ONNX Runtime ("CUDA failure 719: ...") and CuPy ("cudaErrorLaunchFailure: ...") repeat them.
+LOST = re.compile(
+    r"(?:CUDA failure \d+|cudaError\w+): (an illegal memory access was encountered|unspecified launch failure|"
+    r"an illegal instruction was encountered|misaligned address|hardware stack error|invalid program counter|"
+    r"device-side assert triggered|the launch timed out and was terminated|unknown error|context is destroyed|"
+    r"uncorrectable ECC error encountered|uncorrectable NVLink error detected[^;\n]*|"
+    r"CUDA-capable device\(s\) is/are busy or unavailable|no CUDA-capable device is detected)"
+)
+
+
+def lost_device(error: Exception, number: int) -> ServeError | None:
+    """The error for clients if a GPU failed so that it answers no more, else None."""
+    found = LOST.search(str(error))
+    if found is None:
+        return None
+    return ServeError(
+        f"cuda:{number} has failed, and takes no more work of this server",
+        status=503,
+        got=found[0],
+        hint="nvidia-smi, and a restart of the server; models on other devices go on",
+    )
