@@ -16,6 +16,7 @@ from ox.errors import ShapeError
 
 PARTS = 1024  # rows of sums, one a warp, before they are added up
 MOST_THREADS, LOSSES = 1024, 16_384  # of a block; and losses that one adds up
+LONGEST_KEPT = 16 * THREADS  # elements of a row in a block's registers
 ROWS_OF_PART, LONG_PART = 8, 64  # at least, and at most: they are added one after the other
 
 
@@ -56,6 +57,17 @@ def _parts(rows: int) -> int:
     return max(1, min(PARTS, rows // ROWS_OF_PART), rows // LONG_PART)
 
 
+def _backward(of_warps: str, of_blocks: str, parts: int, *arguments: Any) -> None:
+    """Run the gradient of a norm, of which the last argument is the length of rows: a part is a block's, which keeps a
+    row in registers; or a warp's, of short rows and of very long ones."""
+    columns = arguments[-1]
+    if not THREADS // 2 <= columns <= LONGEST_KEPT:
+        launch(kernel(of_warps, "normalization.cu"), parts, *arguments)
+        return
+    lines = f"#define KEPT_COLUMNS {-(-columns // THREADS)}\n"
+    kernel(of_blocks, "device_norms.cu", more=lines)((parts,), (THREADS,), (parts, *arguments))
+
+
 def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """LayerNormalization of float32 with scale and bias of the normalized shape; of long rows, and then of halves, by
     cuDNN."""
@@ -93,9 +105,11 @@ def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
     rows = x.size // columns
     parts = _parts(rows)
     result, sums = cupy().empty(x.shape, float32), cupy().empty((2, parts, columns), float32)
-    function = kernel("ox_layer_norm_backward", "normalization.cu")
     half = sums.data.ptr + sums.nbytes // 2
-    launch(function, parts, g, x, scale, mean, inverse, result, sums, half, rows, columns)
+    _backward(
+        "ox_layer_norm_backward", "ox_device_layer_norm_backward", parts, g, x, scale, mean, inverse, result, sums,
+        half, rows, columns,
+    )  # fmt: skip
     both = sum_over(cupy(), sums, (1,))
     return result, both[0].reshape(inner), both[1].reshape(inner)
 
@@ -129,8 +143,10 @@ def rms_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) ->
     rows = x.size // columns
     parts = _parts(rows)
     result, sums = cupy().empty(x.shape, float32), cupy().empty((parts, columns), float32)
-    function, epsilon = kernel("ox_rms_norm_backward", "normalization.cu"), np.float32(attributes.get("epsilon", 1e-5))
-    launch(function, parts, g, x, scale, result, sums, epsilon, rows, columns)
+    epsilon = np.float32(attributes.get("epsilon", 1e-5))
+    _backward(
+        "ox_rms_norm_backward", "ox_device_rms_norm_backward", parts, g, x, scale, result, sums, epsilon, rows, columns
+    )
     return result, sum_over(cupy(), sums, (0,)).reshape(inner)
 
 

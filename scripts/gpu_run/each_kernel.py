@@ -93,8 +93,10 @@ def rows() -> None:
         for work in (F.softmax, F.log_softmax):
             work(random(*SIZE, dtype=dtype), -1).square().sum().backward()
     columns = SIZE[1:]
-    F.layer_norm(random(*SIZE), columns, random(*columns), random(*columns)).square().sum().backward()
-    F.rms_norm(random(*SIZE), columns, random(*columns)).square().sum().backward()
+    for size in (columns[0], 300):  # a row of a warp, and of a block
+        x, weights = random(SIZE[0], size), random(size)
+        F.layer_norm(x, (size,), weights, random(size)).square().sum().backward()
+        F.rms_norm(x, (size,), weights).square().sum().backward()
 
 
 def losses() -> None:

@@ -25,6 +25,7 @@ SOURCES = [
     ("device_losses.cu", ox.float32), ("device_random.cu", ox.float32), ("device_random.cu", ox.float16),
     ("device_halves.cu", ox.float32), ("device_tensors.cu", ox.float32),
     *[("device_index.cu", dtype) for dtype in TYPES],
+    ("device_norms.cu", ox.float32),
     ("device_attention.cu", ox.float32), ("device_attention.cu", ox.float16), ("device_attention.cu", ox.bfloat16),
 ]  # fmt: skip
 
@@ -32,7 +33,7 @@ SOURCES = [
 @rows("architecture", ARCHITECTURES)
 @rows(("file", "dtype"), SOURCES)
 def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
-    lines = "#define INDEX int\n#define ELEMENT unsigned char\n#define WIDTH 64\n"
+    lines = "#define INDEX int\n#define ELEMENT unsigned char\n#define WIDTH 64\n#define KEPT_COLUMNS 16\n"
     assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
 
 
@@ -163,6 +164,15 @@ def test_cross_entropy(reduction: str) -> None:
     compare(loss, random(5, 7), target.int())
     compare(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), random(5, 7), target)
     assert np.isnan(F.cross_entropy(random(1, 3).to("cuda"), ox.tensor([-100]).to("cuda")).item())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [127, 128, 256, 257, 1000, 4096, 4097])  # of a warp, of a block, and of a warp
+def test_gradients_of_norms_of_rows(columns: int) -> None:
+    rows = random(19, columns), random(columns, seed=1), random(columns, seed=2)
+    with ox.backends.cudnn.flags(enabled=False):
+        compare(lambda x, w, b: F.layer_norm(x, (columns,), w, b), *rows)
+        compare(lambda x, w: F.rms_norm(x, (columns,), w), *rows[:2])
 
 
 @pytest.mark.gpu
