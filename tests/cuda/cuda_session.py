@@ -63,7 +63,8 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
 
     made: list[CudaSession]
     surveys: int  # sessions that only write their optimized graph
-    failures: int
+    failures: int  # of the next runs with buffers
+    failure: str
     broken: str  # the error of every run, if any
     missing: tuple[str, ...]  # providers that no session gets, which ONNX Runtime leaves out without an error
 
@@ -101,7 +102,7 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
             raise RuntimeError(CudaSession.broken)
         if CudaSession.failures:
             CudaSession.failures -= 1
-            raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
+            raise RuntimeError(CudaSession.failure)
         super().run_with_iobinding(binding.real, options)
 
 
@@ -116,4 +117,4 @@ def install(replace: Callable[[Any, str, Any], object] = setattr) -> None:
         lambda *args, **more: (CudaSession if "enable_fallback" in more else InferenceSession)(*args, **more),
     )
     CudaSession.made, CudaSession.surveys, CudaSession.failures, CudaSession.missing = [], 0, 0, ()
-    CudaSession.broken = ""
+    CudaSession.broken, CudaSession.failure = "", "CUDA failure 700: an illegal memory access was encountered"

@@ -16,9 +16,11 @@ from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.runtime.buffer import buffer_shape
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl
+from ox.serve.runtime.device_memory import DeviceMemory
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.own_thread import OwnThread
+from ox.serve.runtime.runtime_error import reason
 
 # Of all instances: ONNX Runtime replays a graph with the addresses that it was captured with.
 _graphs = count(1)
@@ -66,6 +68,7 @@ class DeviceInstance(Instance):
         self._session, self._most, self._stream = session, most, stream
         # ONNX Runtime keeps a graph for the thread that captured it
         self._thread = OwnThread("ox-cuda-graphs") if captures else None
+        self._memory = DeviceMemory(None, stream.device_id)
         self._captures, self._captured = captures, set[int]()  # the sizes that have a graph
         self._failure = ""  # of the last run with buffers that failed
         self._inputs, self._outputs = inputs, outputs
@@ -85,7 +88,11 @@ class DeviceInstance(Instance):
                 self((row,) * size)  # memory that was freed meanwhile may have ended the first capture
                 if size not in self._captured:
                     what = f"a batch of {size} cannot be captured as a CUDA graph"
-                    raise LoadError(what, got=self._failure, hint="without enable_cuda_graph")
+                    got, hint, memory = reason(self._failure), "without enable_cuda_graph", self._memory
+                    if memory.is_missing(RuntimeError(self._failure)):
+                        what, got = f"{what}: the GPU has no memory", f"{got}; {memory.holders()}"
+                        hint = f"a smaller max_rows, or {hint}"
+                    raise LoadError(what, got=got, hint=hint)
 
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
         if self._thread is None:

@@ -26,6 +26,11 @@ log = logging.getLogger("ox.serve")
 def not_loaded(provider: str, got: str, problem: Problem | None = None) -> DeviceError:
     """The error where the provider that was asked for does not work."""
     name, hint = NAMES[provider]
+    if problem is None and "SUBLIBRARY_VERSION_MISMATCH" in got:
+        problem = Problem(
+            "this process has loaded parts of two versions of cuDNN",
+            "one nvidia-cudnn package, and no other cuDNN in LD_LIBRARY_PATH",
+        )
     if problem is not None:
         got, hint = f"{got} ({problem.what})", problem.hint
     hint += f"; or --device {'auto to accept the CPU' if provider == CUDA else 'cuda'}"

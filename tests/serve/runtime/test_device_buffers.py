@@ -229,6 +229,18 @@ def test_a_capture_that_fails_is_tried_once_more(mlp: Path, failures: int, monke
         assert instance._captured == {1, 2, 4} and len(entered) == 4
 
 
+def test_no_memory_for_a_capture(mlp: Path) -> None:
+    instance = load(mlp, cuda={"enable_cuda_graph": True}).engine.instance(0, 4)
+    assert isinstance(instance, DeviceInstance)
+    CudaSession.failures, CudaSession.failure = 2, "CUDA failure 2: out of memory ; GPU=0"
+    with pytest.raises(
+        LoadError, match="a batch of 1 cannot be captured as a CUDA graph: the GPU has no memory"
+    ) as caught:
+        instance.prepare(rows(1)[0])
+    assert "are free, CuPy's pool in this process holds" in str(caught.value.got)
+    assert "a smaller max_rows" in str(caught.value.hint)
+
+
 def test_what_uses_a_gpu_waits_for_a_capture(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load(mlp).engine
     instance, entered = engine.instance(0, 8), list[str]()

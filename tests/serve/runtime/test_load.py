@@ -252,6 +252,19 @@ def test_a_cuda_that_fails(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(mlp, device="auto").engine.device == "cpu"
 
 
+def test_two_versions_of_cudnn(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("CUDNN failure 1002: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH ; GPU=0 ; hostname=x")
+
+    monkeypatch.setattr(providers, "choose", lambda *_: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+    monkeypatch.setattr(session, "first_problem", lambda _: None)
+    with pytest.raises(DeviceError, match="did not load") as caught:
+        load(mlp, device="cuda")
+    assert "parts of two versions of cuDNN" in str(caught.value.got)
+    assert "no other cuDNN in LD_LIBRARY_PATH" in str(caught.value.hint)
+
+
 def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(DeviceError, match="not installed") as caught:
