@@ -14,7 +14,7 @@ from ox.devices.cuda_tensors import kind_of
 from ox.dtypes import DType, float32, int64
 from ox.errors import BoundsError, OxError, ShapeError
 
-ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
+ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "uint4"}
 SORTED_FROM = 2048  # places; fewer are compared with each other, which sorts nothing
 
 
@@ -89,12 +89,19 @@ def gather(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         cupy().ascontiguousarray(indices),
         cupy().empty(shape, data.dtype),
     )
+    size = _together(inner * data.itemsize, data)
+    count, inner = made.nbytes // size, inner * data.itemsize // size
     launch(
-        _kernel("ox_device_gather", indices.dtype, data.itemsize), made.size, data, indices, made, indices.size, n,
-        inner, device_checks.address(), _outside("Gather", n),
+        _kernel("ox_device_gather", indices.dtype, size), count, data, indices, made, indices.size, n, inner,
+        device_checks.address(), _outside("Gather", n),
     )  # fmt: skip
     device_checks.after_launch()
     return made
+
+
+def _together(size: int, data: Any) -> int:
+    """Of how many bytes the elements are that a thread moves: parts of what lies together, `size` bytes."""
+    return next(most for most in sorted(ELEMENT, reverse=True) if not size % most and not data.data.ptr % most)
 
 
 def gather_elements(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

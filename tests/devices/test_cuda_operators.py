@@ -33,7 +33,7 @@ SOURCES = [
 @rows("architecture", ARCHITECTURES)
 @rows(("file", "dtype"), SOURCES)
 def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
-    lines = "#define INDEX int\n#define ELEMENT unsigned char\n#define WIDTH 64\n#define KEPT_COLUMNS 16\n"
+    lines = "#define INDEX int\n#define ELEMENT uint4\n#define WIDTH 64\n#define KEPT_COLUMNS 16\n"
     assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
 
 
@@ -164,6 +164,21 @@ def test_cross_entropy(reduction: str) -> None:
     compare(loss, random(5, 7), target.int())
     compare(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), random(5, 7), target)
     assert np.isnan(F.cross_entropy(random(1, 3).to("cuda"), ox.tensor([-100]).to("cuda")).item())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [ox.uint8, ox.float16, ox.float32, ox.float64], ids=str)
+def test_rows_of_all_sizes_are_gathered(dtype: Any) -> None:
+    """Threads move as many bytes as lie together, up to 16."""
+    places = ox.tensor([[4, -1, 0], [2, 2, -5]])
+    for width in (1, 2, 3, 4, 8, 12, 16):
+        for skipped in (0, 1):  # the first elements, so that rows do not begin at a multiple of 16 bytes
+            numbers = (random(2 * 5 * width + 1) * 50).clamp(min=0).to(dtype)
+            data = numbers[skipped : skipped + 10 * width].reshape(2, 5, width)
+            made = ox.ops.Gather(
+                numbers.to("cuda")[skipped : skipped + 10 * width].reshape(2, 5, width), places.to("cuda"), axis=1
+            )
+            assert np.array_equal(made.cpu().numpy(), np.take(data.numpy(), places.numpy(), axis=1))
 
 
 @pytest.mark.gpu

@@ -3,12 +3,17 @@
 #include "device_checks.h"
 #include "device_numbers.h"
 
+// Of numbers that are not negative. Processors divide 32 bits, and 64 bits by a loop.
+FUNCTION long long quotient(long long a, long long b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
+
 // data [outer, n, inner] at places [k] gives [outer, k, inner].
 EACH(ox_device_gather, i, count, const ELEMENT* RESTRICT data, const INDEX* RESTRICT indices, ELEMENT* RESTRICT output, long long k, long long n, long long inner, long long* RESTRICT record, long long check) {
-    const long long index = indices[i / inner % k], at = index < 0 ? index + n : index;
+    const long long line = quotient(i, inner), outer = quotient(line, k);
+    const long long index = indices[line - outer * k], at = index < 0 ? index + n : index;
     const bool inside = at >= 0 && at < n;
     if (!inside) report(record, check, index);
-    output[i] = inside ? data[(i / inner / k * n + at) * inner + i % inner] : (ELEMENT)0;
+    const ELEMENT nothing = {};
+    output[i] = inside ? data[(outer * n + at) * inner + i - line * inner] : nothing;
 } END
 
 EACH(ox_device_check_range, i, count, const INDEX* RESTRICT values, long long low, long long high, long long ignored, long long* RESTRICT record, long long check) {
