@@ -185,9 +185,9 @@ class Run:
                 stdin=subprocess.DEVNULL, process_group=0,
             )  # fmt: skip
             try:
+                self.waits = True  # before the question: a signal after it is not only noted
                 if self.ended_by:  # since the step began
                     raise Ended
-                self.waits = True
                 code = process.wait(limit)
                 self.waits = False
                 return code

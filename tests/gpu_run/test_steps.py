@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gpu_run import steps
-from gpu_run.steps import FAILED, NOT_RUN, PASSED, SKIPPED, TIMED_OUT, Outcome, Run, Step
+from gpu_run.steps import ENDED, FAILED, NOT_RUN, PASSED, SKIPPED, TIMED_OUT, Outcome, Run, Step
 from waiting import wait_until
 
 
@@ -139,6 +139,31 @@ def test_findings(tmp_path: Path) -> None:
     assert broken.state == PASSED and broken.findings == {}
     assert (bad.state, bad.reason, bad.failed) == (FAILED, "see bad.txt", ["a line"]) and bad.findings == {"held": 2}
     assert text.findings == {"lines": ["a", "b"]}
+
+
+class Late(Run):
+    """A signal comes right after it was asked, for the first time, whether there was one."""
+
+    asked = False
+
+    @property
+    def ended_by(self) -> int:
+        found = self.number
+        if self.asked:
+            self.asked = False
+            self.end_by(signal.SIGTERM)
+        return found
+
+    @ended_by.setter
+    def ended_by(self, number: int) -> None:
+        self.number = number
+
+
+def test_a_signal_between_the_start_and_the_wait(tmp_path: Path) -> None:
+    late = Late(tmp_path, 60, dict(os.environ), tmp_path)
+    late.asked = True
+    outcome = late.one(step("one", ""), 60)
+    assert (outcome.state, outcome.reason) == (ENDED, "by SIGTERM (one.txt)")
 
 
 def test_a_process_that_a_signal_ends(tmp_path: Path) -> None:
