@@ -11,8 +11,9 @@
 Each step is a process with a limit of its own; one that fails or hangs does not stop the others. A step for which no
 time is left is listed. Before and after each step the folder has what is known by then: report.json, gpu.md,
 summary.txt, and results.tgz with the output of each step. On a GPU the last column of the table in docs/gpu.md and
-benchmarks/results/gpu.md are written. The exit code is 1 if anything failed or could not run, 2 if nothing could run,
-and 130 or 143 after SIGINT or SIGTERM, which end the running step.
+benchmarks/results/gpu.md are written, if neither --only nor a signal left steps out; --from writes them of any report.
+The exit code is 1 if anything failed or could not run, 2 if nothing could run, and 130 or 143 after SIGINT or SIGTERM,
+which end the running step.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ from gpu_run import environment, page, report, results
 from gpu_run.environment import ROOT, WheelsError
 from gpu_run.kernel_cache import KernelCache
 from gpu_run.plan import Plan, UnknownStep
-from gpu_run.steps import FAILED, NOT_RUN, PASSED, RUNNING, Outcome, Run
+from gpu_run.steps import FAILED, NOT_RUN, PASSED, RUNNING, Outcome, Run, Step
 
 PAGE, RESULTS = ROOT / "docs" / "gpu.md", ROOT / "benchmarks" / "results" / "gpu.md"
 MINUTES = 10.0
 RESERVE = 8.0  # seconds of them to end the last step, and to write what it found
 SAY_WHY = ("versions", "doctor")  # the steps that are run where nothing can
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+COUNT = {  # Python that prints the number of devices or, in place of it, why there is none; by stand-in
+    "": "from ox.devices import cuda\ntry: cuda.cupy(); print(cuda.device_count())\nexcept Exception as e: print(e)",
+    "host_cuda": "from host_cuda import build; print(build.missing() or 1)",
+}
 
 
 class NoDevice(Exception):
@@ -64,30 +69,26 @@ def commit() -> str:
         return "unknown"
 
 
-def device_count(stand_in: str, variables: dict[str, str]) -> int:
-    """How many devices there are.
+def device_count(run: Run, stand_in: str) -> int:
+    """How many devices there are, as a step says: a driver may hang.
 
     Raises:
-        NoDevice: nothing can run here.
+        NoDevice: nothing can run here, or a signal ended the run.
     """
-    if stand_in:
-        code = "from host_cuda import build; print(build.missing() or 1)"
-    else:
-        code = (
-            "from ox.devices import cuda\ntry: cuda.cupy(); print(cuda.device_count())\nexcept Exception as e: print(e)"
-        )
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
-    said = done.stdout.strip() or (done.stderr.strip().splitlines() or [""])[-1]
-    if not said.isdigit():
-        raise NoDevice(f"nothing can run here: {' '.join(said.split())}")
-    return int(said)
+    step = Step("device", [sys.executable, "-c", COUNT[stand_in]], 30, 0)
+    outcome = run.one(step, max(1.0, min(step.most, run.end - run.clock())))
+    said = (run.folder / f"{step.file}.txt").read_text(errors="replace").split()
+    if outcome.state != PASSED or not said or not said[-1].isdigit():
+        why = " ".join(said)[-500:] if outcome.state == PASSED else outcome.reason
+        raise NoDevice(f"nothing can run here: {why}")
+    return int(said[-1])
 
 
-def write_pages(found: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the pages: in the folder, and of a GPU those of the tree."""
+def write_pages(found: dict[str, Any], folder: Path, whole: bool) -> list[Path]:
+    """Write the pages: in the folder, and of a whole run on a GPU those of the tree."""
     targets = [folder / results.PAGE]
     targets[0].write_text(report.text(found))
-    if not found["stand in"] and not found["quick"] and found["versions"]:
+    if whole and not found["stand in"] and not found["quick"] and found["versions"]:
         RESULTS.write_text(report.text(found))
         PAGE.write_text(page.written(PAGE.read_text(), found["steps"], report.where(found)))
         targets += [RESULTS, PAGE]
@@ -107,11 +108,15 @@ def found_by(outcomes: Sequence[Outcome], stand_in: str, quick: bool) -> dict[st
     }
 
 
-def finish(found: dict[str, Any], folder: Path) -> int:
-    """Write the pages, and say what failed."""
+def finish(found: dict[str, Any], folder: Path, whole: bool = True) -> int:
+    """Write the pages, and say what failed.
+
+    Args:
+        whole: whether all steps had their turn; else the pages of the tree keep what an earlier run found.
+    """
     problems = report.problems(found["steps"])
     try:
-        for path in write_pages(found, folder):
+        for path in write_pages(found, folder, whole):
             say(f"written: {path}")
     except page.PageError as error:
         problems.append(str(error))
@@ -181,7 +186,7 @@ def run_steps(given: argparse.Namespace, work: Path, began: float) -> int:
         first[0] = prepare(given, work, cache, end)
         say(first[0].line())
         try:
-            devices = device_count(stand_in, variables)
+            devices = device_count(run, stand_in)
         except NoDevice as error:
             first.append(Outcome("device", FAILED, reason=str(error)))
             known = run.all([step for step in plan.chosen(given.only) if step.name in SAY_WHY])
@@ -189,10 +194,11 @@ def run_steps(given: argparse.Namespace, work: Path, began: float) -> int:
             print(f"gpu: {error}", file=sys.stderr)
             if not stand_in:
                 print("gpu: make gpu STAND_IN=host_cuda tries the run itself, without a GPU", file=sys.stderr)
-            return 2
+            return 128 + run.ended_by if run.ended_by else 2
         plan = Plan(work, stand_in, quick, given.first, devices)
         outcomes = run.all(plan.chosen(given.only))
-        code = finish(found_by([*first, *outcomes], stand_in, quick), folder)
+        whole = not given.only and not run.ended_by
+        code = finish(found_by([*first, *outcomes], stand_in, quick), folder, whole)
     return 128 + run.ended_by if run.ended_by else code
 
 

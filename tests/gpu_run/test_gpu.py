@@ -43,7 +43,35 @@ def test_a_machine_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[s
     states = {step["name"]: step["state"] for step in report_of(tmp_path)["steps"]}
     passed, failed = dict.fromkeys(["preparation", "versions"], "passed"), {"device": "failed"}
     assert states == passed | failed | dict.fromkeys(["tests", "user lines"], "not run")
-    assert outputs_of(tmp_path).keys() == {"versions.json", "versions.txt"}
+    assert outputs_of(tmp_path).keys() == {"device.txt", "versions.json", "versions.txt"}
+
+
+def test_a_driver_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gpu.COUNT, "", "import signal; signal.pause()")
+    with pytest.raises(gpu.NoDevice, match=r"it was ended after 1 s \(device.txt\)"):
+        gpu.device_count(Run(tmp_path, 1, {}, tmp_path), "")
+    monkeypatch.setitem(gpu.COUNT, "", "print('a warning'); print('no driver')")
+    with pytest.raises(gpu.NoDevice, match="nothing can run here: a warning no driver"):
+        gpu.device_count(Run(tmp_path, 60, {}, tmp_path), "")
+    monkeypatch.setitem(gpu.COUNT, "", "print('a warning'); print(8)")
+    assert gpu.device_count(Run(tmp_path, 60, {}, tmp_path), "") == 8
+
+
+def test_a_signal_while_a_driver_hangs(tmp_path: Path) -> None:
+    mark, folder = tmp_path / "mark", tmp_path / "run"
+    hangs = f"import pathlib, signal; pathlib.Path({str(mark)!r}).touch(); signal.pause()"
+    main = "import sys, gpu; gpu.COUNT[''] = sys.argv[1]; sys.exit(gpu.main(sys.argv[2:]))"
+    words = [sys.executable, "-c", main, hangs, "--folder", str(folder), "--only", "versions,tests"]
+    with subprocess.Popen(words, env=environment_with(ROOT / "scripts"), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(mark.exists, process=process)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+    states = {step["name"]: (step["state"], step["reason"]) for step in report_of(folder)["steps"]}
+    assert states["device"] == ("failed", "nothing can run here: by SIGTERM (device.txt)")
+    assert states["versions"] == ("not run", "SIGTERM ended the run") and states["tests"][0] == "not run"
 
 
 def outputs_of(folder: Path) -> dict[str, str]:
@@ -217,6 +245,24 @@ def test_a_trial_writes_no_page_of_the_tree(stand_in: str, quick: bool, pages: A
     before = gpu.PAGE.read_text()
     gpu.finish(gpu.found_by(outcomes("passed"), stand_in, quick), made(tmp_path / "run"))
     assert gpu.PAGE.read_text() == before and not gpu.RESULTS.exists()
+
+
+@pytest.mark.parametrize(("only", "number"), [("", 0), ("versions", 0), ("", signal.SIGTERM)])
+def test_a_part_of_a_run_writes_no_page_of_the_tree(
+    only: str, number: int, pages: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of all steps does."""
+
+    def ran(run: Run, steps: Any) -> list[Outcome]:
+        run.ended_by = number
+        return outcomes("passed")
+
+    monkeypatch.setattr(Run, "all", ran)
+    monkeypatch.setattr(gpu, "device_count", lambda *_: 1)
+    folder = tmp_path / "run"
+    assert gpu.main(["--folder", str(folder), "--only", only]) == (128 + number if number else 0)
+    assert pages[1].exists() == (not only and not number) and "H100" in (folder / "gpu.md").read_text()
+    assert ("H100, 20" in pages[0].read_text()) == pages[1].exists()
 
 
 def test_the_plan_fits_into_the_time(tmp_path: Path) -> None:
