@@ -51,7 +51,7 @@ def code_of(path: Path) -> DeviceCode:
         with data:
             try:
                 return DeviceCode(tuple(_files(data)))
-            except (struct.error, ValueError):
+            except (struct.error, ValueError, IndexError, OverflowError):  # it is damaged
                 return DeviceCode(())
 
 
@@ -60,14 +60,20 @@ def _files(data: mmap.mmap) -> Iterator[frozenset[Code]]:
         at = data.find(CONTAINER, start, end)
         while at >= 0:
             _, header, size = struct.unpack_from("<HHQ", data, at + 4)
-            entry, at = at + header, at + header + size
+            entry, at = at + header, min(_after(at, header + size), end)
             found = set[Code]()
             while entry < at:
                 kind, _, own_header, own_size = struct.unpack_from("<HHIQ", data, entry)
                 found.add((kind, struct.unpack_from("<I", data, entry + 28)[0]))
-                entry += own_header + own_size
+                entry = _after(entry, own_header + own_size)
             yield frozenset(found)
             at = data.find(CONTAINER, at, end)
+
+
+def _after(at: int, size: int) -> int:
+    if not size:
+        raise ValueError("device code without bytes, which has no end")
+    return at + size
 
 
 def _sections(data: mmap.mmap) -> Iterator[tuple[int, int]]:

@@ -79,6 +79,43 @@ def test_a_library_without_such_code(library: Make, tmp_path: Path) -> None:
         assert code_of(tmp_path / "broken").files == ()
 
 
+def elf(device_code: bytes, length: int | None = None) -> bytes:
+    """A library of three sections, the last of which has device code, and says that it is so long."""
+    names, headers, body = b"\0.names\0.nv_fatbin\0", b"", b""
+    for name, content in [(0, b""), (1, names), (8, device_code)]:
+        size = len(content) if length is None or name < 8 else length
+        headers += struct.pack("<IIQQQQIIQQ", name, 1, 0, 0, 64 + len(body), size, 0, 0, 1, 0)
+        body += content
+    head = b"\x7fELF\x02\x01" + bytes(34) + struct.pack("<Q", 64 + len(body)) + bytes(10)
+    return head + struct.pack("<HHH", 64, 3, 1) + body + headers
+
+
+ENTRY = struct.pack("<HHIQ12xI32x", BINARY, 0x101, 64, 8, 90) + bytes(8)
+
+
+@rows(
+    ("device_code", "length", "files"),
+    [
+        (CONTAINER + struct.pack("<HHQ", 1, 16, 72) + ENTRY, None, 1),
+        (CONTAINER + struct.pack("<HHQ", 1, 16, 1 << 60) + ENTRY, None, 1),  # no further than the section
+        (CONTAINER + struct.pack("<HHQ", 1, 0, 0), None, 0),
+        (CONTAINER + struct.pack("<HHQ", 1, 16, 64) + bytes(64), None, 0),
+        (CONTAINER + struct.pack("<HHQ", 1, 16, 72) + ENTRY, 1 << 63, 0),
+    ],
+)
+def test_a_damaged_library(device_code: bytes, length: int | None, files: int, tmp_path: Path) -> None:
+    (tmp_path / "library").write_bytes(elf(device_code, length))
+    code_of.cache_clear()
+    assert len(code_of(tmp_path / "library").files) == files
+
+
+def test_names_of_sections_that_are_not_there(tmp_path: Path) -> None:
+    data = elf(b"")
+    (tmp_path / "library").write_bytes(data[:62] + b"\x09" + data[63:])
+    code_of.cache_clear()
+    assert code_of(tmp_path / "library").files == ()
+
+
 def test_files_for_one_kind_of_gpu_alone(library: Make) -> None:
     usual = [(BINARY, 80), (BINARY, 90)]
     path = library(usual, usual, [(BINARY, 100)])
