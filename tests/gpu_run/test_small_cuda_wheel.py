@@ -63,7 +63,37 @@ def test_a_wheel_without_the_architecture(tmp_path: Path) -> None:
     old = wheel(tmp_path / "old", "ox_test_library")
     with pytest.raises(ValueError, match="has no device code of architecture 90"):
         small_cuda_wheel.shrink(old, 90, tmp_path / "new.whl")
-    assert not (tmp_path / "new.whl").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"old"}
+
+
+def test_the_folder_of_the_wheel_itself(tmp_path: Path) -> None:
+    old = wheel(tmp_path / "old", "ox_test_library")
+    before = old.read_bytes()
+    with pytest.raises(ValueError, match="is the wheel itself"):
+        small_cuda_wheel.shrink(old, 90, old)
+    assert old.read_bytes() == before
+
+
+def test_an_archive_that_is_no_wheel(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "old.whl", "w") as archive:
+        archive.writestr("ox_test_library.so", library(container([90])))
+    with pytest.raises(ValueError, match=r"old\.whl is no wheel: it has no \.dist-info/RECORD"):
+        small_cuda_wheel.shrink(tmp_path / "old.whl", 90, tmp_path / "new.whl")
+    assert {path.name for path in tmp_path.iterdir()} == {"old.whl"}
+
+
+@pytest.mark.parametrize(
+    "device_code",
+    [
+        struct.pack("<IHHQ", 0xBA55ED50, 1, 0, 0),
+        struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64) + bytes(64),
+        container([75])[:-1],
+        struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64) + struct.pack("<HHIQ12xI32x", 2, 1, 64, 1 << 60, 75),
+    ],
+)
+def test_damaged_device_code(device_code: bytes) -> None:
+    with pytest.raises(ValueError, match="damaged device code at byte"):
+        small_cuda_wheel.stripped(library(device_code), 90)
 
 
 def test_what_is_no_library_stays_as_it_is() -> None:
