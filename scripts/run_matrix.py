@@ -150,7 +150,11 @@ def prepare(name: str, folder: Path) -> Path:
 
 
 def interpreter(variant: Variant, folder: Path) -> str:
-    """The Python that runs the tests of a variant, with what they need."""
+    """The Python that runs the tests of a variant, with what they need.
+
+    Raises:
+        OSError, subprocess.CalledProcessError: it cannot be made, such as without a network.
+    """
     if variant.python == sys.executable:
         return sys.executable
     venv = folder / variant.python
@@ -171,7 +175,8 @@ def link_programs(folder: Path) -> None:
 def skip_reason(name: str, folder: Path) -> str:
     """Why a variant cannot be run here; "" where it can."""
     variant = VARIANTS[name]
-    if subprocess.run(["sh", "-c", f"{variant.python} -c 'import venv'"], capture_output=True, check=False).returncode:
+    python = shutil.which(variant.python)
+    if python is None or subprocess.run([python, "-c", "import venv"], capture_output=True, check=False).returncode:
         return f"there is no {variant.python}"
     if name == "ordinary-user" and os.geteuid() != 0:
         return "only root runs tests as somebody else; the usual run is one of an ordinary user"
@@ -208,8 +213,13 @@ def run(name: str, seed: int, workers: str, more: list[str], folder: Path) -> in
         print(f"{name:14} not run: {reason}", flush=True)
         return 0
     log, start = folder / f"{name}-{seed}.txt", time.monotonic()
+    try:
+        python = interpreter(variant, folder)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"{name:14} seed {seed:<6} failed: no environment of {variant.python}: {error}", flush=True)
+        return 1
     args = [
-        interpreter(variant, folder),
+        python,
         "-m",
         "pytest",
         "-m",

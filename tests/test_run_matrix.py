@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,30 @@ def test_another_python_has_its_own_environment(
         f"import os\ndef test_it(): assert os.environ['MADE_BY'] == '{tmp_path}/environment/python9.9/bin/python'\n"
     )
     assert run_matrix.run("other", 1, "0", [], tmp_path / "environment") == 0, capsys.readouterr().out
+
+
+def test_a_python_in_a_folder_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "a folder" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setitem(run_matrix.VARIANTS, "other", run_matrix.Variant(python=str(python)))
+    assert run_matrix.skip_reason("other", tmp_path) == ""
+
+
+def test_an_environment_that_cannot_be_made_stops_no_other_run(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (small / "Makefile").write_text("$(VENV)/.installed-dev:\n\tfalse\n")
+    (small / "test_file.py").write_text("def test_it(): pass\n")
+    (small / "python9.9").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", f"{small}:{os.environ['PATH']}")
+    monkeypatch.setitem(run_matrix.VARIANTS, "other", run_matrix.Variant(python="python9.9"))
+    monkeypatch.setattr(sys, "argv", ["run_matrix.py", "--variants", "other", "usual", "--workers", "0"])
+    assert run_matrix.main() == 1
+    _, failed, passed = capfd.readouterr().out.splitlines()
+    assert failed.startswith("other ") and "failed: no environment of python9.9: " in failed
+    assert passed.startswith("usual ") and "1 passed" in passed
 
 
 @root
