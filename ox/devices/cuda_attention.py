@@ -29,6 +29,8 @@ def width_of(*arrays: Any) -> int | None:
 def attention(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BlockwiseAttention. The logarithms are of float32."""
     q, k, v, *more = arrays
+    if not _are_there(arrays[:6]):
+        return None
     found = cudnn_attention.attention(xp, arrays, attributes)
     if found is not None:
         return found
@@ -45,6 +47,8 @@ def attention(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
 
 def attention_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BlockwiseAttentionGradient, from the logarithms that `attention` gave."""
+    if not _are_there(arrays[:9]):
+        return None
     found = cudnn_attention.attention_gradient(xp, arrays, attributes)
     if found is not None:
         return found
@@ -61,6 +65,11 @@ def attention_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -
         _launch(name, q, v, x.shape[0] * x.shape[1], x.shape[2], [numbers, gradients], attributes)
     del held
     return tuple([x.reshape(shape) for x, shape in zip(made, shapes, strict=True)])
+
+
+def _are_there(arrays: list[Any]) -> bool:
+    """Whether all of these are on the GPU: key and counter alone may be numbers of the host."""
+    return all(x is None or is_on_device(x) for x in arrays)
 
 
 def _takes(factors: list[Any], alike: list[Any], more: list[Any], attributes: dict[str, Any]) -> bool:

@@ -71,6 +71,13 @@ def test_heads_that_share_keys_masks_and_views(dtype: Any) -> None:
         compare(attend(mask), *heads)
 
 
+@pytest.mark.parametrize("mask", [[[True]], [[0.5]], 0.5])
+def test_a_mask_of_one_element_on_the_host(mask: Any) -> None:
+    q, k, v, g = (random(2, 5, 4, seed=i) for i in range(4))
+    for a, b in zip(on_gpu(q, k, v, g, attn_mask=ox.tensor(mask)), on_gpu(q, k, v, g), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)  # which adds the same to all scores of a row
+
+
 @pytest.mark.parametrize("sizes", [(0, 3, 4), (3, 0, 4), (3, 2, 0)])
 def test_nothing(sizes: tuple[int, int, int]) -> None:
     rows, keys, width = sizes

@@ -32,17 +32,26 @@ class CacheSlots:
         rows: the most texts.
         capacity: the most tokens of a text, for now.
         memory: where they lie.
+        rows_there: how many rows there are for now; None for all. On the host there always are all: what was never
+            written takes no memory.
     """
 
-    def __init__(self, shapes: Mapping[str, CacheShape], rows: int, capacity: int, memory: HostMemory = HOST) -> None:
+    def __init__(
+        self,
+        shapes: Mapping[str, CacheShape],
+        rows: int,
+        capacity: int,
+        memory: HostMemory = HOST,
+        rows_there: int | None = None,
+    ) -> None:
         self.shapes, self.rows, self.memory = dict(shapes), rows, memory
         self.token_bytes = sum(shape.nbytes for shape in shapes.values())
         self.capacity = 0
         self.arrays: list[Any] = []  # of NumPy, or of CuPy
         self.version = 0  # of the arrays: what is bound to older ones is out of date
-        self.resize(capacity, ())
+        self.resize(capacity, (), rows_there)
 
-    def resize(self, capacity: int, lengths: Sequence[int]) -> None:
+    def resize(self, capacity: int, lengths: Sequence[int], rows_there: int | None = None) -> None:
         """Other arrays; the first rows keep so many tokens.
 
         Raises:
@@ -50,16 +59,17 @@ class CacheSlots:
         """
         self.arrays = self.arrays or [np.empty(0)] * len(self.shapes)
         self.version += 1
+        self.rows_there = self.rows if rows_there is None or self.memory.is_lazy else rows_there
         try:
             with self.memory.using():
                 for place, shape in enumerate(self.shapes.values()):  # one by one: the old one's memory is free again
-                    # the host gives memory where it is first written, so that rows that were never used take none
-                    new = self.memory.zeros((self.rows, shape.heads, capacity, shape.size), shape.dtype)
+                    new = self.memory.zeros((self.rows_there, shape.heads, capacity, shape.size), shape.dtype)
                     for row, length in enumerate(lengths):
-                        new[row, :, :length] = self.arrays[place][row, :, :length]
+                        if length:  # else there may have been no such row
+                            new[row, :, :length] = self.arrays[place][row, :, :length]
                     self.arrays[place] = new
         except MemoryError:
-            self.resize(0, ())
+            self.resize(0, (), 0)
             raise
         self.capacity = capacity
 

@@ -201,6 +201,7 @@ class Decoder:
         reasons = []
         for rewriting in REWRITINGS:
             self._control.enter("checking the graph with a shared cache")
+            run: SharedCacheRun | None = None
             try:
                 run = self._shared(rewriting, memory)
                 self._check.check(run)
@@ -211,6 +212,8 @@ class Decoder:
             except Exception as error:  # ONNX Runtime's exceptions share no base class
                 self._control.check()
                 reasons.append(str(error).strip().splitlines()[0][:200])
+            with memory.using():  # on a GPU, no session is destroyed while a CUDA graph is captured
+                run = None
         return None, list(dict.fromkeys(reasons))
 
     def _appended(self, session: Any) -> AppendedCacheRun:

@@ -45,6 +45,7 @@ class HostMemory:
     """Memory of the host, for sessions on the CPU. `kind` and `number` are what a session calls the device."""
 
     kind, number = "cpu", 0
+    is_lazy = True  # memory is taken where it is first written
 
     def providers(self) -> list[Any]:
         """What sessions are made with."""
@@ -77,6 +78,10 @@ class HostMemory:
         """A buffer that holds what `array` does."""
         return HostBuffer(array)
 
+    def empty_buffer(self, shape: Sequence[int], dtype: Any) -> Buffer:
+        """A buffer that is written before it is read."""
+        return HostBuffer(np.empty(shape, dtype))
+
     def run(self, session: Any, binding: Any, sent: Sequence[Buffer], scores: Buffer, count: int) -> Array:
         """Runs a session. Returns the first rows of the scores, which the next run overwrites.
 
@@ -99,6 +104,7 @@ class GpuMemory(HostMemory):
     """
 
     kind = "cuda"
+    is_lazy = False
 
     def __init__(self, number: int, options: CudaOptions) -> None:
         self.number, self._cuda = number, options
@@ -134,11 +140,15 @@ class GpuMemory(HostMemory):
         return int(array.data.ptr) + row * int(array.strides[0])
 
     def buffer(self, array: Array) -> StagedBuffer:
+        buffer = self.empty_buffer(array.shape, array.dtype)
+        buffer.host[...] = array
         with self.using():
-            buffer = StagedBuffer(array.shape, array.dtype, self.number)
-            buffer.host[...] = array
             buffer.to_device(self.stream)
         return buffer
+
+    def empty_buffer(self, shape: Sequence[int], dtype: Any) -> StagedBuffer:
+        with self.using():
+            return StagedBuffer(shape, dtype, self.number)
 
     def run(self, session: Any, binding: Any, sent: Sequence[Any], scores: Any, count: int) -> Array:
         with self.using():

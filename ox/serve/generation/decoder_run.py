@@ -39,6 +39,9 @@ class DecoderRun(Protocol):
         """New tokens [rows, new] of the first rows, which have so many tokens before: one of each row, or up to
         `MOST_NEW` of one row. Scores [rows * new, vocabulary], which the next run overwrites."""
 
+    def release(self) -> None:
+        """Lets go of the session and of the arrays of the slots; nothing is run any more."""
+
 
 class Inputs(NamedTuple):
     """Of a run: new tokens and their places; for each row the place of its last token; the tokens with scores."""
@@ -77,7 +80,13 @@ class SharedCacheRun:
         last = np.zeros(slots.rows, np.int32)
         self._inputs = Inputs(buffer(zeros), buffer(zeros.copy()), buffer(last), buffer(np.arange(most)))
         self._total = np.zeros((), np.int32)  # which GroupQueryAttention reads on the host
-        self._scores = buffer(np.zeros((most, self._vocab_size), self._dtype))
+        self._scores = self.memory.empty_buffer((most, self._vocab_size), self._dtype)
+
+    def release(self) -> None:
+        with self.memory.using():  # on a GPU, nothing is freed while a CUDA graph is captured
+            self._bindings.clear()
+            self._slots.arrays.clear()
+            self._session = None
 
     def read(self, row: int, tokens: Array, start: int) -> Array:
         ids = np.asarray(tokens, np.int64)[None]
@@ -91,7 +100,7 @@ class SharedCacheRun:
     def _read(self, row: int, ids: Array, start: int, scored: Array) -> Array:
         rows, new = ids.shape
         count = len(scored) if self._chooses else ids.size
-        scores = self.memory.buffer(np.zeros((count, self._vocab_size), self._dtype))
+        scores = self.memory.empty_buffer((count, self._vocab_size), self._dtype)
         places = np.tile(np.arange(start, start + new), (rows, 1))
         lengths = np.full(rows, start + new - 1, np.int32)
         given = Inputs(*map(self.memory.buffer, (ids, places, lengths, scored)))
@@ -175,6 +184,10 @@ class AppendedCacheRun:
 
     def attach(self, slots: CacheSlots) -> None:
         self._slots = slots
+
+    def release(self) -> None:
+        self._slots.arrays.clear()
+        self._session = None
 
     def read(self, row: int, tokens: Array, start: int) -> Array:
         ids = np.asarray(tokens, np.int64)[None]

@@ -76,6 +76,10 @@ class DraftModel:
         """Of its cache."""
         return self._slots.capacity * self._slots.token_bytes
 
+    def release(self) -> None:
+        """Gives its memory back; there are no more drafts."""
+        self._run.release()
+
     def draft(self, tokens: list[int], room: int) -> list[int]:
         """The tokens that may come after those of a text, at most `room`: the ones with the largest scores. There are
         none while a long prompt is not read yet: a part of it is read each time.

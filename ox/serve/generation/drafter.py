@@ -32,6 +32,11 @@ class Drafter:
         """Of the smaller model's cache."""
         return 0 if self._model is None else self._model.nbytes
 
+    def release(self) -> None:
+        """Gives the memory of the smaller model back."""
+        if self._model is not None:
+            self._model.release()
+
     def draft(self, text: Text, capacity: int) -> list[int]:
         """Tokens that the text may go on with, for which its slot has room; after them at least one more is left."""
         room = min(self._most, text.most - text.generated - 1, capacity - text.computed - 1)

@@ -189,10 +189,13 @@ class GenerationEngine:
             self._condition.notify()
 
     def close(self, finish: bool = True) -> None:
-        """Takes no more requests, and waits for the end of those that it has."""
+        """Takes no more requests, waits for the end of those that it has, and gives the memory back."""
         self.stop(finish)
         if self._thread is not None:
             self._thread.join()
+        self._scheduler.prefixes.clear()
+        self._run.release()
+        self._drafter.release()
 
     def _wake(self) -> None:
         with self._condition:

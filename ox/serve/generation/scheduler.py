@@ -58,7 +58,7 @@ class Scheduler:
         self.texts: list[Text] = []  # by row
         self.preemptions = 0
         self._most_texts, self._context, self._budget = most_texts, context, budget
-        self._most_rows = 0  # that were in use since the slots were made: these take memory
+        self._most_rows = 0  # that take memory: on the host those that were in use since the slots were made
         self._admissions = 0
         token_bytes = sum(shape.nbytes for shape in shapes.values())
         if context * token_bytes > budget:
@@ -69,7 +69,7 @@ class Scheduler:
                 got=f"{budget / MIB:,.1f} MiB",
                 hint="generation = { cache_mib = ... } in ox.toml; the cache of a draft model is a part of it",
             )
-        self.slots = CacheSlots(shapes, most_texts, self._capacity(1), run.memory)
+        self.slots = CacheSlots(shapes, most_texts, self._capacity(1), run.memory, 1)
         self.prefixes = PrefixCache(self.slots, budget)
         run.attach(self.slots)
 
@@ -193,15 +193,20 @@ class Scheduler:
             capacity > self.slots.capacity
             or (outgrown and capacity < self.slots.capacity)
             or not self._fits(rows, capacity)
+            or len(self.texts) > self.slots.rows_there
         ):
             self._resize(capacity)
         self._most_rows = max(self._most_rows, len(self.texts))
         self._limit_blocks()
 
     def _resize(self, capacity: int) -> None:
-        self.prefixes.limit(self._budget - len(self.texts) * capacity * self.slots.token_bytes)
-        self.slots.resize(capacity, [text.computed for text in self.texts])
-        self._most_rows = len(self.texts)
+        rows = len(self.texts)
+        if not self.slots.memory.is_lazy:  # a power of two, so that slots seldom grow, as far as they fit
+            fitting = self._budget // (capacity * self.slots.token_bytes)
+            rows = max(rows, min(1 << max(0, rows - 1).bit_length(), self._most_texts, fitting))
+        self.prefixes.limit(self._budget - rows * capacity * self.slots.token_bytes)
+        self.slots.resize(capacity, [text.computed for text in self.texts], rows)
+        self._most_rows = rows
 
     def _limit_blocks(self) -> None:
         self.prefixes.limit(self._budget - self._most_rows * self.slots.capacity * self.slots.token_bytes)

@@ -74,6 +74,22 @@ def test_texts_are_those_of_the_cpu(client_on: Callable[..., Client], texts: int
     assert found[0] == found[1] and all(len(tokens) == 40 for tokens in found[0])
 
 
+def test_the_cache_keeps_its_budget(client_on: Callable[..., Client]) -> None:
+    client = client_on("cuda", 4, draft_tokens=0)
+    scheduler = client.engine._scheduler
+    resize, taken = scheduler.slots.resize, list[int]()
+
+    def watched(*given: Any) -> None:
+        resize(*given)
+        blocks = scheduler.prefixes.blocks * scheduler.prefixes.block_bytes
+        taken.append(sum(array.nbytes for array in scheduler.slots.arrays) + blocks)
+
+    scheduler.slots.resize = watched
+    answers = [client.send(prompt, 60, ignore_eos=True) for prompt in prompts(12)]
+    assert all(len(answer.wait().tokens) == 60 for answer in answers)
+    assert len(taken) > 1 and max(taken) <= scheduler._budget
+
+
 def test_the_cache_lies_on_the_gpu(file: Path) -> None:
     import cupy
 
