@@ -296,6 +296,8 @@ def set_memory_fraction(fraction: float, device: str = "cuda") -> None:
         xp.get_default_memory_pool().set_limit(size=max(1, int(fraction * xp.cuda.runtime.memGetInfo()[1])))
 
 
-def empty_cache() -> None:
-    """Return unused memory of the pool to the device. `torch.cuda.empty_cache`."""
-    cupy().get_default_memory_pool().free_all_blocks()
+def empty_cache(device: str = "cuda") -> None:
+    """Return unused memory of the device's pool to it. `torch.cuda.empty_cache`."""
+    xp = cupy()
+    with xp.cuda.Device(ordinal(device)):
+        xp.get_default_memory_pool().free_all_blocks()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 
 from ox.errors import LoadError
+from ox.serve.runtime.capture_gate import GATE
 
 MIB = 1 << 20
 
@@ -36,7 +37,8 @@ class GpuBudget:
         """
         with self._lock:
             if self._refusal(model, needs) is not None:
-                gc.collect()  # models that have been unloaded, which give their claims back without the lock
+                with GATE.using():  # memory of GPUs is freed
+                    gc.collect()  # models that have been unloaded, which give their claims back without the lock
             error = self._refusal(model, needs)
             if error is not None:
                 raise error

@@ -10,7 +10,8 @@ import pytest
 
 from ox.errors import LoadError
 from ox.serve.gpu_budget import GpuBudget
-from ox.serve.repository.entry import Slot
+from ox.serve.repository.entry import Slot, without_frames
+from ox.serve.runtime.capture_gate import GATE
 
 GIB = 1 << 30
 
@@ -39,12 +40,15 @@ def test_models_that_are_only_garbage_are_given_back() -> None:
     budget, model = GpuBudget(GIB), Model()
     model.me = model  # which only the collector frees
     weakref.finalize(model, budget.claim("a 1", {0: GIB}))
+    users: list[int] = []
+    weakref.finalize(model, lambda: users.append(GATE._users))
     gc.disable()
     try:
         del model
         budget.claim("b 1", {0: GIB})
     finally:
         gc.enable()
+    assert users == [1]  # no capture meanwhile
 
 
 def test_a_failed_load_keeps_nothing() -> None:
@@ -54,15 +58,33 @@ def test_a_failed_load_keeps_nothing() -> None:
     def load() -> Any:
         memory = Memory()
         found.append(weakref.ref(memory))
+        weakref.finalize(memory, lambda: users.append(GATE._users))
         try:
             raise RuntimeError(f"with {memory}")
         except RuntimeError as error:
             raise LoadError("no") from error
 
     found: list[Any] = []
+    users: list[int] = []
     slot = Slot(1)
     try:
         load()
     except LoadError as error:
         slot.fails((), error)  # type: ignore[arg-type]
-    assert slot.error is not None and found[0]() is None
+    assert slot.error is not None and found[0]() is None and users == [1]
+
+
+def test_all_that_an_error_came_from_keeps_nothing() -> None:
+    def raised(error: Exception) -> Exception:
+        try:
+            raise error
+        except Exception:
+            return error
+
+    cause, context = raised(KeyError()), raised(OSError())
+    bare = ValueError()  # never raised, so without a traceback
+    bare.__cause__, bare.__context__ = cause, context
+    error = LoadError("no")
+    error.__cause__, context.__context__ = bare, error  # a circle
+    assert without_frames(error) is error
+    assert cause.__traceback__ is None and context.__traceback__ is None

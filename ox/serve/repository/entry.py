@@ -6,6 +6,7 @@ from ox.errors import OxError
 from ox.serve.repository.layout import ModelFiles, Stamp, Version
 from ox.serve.repository.model import Model
 from ox.serve.repository.setup import Running, Setup
+from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.load_control import LoadControl
 
 READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVAILABLE"
@@ -14,10 +15,15 @@ LoadKey = tuple[Stamp, Running]  # what a load would load
 
 def without_frames(error: OxError) -> OxError:
     """The error, which does not hold what its load had made: memory, of a GPU too, would stay taken."""
-    each: BaseException | None = error
-    while each is not None and each.__traceback__ is not None:  # a chain may be a circle
-        each.__traceback__ = None
-        each = each.__cause__ or each.__context__
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()  # a chain may be a circle
+    with GATE.using():
+        while left:
+            each = left.pop()
+            if each is not None and id(each) not in seen:
+                seen.add(id(each))
+                each.__traceback__ = None
+                left += each.__cause__, each.__context__
     return error
 
 

@@ -30,6 +30,7 @@ from ox.serve.protocol.v2.signature import Signature
 from ox.serve.repository.thread import in_thread
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.capture_gate import GATE
+from ox.serve.runtime.device_memory import free_pools
 from ox.serve.runtime.dimension_memory import check_smallest, dimension_limits
 from ox.serve.runtime.float16 import to_float16
 from ox.serve.runtime.instance import Instance
@@ -315,9 +316,11 @@ class Model:
         # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
         self.batcher.close()
+        shares_on = self.engine.shares_on
         with GATE.using() if self.engine.device == "cuda" else nullcontext():  # memory of the GPU is freed
             # by hand, because they refer to one another and to this
             del self.batcher, self.sequences, self._submission, self.engine, self.fit
+            free_pools(shares_on)  # which would keep what the model no longer claims
 
     def _ran(self, rows: int, run_s: float, gather_s: float) -> None:
         self.stages.ran(rows, run_s, gather_s)

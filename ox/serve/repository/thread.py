@@ -30,8 +30,12 @@ async def in_thread(call: Callable[[], T], name: str, unwanted: Callable[[T], No
             future.set_exception(error)
 
     def work() -> None:
+        nonlocal call
         try:
-            value = call()
+            try:
+                value = call()
+            finally:
+                del call  # else this thread may be the last to hold, and free, what the task lets go of
         except BaseException as error:
             with contextlib.suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(fail, error)

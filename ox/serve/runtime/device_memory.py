@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 
 from ox.devices import cuda
 from ox.devices.arena import memory_error
-from ox.errors import ServeError
+from ox.errors import DeviceError, ServeError
 from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.runtime_error import failed_operator
 
@@ -69,3 +71,10 @@ class DeviceMemory:
             f"process holds {held.held // MIB:,} ({held.used // MIB:,} in arrays), sessions of ONNX Runtime and other "
             f"processes {rest // MIB:,}"
         )
+
+
+def free_pools(numbers: Iterable[int]) -> None:
+    """Gives unused blocks of CuPy's pools on some GPUs back to the device."""
+    for number in numbers:
+        with suppress(DeviceError, cuda.cupy().cuda.runtime.CUDARuntimeError):  # of a GPU that is lost
+            cuda.empty_cache(f"cuda:{number}")

@@ -106,7 +106,7 @@ class Engine:
             if placement.kind != "auto":
                 raise error from failure
             warn_of_cpu(error)
-            self.providers = [CPU]
+            self.providers, self._weights = [CPU], None
             sessions = self._make_sessions(instances)
         self.load_s = now() - started
         self.provider: str = sessions[0].get_providers()[0]
@@ -114,6 +114,7 @@ class Engine:
             error = not_loaded(self.providers[0], self.provider, first_problem(RUNTIME))
             if placement.kind != "auto":
                 raise error
+            self._give_back()
             warn_of_cpu(error)
         if self.provider == CPU and self._cuda != CudaOptions():
             raise providers.ignored_options(source.path, self.provider)
@@ -173,9 +174,12 @@ class Engine:
 
     def _needs(self, sessions: Counter[int]) -> dict[int, int]:
         """The most bytes that sessions may take, by the number of the GPU."""
-        limit = None if self.providers[0] == TENSORRT else self._cuda.gpu_mem_limit  # which it does not follow
+        limit = self._cuda.gpu_mem_limit
+        what = f"{self._source.path} may take any amount of a GPU's memory, and this server's models may not"
+        if self.providers[0] == TENSORRT:
+            hint = 'device = "cuda" and a gpu_mem_limit; or a server without --limit gpu_memory'
+            raise LoadError(what, expected="a provider that follows gpu_mem_limit", got="TensorRT", hint=hint)
         if limit is None:
-            what = f"{self._source.path} may take any amount of a GPU's memory, and this server's models may not"
             hint = 'cuda = {gpu_mem_limit = "4GiB"}; or --cuda gpu_mem_limit=4GiB for all models'
             raise LoadError(what, expected="gpu_mem_limit, for --limit gpu_memory", got="no gpu_mem_limit", hint=hint)
         return {
@@ -190,9 +194,10 @@ class Engine:
         self.loading.enter("finding the weights that sessions can share")
         try:
             return SharedWeights(self._source.path, lambda adjust: self._make_session(0, adjust))
-        except LoadError as error:  # of the file, which the next session says, or of the disk
+        except (LoadError, OSError) as error:  # of the file, which the next session says, or of the disk
             self.loading.check()
-            log.warning("sessions of %s do not share weights: %s", self._source.path, error.one_line())
+            why = error.one_line() if isinstance(error, LoadError) else error
+            log.warning("sessions of %s do not share weights: %s", self._source.path, why)
             return None
 
     def _make_session(self, index: int, adjust: Adjust | None = None) -> Any:
@@ -261,6 +266,11 @@ class Engine:
     def bindable(self) -> bool:
         """Whether instances can have buffers of their own."""
         return (self.device == "cpu" or self._has_streams) and bindable((*self.inputs, *self.outputs))
+
+    @property
+    def shares_on(self) -> tuple[int, ...]:
+        """The GPUs on which sessions share weights, in CuPy's pool."""
+        return () if self._weights is None else self._weights.numbers
 
     @property
     def _has_streams(self) -> bool:

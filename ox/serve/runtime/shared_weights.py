@@ -37,9 +37,16 @@ class SharedWeights:
     def __init__(self, path: Path, survey: Callable[[Adjust], object]) -> None:
         self.path = path
         with TemporaryDirectory(prefix="ox-weights-") as folder:
-            survey(lambda options: _write_optimized(options, Path(folder)))
+            session = survey(lambda options: _write_optimized(options, Path(folder)))
+            with GATE.using():
+                del session  # which frees memory of the GPU
             self.names = _unchanged(path, Path(folder) / OPTIMIZED)
         self._values: dict[int, dict[str, Any]] = {}  # by the number of the GPU
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The GPUs that they lie on."""
+        return tuple(self._values)
 
     def add_to(self, options: Any, number: int, runtime: Any) -> None:
         """Has a session of a GPU take them; this object must be kept as long as the session."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_session import CudaSession
+from cuda_session import CPU, CudaSession
 
 from ox.clock import SYSTEM
-from ox.errors import LoadError
+from ox.errors import DeviceError, LoadError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.batching.admission import Budget
+from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
+from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
@@ -40,6 +43,14 @@ def test_what_sessions_claim(mlp: Path) -> None:
     with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
         load(mlp, budget, "three", use_tf32=False)
     assert read(mlp).weights > 4 * (64 * 64 + 64 * 10)
+
+
+def test_a_model_that_runs_on_the_cpu_claims_nothing(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = GpuBudget(3 * GIB)
+    monkeypatch.setattr(CudaSession, "get_providers", lambda _: [CPU])  # ONNX Runtime left CUDA out
+    with pytest.raises(DeviceError, match="has options of cuda, and runs on the CPU") as caught:
+        Engine(read(mlp), "auto", 1, 1, cuda=CudaOptions(GIB), claim=partial(budget.claim, "one 1"))
+    assert caught.tb is not None and not budget._claims  # while the engine is in a frame of the error
 
 
 def test_a_gpu_that_falls_off(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
+import tempfile
 import weakref
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ import pytest
 from cuda_session import CudaSession
 from onnx import TensorProto
 
+from ox.devices import cuda
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
-from ox.serve.runtime import shared_weights
+from ox.serve.runtime import providers, session, shared_weights
+from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
 
@@ -109,6 +113,54 @@ def test_a_graph_that_cannot_be_written(
         model = load(added)
     assert "do not share weights" in caplog.text and model.engine._weights is None
     assert np.array_equal(model.engine.instance(2, 8)((feed(),))[0], feed()["x"] + W["w"])
+
+
+def test_no_folder_for_the_graph(
+    added: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(added / "missing"))
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        engine = Engine(read(added), "cuda", 2, 1)
+    assert "do not share weights: [Errno" in caplog.text and engine.shares_on == ()
+    assert np.array_equal(engine.run(feed())[0], feed()["x"] + W["w"])
+
+
+def test_no_graph_is_captured_while_the_first_session_ends(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users: list[int] = []
+    gc.collect()  # sessions of other tests
+    monkeypatch.setattr(CudaSession, "__del__", lambda _: users.append(GATE._users), raising=False)
+    model = load(added)
+    assert users == [1] and model.engine.shares_on == (0,)
+
+
+def test_their_memory_is_free_when_the_model_is_closed(added: Path) -> None:
+    async def main() -> int:
+        model = load(added)
+        model.start(asyncio.get_running_loop())
+        held = cuda.memory().held
+        assert held >= W["w"].nbytes
+        CudaSession.made.clear()
+        await model.close()
+        return held
+
+    gc.collect()  # models of other tests
+    cuda.empty_cache()
+    before = cuda.memory().held
+    assert asyncio.run(main()) > before == cuda.memory().held
+
+
+def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make: Any = session._session
+
+    def fail(*arguments: Any, **more: Any) -> Any:
+        if arguments[2] != [providers.CPU] and CudaSession.surveys:
+            raise session.CudaFailure("CUDA failure 35")
+        return make(*arguments, **more)
+
+    monkeypatch.setattr(session, "_session", fail)
+    engine = Engine(read(added), "auto", 2, 1)
+    assert engine.device == "cpu" and engine._weights is None and engine._sessions[0].ox_weights is None
+    assert np.array_equal(engine.run(feed())[0], feed()["x"] + W["w"])
 
 
 def test_no_memory_for_them(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:

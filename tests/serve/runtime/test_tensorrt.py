@@ -91,5 +91,6 @@ def test_its_memory_has_no_limit(mlp: Path) -> None:
     clock: Any = ManualClock()
     budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, clock), GpuBudget(1 << 33))
     options = ModelConfig("tensorrt", cuda={"gpu_mem_limit": "1GiB"})
-    with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
+    with pytest.raises(LoadError, match="may take any amount of a GPU's memory") as caught:
         Model(mlp, options, RequestLimits(), budget=budget)
+    assert caught.value.got == "TensorRT" and "no gpu_mem_limit" not in caught.value.one_line()
