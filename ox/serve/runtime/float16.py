@@ -51,7 +51,10 @@ def to_float16(source: Source, contract: Contract, control: LoadControl) -> tupl
             hint="export it with ox; or ox quantize --scheme float16, and no dtype",
         )
     control.enter("converting it to float16")
-    folder = Path(mkdtemp(prefix="ox-float16-"))
+    try:
+        folder = Path(mkdtemp(prefix="ox-float16-"))
+    except OSError as error:
+        raise LoadError(f"{source.path} cannot be converted to float16", got=str(error)) from error
     path = folder / source.path.name
     try:
         _convert(source.path, path, control)

@@ -12,8 +12,7 @@ LOST = re.compile(
     r"(?:CUDA failure \d+|cudaError\w+): (an illegal memory access was encountered|unspecified launch failure|"
     r"an illegal instruction was encountered|misaligned address|hardware stack error|invalid program counter|"
     r"device-side assert triggered|the launch timed out and was terminated|unknown error|context is destroyed|"
-    r"uncorrectable ECC error encountered|uncorrectable NVLink error detected[^;\n]*|"
-    r"CUDA-capable device\(s\) is/are busy or unavailable|no CUDA-capable device is detected)"
+    r"uncorrectable ECC error encountered|uncorrectable NVLink error detected[^;\n]*)"
 )
 
 

@@ -60,7 +60,6 @@ def test_a_run(text: str, limit: int | None, status: int, got: str) -> None:
         ("cudaErrorECCUncorrectable: uncorrectable ECC error encountered", None),
         ("CUDA failure 999: unknown error ; GPU=192915439 ; expr=cudaSetDevice(info_.device_id); ",
          "CUDA failure 999: unknown error"),
-        ("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable", None),
     ],
 )  # fmt: skip
 def test_a_gpu_that_is_lost(text: str, got: str | None) -> None:
@@ -72,6 +71,8 @@ def test_a_gpu_that_is_lost(text: str, got: str | None) -> None:
 def test_other_failures_are_none() -> None:
     assert DeviceMemory(None).refusal(RuntimeError("CUDA failure 1: invalid argument ; GPU=0")) is None
     assert DeviceMemory(None).refusal(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")) is None
+    busy = "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable"  # by another process
+    assert DeviceMemory(None).refusal(RuntimeError(busy)) is None
 
 
 def test_on_a_second_gpu() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,12 @@ def test_what_is_refused(build: Any, mlp: Path, layer: Path, monkeypatch: pytest
     with pytest.raises(LoadError, match="cannot be converted to float16") as caught:
         Model(layer, HALF, RequestLimits())
     assert caught.value.got == "exit code 1: no room"
+
+
+def test_no_folder_for_it(layer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(layer / "missing"))
+    with pytest.raises(LoadError, match="cannot be converted to float16"):
+        Model(layer, HALF, RequestLimits())
 
 
 def test_it_is_ended_with_the_load(layer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
