@@ -97,7 +97,7 @@ def _has_constant_name(found: list[dis.Instruction], counts: tuple[int, ...]) ->
             return False
         elif before == 1 and depth == 2 and i.opname == "LOAD_CONST" and isinstance(i.argval, str):
             name = i.argval
-        elif depth <= 2:
+        elif depth <= 2 and not (i.opname == "POP_TOP" and before > 2):
             name = None
     return False
 

@@ -27,11 +27,12 @@ def fresh_results(
     for y in leaves:
         if not capture.is_made(y) and id(y) not in arguments:
             capture.external(y, read=True)
+    returned = set(map(id, leaves))  # no closure: its cell would count as a holder of the tensors
     unknown = [
         (y, external)
         for external in capture.externals.values()
         for y in external.tensors
-        if id(y) not in state.tensors and any(y is each for each in leaves)
+        if id(y) not in state.tensors and id(y) in returned
     ]
     if not unknown:
         return found

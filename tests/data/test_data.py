@@ -126,7 +126,8 @@ def test_collation() -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.array(["a"]), np.array([b"a"]), np.array([None]), np.array(["2020-01-01"], "M8[D]"), np.timedelta64(1)]
+    "array",
+    [np.array(["a"]), np.array([b"a"]), np.array([None]), np.array(["2020-01-01"], "M8[D]"), np.timedelta64(1, "s")],
 )
 def test_arrays_that_are_no_numbers_have_no_batch(array: Any) -> None:
     with pytest.raises(DTypeError, match="text, times or objects"):
