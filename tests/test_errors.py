@@ -14,7 +14,7 @@ from rows import rows
 
 import ox
 from ox import errors
-from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeError
+from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError, OxError, ShapeError
 
 BUILT_IN = {
     "ShapeError": ValueError, "DTypeError": TypeError, "ArgumentError": ValueError, "BoundsError": IndexError,
@@ -186,6 +186,11 @@ def test_no_traceback_of_the_library_below() -> None:
     with pytest.raises(ValueError, match="cannot multiply") as caught:
         ox.ones(2, 3) @ ox.ones(2, 3)
     assert caught.value.__cause__ is None or caught.value.__suppress_context__
+
+
+def test_long_strings_of_a_file_are_shown_by_their_start() -> None:
+    error = LoadError("m.onnx: " + 3000 * "x", got=2000 * "ab ")
+    assert str(error) == f"m.onnx: {200 * 'x'}…\n  got    {(2000 * 'ab ')[:2000]}…"
 
 
 def test_one_line_is_one() -> None:

@@ -191,6 +191,9 @@ MIXED: dict[str, tuple[Nodes, list[Any], dict[str, Any], str]] = {
     "turned round": ([("Slice", "x a b z s", "y")], [4],
                      {"a": ints(-1), "b": ints(-1 << 40), "z": ints(0), "s": ints(-1)}, "turns them round"),
     "highest row": ([("TopK", "x k", "v i", {"axis": 0}), ("Add", "x v", "y")], [4], {"k": ints(1)}, "TopK 'v'"),
+    "softmax of a vector times columns": (
+        [("Transpose", "x", "t"), ("MatMul", "v t", "m"), ("Softmax", "m", "y", {"axis": 0})], [4], {"v": floats(4)},
+        "Softmax 'y' mixes rows"),
     "similarities": (
         [("Transpose", "x", "t"), ("MatMul", "x t", "m"), ("MatMul", "m x", "y")], [4], {}, "MatMul 'm' mixes rows"),
     "similarities by Gemm": (
