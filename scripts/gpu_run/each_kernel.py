@@ -20,6 +20,8 @@ from gpu_run import device, parts
 from ox import nn
 from ox.core.operator import OPS
 from ox.devices import cuda_kernels
+from ox.devices.cuda_best import best_of_rows
+from ox.devices.cuda_runs import copy_runs
 
 F = nn.functional
 SOURCES = Path(cuda_kernels.__file__).parent
@@ -170,6 +172,16 @@ def windows() -> None:
     norm.eval()(random(3, 4, 9, 7)).square().sum().backward()
 
 
+def decoding() -> None:
+    """What text generation launches beside ONNX Runtime."""
+    import cupy
+
+    scores, words = cupy.zeros((3, 700), np.float16), cupy.zeros(3 * 6, np.int64)
+    best_of_rows(scores, words, 5, sums=True)
+    best_of_rows(cupy.tile(cupy.arange(256) < 20, (3, 100)).astype(np.float32), words, 5, sums=False)  # most equal
+    copy_runs(int(scores.data.ptr), int(scores.data.ptr) + 1400, 2, 600, 700, 700, exchange=True)
+
+
 def compiled() -> None:
     """Kernels that `ox.compile` generates, one after the other and in a CUDA graph."""
     from training_steps import WARM_STEPS, gpt, lenet, training_step
@@ -183,7 +195,7 @@ def compiled() -> None:
 
 
 WORKS: tuple[Callable[[], None], ...] = (
-    activations, rows, losses, attention, numbers, indices, windows, steps,
+    activations, rows, losses, attention, numbers, indices, windows, steps, decoding,
 )  # fmt: skip
 
 

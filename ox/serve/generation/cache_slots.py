@@ -76,21 +76,22 @@ class CacheSlots:
     def move(self, source: int, target: int, length: int) -> None:
         """The row `target` gets the tokens of another."""
         with self.memory.using():
-            for array in self.arrays:
-                array[target, :, :length] = array[source, :, :length]
+            self.memory.move(self.arrays, source, target, length)
 
     def swap(self, one: int, other: int, length: int) -> None:
         """Two rows change places; neither has more tokens than `length`."""
         with self.memory.using():
-            for array in self.arrays:
-                kept = array[one, :, :length].copy()
-                array[one, :, :length] = array[other, :, :length]
-                array[other, :, :length] = kept
+            self.memory.swap(self.arrays, one, other, length)
 
-    def read(self, row: int, start: int, stop: int) -> list[Any]:
-        """Copies of some tokens of a row, [heads, tokens, size] each, in the same memory."""
+    def read_blocks(self, row: int, starts: Sequence[int], size: int) -> list[Any]:
+        """Copies of `size` tokens of a row from each of these places on, in the same memory."""
         with self.memory.using():
-            return [array[row, :, start:stop].copy() for array in self.arrays]
+            return self.memory.read_blocks(self.arrays, row, starts, size)
+
+    def write_blocks(self, row: int, starts: Sequence[int], size: int, blocks: Sequence[Any]) -> None:
+        """What `read_blocks` returned, with its `size`, to these places."""
+        with self.memory.using():
+            self.memory.write_blocks(self.arrays, row, starts, size, blocks)
 
     def write(self, row: int, start: int, values: Sequence[Any]) -> None:
         """The tokens from `start` on."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ox.devices import cuda
+from ox.devices.cuda_runs import copy_runs
 from ox.devices.machine import available_memory
 from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
@@ -73,6 +74,30 @@ class HostMemory:
     def address(self, array: Any, row: int) -> int:
         """Where a row of an array of the cache begins."""
         return int(array.ctypes.data) + row * int(array.strides[0])
+
+    def move(self, arrays: Sequence[Any], source: int, target: int, length: int) -> None:
+        """A row of each array of the cache, [rows, heads, capacity, size], gets the first tokens of another row."""
+        for array in arrays:
+            array[target, :, :length] = array[source, :, :length]
+
+    def swap(self, arrays: Sequence[Any], one: int, other: int, length: int) -> None:
+        """Two rows of each array change their first tokens."""
+        for array in arrays:
+            kept = array[one, :, :length].copy()
+            array[one, :, :length] = array[other, :, :length]
+            array[other, :, :length] = kept
+
+    def read_blocks(self, arrays: Sequence[Any], row: int, starts: Sequence[int], size: int) -> list[Any]:
+        """Blocks of tokens of a row: for each start, `size` tokens of all arrays."""
+        return [[array[row, :, start : start + size].copy() for array in arrays] for start in starts]
+
+    def write_blocks(
+        self, arrays: Sequence[Any], row: int, starts: Sequence[int], size: int, blocks: Sequence[Any]
+    ) -> None:
+        """Copies such blocks into a row."""
+        for start, block in zip(starts, blocks, strict=True):
+            for array, values in zip(arrays, block, strict=True):
+                array[row, :, start : start + size] = values
 
     def buffer(self, array: Array) -> Buffer:
         """A buffer that holds what `array` does."""
@@ -139,6 +164,42 @@ class GpuMemory(HostMemory):
     def address(self, array: Any, row: int) -> int:
         return int(array.data.ptr) + row * int(array.strides[0])
 
+    def move(self, arrays: Sequence[Any], source: int, target: int, length: int) -> None:
+        self._between_rows(arrays, source, target, length, exchange=False)
+
+    def swap(self, arrays: Sequence[Any], one: int, other: int, length: int) -> None:
+        self._between_rows(arrays, one, other, length, exchange=True)
+
+    def _between_rows(self, arrays: Sequence[Any], source: int, target: int, length: int, exchange: bool) -> None:
+        _, heads, stride, token = _layout(arrays)
+        rows = ([self.address(array, row) for array in arrays] for row in (source, target))
+        copy_runs(*rows, heads, length * token, stride, stride, exchange=exchange)
+
+    def read_blocks(self, arrays: Sequence[Any], row: int, starts: Sequence[int], size: int) -> list[Any]:
+        _, heads, _, token = _layout(arrays)
+        blocks = [cuda.cupy().empty(int((heads * token).sum()) * size, np.uint8) for _ in starts]
+        places, in_blocks, heads, run, stride = self._runs(arrays, row, starts, size, blocks)
+        copy_runs(places, in_blocks, heads, run, stride, run)
+        return blocks
+
+    def write_blocks(
+        self, arrays: Sequence[Any], row: int, starts: Sequence[int], size: int, blocks: Sequence[Any]
+    ) -> None:
+        places, in_blocks, heads, run, stride = self._runs(arrays, row, starts, size, blocks)
+        copy_runs(in_blocks, places, heads, run, run, stride)
+
+    def _runs(
+        self, arrays: Sequence[Any], row: int, starts: Sequence[int], size: int, blocks: Sequence[Any]
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """Where the tokens of each block [blocks, arrays] lie in the arrays and in the blocks, and of each array its
+        heads, the bytes of a head's tokens, and how far heads lie apart."""
+        addresses, heads, stride, token = _layout(arrays)
+        run = size * token
+        part = heads * run  # of an array in a block
+        places = addresses + row * np.array([array.strides[0] for array in arrays], np.int64)
+        in_blocks = np.array([block.data.ptr for block in blocks], np.int64)[:, None] + (np.cumsum(part) - part)
+        return places + np.array(starts, np.int64)[:, None] * token, in_blocks, heads, run, stride
+
     def buffer(self, array: Array) -> StagedBuffer:
         buffer = self.empty_buffer(array.shape, array.dtype)
         buffer.host[...] = array
@@ -161,6 +222,13 @@ class GpuMemory(HostMemory):
                 self.stream.synchronize()
         found: Array = scores.host[:count]
         return found
+
+
+def _layout(arrays: Sequence[Any]) -> Array:
+    """Of arrays of a cache, [rows, heads, capacity, size] each: their addresses, heads, and the bytes from a head to
+    the next one and from a token to the next one."""
+    each = [(array.data.ptr, array.shape[1], array.strides[1], array.shape[3] * array.itemsize) for array in arrays]
+    return np.array(each, np.int64).T
 
 
 HOST = HostMemory()

@@ -28,7 +28,7 @@ class PrefixCache:
     def __init__(self, slots: CacheSlots, most: int) -> None:
         self._slots, self._most = slots, most
         self.block_bytes = BLOCK * slots.token_bytes
-        self._blocks: OrderedDict[bytes, list[Array]] = OrderedDict()
+        self._blocks: OrderedDict[bytes, Any] = OrderedDict()  # of `CacheSlots.read_blocks`
 
     @property
     def blocks(self) -> int:
@@ -37,18 +37,17 @@ class PrefixCache:
     def limit(self, most: int) -> None:
         """At most so many bytes from now on."""
         self._most = most
-        while self._blocks and len(self._blocks) * self.block_bytes > most:
-            self._blocks.popitem(last=False)
+        self._make_room(0)
 
     def save(self, tokens: Sequence[int], row: int) -> None:
         """Keeps the whole blocks of tokens, whose keys and values lie in a row, as far as there is room."""
         room = max(0, self._most) // self.block_bytes
         keys = _keys(tokens)[:room]
-        for number, key in enumerate(keys):
-            if key not in self._blocks:
-                self._blocks[key] = self._slots.read(row, number * BLOCK, (number + 1) * BLOCK)
+        new = {key: number * BLOCK for number, key in enumerate(keys) if key not in self._blocks}
+        self._use([key for key in keys if key not in new])
+        self._make_room(len(new))
+        self._blocks |= zip(new, self._slots.read_blocks(row, [*new.values()], BLOCK), strict=True)
         self._use(keys)
-        self.limit(self._most)
 
     def restore(self, tokens: Sequence[int], row: int) -> int:
         """Copies the longest known begin of tokens into a row.
@@ -61,13 +60,18 @@ class PrefixCache:
             if key not in self._blocks:
                 break
             found.append(key)
-        for number, key in enumerate(found):
-            self._slots.write(row, number * BLOCK, self._blocks[key])
+        starts = [number * BLOCK for number in range(len(found))]
+        self._slots.write_blocks(row, starts, BLOCK, [self._blocks[key] for key in found])
         self._use(found)
         return len(found) * BLOCK
 
     def clear(self) -> None:
         self._blocks.clear()
+
+    def _make_room(self, count: int) -> None:
+        """For so many further blocks."""
+        while self._blocks and (len(self._blocks) + count) * self.block_bytes > self._most:
+            self._blocks.popitem(last=False)
 
     def _use(self, keys: Sequence[bytes]) -> None:
         """The last of a chain goes first: the others are of use without it, but not it without them."""

@@ -22,6 +22,7 @@ from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_memory import HOST, GpuMemory
 from ox.serve.generation.engine import GenerationEngine
+from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
 from ox.serve.generation.scheduler import MIB, cache_budget
 from ox.serve.runtime.source import read
 from ox_models.llama import LlamaConfig, LlamaForCausalLM
@@ -100,9 +101,39 @@ def test_the_cache_lies_on_the_gpu(file: Path) -> None:
     slots.resize(16, [5, 0])
     slots.swap(0, 1, 5)
     slots.move(1, 0, 4)
-    for kept, array in zip(slots.read(0, 0, 6), slots.arrays, strict=True):
-        assert isinstance(kept, cupy.ndarray) and isinstance(array, cupy.ndarray)
-        assert kept[0, :, 0].get().tolist() == [0, 0, 7, 7, 0, 0]
+    for array in slots.arrays:
+        assert isinstance(array, cupy.ndarray)
+        assert array[0, 0, :6, 0].get().tolist() == [0, 0, 7, 7, 0, 0]
+
+
+def test_saved_prefixes_take_few_launches(file: Path, cuda: Any) -> None:
+    shapes = load(file).shapes
+    on_host, on_gpu = (CacheSlots(shapes, 3, 260, memory) for memory in (HOST, load(file).run.memory))
+    random = np.random.default_rng(0)
+    values = [random.standard_normal((shape.heads, 259, shape.size)).astype(shape.dtype) for shape in shapes.values()]
+    tokens = [*range(256), 1, 2, 3]
+    for slots in (on_host, on_gpu):
+        slots.write(1, 0, values)
+        prefixes = PrefixCache(slots, 40 * BLOCK * slots.token_bytes)
+        prefixes.save(tokens[:40], 1)
+        with cuda.counting() as done:
+            prefixes.save(tokens, 1)
+            assert prefixes.restore(tokens, 2) == 256
+            slots.move(1, 0, 250)
+            slots.swap(0, 2, 255)
+            slots.swap(0, 2, 0)
+        assert (done["launches"], done["on device"]) == ((4, 0) if slots is on_gpu else (0, 0))
+    for one, other in zip(on_host.arrays, on_gpu.arrays, strict=True):
+        np.testing.assert_array_equal(one, other.get())
+
+
+def test_saved_prefixes_never_take_more_than_they_may(file: Path) -> None:
+    slots = CacheSlots(load(file).shapes, 1, 64, load(file).run.memory)
+    prefixes, read, most = PrefixCache(slots, 4 * BLOCK * slots.token_bytes), slots.read_blocks, list[int]()
+    slots.read_blocks = lambda row, starts, size: most.append(prefixes.blocks + len(starts)) or read(row, starts, size)
+    for first in range(3):
+        prefixes.save([first] * 64, 0)
+    assert most == [4, 4, 4] and prefixes.blocks == 4
 
 
 def test_a_token_takes_three_small_copies_and_one_wait(file: Path, cuda: Any) -> None:
