@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,13 @@ class StagedBuffer:
             self._memory = xp.cuda.alloc_pinned_memory(size * np.dtype(dtype).itemsize)
             self.device: Any = xp.empty(tuple(shape), dtype)
         self.host: np.ndarray[Any, Any] = np.frombuffer(self._memory, dtype, size).reshape(shape)
+
+    def part(self, shape: Sequence[int]) -> StagedBuffer:
+        """The first elements as arrays of another shape, at the same addresses."""
+        part, size = copy(self), int(np.prod(shape))
+        part.host = self.host.reshape(-1)[:size].reshape(shape)
+        part.device = self.device.reshape(-1)[:size].reshape(tuple(shape))
+        return part
 
     @property
     def address(self) -> int:

@@ -50,7 +50,15 @@ ROWS = (
     Row("the CPU's own tests"),  # which nothing moves to a GPU yet
     Row("NCCL's operations", tests=("tests/distributed/",), steps=("two ranks",)),
     Row("a second device in a process"),  # whose tests need the stand-in
-    Row("serving: pinned buffers", tests=("tests/serve/runtime/test_device_buffers.py",)),
+    Row(
+        "serving: pinned buffers",
+        tests=(
+            "tests/serve/runtime/test_device_buffers.py",
+            "tests/serve/runtime/test_padded_buffers.py",
+            "tests/serve/text/test_on_gpu.py",
+        ),
+    ),
+    Row("serving: batch sizes", tests=("tests/serve/tuning/test_gpu_trial.py",)),
     Row("serving: weights that instances share", tests=("tests/serve/runtime/test_shared_weights.py",)),
     Row("serving: text generation", tests=("tests/serve/generation/test_on_gpu.py",)),
     Row("serving: TensorRT", tests=("tests/serve/runtime/test_tensorrt.py",)),

@@ -16,6 +16,7 @@ import onnxruntime
 from ox.serve.runtime import providers
 
 CUDA, CPU, TENSORRT = "CUDAExecutionProvider", "CPUExecutionProvider", "TensorrtExecutionProvider"
+SHRINK = "memory.enable_memory_arena_shrinkage"
 TOTAL = "ox.total_sequence_length"  # GroupQueryAttention reads it on the host
 InferenceSession = onnxruntime.InferenceSession
 
@@ -40,7 +41,7 @@ class Binding:
     """Takes addresses of the device for addresses of the host, which they are."""
 
     def __init__(self, real: Any, number: int) -> None:
-        self.real, self.number = real, number
+        self.real, self.number, self.rows = real, number, 0
 
     def _check(self, device: str, number: int, address: int) -> None:
         import cupy
@@ -49,6 +50,7 @@ class Binding:
         assert cupy.cuda.runtime.pointerGetAttributes(address).device == number
 
     def bind_input(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
+        self.rows = shape[0] if shape else 0
         if name != TOTAL:
             self._check(device, number, address)
         self.real.bind_input(name, "cpu", 0, dtype, shape, address)
@@ -77,6 +79,7 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         self.graphs: list[str] = []
         self.threads: dict[str, set[int]] = {}  # by graph
         self.waited: list[bool] = []
+        self.shrunk: list[str] = []  # whose arenas
         if options.optimized_model_filepath:
             CudaSession.surveys += 1
         else:
@@ -92,6 +95,9 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
     def run(self, names: Any, feed: Any, options: Any = None) -> Any:
         if CudaSession.broken:
             raise RuntimeError(CudaSession.broken)
+        if shrinks := options is not None and entry(options, SHRINK):
+            self.shrunk.append(shrinks)
+            options = None  # the CPU's session has no arena of a GPU
         return super().run(names, feed, options)
 
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:

@@ -94,7 +94,7 @@ def test_a_classifier_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
         wanted = model(*map(ox.from_numpy, verses.numbers([text]))).numpy()
     with Server(["kinds"], options=ModelConfig(device="cpu", instances=1, max_rows=2)) as server:
         (served,) = server.models
-        assert served.text_tensors is not None and served.padding_refusal is None
+        assert served.text_tensors is not None and served.padded.refusal is None
         assert served.outputs[0].labels == tuple(verses.labels)
         rows = served.text_tensors.tokenizer.encode_texts([text])
         got = served.text_tensors.result(served.engine.run(served.text_tensors.batch(rows)), rows)

@@ -6,6 +6,7 @@ On a CPU a batch is as long as its longest request. On a GPU it is as long as it
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class Padding:
         pad: by dimension the value that fills, by input another one.
         mask: an input of 1 for what is there and 0 for what was filled.
         whole: a batch is as long as its bucket, not only as its longest request.
+        most: the largest size of a dimension, by name, where it has one; the last bucket ends there.
 
     Raises:
         ArgumentError: a dimension or an input is not there, or the mask's dimensions are not those of another input.
@@ -44,6 +46,7 @@ class Padding:
         pad: Mapping[str, float],
         mask: str | None = None,
         whole: bool = False,
+        most: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         names = {info.name for info in inputs}
         dims = {dim for info in inputs for dim in info.dims[1:] if isinstance(dim, str)}
@@ -52,7 +55,7 @@ class Padding:
             expected = f"a dimension of an input that varies: {', '.join(sorted(dims)) or 'there is none'}"
             raise ArgumentError("pad names an unknown dimension", expected=expected, got=unknown or ", ".join(pad))
         self.dims = tuple(name for name in pad if name in dims)
-        self.mask, self._whole = mask, whole
+        self.mask, self._whole, self._most = mask, whole, most
         self._like: tuple[str, tuple[int, ...]] | None = None
         if mask is not None:
             self._like = self._model_for(mask, inputs)
@@ -124,12 +127,38 @@ class Padding:
         """The padded dimensions' sizes in a request."""
         return {dim: feed[name].shape[axis] for dim, (name, axis) in self._read.items()}
 
+    def length(self, dim: str, size: int) -> int:
+        """The size of a padded dimension that this one is filled up to in whole buckets."""
+        return max(size, min(bucket(size), self._most.get(dim, bucket(size))))
+
+    def is_whole(self, dim: str, size: int) -> bool:
+        """Whether a padded dimension of this size is one whole bucket."""
+        return size == self.length(dim, size) <= self._most.get(dim, size)
+
+    def lengths(self, dim: str) -> list[int] | None:
+        """All sizes of a padded dimension in whole buckets; None where it has no largest size."""
+        most = self._most.get(dim)
+        return None if most is None else sorted({self.length(dim, size) for size in range(1, most + 1)})
+
+    def resized(self, feed: Feed, sizes: Mapping[str, int]) -> Feed:
+        """A request with these sizes of the padded dimensions: cut, or filled up."""
+        resized: Feed = {}
+        for name, (axes, value) in self._inputs.items():
+            array = feed[name]
+            shape = list(array.shape)
+            for axis, dim in axes:
+                shape[axis] = sizes[dim]
+            resized[name] = np.full(shape, value, array.dtype)
+            common = tuple(slice(min(pair)) for pair in zip(shape, array.shape, strict=True))
+            resized[name][common] = array[common]
+        return resized
+
     def gather(self, feeds: Sequence[Feed]) -> Feed:
         """One feed of all rows, filled up."""
         sizes = [self.sizes(feed) for feed in feeds]
         longest = {dim: max(size[dim] for size in sizes) for dim in self.dims}
         if self._whole:
-            longest = {dim: bucket(size) for dim, size in longest.items()}
+            longest = {dim: self.length(dim, size) for dim, size in longest.items()}
         batch: Feed = {}
         for name, (axes, value) in self._inputs.items():
             arrays = [feed[name] for feed in feeds]

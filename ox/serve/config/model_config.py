@@ -16,7 +16,7 @@ MOST = 1 << 20
 # with its own memory
 COUNTS = {
     "max_rows": MOST, "instances": 1024, "threads": 1024, "max_queue": MOST, "priority_levels": MOST,
-    "default_priority": MOST,
+    "default_priority": MOST, "max_graphs": MOST,
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ class ModelConfig:
     Args:
         device: "cpu", "cuda", "cuda:1", "cuda:0,cuda:1" (instances take them in turn), "tensorrt", "tensorrt:1" or
             "auto".
-        max_rows: largest batch size, in samples; None: measured, or 32 on a GPU. 0: the model is never batched, and its
+        max_rows: largest batch size, in samples; None: measured. 0: the model is never batched, and its
             first dimension is like any other.
         max_wait_ms: how long a free instance waits for a fuller batch, in milliseconds.
         deadline_ms: default deadline in milliseconds for requests that set none; includes the time in the queue.
@@ -44,6 +44,8 @@ class ModelConfig:
         max_dims: largest sizes of dynamic dimensions, by name; limits of other dimensions are measured when the model
             is loaded.
         dtype: "float16": a float32 file is converted when it is loaded; its inputs and outputs stay float32.
+        max_graphs: the most CUDA graphs of a model with enable_cuda_graph: one for each batch size and each length that
+            is padded to.
         cuda: options of ONNX Runtime's CUDA provider by name, see `CudaOptions`; only for models on a GPU.
         generation: options of models that generate texts by name, see `GenerationOptions`.
 
@@ -66,6 +68,7 @@ class ModelConfig:
     load_timeout_s: float = 120.0
     max_dims: Mapping[str, int] = field(default_factory=dict, hash=False)
     dtype: str | None = None
+    max_graphs: int = 256
     cuda: Mapping[str, Any] = field(default_factory=dict, hash=False)
     generation: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

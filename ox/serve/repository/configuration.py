@@ -90,8 +90,8 @@ def _of_texts(model: Model, setup: Setup | None) -> dict[str, Any]:
 def _padding(model: Model) -> str | None:
     """Whether requests are padded, and the proof; None without padding."""
     if model.padding is None:
-        return None if model.padding_refusal is None else f"off: {model.padding_refusal}"
-    return "proven" if model.padding_unproven is None else f"tried, not proven: {model.padding_unproven}"
+        return None if model.padded.refusal is None else f"off: {model.padded.refusal}"
+    return "proven" if model.padded.unproven is None else f"tried, not proven: {model.padded.unproven}"
 
 
 def _tensor(info: TensorInfo, batched: bool, declared: TensorConfig | None) -> dict[str, Any]:

@@ -40,7 +40,7 @@ OUTPUTS = (TensorInfo("text_output", "BYTES", (1,), "the text, or a part of it")
 # Settings that have no meaning here, with the values that say nothing.
 TENSOR_SETTINGS: dict[str, tuple[Any, ...]] = {
     "max_rows": (None, 0, 1), "max_wait_ms": (0,), "instances": (None, 1), "pad": ({},), "mask": (None,),
-    "max_dims": ({},), "dtype": (None,), "memory_mib": (None,),
+    "max_dims": ({},), "max_graphs": (256,), "dtype": (None,), "memory_mib": (None,),
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.signature import Signature
+from ox.serve.repository.model_padding import ModelPadding, graphs
 from ox.serve.repository.thread import in_thread
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.capture_gate import GATE
@@ -35,7 +36,6 @@ from ox.serve.runtime.dimension_memory import check_smallest, dimension_limits
 from ox.serve.runtime.float16 import to_float16
 from ox.serve.runtime.instance import Instance
 from ox.serve.runtime.load_control import LoadControl
-from ox.serve.runtime.padding_proof import prove_padding, unproven_reason
 from ox.serve.runtime.proof import check_golden
 from ox.serve.runtime.reshape import Reshaped, Reshapes
 from ox.serve.runtime.session import Engine
@@ -45,7 +45,7 @@ from ox.serve.text.padding_proof import padding_difference
 from ox.serve.text.submission import TextSubmission
 from ox.serve.text.text_instance import TextInstance
 from ox.serve.text.text_tensors import TextTensors
-from ox.serve.tuning.measure import HANDOFF_S, fit
+from ox.serve.tuning.measure import HANDOFF_S, fit, padded_rows
 
 if TYPE_CHECKING:
     from ox.serve.generation.engine import GenerationEngine
@@ -145,16 +145,34 @@ class Model:
         known = contract.samples if self.text_tensors is None else self.text_tensors.golden()
         self.fit = fit(source, engine, known, options, contract.through, max_rows_source)
         self.engine, self.proof = self.fit.engine, self.fit.proof
-        if cuda.enable_cuda_graph and not self.fit.bound:
-            got = self.proof.why or "runs with fixed buffers give other results"
-            what = f"{self.name} cannot be captured as CUDA graphs"
-            raise LoadError(what, expected="proven batches", got=got, hint="without enable_cuda_graph")
         if self.proof.row is None:
             check_smallest(self.name, self.engine)
         self.instances, self.threads = self.fit.instances, self.fit.threads
         on_gpu = self.engine.device == "cuda"
         self._result_size = ResultSize(self.engine.outputs if self.text_tensors is None else self.outputs, limits.reply)
-        instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
+        self.padded = ModelPadding()
+        padding = None
+        if options.pad:
+            padding = Padding(self.inputs, self.outputs, options.pad, options.mask, on_gpu, options.max_dims)
+            refusal = "no batches" if self.proof.why is not None else None
+            refusal = refusal or ("the configuration reshapes tensors" if reshapes else None)
+            refusal = refusal or ("the model keeps state of sequences" if tensors else None)
+            self.padded = ModelPadding.of(padding, source, self.engine, contract, refusal)
+        self.padding, bound = self.padded.padding, self.fit.bound
+        whole = self.padding
+        if self.text_tensors is not None:
+            refusal = padding_difference(self.engine.run, self.text_tensors, contract.through)
+            self.padded = ModelPadding(refusal=refusal)
+            if on_gpu and refusal is None:
+                whole = self.text_tensors.padding(self.engine.outputs, options.max_dims)
+        if whole is not None and not bound:
+            bound = padded_rows(self.engine, self.proof, whole, contract.through)
+        self.graphs = None
+        if cuda.enable_cuda_graph:
+            self.graphs = graphs(self.name, self.engine, self.proof, options, bound, whole, self.padded.refusal)
+        self._whole = whole if bound else None
+        buffered = partial(self.engine.instance, bound=bound, padding=self._whole)
+        instances = [buffered(index) for index in range(self.instances)]
         if self.proof.row is not None:
             try:
                 for instance in instances[0 if cuda.enable_cuda_graph else 1 :]:  # the proof has warmed the first
@@ -164,23 +182,8 @@ class Model:
             except Exception:  # ONNX Runtime's own, where the load was ended during the run
                 self.engine.loading.check()
                 raise
-        self.padding: Padding | None = None
-        self.padding_refusal: str | None = None  # why
-        self.padding_unproven: str | None = None  # why it is not proven, if it has only been tried
-        padding = Padding(self.inputs, self.outputs, options.pad, options.mask, on_gpu) if options.pad else None
-        if padding is not None:
-            self.padding_refusal = "no batches" if self.proof.why is not None else None
-            self.padding_refusal = self.padding_refusal or ("the configuration reshapes tensors" if reshapes else None)
-            self.padding_refusal = self.padding_refusal or ("the model keeps state of sequences" if tensors else None)
-            ruled = contract.rules.names() & set(padding.dims)
-            self.padding_refusal = self.padding_refusal or (f"the file is for {contract.rules}" if ruled else None)
-            self.padding_refusal = self.padding_refusal or prove_padding(
-                self.engine, padding, contract.samples, contract.through
-            )
-            self.padding = padding if self.padding_refusal is None else None
-            self.padding_unproven = None if self.padding is None else unproven_reason(source.path, self.padding)
         if self.text_tensors is not None:
-            self.padding_refusal = padding_difference(self.engine.run, self.text_tensors, contract.through)
+            self.padded = ModelPadding(refusal=padding_difference(self.engine.run, self.text_tensors, contract.through))
         batched = self.proof.why is None or self.text_tensors is not None  # texts are put together behind the queue
         if batched:
             self.inputs = _sharing_rows(self.inputs)
@@ -217,7 +220,7 @@ class Model:
             usual=options.default_priority,
             instances=self.instances,
         )
-        inline = None if on_gpu else self._for_clients(self.engine.instance(0, self.fit.bound))
+        inline = None if on_gpu else self._for_clients(buffered(0))
         self.batcher = Batcher(
             list(map(self._for_clients, instances)),
             inline=inline,
@@ -255,7 +258,8 @@ class Model:
     def _for_clients(self, instance: Instance) -> BatcherInstance:
         """The instance with tensors as clients see them."""
         if self.text_tensors is not None:
-            return TextInstance(instance, self.text_tensors, self.proof.max_rows, self.padding_refusal is None)
+            padded = self.padded.refusal is None
+            return TextInstance(instance, self.text_tensors, self.proof.max_rows, padded, self._whole)
         if self._reshapes is None:
             return instance
         return Reshaped(instance, self._reshapes, [info.name for info in self.engine.outputs])
@@ -347,12 +351,10 @@ class Model:
         parts = [f"{self.name} {self.version}", f"{self.engine.place} ({self.engine.provider})", size, batches]
         if self.text_tensors is not None:
             parts.append(str(self.text_tensors))
-        if self.padding is not None:
-            parts.append(f"{', '.join(self.padding.dims)} padded, ")
-            tried = "tried on a few inputs, not proven"
-            parts[-1] += "proven from the graph" if self.padding_unproven is None else tried
-        elif self.padding_refusal is not None:
-            parts.append(f"padding off: {self.padding_refusal}")
+        if self.padded != ModelPadding():
+            parts.append(str(self.padded))
+        if self.graphs is not None:
+            parts.append(self.graphs)
         if self.sequences is not None:
             parts.append("in sequences")
         if str(self.rules):

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from ox.devices import cuda
 from ox.devices.arena import memory_error
-from ox.errors import DeviceError, ServeError
+from ox.errors import DeviceError, OutOfMemoryError, ServeError
 from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.runtime_error import failed_operator
 
@@ -32,7 +32,7 @@ class DeviceMemory:
 
     def is_missing(self, error: Exception) -> bool:
         """Whether a failure is for lack of memory."""
-        return MISSING.search(str(error)) is not None
+        return isinstance(error, OutOfMemoryError) or MISSING.search(str(error)) is not None
 
     def refusal(self, error: Exception) -> ServeError | None:
         """The error for clients if a run failed for lack of memory or because the GPU is lost, else None.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from ox.errors import ServeError
+from ox.errors import LoadError, ServeError
 
 CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 LOADING = re.compile(r"(Exception during initialization|Load model from \S+ failed): ?")
@@ -56,3 +57,23 @@ def run_failure(error: Exception) -> ServeError:
         got=reason(text),
         hint=HINT if refused else None,
     )
+
+
+def refused_file(path: Path, opset: int, version: str, text: str) -> LoadError:
+    """A file that ONNX Runtime of this version does not load: its reason, in the one format."""
+    what = f"ONNX Runtime {version} cannot load {path}"
+    supported = re.search(r"support for domain ai\.onnx is till opset (\d+)", text)
+    if supported:
+        expected = f"opset {supported[1]} or lower"
+        return LoadError(what, expected=expected, got=f"opset {opset}", hint="ox export --opset 21")
+    ir_version = re.search(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)", text)
+    if ir_version:
+        hint = "write the file with a lower ir_version"
+        return LoadError(
+            what, expected=f"IR version {ir_version[2]} or lower", got=f"IR version {ir_version[1]}", hint=hint
+        )
+    unknown = re.search(r"No Op registered for (\S+) with domain_version of (\d+)", text)
+    if unknown:
+        got = f"operator {unknown[1]}, unknown at version {unknown[2]} of its domain"
+        return LoadError(what, got=got, hint="a file of ai.onnx operators alone; ox export writes no others")
+    return LoadError(what, got=reason(text))

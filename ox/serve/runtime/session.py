@@ -21,6 +21,7 @@ from ox.devices.probe import CPU, CUDA, TENSORRT
 from ox.devices.runtime import onnxruntime
 from ox.errors import LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.batching.padding import Padding
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
 from ox.serve.runtime import providers
@@ -35,13 +36,15 @@ from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.memory import RunMemory
 from ox.serve.runtime.providers import not_loaded, warn_of_cpu
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
-from ox.serve.runtime.runtime_error import is_of_device, reason
+from ox.serve.runtime.runtime_error import is_of_device, reason, refused_file
 from ox.serve.runtime.shared_weights import Adjust, SharedWeights
 from ox.serve.runtime.source import Source
 
 log = logging.getLogger("ox.serve")
 
 Run = Callable[[Feed], list[Array]]
+# The run option by which an arena gives back what is free when the run has ended.
+SHRINK = "memory.enable_memory_arena_shrinkage"
 Claim = Callable[[Mapping[int, int]], Callable[[], None]]
 
 TYPES = {
@@ -96,8 +99,9 @@ class Engine:
         self.loading = control or LoadControl()
         self.now = now = self.loading.clock.now
         started = now()
+        self._planned = self._gpu_sessions(instances)
         if claim is not None and self.providers[0] != CPU:
-            self._give_back = weakref.finalize(self, claim(self._needs(self._gpu_sessions(instances))))
+            self._give_back = weakref.finalize(self, claim(self._needs(self._planned)))
         try:
             sessions = self._make_sessions(instances)
         except CudaFailure as failure:
@@ -138,13 +142,9 @@ class Engine:
         self._stop = partial(setattr, self._usual, "terminate", True)
         self.loading.add_stop(self._stop)
         self._runs = [self._make_run(index) for index in range(len(sessions))]
-        if self._cuda.enable_cuda_graph and not self.bindable:
-            raise LoadError(
-                f"{source.path} cannot be captured as CUDA graphs",
-                expected="CuPy, and inputs and outputs of which only the first size varies",
-                got=", ".join(map(str, (*self.inputs, *self.outputs))) if self._has_streams else "no CuPy that works",
-                hint="without enable_cuda_graph",
-            )
+        if self._cuda.enable_cuda_graph and not self._has_streams:
+            what = f"{source.path} cannot be captured as CUDA graphs"
+            raise LoadError(what, expected="CuPy", got="no CuPy that works", hint="without enable_cuda_graph")
 
     def _make_run(self, index: int) -> ControlledRun:
         memory = self.memory if self.device == "cpu" else self._device_memory(index)
@@ -264,8 +264,12 @@ class Engine:
 
     @property
     def bindable(self) -> bool:
-        """Whether instances can have buffers of their own."""
+        """Whether instances can have buffers of their own, where the first size alone varies."""
         return (self.device == "cpu" or self._has_streams) and bindable((*self.inputs, *self.outputs))
+
+    def bindable_with(self, padding: Padding) -> bool:
+        """Whether instances on a GPU can have buffers of their own, where batches are padded."""
+        return self.device == "cuda" and self._has_streams and bindable((*self.inputs, *self.outputs), padding.dims)
 
     @property
     def shares_on(self) -> tuple[int, ...]:
@@ -277,8 +281,23 @@ class Engine:
         """Whether the sessions run on streams of CuPy."""
         return hasattr(self._sessions[0], "ox_stream")
 
-    def instance(self, index: int, bound: int = 0) -> Instance:
-        """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers.
+    def sessions_on(self, number: int) -> int:
+        """How many instances a GPU is known to have, each with a session; at least 1."""
+        return max(1, self._planned[number])
+
+    def release_memory(self, row: Feed) -> None:
+        """Gives memory of the first session's arena on a GPU, that no run needs now, back to the device, by a run.
+
+        Raises:
+            ServeError: the run fails.
+        """
+        options = self._control()
+        options.add_run_config_entry(SHRINK, f"gpu:{self.placement.number(0)}")
+        self._runs[0](row, options)
+
+    def instance(self, index: int, bound: int = 0, captures: bool = True, padding: Padding | None = None) -> Instance:
+        """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers,
+        `captures` whether its runs are captured, where the options have it so, and `padding` how batches are padded.
 
         On a GPU each instance has a session, and a stream, of its own. Those of several GPUs are taken in turn.
         """
@@ -291,8 +310,8 @@ class Engine:
         run, session = self._runs[index], self._sessions[index]
         ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
-            captures = self._cuda.enable_cuda_graph
-            made: Instance = DeviceInstance(run, self._device_control, *ends, session.ox_stream, captures)
+            captures = captures and self._cuda.enable_cuda_graph
+            made: Instance = DeviceInstance(run, self._device_control, *ends, session.ox_stream, captures, padding)
         elif bound:
             made = BufferedInstance(run, self._control, *ends)
         else:
@@ -358,27 +377,9 @@ def _session(
             raise LoadError(what, expected=device_memory.allowed(), got=got) from error
         if device_memory is not None and is_of_device(error):
             raise CudaFailure(reason(str(error))) from error
-        raise _refusal(source, runtime, str(error)) from error
+        raise refused_file(source.path, source.opset, runtime.__version__, str(error)) from error
     finally:
         control.forget(stop)
-
-
-def _refusal(source: Source, runtime: ModuleType, text: str) -> LoadError:
-    """ONNX Runtime's reason, in the one format."""
-    what = f"ONNX Runtime {runtime.__version__} cannot load {source.path}"
-    supported = re.search(r"support for domain ai\.onnx is till opset (\d+)", text)
-    if supported:
-        expected = f"opset {supported[1]} or lower"
-        return LoadError(what, expected=expected, got=f"opset {source.opset}", hint="ox export --opset 21")
-    version = re.search(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)", text)
-    if version:
-        hint = "write the file with a lower ir_version"
-        return LoadError(what, expected=f"IR version {version[2]} or lower", got=f"IR version {version[1]}", hint=hint)
-    unknown = re.search(r"No Op registered for (\S+) with domain_version of (\d+)", text)
-    if unknown:
-        got = f"operator {unknown[1]}, unknown at version {unknown[2]} of its domain"
-        return LoadError(what, got=got, hint="a file of ai.onnx operators alone; ox export writes no others")
-    return LoadError(what, got=reason(text))
 
 
 def _info(source: Source, entry: Any, role: str) -> TensorInfo:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
+from ox.serve.batching.padding import Padding
 from ox.serve.runtime.instance import Feed, Instance
 from ox.serve.text.text_tensors import TOKENS, TextTensors
 
@@ -23,10 +24,14 @@ class TextInstance:
         text: the tensors of the model.
         max_rows: the most texts of a run.
         padded: whether texts of several lengths may share a run.
+        whole: how runs are filled up to lengths that the instance has buffers for; None where they are not.
     """
 
-    def __init__(self, instance: Instance, text: TextTensors, max_rows: int, padded: bool) -> None:
+    def __init__(
+        self, instance: Instance, text: TextTensors, max_rows: int, padded: bool, whole: Padding | None = None
+    ) -> None:
         self._instance, self._text, self._max_rows, self._padded = instance, text, max_rows, padded
+        self._whole = whole
         self.control = instance.control
         self.gathered_at = 0.0
 
@@ -36,7 +41,10 @@ class TextInstance:
         results: Array | None = None
         for places in groups([row.shape[1] for row in rows], self._max_rows, self._padded):
             texts = [rows[place] for place in places]
-            part = self._text.result(self._instance((self._text.batch(texts),), control), texts)
+            batch = self._text.batch(texts)
+            if self._whole is not None:
+                batch = self._whole.gather([batch])
+            part = self._text.result(self._instance((batch,), control), texts)
             if results is None:
                 results = np.empty((len(rows), *part.shape[1:]), part.dtype)
             results[places] = part

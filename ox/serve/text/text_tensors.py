@@ -9,6 +9,7 @@ import numpy as np
 
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
+from ox.serve.batching.padding import Padding
 from ox.serve.runtime.instance import Feed
 from ox.serve.text.folder import TextFolder
 from ox.serve.text.pooling import pooled
@@ -155,6 +156,20 @@ class TextTensors:
         places = np.arange(longest)[None].repeat(len(rows), 0)
         arrays = {IDS: ids, MASK: mask, KINDS: kinds, PLACES: places}
         return {info.name: arrays[info.name].astype(DTYPES[info.dtype], copy=False) for info in self._file_inputs}
+
+    def padding(self, outputs: Infos, most: Mapping[str, int]) -> Padding | None:
+        """How runs on a GPU are filled up to whole lengths; None where the file has one length.
+
+        Args:
+            outputs: those of the model.
+            most: the largest sizes of its dimensions, by name, where they are set.
+        """
+        length = next(info.dims[1] for info in self._file_inputs if info.name == IDS)
+        if not isinstance(length, str):
+            return None
+        longest = min(self.tokenizer.max_length, most.get(length, self.tokenizer.max_length))
+        fill = {length: 0, IDS: self.tokenizer.pad}
+        return Padding(self._file_inputs, outputs, fill, whole=True, most={length: longest})
 
     def result(self, outputs: Sequence[Array], rows: Sequence[Array]) -> Array:
         """What clients get of a run's outputs, [batch, size]."""

@@ -17,22 +17,24 @@ import numpy as np
 from ox.devices.machine import threads as usable_threads
 from ox.errors import ServeError
 from ox.graph.contract import Array, Sample
+from ox.serve.batching.padding import Padding
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.runtime.instance import Feed, Instance
 from ox.serve.runtime.proof import Proof, promise, prove, rows
 from ox.serve.runtime.session import Engine, Run
 from ox.serve.runtime.source import Source
+from ox.serve.tuning import gpu_trial
 from ox.tolerance import Through, compare
 
 Now = Callable[[], float]
 
 HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
-MAX_BATCH = {"cpu": 32, "cuda": 32}
-USUAL = {"cpu": 8, "cuda": 32}
-SIZES = (1, 2, 4, 8, 16, 32)
+MAX_BATCH = 32  # on a CPU
+USUAL = {"cpu": 8, "cuda": gpu_trial.USUAL}
 MIN_BATCHES = 4  # is tried however slow the model is
 TURNS = 30
 BUDGET_S = 0.06  # for the rows, and again for the threads
+GPU_BUDGET_S = 0.5  # for the rows: batches are larger
 SLOW_LOAD_S = 0.1  # a session that takes so long is not made again to try other threads
 WORTH = 1.05  # what buffers, or a smaller batch's rows, must gain
 CLEARLY = 1.2  # the required gain over the default size or threads: measurements on a busy machine vary
@@ -71,7 +73,7 @@ def fit(
         max_rows, unwanted = 1, impossible
     if max_rows is None:
         max_rows = USUAL[engine.device]
-        if row is not None and (best := best_rows(engine.run, row, MAX_BATCH[engine.device], engine.now)) is not None:
+        if row is not None and (best := _best_rows(engine, row, options)) is not None:
             max_rows, unwanted = best, "batches are not faster (measured)"
             measured.add("rows")
     proof = prove(engine, samples, max_rows, through, unwanted)
@@ -90,25 +92,35 @@ def fit(
     return Fit(engine, proof, instances, threads, bound, frozenset(measured))
 
 
-def best_rows(run: Run, row: Feed, max_rows: int, now: Now) -> int | None:
+def _best_rows(engine: Engine, row: Feed, options: ModelConfig) -> int | None:
+    if engine.device == "cpu":
+        return best_rows(engine.run, row, MAX_BATCH, engine.now)
+    with gpu_trial.gpu_trial(engine, row, options.max_dims) as (run, largest):
+        return best_rows(run, row, largest, engine.now, USUAL["cuda"], GPU_BUDGET_S) if largest else None
+
+
+def best_rows(
+    run: Run, row: Feed, max_rows: int, now: Now, usual: int = USUAL["cpu"], budget_s: float | None = None
+) -> int | None:
     """Batches of the usual size if they are nearly as quick a row as the best, else the smallest that are; None if the
     row cannot be repeated."""
     seconds: dict[int, float] = {}
-    started, sizes = now(), [size for size in SIZES if size <= max_rows]
+    budget_s = BUDGET_S if budget_s is None else budget_s
+    started, sizes = now(), [1 << power for power in range(max_rows.bit_length())]
     try:
         feeds = {size: {name: np.repeat(array, size, axis=0) for name, array in row.items()} for size in sizes}
         # All sizes in turn, again and again: what else the machine does meets them all.
         for turn in range(TURNS):
             for size, feed in feeds.items():
-                if size > MIN_BATCHES and (now() - started > BUDGET_S or (turn and size not in seconds)):
+                if size > MIN_BATCHES and (now() - started > budget_s or (turn and size not in seconds)):
                     break
                 seconds[size] = min(seconds.get(size, float("inf")), _shortest_run(run, feed, 0.0, now))
-            if now() - started > BUDGET_S:
+            if now() - started > budget_s:
                 break
     except (ServeError, np.exceptions.AxisError):
         return None
     times = {size: (each + HANDOFF_S) / size for size, each in seconds.items()}
-    best, usual = min(times.values()), USUAL["cpu"]
+    best = min(times.values())
     if usual in times and times[usual] <= CLEARLY * best:
         return usual
     return next(size for size, each in times.items() if each <= WORTH * best)
@@ -174,13 +186,29 @@ def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:
 
 
 def _binding_works(engine: Engine, row: Feed, max_rows: int, through: Through) -> bool:
+    return _gives_the_same(engine.instance(0), engine.instance(0, max_rows), [row], max_rows, through)
+
+
+def padded_rows(engine: Engine, proof: Proof, padding: Padding, through: Through = None) -> int:
+    """The rows of buffers on a GPU for batches that are padded; 0 if they give other results, or cannot be."""
+    if proof.row is None or proof.why is not None or not engine.bindable_with(padding):
+        return 0
+    sizes = [{dim: padding.length(dim, size) for dim, size in padding.sizes(proof.row).items()}]
+    lengths = {dim: padding.lengths(dim) for dim in padding.dims}
+    sizes += [{dim: all_[end] for dim, all_ in lengths.items() if all_} for end in (-1, 0) if all(lengths.values())]
+    rows = [padding.resized(proof.row, each) for each in sizes]
+    plain, bound = engine.instance(0), engine.instance(0, proof.max_rows, captures=False, padding=padding)
+    return proof.max_rows if _gives_the_same(plain, bound, rows, proof.max_rows, through) else 0
+
+
+def _gives_the_same(plain: Instance, bound: Instance, rows: Sequence[Feed], max_rows: int, through: Through) -> bool:
     """Whether an instance with buffers gives what one without gives; if it raises, the model is served without."""
-    plain, bound = engine.instance(0), engine.instance(0, max_rows)
     try:
-        for count in sorted({1, max_rows - 1, max_rows}):
-            pairs = zip(bound([row] * count), plain([row] * count), strict=True)
-            if not all(compare(got, expected, through).ok for got, expected in pairs):
-                return False
+        for row in rows:
+            for count in sorted({1, max_rows - 1, max_rows} - {0}):
+                pairs = zip(bound([row] * count), plain([row] * count), strict=True)
+                if not all(compare(got, expected, through).ok for got, expected in pairs):
+                    return False
     except Exception:
         return False
     return True

@@ -66,6 +66,17 @@ def test_whole_buckets_for_a_gpu() -> None:
     assert padding.gather([{"ids": np.ones((2, 3), np.int64)}])["ids"].tolist() == [[1, 1, 1, 0, 0, 0, 0, 0]] * 2
 
 
+def test_the_last_bucket_ends_at_the_largest_size() -> None:
+    padding = Padding([IDS], [OUT], {"tokens": 7}, whole=True, most={"tokens": 20})
+    assert padding.lengths("tokens") == [8, 16, 20]
+    assert padding.gather([{"ids": np.ones((1, 17), np.int64)}])["ids"].tolist() == [[1] * 17 + [7] * 3]
+    assert [size for size in range(1, 40) if padding.is_whole("tokens", size)] == [8, 16, 20]
+    assert Padding([IDS], [OUT], {"tokens": 0}, whole=True).lengths("tokens") is None
+    feed = {"ids": np.ones((2, 3), np.int64)}
+    assert padding.resized(feed, {"tokens": 5})["ids"].tolist() == [[1, 1, 1, 7, 7]] * 2
+    assert padding.resized(feed, {"tokens": 2})["ids"].tolist() == [[1, 1]] * 2
+
+
 def test_neighbours_share_a_group() -> None:
     padding = Padding([IDS, TensorInfo("x", "FP32", ("batch", "d", 3))], [OUT], {"tokens": 0})
 
@@ -187,13 +198,13 @@ def test_off_where_lengths_do_not_matter_to_the_runtime(build: Any) -> None:
     weights = {"w": np.random.default_rng(0).standard_normal((8, 2)).astype(np.float32)}
     ends = {"x": (FLOAT, ["batch", "tokens"])}, {"y": (FLOAT, ["batch", 2])}
     model = load(build("eight", [("MatMul", ["x", "w"], ["y"], {})], *ends, weights), pad={"tokens": 0})
-    assert model.padding_refusal == "no valid inputs of several lengths to try it with"
+    assert model.padded.refusal == "no valid inputs of several lengths to try it with"
 
 
 def test_off_without_batches(build: Any) -> None:
     nodes = [("Identity", ["x"], ["y"], {})]
     model = load(build("one", nodes, {"x": (FLOAT, [1, "tokens"])}, {"y": (FLOAT, [1, "tokens"])}), pad={"tokens": 0})
-    assert model.padding_refusal == "no batches"
+    assert model.padded.refusal == "no batches"
 
 
 def test_through_the_server(build: Any, connect: Any) -> None:

@@ -50,7 +50,7 @@ def test_a_model_that_sees_padding_gives_what_a_text_gives_alone(
     post: Post, server: Server, pieces: Any, table: Any
 ) -> None:
     model = server.service.repository.find("unmasked")
-    assert model.padding_refusal is not None and "differs by" in model.padding_refusal
+    assert model.padded.refusal is not None and "differs by" in model.padded.refusal
     assert "padding off" in model.describe()
     status, answer = infer(post, "unmasked", TEXTS)
     assert status == 200
@@ -59,7 +59,7 @@ def test_a_model_that_sees_padding_gives_what_a_text_gives_alone(
 
 def test_padding_is_proven(server: Server) -> None:
     for name in ("sentences", "classes", "pairs"):
-        assert server.service.repository.find(name).padding_refusal is None
+        assert server.service.repository.find(name).padded.refusal is None
 
 
 def test_classes_have_their_names(post: Post, pieces: Any, table: Any) -> None:

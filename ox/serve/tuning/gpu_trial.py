@@ -1,0 +1,78 @@
+"""Which batch sizes a GPU has memory for, and runs whose time tells what each brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from ox.devices import cuda
+from ox.devices.probe import TENSORRT
+from ox.errors import OutOfMemoryError, ServeError
+from ox.graph.contract import Array
+from ox.serve.runtime.device_memory import free_pools
+from ox.serve.runtime.dimension_memory import varying
+from ox.serve.runtime.instance import Feed
+from ox.serve.runtime.proof import draw
+from ox.serve.runtime.session import Engine, Run
+
+USUAL = 32  # where memory is not known
+MAX_BATCH = 1024
+SHARE = 0.5  # of the memory that is free before: all instances may take so much
+WARM_S = 2.0  # for the first runs, in which cuDNN looks for algorithms
+
+
+@contextmanager
+def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterator[tuple[Run, int]]:
+    """Runs of a model as requests will run, but not captured, and the largest batch to try; 0 if one row does not run.
+
+    Each size runs once, from 1 on. The next one may take twice the memory, which all instances of the GPU must have in
+    `SHARE` of what was free; a run that finds none (`gpu_mem_limit`) ends it, too. Sizes of inputs that vary must have
+    limits in `max_dims`, because memory is looked at with the largest input: else batches have up to `USUAL` samples.
+    At the end the memory of sizes that were only tried goes back to the GPU.
+
+    Args:
+        engine: on a GPU.
+        row: a valid input of one row.
+        max_dims: the largest sizes of dimensions, by name.
+    """
+    instances = [engine.instance(0, MAX_BATCH if engine.bindable else 0, captures=False)]
+    number = engine.placement.number(0)
+
+    def run(feed: Feed) -> list[Array]:
+        return instances[0]((feed,))
+
+    open_sizes = [name for name in varying(engine.inputs) if name not in max_dims]
+    known = not open_sizes and engine.provider != TENSORRT and cuda.available()
+    rows = [row]
+    if known and max_dims and varying(engine.inputs):
+        rows.insert(0, draw(engine.inputs, [row], 1, np.random.default_rng(0), max_dims))
+    try:
+        yield run, _largest(engine, run, rows, number, MAX_BATCH if known else USUAL)
+    finally:
+        instances.clear()  # whose buffers lie in CuPy's pool
+        with suppress(ServeError):
+            engine.release_memory(row)
+        if cuda.available():
+            free_pools([number])
+
+
+def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int) -> int:
+    """The largest batch that has run."""
+    device = f"cuda:{number}"
+    free = cuda.memory(device).free if cuda.available() else None
+    started, size, largest = engine.now(), 1, 0
+    while size <= limit:
+        try:
+            for row in rows:
+                run({name: np.repeat(array, size, axis=0) for name, array in row.items()})
+        except (ServeError, OutOfMemoryError, np.exceptions.AxisError) as error:
+            error.__traceback__ = None  # its frames hold the buffers
+            break
+        largest, size = size, 2 * size
+        if engine.now() - started > WARM_S:
+            break
+        if free is not None and 2 * (free - cuda.memory(device).free) * engine.sessions_on(number) > SHARE * free:
+            break
+    return largest

@@ -1,0 +1,139 @@
+"""Batch sizes on a GPU: what it has memory for, and what is quicker. No time is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_session import CudaSession
+from manual_clock import ManualClock
+from onnx import TensorProto
+
+from ox.devices.cuda import Memory
+from ox.serve import ModelConfig, RequestLimits
+from ox.serve.repository.model import Model
+from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.source import read
+from ox.serve.tuning import gpu_trial, measure
+from ox.serve.tuning.measure import best_rows
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+
+MIB = 1 << 20
+Seconds = Callable[[int], float]
+
+
+class Card:
+    """A GPU of 1,000 MiB on a clock of its own: runs of n samples take memory that stays taken, and time.
+
+    Args:
+        seconds: of a run, by its samples.
+        mib: of a sample.
+        limit: the MiB of samples that a session may take.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Seconds, mib: float = 0.0, limit: float = 1e9) -> None:
+        self.clock, self.sizes, self.bound = ManualClock(), list[int](), list[int]()
+        self.seconds, self.mib, self.limit, self.taken = seconds, mib, limit, 0.0
+        real = CudaSession.run_with_iobinding, CudaSession.run
+
+        def run_bound(session: CudaSession, binding: Any, options: Any) -> None:
+            self.bound.append(binding.rows)
+            self.run(binding.rows)
+            real[0](session, binding, options)
+
+        def run(session: CudaSession, names: Any, feed: Any, options: Any = None) -> Any:
+            self.run(len(feed["x"]))
+            return real[1](session, names, feed, options)
+
+        monkeypatch.setattr(CudaSession, "run_with_iobinding", run_bound)
+        monkeypatch.setattr(CudaSession, "run", run)
+        monkeypatch.setattr(gpu_trial.cuda, "memory", self.memory)
+        monkeypatch.setattr(measure, "best_rows", best_rows)
+
+    def memory(self, device: str) -> Memory:
+        assert device == "cuda:0"
+        return Memory(0, 0, int((1000 - self.taken) * MIB), 2000 * MIB, 2000 * MIB)
+
+    def run(self, rows: int) -> None:
+        self.sizes.append(rows)
+        if rows * self.mib > self.limit:
+            raise RuntimeError("Available memory of 1048576 is smaller than requested bytes of 2097152")
+        self.taken = max(self.taken, rows * self.mib)
+        self.clock.advance(self.seconds(rows))
+
+    def load(self, path: Path, **options: Any) -> Model:
+        return Model(path, ModelConfig("cuda", **options), RequestLimits(), control=LoadControl(clock=self.clock))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (lambda n: 1e-3, 1024),  # a batch takes as long as a sample
+        (lambda n: 0.01 * max(1, n / 128), 128),
+        (lambda n: 0.01 * max(1, n / 36), 32),  # the usual size is nearly as quick
+        (lambda n: 1e-3 * n**1.5, 1),
+    ],
+)
+def test_the_quickest(mlp: Path, monkeypatch: pytest.MonkeyPatch, seconds: Seconds, expected: int) -> None:
+    model = Card(monkeypatch, seconds).load(mlp)
+    assert model.proof.max_rows == expected and "rows" in model.fit.measured
+    assert (model.fit.bound or 1) == expected
+
+
+@pytest.mark.parametrize(
+    ("mib", "limit", "instances", "expected"),
+    [
+        (1.0, 1e9, None, 256),  # 512 might take more than half of what was free
+        (1.0, 1e9, 2, 128),
+        (1.0, 100.0, None, 64),  # gpu_mem_limit
+        (300.0, 1e9, None, 2),
+    ],
+)
+def test_what_there_is_memory_for(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch, mib: float, limit: float, instances: int | None, expected: int
+) -> None:
+    import cupy
+
+    card = Card(monkeypatch, lambda n: 1e-3, mib, limit)
+    used = cupy.get_default_memory_pool().used_bytes
+    before, after = used(), list[int]()
+    monkeypatch.setattr(gpu_trial, "free_pools", lambda _: after.append(used()))
+    model = card.load(mlp, instances=instances)
+    assert model.proof.max_rows == expected and max(card.sizes) <= 2 * expected
+    assert CudaSession.made[0].shrunk == ["gpu:0"]
+    assert after[0] - before <= read(mlp).weights + 4096  # weights that instances share
+
+
+def test_sizes_with_limits_are_tried_with_the_largest_input(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = (TensorProto.FLOAT, ["batch", "tokens"])
+    path = build("open", [("Relu", ["x"], ["y"], {})], {"x": ends}, {"y": ends})
+    tokens: list[int] = []
+    real = CudaSession.run
+
+    def run(session: CudaSession, names: Any, feed: Any, options: Any = None) -> Any:
+        tokens.append(feed["x"].shape[1])
+        return real(session, names, feed, options)
+
+    monkeypatch.setattr(CudaSession, "run", run)
+    assert Card(monkeypatch, lambda n: 1e-3, 1.0).load(path).proof.max_rows == 32 and set(tokens) == {8}
+    tokens.clear()
+    assert Card(monkeypatch, lambda n: 1e-3, 1.0).load(path, max_dims={"tokens": 500}).proof.max_rows == 256
+    assert tokens[:3] == [8, 500, 8]
+
+
+def test_slow_first_runs_end_the_trial_and_do_not_count(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN looks for algorithms in the first run of each size."""
+    card = Card(monkeypatch, lambda n: 1e-3 if n in card.sizes[:-1] else 0.3)
+    assert card.load(mlp).proof.max_rows == 128 and card.sizes[:9] == [1, 1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def test_graphs_are_captured_for_the_sizes_that_were_chosen(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card(monkeypatch, lambda n: 0.01 * max(1, n / 64))
+    model = card.load(mlp, cuda={"enable_cuda_graph": True})
+    graphs = CudaSession.made[0].graphs
+    assert model.proof.max_rows == 64 and set(graphs[: graphs.index("-1") + 9]) == {"-1"}
+    captured = {rows for rows, graph in zip(card.bound, graphs, strict=True) if graph != "-1"}
+    assert captured == {1, 2, 4, 8, 16, 32, 64}
