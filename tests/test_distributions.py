@@ -195,6 +195,12 @@ def test_gradients_reach_the_parameters_of_every_family() -> None:
     assert straight.requires_grad and straight.sum().item() == pytest.approx(1)
 
 
+def test_a_normal_moved_and_scaled_is_a_normal() -> None:
+    x, loc, scale = ox.randn(2, 3), ox.tensor([1.0, 2.0, 3.0]), ox.tensor([0.5, -1.0, 2.0])
+    moved = D.TransformedDistribution(D.Normal(ox.zeros(3), ox.ones(3)), [D.AffineTransform(loc, scale)])
+    ox.testing.assert_close(moved.log_prob(x), D.Normal(loc, scale.abs()).log_prob(x))
+
+
 def test_a_transform_with_a_cache_gives_back_the_very_number() -> None:
     tanh = D.TanhTransform(cache_size=1)
     x = ox.tensor([30.0])
