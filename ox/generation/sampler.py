@@ -45,6 +45,21 @@ class Sampler:
         self.note(token)
         return token
 
+    def choose_of(self, tokens: Array, scores: Array) -> int:
+        """The id of the next token, where scores are taken as they are (no bias, no penalties): the same as from all.
+
+        Args:
+            tokens: int64 [k], those of the best scores: 1 or more if greedy, else `top_k`, which is below the number
+                of all tokens, or more.
+            scores: theirs, float32 [k], the best first and of equal ones that of the lowest id.
+
+        Raises:
+            ArgumentError: the best score is NaN or infinite.
+        """
+        token = int(tokens[self._choose(scores, sorted_best=True)])
+        self.note(token)
+        return token
+
     def note(self, token: int) -> None:
         """The text goes on with this token."""
         self._counts[token] = self._counts.get(token, 0) + 1
@@ -73,7 +88,8 @@ class Sampler:
             scores[tokens] -= np.float32(params.presence_penalty) + np.float32(params.frequency_penalty) * counts
         return scores
 
-    def _choose(self, scores: Array) -> int:
+    def _choose(self, scores: Array, sorted_best: bool = False) -> int:
+        """The place of a score."""
         best = int(scores.argmax())  # of NaN, where there is one
         if not np.isfinite(scores[best]):
             raise ArgumentError(
@@ -83,16 +99,22 @@ class Sampler:
             )
         if self.params.greedy:
             return best
-        tokens, chances = self.candidates(scores)
+        tokens, chances = self.candidates(scores, sorted_best)
         return int(tokens[_drawn(chances, self._random.random())])
 
-    def candidates(self, scores: Array) -> tuple[Array, Array]:
+    def candidates(self, scores: Array, sorted_best: bool = False) -> tuple[Array, Array]:
         """The possible tokens, the likeliest first and of equal ones that of the lowest id, and their probabilities up
-        to a common factor."""
+        to a common factor.
+
+        Args:
+            scores: of all tokens; or, `sorted_best`, of `top_k` or more in this order, and tokens are places in it.
+        """
         params = self.params
         tokens, kept = None, scores
-        top_k = params.top_k if params.top_k < len(scores) else 0  # of all tokens, none is left out
-        if top_k:
+        top_k = params.top_k if params.top_k < len(scores) or sorted_best else 0  # of all tokens, none is left out
+        if sorted_best:
+            tokens, kept = np.arange(top_k), scores[:top_k]
+        elif top_k:
             least = np.partition(scores, -top_k)[-top_k]
             tokens = np.flatnonzero(scores >= least)
             kept = scores[tokens]
@@ -140,7 +162,7 @@ def _drawn(chances: Array, number: float) -> int:
 def _descending(values: Array) -> Array:
     """The order of numbers, the largest first and of equal ones the earliest: by one sort of integers, as a
     stable sort of floats takes many times as long."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = (np.ascontiguousarray(values, np.float32) + np.float32(0)).view(np.uint32)  # -0 becomes 0, which equals it
     negative = bits >> 31 != 0
     bits = np.where(negative, bits, ~bits & 0x7FFFFFFF)  # as integers, these rise where the numbers fall
     keys = bits.astype(np.uint64) << np.uint64(32) | np.arange(len(values), dtype=np.uint64)

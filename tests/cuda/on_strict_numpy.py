@@ -12,6 +12,8 @@ BEYOND = {
     "devices/test_cublas.py": "cuBLAS",
     "amp/test_cuda.py::test_a_collapsed_scale": "kernels",
     "devices/test_cuda_attention.py": "kernels",
+    "devices/test_cuda_best.py": "kernels",
+    "devices/test_cuda_runs.py": "kernels",
     "devices/test_cuda_graph.py": "CUDA graphs",
     "devices/test_cuda_operators.py": "kernels",
     "devices/test_cuda_sort.py": "kernels",

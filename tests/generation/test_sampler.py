@@ -142,3 +142,15 @@ def test_the_candidates_are_those_of_a_sort_of_all(params: dict[str, Any], sprea
     count = min(len(tokens), wanted.sum())
     assert np.array_equal(tokens[:count], order[:count])
     assert np.allclose(found[:count], chances[:count], rtol=1e-5)
+
+
+@rows("params", [{"temperature": 0.0}, {"top_k": 2}, {"top_k": 40}, {"top_k": 30, "top_p": 0.8, "min_p": 0.01}])
+def test_from_the_best_scores_the_same_token_is_chosen_as_from_all(params: dict[str, Any]) -> None:
+    """Also where scores are equal, in the order of their ids: 0 and -0, too."""
+    scores = np.random.default_rng(1).normal(0, 1, (60, 3000)).round(1).astype(np.float32)
+    scores[:30] = np.where(scores[:30] > 0, -0.0, scores[:30])
+    scores[:30, ::3] += np.float32(0)  # of some
+    samplers = [Sampler(SamplingParams(seed=3, **params)) for _ in range(2)]
+    for row in scores:
+        order = np.argsort(-row, kind="stable")[: max(1, params.get("top_k", 0)) + 5]
+        assert samplers[0](row) == samplers[1].choose_of(order, row[order])

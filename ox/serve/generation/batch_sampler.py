@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ox.errors import OxError, ServeError
-from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.request import TokenEvent
+from ox.serve.generation.scores import BestScores, ScoreRows, Scores, best_token
 from ox.serve.generation.text import Text
 
 
-def next_events(texts: Sequence[Text], scores: Array) -> list[TokenEvent | OxError]:
+def next_events(texts: Sequence[Text], scores: ScoreRows) -> list[TokenEvent | OxError]:
     """Chooses a token for each text, which is added to it.
 
     Args:
-        scores: [texts, vocabulary]; is changed.
+        scores: of each text, best ones only where it needs no others (`Text.need`); are changed.
 
     Returns:
         for each text the event, or what is wrong with it: the others are not affected.
@@ -24,15 +24,15 @@ def next_events(texts: Sequence[Text], scores: Array) -> list[TokenEvent | OxErr
     logprobs = [text.logprobs(row) for text, row in zip(texts, scores, strict=True)]
     outcomes: list[TokenEvent | OxError] = []
     failed: dict[int, OxError] = {}
-    for place, text in enumerate(texts):
-        if text.matcher is not None:
+    for place, (text, row) in enumerate(zip(texts, scores, strict=True)):
+        if text.matcher is not None and not isinstance(row, BestScores):
             try:
-                text.matcher.forbid(scores[place])
+                text.matcher.forbid(row)
             except ServeError as error:
                 failed[place] = error
-    best = scores.argmax(1)  # of NaN, where there is one
-    finite = np.isfinite(scores[np.arange(len(texts)), best]).tolist()
-    for place, (text, token) in enumerate(zip(texts, best.tolist(), strict=True)):
+    best = [best_token(row) for row in scores]  # of NaN, where there is one
+    finite = np.isfinite([_best_score(row, token) for row, token in zip(scores, best, strict=True)])
+    for place, (text, token) in enumerate(zip(texts, best, strict=True)):
         try:
             if place in failed:
                 raise failed[place]
@@ -42,8 +42,12 @@ def next_events(texts: Sequence[Text], scores: Array) -> list[TokenEvent | OxErr
                     hint="weights that are finite",
                 )  # fmt: skip
             if not (text.plain and text.request.sampling.greedy):
-                token = text.sampler(scores[place])
+                token = text.choose(scores[place])
             outcomes.append(text.add(token, logprobs[place]))
         except OxError as error:
             outcomes.append(error)
     return outcomes
+
+
+def _best_score(scores: Scores, token: int) -> float:
+    return float(scores.scores[0] if isinstance(scores, BestScores) else scores[token])

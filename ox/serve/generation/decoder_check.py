@@ -11,6 +11,7 @@ import numpy as np
 from ox.errors import LoadError
 from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
 from ox.serve.generation.decoder_run import DecoderRun
+from ox.serve.generation.scores import Scores
 from ox.serve.runtime.standard_form import ATTENTION
 from ox.tolerance import Through, compare
 
@@ -169,7 +170,8 @@ class DecoderCheck:
             times.append(self._now() - started)
         return min(times)
 
-    def _compare(self, what: str, got: Array, expected: Array) -> None:
+    def _compare(self, what: str, got: Scores, expected: Array) -> None:
+        assert isinstance(got, np.ndarray)  # of all tokens, as nothing else was asked for
         difference = compare(got, expected, self._decoder.through)
         largest = float(np.abs(expected.astype(np.float64)).max())
         allowed = difference.allowed + min(NOISE * self._noise, MOST_NOISE * largest)

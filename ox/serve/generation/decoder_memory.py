@@ -16,10 +16,10 @@ from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
 from ox.devices.staged_buffer import StagedBuffer
 from ox.serve.config.cuda_options import CudaOptions
+from ox.serve.generation.device_scores import DeviceScores
+from ox.serve.generation.scores import Array, Needs, ScoreRows
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import provider_options
-
-Array = np.ndarray[Any, Any]
 
 
 class Buffer(Protocol):
@@ -107,14 +107,29 @@ class HostMemory:
         """A buffer that is written before it is read."""
         return HostBuffer(np.empty(shape, dtype))
 
-    def run(self, session: Any, binding: Any, sent: Sequence[Buffer], scores: Buffer, count: int) -> Array:
+    def scores(self, rows: int, vocab_size: int, dtype: Any) -> Any:
+        """A buffer for the scores of a run."""
+        return self.empty_buffer((rows, vocab_size), dtype)
+
+    def run(
+        self,
+        session: Any,
+        binding: Any,
+        sent: Sequence[Buffer],
+        scores: Any,
+        count: int,
+        needs: Needs | None = None,
+    ) -> ScoreRows:
         """Runs a session. Returns the first rows of the scores, which the next run overwrites.
 
         Args:
             sent: buffers whose `host` was changed since they were last sent.
+            scores: of `self.scores`.
+            needs: what is needed of each row; None for all. On the host all scores are there.
         """
         session.run_with_iobinding(binding)
-        return scores.host[:count]
+        found: Array = scores.host[:count]
+        return found
 
 
 class GpuMemory(HostMemory):
@@ -211,17 +226,29 @@ class GpuMemory(HostMemory):
         with self.using():
             return StagedBuffer(shape, dtype, self.number)
 
-    def run(self, session: Any, binding: Any, sent: Sequence[Any], scores: Any, count: int) -> Array:
+    def scores(self, rows: int, vocab_size: int, dtype: Any) -> DeviceScores:
+        with self.using():
+            return DeviceScores((rows, vocab_size), dtype, self.number)
+
+    def run(
+        self,
+        session: Any,
+        binding: Any,
+        sent: Sequence[Any],
+        scores: Any,
+        count: int,
+        needs: Needs | None = None,
+    ) -> ScoreRows:
         with self.using():
             for buffer in sent:
                 buffer.to_device(self.stream)
             try:
                 session.run_with_iobinding(binding, self._options)
-                scores.device[:count].get(stream=self.stream, out=scores.host[:count], blocking=False)
+                found = scores.copy(count, needs, self.stream)
             finally:  # what was ordered reads and writes the buffers
                 self.stream.synchronize()
-        found: Array = scores.host[:count]
-        return found
+        rows: ScoreRows = found()
+        return rows
 
 
 def _layout(arrays: Sequence[Any]) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ox.serve.generation.cache_slots import Array, CacheSlots
 from ox.serve.generation.decoder_memory import HOST, Buffer, HostMemory
+from ox.serve.generation.scores import NOTHING, Need, Needs, ScoreRows, Scores
 from ox.serve.runtime.decoder_graph import LENGTHS, SCORED, TOTAL
 
 TYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
@@ -16,7 +17,8 @@ MOST_NEW = 16  # tokens of one row in a step
 
 
 class DecoderRun(Protocol):
-    """Both ways to run a decoder.
+    """Both ways to run a decoder. Where `needs` say that a row of scores is not needed as a whole, it may come as
+    `BestScores`.
 
     Attributes:
         singly: whether several new tokens of a text take as many runs.
@@ -29,13 +31,13 @@ class DecoderRun(Protocol):
     def attach(self, slots: CacheSlots) -> None:
         """Runs on these slots from now on."""
 
-    def read(self, row: int, tokens: Array, start: int) -> Array:
+    def read(self, row: int, tokens: Array, start: int, need: Need | None = None) -> Scores:
         """The tokens at the places from `start` on of a text; scores [vocabulary] after the last of them."""
 
-    def begin(self, row: int, parts: Sequence[Array]) -> Array:
+    def begin(self, row: int, parts: Sequence[Array], needs: Needs | None = None) -> ScoreRows:
         """The first tokens of texts, in rows from `row` on; scores [parts, vocabulary] after the last of each."""
 
-    def step(self, tokens: Array, lengths: Array) -> Array:
+    def step(self, tokens: Array, lengths: Array, needs: Needs | None = None) -> ScoreRows:
         """New tokens [rows, new] of the first rows, which have so many tokens before: one of each row, or up to
         `MOST_NEW` of one row. Scores [rows * new, vocabulary], which the next run overwrites."""
 
@@ -80,7 +82,7 @@ class SharedCacheRun:
         last = np.zeros(slots.rows, np.int32)
         self._inputs = Inputs(buffer(zeros), buffer(zeros.copy()), buffer(last), buffer(np.arange(most)))
         self._total = np.zeros((), np.int32)  # which GroupQueryAttention reads on the host
-        self._scores = self.memory.empty_buffer((most, self._vocab_size), self._dtype)
+        self._scores = self.memory.scores(most, self._vocab_size, self._dtype)
 
     def release(self) -> None:
         with self.memory.using():  # on a GPU, nothing is freed while a CUDA graph is captured
@@ -88,28 +90,31 @@ class SharedCacheRun:
             self._slots.arrays.clear()
             self._session = None
 
-    def read(self, row: int, tokens: Array, start: int) -> Array:
+    def read(self, row: int, tokens: Array, start: int, need: Need | None = None) -> Scores:
         ids = np.asarray(tokens, np.int64)[None]
-        return self._read(row, ids, start, np.array([ids.size - 1]))[0]  # type: ignore[no-any-return]
+        return self._read(row, ids, start, np.array([ids.size - 1]), [need])[0]
 
-    def begin(self, row: int, parts: Sequence[Array]) -> Array:
+    def begin(self, row: int, parts: Sequence[Array], needs: Needs | None = None) -> ScoreRows:
         ids = padded(parts)
         rows, new = ids.shape
-        return self._read(row, ids, 0, np.arange(rows) * new + [len(part) - 1 for part in parts])
+        return self._read(row, ids, 0, np.arange(rows) * new + [len(part) - 1 for part in parts], needs)
 
-    def _read(self, row: int, ids: Array, start: int, scored: Array) -> Array:
+    def _read(self, row: int, ids: Array, start: int, scored: Array, needs: Needs | None) -> ScoreRows:
         rows, new = ids.shape
         count = len(scored) if self._chooses else ids.size
-        scores = self.memory.empty_buffer((count, self._vocab_size), self._dtype)
+        if not self._chooses and needs is not None:
+            of_scored = dict(zip(scored.tolist(), needs, strict=True))
+            needs = [of_scored.get(each, NOTHING) for each in range(count)]
+        scores = self.memory.scores(count, self._vocab_size, self._dtype)
         places = np.tile(np.arange(start, start + new), (rows, 1))
         lengths = np.full(rows, start + new - 1, np.int32)
         given = Inputs(*map(self.memory.buffer, (ids, places, lengths, scored)))
         self._total[...] = start + new
         binding = self._bind(row, ids.shape, given, scores, lengths, count)
-        found = self.memory.run(self._session, binding, (), scores, count)
-        return found if self._chooses else found[scored]
+        found = self.memory.run(self._session, binding, (), scores, count, needs)
+        return found if self._chooses else [found[each] for each in scored]
 
-    def step(self, tokens: Array, lengths: Array) -> Array:
+    def step(self, tokens: Array, lengths: Array, needs: Needs | None = None) -> ScoreRows:
         shape, count = tokens.shape, tokens.size
         rows, new = shape
         if self._version != self._slots.version:
@@ -123,7 +128,7 @@ class SharedCacheRun:
         binding = self._bindings.get(shape)
         if binding is None or self._mask:
             self._bindings[shape] = binding = self._bind(0, shape, self._inputs, self._scores, last, count)
-        return self.memory.run(self._session, binding, self._inputs[:3], self._scores, count)
+        return self.memory.run(self._session, binding, self._inputs[:3], self._scores, count, needs)
 
     def _bind(
         self,
@@ -189,7 +194,7 @@ class AppendedCacheRun:
         self._slots.arrays.clear()
         self._session = None
 
-    def read(self, row: int, tokens: Array, start: int) -> Array:
+    def read(self, row: int, tokens: Array, start: int, need: Need | None = None) -> Scores:
         ids = np.asarray(tokens, np.int64)[None]
         if self.singly and start:
             for place in range(ids.shape[1] - 1):
@@ -197,11 +202,11 @@ class AppendedCacheRun:
             start, ids = start + ids.shape[1] - 1, ids[:, -1:]
         return self._run(row, ids, np.array([start]))[0, -1]  # type: ignore[no-any-return]
 
-    def begin(self, row: int, parts: Sequence[Array]) -> Array:
+    def begin(self, row: int, parts: Sequence[Array], needs: Needs | None = None) -> ScoreRows:
         scores = self._run(row, padded(parts), np.zeros(len(parts), np.int64))
         return scores[np.arange(len(parts)), [len(part) - 1 for part in parts]]
 
-    def step(self, tokens: Array, lengths: Array) -> Array:
+    def step(self, tokens: Array, lengths: Array, needs: Needs | None = None) -> ScoreRows:
         if self.singly:
             every = [self._run(0, tokens[:, place, None], lengths + place) for place in range(tokens.shape[1])]
             return np.concatenate(every, 1).reshape(tokens.size, -1)

@@ -10,6 +10,7 @@ from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder, decoder_file
 from ox.serve.generation.decoder_run import MOST_NEW
+from ox.serve.generation.scores import GREEDY, NOTHING, best_token
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import read
 from ox.serve.text.model_file import text_folder
@@ -96,7 +97,7 @@ class DraftModel:
         known = self._known(tokens)
         if len(tokens) - known > MOST_NEW:
             part = tokens[known : min(known + PART, len(tokens) - 1)]
-            self._run.read(0, np.array(part, np.int64), known)
+            self._run.read(0, np.array(part, np.int64), known, NOTHING)
             known += len(part)
             self._before, self._draft = known, []
             if len(tokens) - known > MOST_NEW:  # the next time: other texts may join meanwhile
@@ -104,9 +105,10 @@ class DraftModel:
         draft: list[int] = []
         new = tokens[known:]
         for _ in range(count):
-            scores = self._run.step(np.array([new], np.int64), np.array([known], np.int64))
+            needs = [NOTHING] * (len(new) - 1) + [GREEDY]
+            scores = self._run.step(np.array([new], np.int64), np.array([known], np.int64), needs)
             known += len(new)
-            draft.append(int(scores[-1].argmax()))
+            draft.append(best_token(scores[-1]))
             new = draft[-1:]
         self._before, self._draft = len(tokens), draft
         return draft

@@ -27,7 +27,7 @@ from ox.serve.generation.generation_errors import failed, late, not_started, unl
 from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
-from ox.serve.generation.prompt_batches import Part, batches, next_parts
+from ox.serve.generation.prompt_batches import Part, batches, needs_of, next_parts
 from ox.serve.generation.queue_limit import QueueLimit
 from ox.serve.generation.request import FinishReason, GenerationRequest
 from ox.serve.generation.request_reader import RequestReader
@@ -309,11 +309,12 @@ class GenerationEngine:
 
     def _read(self, batch: list[Part]) -> None:
         texts, parts = [text for text, _ in batch], [part for _, part in batch]
+        needs = needs_of(batch, self.vocab_size)
         try:
             if len(batch) == 1:
-                scores = self._run.read(texts[0].row, parts[0], texts[0].computed)[None]
+                scores: Any = [self._run.read(texts[0].row, parts[0], texts[0].computed, needs[0])]
             else:
-                scores = self._run.begin(self._scheduler.join(texts), parts)
+                scores = self._run.begin(self._scheduler.join(texts), parts, needs)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             for text in texts:
                 self._end(text, run_failure(error))
@@ -324,7 +325,7 @@ class GenerationEngine:
             self._scheduler.waiting.served(text, len(part))
         complete = [place for place, text in enumerate(texts) if text.decoding]
         if complete:
-            self._emit([texts[place] for place in complete], scores[complete])
+            self._emit([texts[place] for place in complete], [scores[place] for place in complete])
             self._outbox.flush()  # first tokens do not wait for those of the others
             for place in complete:
                 if texts[place].row >= 0:
@@ -344,7 +345,8 @@ class GenerationEngine:
             if rows == 1:  # where several texts share a run, more tokens cost more time than they save
                 draft = self._drafter.draft(texts[0], self._scheduler.slots.capacity)
             tokens = np.array([[text.tokens[-1], *draft] for text in texts], np.int64)
-            scores = self._run.step(tokens, lengths)
+            needs = [text.need(self.vocab_size) for text in texts] * (1 + len(draft))  # a draft is of one text
+            scores = self._run.step(tokens, lengths, needs)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             for text in texts:
                 self._end(text, run_failure(error))

@@ -8,6 +8,7 @@ import numpy as np
 
 from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
+from ox.serve.generation.scores import NOTHING, Need
 from ox.serve.generation.text import Text
 
 RUN_TOKENS = 16  # a run costs about as much as so many tokens of it, whatever it reads
@@ -55,3 +56,8 @@ def batches(parts: Iterable[Part]) -> list[list[Part]]:
             batch = [(text, part)]
             runs.append(batch)
     return runs
+
+
+def needs_of(batch: Iterable[Part], vocab_size: int) -> list[Need | None]:
+    """What is needed of the scores after each part: nothing before the end of a prompt."""
+    return [text.need(vocab_size) if text.computed + len(part) == len(text.tokens) else NOTHING for text, part in batch]

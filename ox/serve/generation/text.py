@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ox.devices.cuda_best import MOST_BEST
 from ox.errors import OxError
-from ox.generation.sampler import Sampler, log_probabilities
+from ox.generation.sampler import Sampler
 from ox.generation.stopping import Stopping
-from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.prompt_lookup import PromptLookup
 from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
+from ox.serve.generation.scores import BestScores, LogProbabilities, Need, Scores
 
 if TYPE_CHECKING:
     from ox.serve.generation.constraint import Matcher
@@ -102,11 +101,29 @@ class Text:
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
 
-    def logprobs(self, scores: Array) -> Array | None:
-        """The logarithmic probabilities of all tokens, if they were asked for."""
-        return None if self.request.logprobs is None else log_probabilities(scores)
+    def need(self, vocab_size: int) -> Need | None:
+        """What of its scores chooses the next token; None for all of them."""
+        params = self.request.sampling
+        if self.matcher is not None or not self.plain or not (params.greedy or 0 < params.top_k < vocab_size):
+            return None
+        best = max(1 if params.greedy else params.top_k, self.request.logprobs or 0)
+        return Need(best, self.request.logprobs is not None) if best <= MOST_BEST else None
 
-    def add(self, token: int, logprobs: Array | None) -> TokenEvent:
+    def logprobs(self, scores: Scores) -> LogProbabilities | None:
+        """The logarithmic probabilities of tokens, if they were asked for."""
+        return None if self.request.logprobs is None else LogProbabilities(scores)
+
+    def choose(self, scores: Scores) -> int:
+        """The next token, which is not added yet, of texts that are not greedy or have penalties or bias.
+
+        Raises:
+            ArgumentError: no token can be chosen.
+        """
+        if isinstance(scores, BestScores):
+            return self.sampler.choose_of(scores.tokens, scores.scores)
+        return self.sampler(scores)
+
+    def add(self, token: int, logprobs: LogProbabilities | None) -> TokenEvent:
         """The next token.
 
         Raises:
@@ -127,8 +144,8 @@ class Text:
             if not stopped:
                 event.text += self.watcher.rest()
         if logprobs is not None:
-            event.logprob = float(logprobs[token])
-            event.top_logprobs = _top(logprobs, self.request.logprobs or 0)
+            event.logprob = logprobs.of(token)
+            event.top_logprobs = logprobs.top(self.request.logprobs or 0)
         return event
 
     def end(self, reason: FinishReason) -> TokenEvent:
@@ -137,14 +154,3 @@ class Text:
 
     def usage(self) -> Usage:
         return Usage(self.prompt_length, self.cached or 0, self.generated)
-
-
-def _top(logprobs: Array, count: int) -> list[tuple[int, float]]:
-    """The likeliest tokens, of equal ones that of the lowest id first."""
-    if not count:
-        return []
-    count = min(count, len(logprobs))
-    least = np.partition(logprobs, -count)[-count]
-    tokens = np.flatnonzero(logprobs >= least)
-    tokens = tokens[np.argsort(-logprobs[tokens], kind="stable")][:count]
-    return [(int(token), float(logprobs[token])) for token in tokens]

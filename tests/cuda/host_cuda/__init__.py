@@ -25,6 +25,7 @@ from host_cuda import build, kernels, libraries
 
 COUNTERS = [  # of work.h
     "launches", "products", "graphs", "waits", "to device", "to host", "on device", "fills", "bytes to device",
+    "bytes to host",
 ]  # fmt: skip
 PROPERTIES = {
     "name": b"host_cuda", "major": 9, "minor": 0, "totalGlobalMem": 1 << 37, "multiProcessorCount": 132, "warpSize": 32,

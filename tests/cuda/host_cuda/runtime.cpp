@@ -43,6 +43,7 @@ struct Copy {
     static void run(void* copy) {
         const Copy& c = *static_cast<const Copy*>(copy);
         if (c.kind == TO_DEVICE_KIND) host_cuda_counts[BYTES_TO_DEVICE] += c.size;
+        if (c.kind == TO_HOST_KIND) host_cuda_counts[BYTES_TO_HOST] += c.size;
         memmove(reinterpret_cast<void*>(c.to), reinterpret_cast<void*>(c.from), c.size);
     }
 };

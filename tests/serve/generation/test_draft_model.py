@@ -182,7 +182,7 @@ def test_a_long_prompt_is_read_in_parts(engines: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr("ox.serve.generation.draft_model.PART", 64)
     model: DraftModel = engines("../llama").engine._drafter._model
     read, sizes = model._run.read, list[int]()
-    monkeypatch.setattr(model._run, "read", lambda row, part, start: sizes.append(len(part)) or read(row, part, start))
+    monkeypatch.setattr(model._run, "read", lambda row, part, *more: sizes.append(len(part)) or read(row, part, *more))
     drafts = []
     for place in range(4):
         drafts.append(model.draft(text, 3))

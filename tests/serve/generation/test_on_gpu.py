@@ -14,6 +14,7 @@ from tiny_decoder import save_briefly
 
 import ox
 from ox.errors import DeviceError, LoadError
+from ox.generation import SamplingParams
 from ox.serve import ModelConfig, Server
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.generation_options import GenerationOptions
@@ -24,6 +25,7 @@ from ox.serve.generation.decoder_memory import HOST, GpuMemory
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
 from ox.serve.generation.scheduler import MIB, cache_budget
+from ox.serve.generation.scores import GREEDY, NOTHING, Need, Needs
 from ox.serve.runtime.source import read
 from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
@@ -73,6 +75,39 @@ def test_texts_are_those_of_the_cpu(client_on: Callable[..., Client], texts: int
         answers = [client.send(prompt, 40, ignore_eos=True) for prompt in prompts(9)]
         found.append([answer.wait().tokens for answer in answers])
     assert found[0] == found[1] and all(len(tokens) == 40 for tokens in found[0])
+
+
+SAMPLED: list[dict[str, Any]] = [
+    {"sampling": SamplingParams(temperature=0), "logprobs": 3},
+    {"sampling": SamplingParams(temperature=0)},
+    {"sampling": SamplingParams(top_k=1, seed=1)},
+    {"sampling": SamplingParams(top_k=40, temperature=5.0, seed=2), "logprobs": 20},
+    {"sampling": SamplingParams(top_k=20, temperature=5.0, top_p=0.9, min_p=0.01, seed=3), "logprobs": 0},
+    {"sampling": SamplingParams(top_k=VOCABULARY, temperature=5.0, seed=4)},
+    {"sampling": SamplingParams(top_p=0.9, temperature=5.0, seed=5), "logprobs": 2},
+    {"sampling": SamplingParams(temperature=0, presence_penalty=1.0)},
+    {"sampling": SamplingParams(top_k=10, logit_bias={7: 3.0}, seed=6), "logprobs": 1},
+]
+
+
+def test_texts_from_the_best_scores_are_those_from_all(client_on: Callable[..., Client]) -> None:
+    """With drafts, too: the last text goes on alone."""
+    found = []
+    for device in ("cpu", "cuda"):
+        client = client_on(device)
+        answers = [
+            client.send(prompt, 20 + 3 * index, ignore_eos=True, **SAMPLED[index % len(SAMPLED)])
+            for index, prompt in enumerate(prompts(2 * len(SAMPLED)))
+        ]
+        found.append([answer.wait().events for answer in answers])
+    for one, other in zip(*found, strict=True):
+        assert [event.token for event in one] == [event.token for event in other]
+        for mine, expected in zip(other, one, strict=True):
+            assert (mine.logprob is None) == (expected.logprob is None)
+            assert mine.logprob is None or mine.logprob == pytest.approx(expected.logprob, abs=1e-12)
+            assert [token for token, _ in mine.top_logprobs] == [token for token, _ in expected.top_logprobs]
+            values = [value for _, value in expected.top_logprobs]
+            assert [value for _, value in mine.top_logprobs] == pytest.approx(values, abs=1e-12)
 
 
 def test_the_cache_keeps_its_budget(client_on: Callable[..., Client]) -> None:
@@ -136,17 +171,52 @@ def test_saved_prefixes_never_take_more_than_they_may(file: Path) -> None:
     assert most == [4, 4, 4] and prefixes.blocks == 4
 
 
-def test_a_token_takes_three_small_copies_and_one_wait(file: Path, cuda: Any) -> None:
+WHOLE = VOCABULARY * 2  # bytes of a row of scores
+
+
+@pytest.mark.parametrize(
+    ("needs", "expected"),
+    [
+        (None, {"to host": 1, "bytes to host": 4 * WHOLE}),
+        ([GREEDY] * 4, {"launches": 1, "to host": 1, "bytes to host": 4 * 2 * 8}),
+        ([GREEDY, NOTHING, Need(5, True), NOTHING], {"launches": 1, "to host": 1, "bytes to host": 3 * 6 * 8}),
+        ([None, None, GREEDY, None], {"launches": 1, "to host": 3, "bytes to host": 3 * WHOLE + 2 * 8}),
+        ([NOTHING] * 4, {}),
+    ],
+)
+def test_a_token_takes_small_copies_and_one_wait(
+    file: Path, cuda: Any, needs: Needs | None, expected: dict[str, int]
+) -> None:
     run = load(file).run
     run.attach(CacheSlots(load(file).shapes, 4, 32, run.memory))
-    run.begin(0, [np.array([5, 6, 7])] * 4)
-    tokens, lengths = np.full((4, 1), 9), np.full(4, 3)
-    run.step(tokens, lengths)  # binds the arrays
+    run.begin(0, [np.array([5, 6, 7, place]) for place in range(4)])
+    tokens, lengths = np.full((4, 1), 9), np.full(4, 4)
+    whole = [np.array(row) for row in run.step(tokens, lengths)]  # binds the arrays
+    run.step(tokens, lengths, needs)  # compiles the kernel
     with cuda.counting() as done:
-        run.step(tokens, lengths + 1)
-    sent = 2 * 16 * 8 + 4 * 4  # ids and places, and lengths; the scores come back
-    expected = {"to device": 3, "bytes to device": sent, "to host": 1, "waits": 1}
+        found = run.step(tokens, lengths, needs)
+    sent = 2 * 16 * 8 + 4 * 4  # ids and places, and lengths; what is needed of the scores comes back
+    expected = {"to device": 3, "bytes to device": sent, "waits": 1, **expected}
     assert done == {name: expected.get(name, 0) for name in done}
+    for row, all_, need in zip(found, whole, needs or [None] * 4, strict=True):
+        if need is None:
+            np.testing.assert_array_equal(row, all_)
+            continue
+        order = np.argsort(-all_, kind="stable")[: need.best]
+        np.testing.assert_array_equal(row.tokens, order)
+        np.testing.assert_array_equal(row.scores, all_[order])
+        if need.log_sum:
+            exact = all_.astype(np.float64)
+            assert row.log_sum == pytest.approx(np.log(np.exp(exact - exact.max()).sum()), abs=1e-12)
+
+
+def test_parts_of_a_prompt_copy_no_scores(client_on: Callable[..., Client], cuda: Any) -> None:
+    client = client_on("cuda", prefill_tokens=16, draft_tokens=0)
+    client.ask(list(range(70)), 1)
+    client.engine._scheduler.prefixes.clear()
+    with cuda.counting() as done:
+        assert len(client.ask(list(range(70)), 3, ignore_eos=True).tokens) == 3
+    assert (done["to host"], done["bytes to host"]) == (3, 3 * 2 * 8)
 
 
 def test_a_cache_in_float32_is_for_the_cpu(folders: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:

@@ -51,7 +51,7 @@ def at_once(client: Client, texts: list[list[int]], **named: Any) -> list[Answer
 def test_texts_read_together(client_of: Any, name: str, tokens: int, sampling: SamplingParams) -> None:
     client, single = client_of(name, prefill_tokens=tokens), client_of(name, max_texts=1)
     batch_sizes, begin = [], client.engine._run.begin
-    client.engine._run.begin = lambda row, parts: batch_sizes.append(len(parts)) or begin(row, parts)
+    client.engine._run.begin = lambda row, parts, *more: batch_sizes.append(len(parts)) or begin(row, parts, *more)
     texts = prompts(24, 60, seed=9)
     found = at_once(client, texts, sampling=sampling, ignore_eos=True)
     for index, (prompt, answer) in enumerate(zip(texts, found, strict=True)):
@@ -133,10 +133,10 @@ def test_an_urgent_prompt_is_read_before_the_rest_of_a_long_one(client_of: Any, 
 
     read = client.engine._run.read
 
-    def watched(row: int, tokens: Any, start: int) -> Any:
+    def watched(row: int, tokens: Any, start: int, *more: Any) -> Any:
         if start == 48:  # a part of the long one
             urgent.append(submit("urgent", [5, 6, 7], 1))
-        return read(row, tokens, start)
+        return read(row, tokens, start, *more)
 
     client.engine._run.read = watched
     usual = submit("usual", long, 5)
@@ -149,10 +149,10 @@ def test_a_run_that_fails_ends_its_texts_alone(client_of: Any, alone: Any) -> No
     client = client_of()
     begin = client.engine._run.begin
 
-    def broken(row: int, parts: Any) -> Any:
+    def broken(row: int, parts: Any, *more: Any) -> Any:
         if len(parts) == 3:
             raise RuntimeError("no memory for three")
-        return begin(row, parts)
+        return begin(row, parts, *more)
 
     client.engine._run.begin = broken
     bad = at_once(client, [[5] * 8, [6] * 8, [7] * 8], count=5)

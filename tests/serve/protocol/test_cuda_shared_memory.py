@@ -172,6 +172,6 @@ def test_one_copy_and_one_wait_for_a_tensor(owner: Owner) -> None:
         memory.write(8, data.data)
     assert data.view(np.float32).tolist() == [1, 2, 3, 4]
     assert (read["to host"], read["waits"]) == (written["to device"], written["waits"]) == (1, 1)
-    assert written.pop("bytes to device") == 16
+    assert written.pop("bytes to device") == read.pop("bytes to host") == 16
     assert sum(read.values()) == sum(written.values()) == 2
     assert owner.numbers(6) == [0, 1, 1, 2, 3, 4]

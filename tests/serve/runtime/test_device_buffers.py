@@ -54,7 +54,7 @@ def test_a_copy_for_each_tensor_and_one_wait_for_a_batch(mlp: Path, cuda: Any, c
     instance(rows(2, 1))  # makes the buffers
     with cuda.counting() as done:
         instance(rows(2, 2))
-    expected = {"to device": 1, "bytes to device": 4 * 64 * 4, "to host": 1, "waits": 1}
+    expected = {"to device": 1, "bytes to device": 4 * 64 * 4, "to host": 1, "bytes to host": 4 * 10 * 4, "waits": 1}
     assert done == {name: expected.get(name, 0) for name in done}
     assert CudaSession.made[-1].waited[-1] is False  # the session's own wait is left out
 

@@ -1,0 +1,69 @@
+"""Scores that a run leaves on a GPU, of which what is needed is copied to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ox.devices.cuda_best import MOST_BEST, best_from_words, best_of_rows
+from ox.devices.staged_buffer import StagedBuffer
+from ox.serve.generation.scores import Array, BestScores, Needs, ScoreRows, Scores
+
+NO_SCORES = BestScores(np.zeros(0, np.int64), np.zeros(0, np.float32), np.nan)
+
+
+class DeviceScores(StagedBuffer):
+    """Scores [rows, vocabulary] on a GPU, and pinned memory for them and for the best of each row.
+
+    Args:
+        shape, dtype, number: as of `StagedBuffer`.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: Any, number: int = 0) -> None:
+        super().__init__(shape, dtype, number)
+        self._words = StagedBuffer((shape[0] * (MOST_BEST + 1),), np.int64, number)
+
+    def copy(self, count: int, needs: Needs | None, stream: Any) -> Callable[[], ScoreRows]:
+        """Orders copies of what is needed of the first rows on a stream, the current one.
+
+        Args:
+            needs: of each row; None for all scores of all rows.
+
+        Returns:
+            what gives the scores when the stream has been waited for; the next run overwrites them.
+        """
+        needs = [None] * count if needs is None else needs
+        for is_whole, group in groupby(range(count), lambda row: needs[row] is None):
+            rows = [*group]
+            if is_whole:
+                part = slice(rows[0], rows[-1] + 1)
+                self.device[part].get(stream=stream, out=self.host[part], blocking=False)
+        wanted = [(row, need) for row, need in enumerate(needs) if need is not None and need.best]
+        if not wanted:
+            return lambda: self._scores(needs, 0, 0, self._words.host[:0])
+        first, rows_of_best = wanted[0][0], wanted[-1][0] + 1 - wanted[0][0]
+        k = min(max(need.best for _, need in wanted), self.device.shape[1])
+        sums = any(need.log_sum for _, need in wanted)
+        best_of_rows(self.device[first : first + rows_of_best], self._words.device, k, sums)
+        words = slice(rows_of_best * (k + 1))
+        self._words.device[words].get(stream=stream, out=self._words.host[words], blocking=False)
+        return lambda: self._scores(needs, first, k, self._words.host[words])
+
+    def _scores(self, needs: Needs, first: int, k: int, words: Array) -> ScoreRows:
+        if all(need is None for need in needs):
+            whole: Array = self.host[: len(needs)]
+            return whole
+        tokens, best, sums = best_from_words(words.reshape(-1, k + 1), k)
+        rows: list[Scores] = []
+        for row, need in enumerate(needs):
+            if need is None:
+                rows.append(self.host[row])
+            elif not need.best:
+                rows.append(NO_SCORES)
+            else:
+                log_sum = float(np.log(sums[row - first])) if need.log_sum else np.nan
+                rows.append(BestScores(tokens[row - first, : need.best], best[row - first, : need.best], log_sum))
+        return rows
