@@ -10,7 +10,7 @@ import numpy as np
 
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
-from ox.devices.cuda_kernels import THREADS, TYPES, kernel
+from ox.devices.cuda_kernels import THREADS, TYPES, kernel, together
 from ox.devices.cuda_tensors import KINDS, is_on_device
 from ox.dtypes import float32, float64
 
@@ -26,8 +26,15 @@ def _computed(x: Any) -> Any:
 def _launch(name: str, x: Any, *arguments: Any) -> None:
     """Run a kernel on parts of the channels of x."""
     images, channels, inner = x.shape[0], x.shape[1], prod(x.shape[2:])
-    function = kernel(name, FILE, x.dtype)
-    function((_parts(x), channels), (THREADS,), (*arguments, images, channels, inner))
+    vector = together(inner * x.itemsize) // x.itemsize
+    function = kernel(name, FILE, x.dtype, f"#define VECTOR {vector}\n")
+    function((_parts(x), channels), (THREADS,), (*arguments, images, channels, inner // vector))
+
+
+def _aligned(array: Any) -> Any:
+    """Contiguous, from a multiple of 16 bytes: elements that a thread loads one by one are added in another order."""
+    array = cupy().ascontiguousarray(array)
+    return array.copy() if array.data.ptr % 16 else array
 
 
 def _parts(x: Any) -> int:
@@ -51,7 +58,7 @@ def batch_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     if any(a.dtype not in KINDS or a.shape != x.shape[1:2] for a in arrays[1:]):
         return None
-    x, scale, bias, mean, variance = (cupy().ascontiguousarray(a) for a in (x, scale, bias, mean, variance))
+    x, scale, bias, mean, variance = map(_aligned, arrays)
     y, train = cupy().empty(x.shape, x.dtype), attributes.get("training_mode", 0)
     parts = _statistics(x) if train else 0
     running = [cupy().empty(mean.shape, mean.dtype) for _ in range(2)] if train else []
@@ -70,7 +77,7 @@ def batch_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
         return None
     if g.dtype != x.dtype or scale.dtype != x.dtype:
         return None
-    g, x, scale = (cupy().ascontiguousarray(a) for a in (g, x, scale))
+    g, x, scale = map(_aligned, arrays)
     parts = _statistics(x)
     sums, result = cupy().empty_like(parts), cupy().empty(x.shape, x.dtype)
     to_scale, to_bias = cupy().empty(scale.shape, x.dtype), cupy().empty(scale.shape, x.dtype)
@@ -91,6 +98,6 @@ def running_statistics(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -
     if not all(is_on_device(a) and a.dtype == first.dtype and a.shape == first.shape for a in given):
         return None
     made = (cupy().empty(first.shape, first.dtype), cupy().empty(first.shape, first.dtype))
-    function = kernel("ox_device_running_statistics", FILE, first.dtype)
+    function = kernel("ox_device_running_statistics", FILE, first.dtype, "#define VECTOR 1\n")
     launch(function, first.size, *(cupy().ascontiguousarray(a) for a in given), *made, *map(np.float64, numbers))
     return made

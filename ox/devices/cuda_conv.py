@@ -9,7 +9,7 @@ from ox.devices import cudnn_conv, cudnn_settings
 from ox.devices.cublas import cublas
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
-from ox.devices.cuda_kernels import TYPES
+from ox.devices.cuda_kernels import TYPES, together
 from ox.devices.cuda_rows import launch as launch_rows
 from ox.devices.cuda_windows import Window, at_rank, elements, transposed, window, window_kernel
 
@@ -48,9 +48,9 @@ def conv(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _grouped(x: Any, w: Any, bias: Any, group: int, found: Window, y: Any) -> Any:
-    function = window_kernel("ox_device_grouped_conv", FILE, x.dtype, x, w, y)
-    sizes = (group, w.shape[1], w.shape[0] // group)
-    launch(function, y.size, x, w, 0 if bias is None else bias, y, *sizes, *found.numbers())
+    function, divisor = window_kernel("ox_device_grouped_conv", FILE, x.dtype, x, w, y)
+    sizes = (divisor(group), w.shape[1], divisor(w.shape[0] // group))
+    launch(function, y.size, x, w, 0 if bias is None else bias, y, *sizes, *found.numbers(divisor))
     return y
 
 
@@ -81,8 +81,13 @@ def _unfolded(x: Any, found: Window, images_first: bool) -> Any:
     (images, channels), (_, places, taps) = x.shape[:2], elements(found)
     rows = (images, channels * taps) if images_first else (channels * taps, images)
     columns = cupy().empty((*rows, places), x.dtype)
-    function = window_kernel("ox_device_unfold", FILE, x.dtype, x, columns)
-    launch(function, columns.size, x, columns, int(images_first), images, channels, *found.numbers())
+    last = found.places[-1]
+    vector = together(last * x.itemsize) // x.itemsize
+    function, divisor = window_kernel("ox_device_unfold", FILE, x.dtype, x, columns, vector=vector)
+    launch(
+        function, columns.size // vector, x, columns, 0 if images_first else divisor(images), channels,
+        divisor(last // vector), *found.numbers(divisor),
+    )  # fmt: skip
     return columns
 
 
@@ -104,9 +109,9 @@ def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> An
         return y
     last = 0 if bias is None else bias
     if group > 1:
-        function = window_kernel("ox_device_grouped_conv_transpose", FILE, x.dtype, x, w, y)
-        sizes = (group, w.shape[0] // group, w.shape[1])
-        launch(function, y.size, x, w, last, y, *sizes, *found.numbers())
+        function, divisor = window_kernel("ox_device_grouped_conv_transpose", FILE, x.dtype, x, w, y)
+        sizes = (divisor(group), w.shape[0] // group, divisor(w.shape[1]))
+        launch(function, y.size, x, w, last, y, *sizes, *found.numbers(divisor))
         return y
     _, places, taps = elements(found)
     weights = w.reshape(w.shape[0], -1).T
@@ -132,10 +137,11 @@ def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         return result
     if group > 1:
         # a warp for each element
-        function = window_kernel("ox_device_grouped_conv_weights", FILE, x.dtype, x, g, result)
+        function, divisor = window_kernel("ox_device_grouped_conv_weights", FILE, x.dtype, x, g, result)
         launch_rows(
-            function, result.size, x, g, result, x.shape[0], group, shape[1], g.shape[1] // group, *found.numbers()
-        )
+            function, result.size, x, g, result, x.shape[0], group, divisor(shape[1]), divisor(g.shape[1] // group),
+            *found.numbers(divisor),
+        )  # fmt: skip
         return result
     _, places, taps = elements(found)
     made: Any = None
@@ -162,5 +168,5 @@ def fold(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
 
 def _fold(columns: Any, bias: Any, images: Any, found: Window) -> None:
     """Add up columns in images [N, C, ...]; `bias` is [C], or 0 for none."""
-    function = window_kernel("ox_device_fold", FILE, images.dtype, columns, images)
-    launch(function, images.size, columns, bias, images, images.shape[1], *found.numbers())
+    function, divisor = window_kernel("ox_device_fold", FILE, images.dtype, columns, images)
+    launch(function, images.size, columns, bias, images, divisor(images.shape[1]), *found.numbers(divisor))

@@ -8,18 +8,19 @@ from typing import Any
 from ox.devices import cuda_state, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
-from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, WARP, kernel
+from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, kernel, together
 from ox.devices.cuda_sort import INDEX, position_bits, sorted_places
 from ox.devices.cuda_tensors import kind_of
-from ox.dtypes import DType, float32, int64
+from ox.dtypes import DType, float32, float64, int64
 from ox.errors import BoundsError, OxError, ShapeError
 
 ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "uint4"}
 SORTED_FROM = 2048  # places; fewer are compared with each other, which sorts nothing
+SHORTEST_PART = 64  # rows of one place that are added one after the other
 
 
-def _kernel(name: str, index: Any, element: int = 4, number: DType = float32) -> Any:
-    lines = f"#define INDEX {INDEX[index]}\n#define ELEMENT {ELEMENT[element]}\n"
+def _kernel(name: str, index: Any, element: int = 4, number: DType = float32, vector: int = 1) -> Any:
+    lines = f"#define INDEX {INDEX[index]}\n#define ELEMENT {ELEMENT[element]}\n#define VECTOR {vector}\n"
     return kernel(name, "device_index.cu", number, lines)
 
 
@@ -89,7 +90,7 @@ def gather(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         cupy().ascontiguousarray(indices),
         cupy().empty(shape, data.dtype),
     )
-    size = _together(inner * data.itemsize, data)
+    size = together(inner * data.itemsize, data)
     count, inner = made.nbytes // size, inner * data.itemsize // size
     launch(
         _kernel("ox_device_gather", indices.dtype, size), count, data, indices, made, indices.size, n, inner,
@@ -97,11 +98,6 @@ def gather(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     )  # fmt: skip
     device_checks.after_launch()
     return made
-
-
-def _together(size: int, data: Any) -> int:
-    """Of how many bytes the elements are that a thread moves: parts of what lies together, `size` bytes."""
-    return next(most for most in sorted(ELEMENT, reverse=True) if not size % most and not data.data.ptr % most)
 
 
 def gather_elements(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -151,8 +147,8 @@ def index_add(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _added(rows: Any, places: Any, sums: Any, result: Any) -> Any:
-    """Add rows [k, width] to those of `sums` at their places. Many places are sorted first, and each run of equal ones
-    is a block's."""
+    """Add rows [k, width] to those of `sums` at their places. Many places are sorted first; long runs of equal ones are
+    added in parts."""
     rows, places = cupy().ascontiguousarray(rows), cupy().ascontiguousarray(places)
     (k, width), n = rows.shape, sums.shape[0]
     grid = (min(k, MOST_BLOCKS),)
@@ -163,7 +159,19 @@ def _added(rows: Any, places: Any, sums: Any, result: Any) -> Any:
     if n.bit_length() + position_bits(k) > 63:  # left to CuPy
         return None
     keys, bits = sorted_places(places, n)
-    function = _kernel("ox_device_segment_add", int64, number=rows.dtype)
-    threads = min(THREADS, -(-width // WARP) * WARP)  # a column a thread
-    function(grid, (threads,), (k, rows, keys, bits, sums, width, n))
+    vector = together(width * rows.itemsize, rows, sums) // rows.itemsize
+    columns, length = width // vector, part_length(k)
+    parts = cupy().empty((-(-k // length), width), float64 if rows.dtype == float64 else float32)
+    for name, threads, *arrays in (
+        ("ox_device_segment_parts", parts.size // vector, parts),
+        ("ox_device_segment_add", k * columns, parts, sums),
+    ):
+        function = _kernel(name, int64, number=rows.dtype, vector=vector)
+        launch(function, threads, rows, keys, k, bits, length, *arrays, columns, n)
     return result
+
+
+def part_length(count: int) -> int:
+    """How many of `count` rows one place may have before their sum is made of parts: then as many rows of a part as
+    parts, about."""
+    return max(SHORTEST_PART, 1 << count.bit_length() // 2)

@@ -101,3 +101,23 @@ def blocks_of_rows(rows: int) -> int:
 def blocks_of_elements(count: int) -> int:
     """Of a launch in which a thread does an element, or several."""
     return max(1, min(-(-count // THREADS), MOST_BLOCKS))
+
+
+def together(size: int, *arrays: Any) -> int:
+    """How many bytes a thread moves at once: the largest power of two, up to 16, that divides the bytes of each row and
+    the addresses of arrays.
+
+    Args:
+        size: bytes of a row, which lie together.
+    """
+    bits = 16 | size
+    for array in arrays:
+        bits |= array.data.ptr
+    return bits & -bits
+
+
+def divisor(n: int) -> int:
+    """A divisor from 1 to 2**31 - 1 as Divisor<int> of division.h has it."""
+    power = 1 << 31 + (n - 1).bit_length()
+    packed = -(-power // n) << 32 | n
+    return packed - (1 << 64) if packed >> 63 else packed

@@ -34,8 +34,8 @@ def max_pool(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     x, y = cupy().ascontiguousarray(x), _of_places(x, found)
     indices = cupy().empty(y.shape, np.int64) if attributes.get("outputs", 1) > 1 else None
-    function = window_kernel("ox_device_max_pool", FILE, x.dtype, x, y)
-    launch(function, y.size, x, y, 0 if indices is None else indices, *found.numbers())
+    function, divisor = window_kernel("ox_device_max_pool", FILE, x.dtype, x, y)
+    launch(function, y.size, x, y, 0 if indices is None else indices, *found.numbers(divisor))
     return y if indices is None else (y, indices)
 
 
@@ -49,8 +49,8 @@ def max_pool_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) ->
     if found is None or at_rank(found.places, g.ndim - 2) != g.shape[2:] or shape[:2] != g.shape[:2]:
         return None
     g, indices, result = cupy().ascontiguousarray(g), cupy().ascontiguousarray(indices), cupy().empty(shape, g.dtype)
-    function = window_kernel("ox_device_max_pool_backward", FILE, g.dtype, g, result)
-    launch(function, result.size, g, indices, result, *found.reaching().numbers())
+    function, divisor = window_kernel("ox_device_max_pool_backward", FILE, g.dtype, g, result)
+    launch(function, result.size, g, indices, result, *found.reaching().numbers(divisor))
     return result
 
 
@@ -69,8 +69,8 @@ def average_pool(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     if found is None:
         return None
     x, y = cupy().ascontiguousarray(x), _of_places(x, found)
-    function = window_kernel("ox_device_average_pool", FILE, x.dtype, x, y)
-    launch(function, y.size, x, y, *_counted(found, attributes), *found.numbers())
+    function, divisor = window_kernel("ox_device_average_pool", FILE, x.dtype, x, y)
+    launch(function, y.size, x, y, *_counted(found, attributes), *found.numbers(divisor))
     return y
 
 
@@ -82,6 +82,6 @@ def average_pool_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]
     if found is None or at_rank(found.places, g.ndim - 2) != g.shape[2:] or shape[:2] != g.shape[:2]:
         return None
     g, result = cupy().ascontiguousarray(g), cupy().empty(shape, g.dtype)
-    function = window_kernel("ox_device_average_pool_backward", FILE, g.dtype, g, result)
-    launch(function, result.size, g, result, *_counted(found, attributes), *found.numbers())
+    function, divisor = window_kernel("ox_device_average_pool_backward", FILE, g.dtype, g, result)
+    launch(function, result.size, g, result, *_counted(found, attributes), *found.numbers(divisor))
     return result

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
-from ox.devices.cuda_kernels import kernel
+from ox.devices.cuda_kernels import divisor, kernel
 from ox.dtypes import DType
 
 Ints = Sequence[int]
@@ -26,9 +25,9 @@ class Window(NamedTuple):
     befores: tuple[int, ...]  # pads before
     behinds: tuple[int, ...]  # and behind, which kernels are not given
 
-    def numbers(self) -> tuple[int, ...]:
-        """WINDOW_NUMBERS of device_windows.h."""
-        return tuple(chain(*self[:6]))
+    def numbers(self, divisor: Callable[[int], int]) -> tuple[int, ...]:
+        """WINDOW_NUMBERS of device_windows.h, for a kernel that divides by `divisor` (`window_kernel`)."""
+        return _numbers(self, divisor)
 
     def reaching(self) -> Window:
         """The same with kernels as large as they reach, without dilation."""
@@ -101,10 +100,20 @@ def transposed(places: Ints, kernel: Ints, attributes: dict[str, Any]) -> Window
     return Window(*(_three(tuple(map(int, numbers)), filler) for numbers, filler in given))
 
 
-def window_kernel(name: str, file: str, dtype: DType, *arrays: Any) -> Any:
-    """A kernel of a source that includes device_windows.h. The largest of the arrays decides how it counts."""
-    most = max(a.size for a in arrays)
-    return kernel(name, file, dtype, f"#define PLACE {'int' if most < MOST_INT else 'long long'}\n")
+@lru_cache(maxsize=1024)
+def _numbers(window: Window, divisor: Callable[[int], int]) -> tuple[int, ...]:
+    divisors = (*window.sizes, *window.places, *window.kernel, *window.strides)
+    return (*map(divisor, divisors), *window.dilations, *window.befores)
+
+
+def window_kernel(
+    name: str, file: str, dtype: DType, *arrays: Any, vector: int = 1
+) -> tuple[Any, Callable[[int], int]]:
+    """A kernel of a source that includes device_windows.h, and what turns a number by which it divides into its
+    argument. The largest of the arrays decides how it counts."""
+    small = max(a.size for a in arrays) < MOST_INT
+    lines = f"#define PLACE {'int' if small else 'long long'}\n#define VECTOR {vector}\n"
+    return kernel(name, file, dtype, lines), divisor if small else int
 
 
 def at_rank(numbers: Ints, rank: int) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ SOURCES = [
 @rows("architecture", ARCHITECTURES)
 @rows(("file", "dtype"), SOURCES)
 def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
-    lines = "#define INDEX int\n#define ELEMENT uint4\n#define WIDTH 64\n#define KEPT_COLUMNS 16\n"
+    lines = "#define INDEX int\n#define ELEMENT uint4\n#define WIDTH 64\n#define KEPT_COLUMNS 16\n#define VECTOR 2\n"
     assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
 
 
@@ -126,16 +126,35 @@ def test_gradients_by_place(index: Any, dtype: Any, sorted_from: int, monkeypatc
     compare(lambda x, i: ox.gather(x, 0, i), random(7, 5, dtype=dtype), long)
 
 
+def sums_of_parts(g: Any, indices: Any, n: int, length: int) -> Any:
+    """Rows of one index are added in order, `length` of them at a time, and then these sums."""
+    sums = np.zeros((n, g.shape[1]), np.float32)
+    for index in range(n):
+        rows = g[indices == index].astype(np.float32)
+        for first in range(0, len(rows), length):
+            part = np.zeros_like(sums[index])
+            for row in rows[first : first + length]:
+                part += row
+            sums[index] += part
+    return sums
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sorted_from", [0, 1 << 30])
-def test_sums_by_place_are_the_same_in_each_run(sorted_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("blocks", [1, cuda_kernels.MOST_BLOCKS])
+def test_sums_by_index_are_added_in_a_fixed_order(
+    blocks: int, sorted_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many blocks there are, and how many columns a thread has."""
     monkeypatch.setattr(cuda_index, "SORTED_FROM", sorted_from)
-    g = random(3000, 4)
-    places = ox.tensor(np.random.default_rng(0).integers(0, 9, 3000))
-    wanted = np.zeros((9, 4), np.float32)
-    np.add.at(wanted, places.numpy(), g.numpy())  # in order
-    made: Any = OPS["ox.IndexAdd"](g.to("cuda"), places.to("cuda"), size=9)
-    assert np.array_equal(made.cpu().numpy(), wanted)
+    monkeypatch.setattr(cuda_kernels, "MOST_BLOCKS", blocks)
+    for n, count, width in ((9, 3000, 4), (1, 300, 3), (2, 128, 1), (3, 129, 8), (40, 500, 2)):
+        indices = np.random.default_rng(0).integers(0, n, count)
+        for dtype in (ox.float32, ox.float16):
+            g = random(count, width, dtype=dtype)
+            made: Any = OPS["ox.IndexAdd"](g.to("cuda"), ox.tensor(indices).to("cuda"), size=n)
+            length = cuda_index.part_length(count) if sorted_from == 0 else count
+            assert np.array_equal(made.cpu().numpy(), sums_of_parts(g.numpy(), indices, n, length).astype(dtype))
 
 
 @pytest.mark.gpu

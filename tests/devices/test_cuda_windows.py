@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -16,7 +17,7 @@ from rows import rows
 import ox
 from ox import nn
 from ox.core.operator import OPS
-from ox.devices import cuda_conv, cuda_kernels, cuda_windows, cudnn_settings
+from ox.devices import cuda_batch_norm, cuda_conv, cuda_kernels, cuda_windows, cudnn_settings
 from ox.devices.cuda_tensors import KINDS
 from ox.devices.cudnn_settings import Settings
 from ox.kernels.gpu_source import gpu_source
@@ -38,8 +39,11 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @rows("file", ["device_conv.cu", "device_pool.cu", "device_batch_norm.cu"])
 def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
     place = "long long" if dtype == ox.float64 else "int"
-    source = gpu_source(cuda_kernels.typed(file, dtype, f"#define PLACE {place}\n"))
-    assert compiled(source, architecture).count(".entry ox_") == source.count("ox_device_")
+    source = gpu_source(cuda_kernels.typed(file, dtype, f"#define PLACE {place}\n#define VECTOR 2\n"))
+    code = compiled(source, architecture)
+    assert code.count(".entry ox_") == source.count("ox_device_")
+    if place == "int" and file != "device_batch_norm.cu":  # there a thread divides, not an element
+        assert not re.findall(r"\b(?:div|rem)\.[su]\d+", code)
 
 
 def test_places_and_pads_are_those_of_the_cpu() -> None:
@@ -173,6 +177,33 @@ def test_batch_norm(shape: tuple[int, ...], dtype: Any) -> None:
 
     compare(normalize(True), *inputs)
     compare(normalize(False), *inputs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [5, 4096])  # of a part: some parts are empty, or each thread has several numbers
+@pytest.mark.parametrize("shape", [(50, 3, 4, 8), (5, 2, 2000), (600, 2), (50, 1, 7)])
+def test_parts_of_batch_norm(shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that do not begin at a multiple of 16 bytes give the same bits."""
+    monkeypatch.setattr(cuda_batch_norm, "PER_PART", size)
+    C, x, g = shape[1], random(*shape) * 2 + 3, random(*shape, seed=3)
+    for dtype, tolerance in ((ox.float32, 3e-4), (ox.float64, None)):  # sums of thousands
+        inputs = [each.to(dtype) for each in (x, random(C, seed=1), random(C, seed=2))]
+        compare(
+            lambda x, scale, bias: F.batch_norm(x, None, None, scale, bias, training=True), *inputs,
+            tolerance=tolerance,
+        )  # fmt: skip
+
+    def on_gpu(skipped: int) -> list[Any]:
+        own, other = (
+            ox.cat([ox.zeros(skipped), each.reshape(-1)]).to("cuda")[skipped:].reshape(shape) for each in (x, g)
+        )
+        own = own.detach().requires_grad_()
+        made = F.batch_norm(own, None, None, training=True)
+        made.backward(other)
+        return [made.detach().cpu().numpy(), own.grad.cpu().numpy()]
+
+    for a, b in zip(on_gpu(0), on_gpu(1), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.gpu

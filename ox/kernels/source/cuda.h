@@ -8,9 +8,11 @@
 
 #include "float_math.h"
 
+// Their loops are not unrolled: most threads take one turn, and the number of turns would cost them a division of 64 bits.
 #define EACH(name, i, count, ...)                                                                                     \
     extern "C" __global__ void name(long long count, __VA_ARGS__) {                                                   \
         {                                                                                                             \
+            _Pragma("unroll 1")                                                                                       \
             for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += (long long)gridDim.x * blockDim.x)
 #define END \
     }       \
@@ -18,6 +20,7 @@
 #define ROWS(name, r, count, width, ...)                            \
     extern "C" __global__ void name(long long count, __VA_ARGS__) { \
         {                                                           \
+            _Pragma("unroll 1")                                     \
             for (long long r = (blockIdx.x * (long long)blockDim.x + threadIdx.x) / 32; r < count; r += (long long)gridDim.x * blockDim.x / 32)
 #define COLUMNS(c, n) for (long long c = threadIdx.x & 31; c < (n); c += 32)
 #define SUM(c, n, expression) ox_sum(n, [&](long long c) { return expression; })

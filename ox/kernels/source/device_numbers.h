@@ -21,6 +21,11 @@ template <class C> FUNCTION void store_number(long long address, int kind, long 
     else ((double*)address)[i] = (double)value;
 }
 
+// Numbers that lie together, and are read and written at once.
+template <class T, int N> struct alignas(sizeof(T) * N) Vector {
+    T at[N];
+};
+
 // The elements of tensor blockIdx.x of a table, shared among the blocks of one column of the grid. The first dimension of a grid
 // has room for 2^31 - 1 tensors, the second one for 65,535.
 #define TENSOR_ELEMENTS(i, size) \

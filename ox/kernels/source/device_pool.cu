@@ -7,8 +7,9 @@ FUNCTION PLACE clipped(PLACE at, PLACE size) { return at < 0 ? 0 : at < size ? a
 // its place in the flattened x; a place in the pads is that of the nearest element.
 EACH(ox_device_max_pool, i, count, const NUMBER* RESTRICT x, NUMBER* RESTRICT y, long long* RESTRICT indices, WINDOW_NUMBERS) {
     const Window w = WINDOW;
-    const PLACE P = product(w.places), S = product(w.size), image = (PLACE)i / P;
-    const Place place = split((PLACE)i % P, w.places);
+    const PLACE S = product(w.size);
+    PLACE image = (PLACE)i;
+    const Place place = split(image, w.places);
     const NUMBER* data = x + image * (long long)S;
     COMPUTED best = 0;
     PLACE chosen = -1;
@@ -32,14 +33,14 @@ EACH(ox_device_max_pool, i, count, const NUMBER* RESTRICT x, NUMBER* RESTRICT y,
 // the elements at the borders also stand for the pads beside them.
 EACH(ox_device_max_pool_backward, i, count, const NUMBER* RESTRICT g, const long long* RESTRICT indices, NUMBER* RESTRICT result, WINDOW_NUMBERS) {
     const Window w = WINDOW;
-    const PLACE P = product(w.places), S = product(w.size);
-    const Place element = split((PLACE)i % S, w.size);
-    const long long first = (PLACE)i / S * (long long)P;
+    PLACE image = (PLACE)i;
+    const Place element = split(image, w.size);
+    const long long first = image * (long long)product(w.places);
     PLACE low[3], high[3];
     for (int d = 0; d < 3; d++) {
         const PLACE end = element.at[d] + w.pad[d], begin = end - w.kernel[d] + 1;
-        low[d] = element.at[d] == 0 || begin <= 0 ? 0 : (begin + w.stride[d] - 1) / w.stride[d];
-        high[d] = end < 0 ? -1 : end / w.stride[d];
+        low[d] = element.at[d] == 0 || begin <= 0 ? 0 : w.stride[d].divide(begin + w.stride[d] - 1);
+        high[d] = end < 0 ? -1 : w.stride[d].divide(end);
         if (element.at[d] == w.size[d] - 1 || high[d] >= w.places[d]) high[d] = w.places[d] - 1;
     }
     COMPUTED sum = 0;
@@ -72,9 +73,9 @@ FUNCTION PLACE taps_between(const Window& w, const Place& place, const PLACE* fr
 EACH(ox_device_average_pool, i, count, const NUMBER* RESTRICT x, NUMBER* RESTRICT y, COUNTED, WINDOW_NUMBERS) {
     const Window w = WINDOW;
     const PLACE from[3] = {(PLACE)f0, (PLACE)f1, (PLACE)f2}, to[3] = {(PLACE)t0, (PLACE)t1, (PLACE)t2};
-    const PLACE P = product(w.places);
-    const Place place = split((PLACE)i % P, w.places);
-    const NUMBER* data = x + (PLACE)i / P * (long long)product(w.size);
+    PLACE image = (PLACE)i;
+    const Place place = split(image, w.places);
+    const NUMBER* data = x + image * (long long)product(w.size);
     COMPUTED sum = 0;
     TAPS(tap, w.kernel) {
         const PLACE at = met(w, place, tap);
@@ -86,13 +87,13 @@ EACH(ox_device_average_pool, i, count, const NUMBER* RESTRICT x, NUMBER* RESTRIC
 EACH(ox_device_average_pool_backward, i, count, const NUMBER* RESTRICT g, NUMBER* RESTRICT result, COUNTED, WINDOW_NUMBERS) {
     const Window w = WINDOW;
     const PLACE from[3] = {(PLACE)f0, (PLACE)f1, (PLACE)f2}, to[3] = {(PLACE)t0, (PLACE)t1, (PLACE)t2};
-    const PLACE P = product(w.places), S = product(w.size);
-    const Place element = split((PLACE)i % S, w.size);
-    const NUMBER* gradients = g + (PLACE)i / S * (long long)P;
+    PLACE image = (PLACE)i;
+    const Place element = split(image, w.size);
+    const NUMBER* gradients = g + image * (long long)product(w.places);
     COMPUTED sum = 0;
     TAPS(tap, w.kernel) {
-        const PLACE at = meeting(w, element, tap);
-        if (at >= 0) sum += LOAD(gradients[at]) / (COMPUTED)taps_between(w, split(at, w.places), from, to);
+        Place place;
+        if (meets(w, element, tap, place)) sum += LOAD(gradients[flat(place, w.places)]) / (COMPUTED)taps_between(w, place, from, to);
     }
     result[i] = STORE(sum);
 } END

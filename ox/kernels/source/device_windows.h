@@ -2,37 +2,37 @@
 // or long long for arrays of 2^31 elements and more.
 #pragma once
 #include "device_numbers.h"
+#include "division.h"
 
 struct Window {
-    PLACE size[3], places[3], kernel[3], stride[3], dilation[3], pad[3];  // pad: before the data
+    Divisor<PLACE> size[3], places[3], kernel[3], stride[3];
+    PLACE dilation[3], pad[3];  // pad: before the data
 };
 
 #define WINDOW_NUMBERS                                                                                               \
     long long n0, long long n1, long long n2, long long p0, long long p1, long long p2, long long k0, long long k1,  \
         long long k2, long long s0, long long s1, long long s2, long long d0, long long d1, long long d2,            \
         long long b0, long long b1, long long b2
+#define THREE(n) {Divisor<PLACE>(n##0), Divisor<PLACE>(n##1), Divisor<PLACE>(n##2)}
 #define WINDOW                                                                                              \
     Window {                                                                                                \
-        {(PLACE)n0, (PLACE)n1, (PLACE)n2}, {(PLACE)p0, (PLACE)p1, (PLACE)p2}, {(PLACE)k0, (PLACE)k1, (PLACE)k2}, \
-            {(PLACE)s0, (PLACE)s1, (PLACE)s2}, {(PLACE)d0, (PLACE)d1, (PLACE)d2}, {(PLACE)b0, (PLACE)b1, (PLACE)b2} \
+        THREE(n), THREE(p), THREE(k), THREE(s), {(PLACE)d0, (PLACE)d1, (PLACE)d2}, {(PLACE)b0, (PLACE)b1, (PLACE)b2} \
     }
 
 struct Place {
     PLACE at[3];
 };
 
-FUNCTION PLACE product(const PLACE* numbers) { return numbers[0] * numbers[1] * numbers[2]; }
+FUNCTION PLACE product(const Divisor<PLACE>* numbers) { return numbers[0] * numbers[1] * numbers[2]; }
 
-FUNCTION Place split(PLACE flat, const PLACE* sizes) {
-    Place made;
-    made.at[2] = flat % sizes[2];
-    flat /= sizes[2];
-    made.at[1] = flat % sizes[1];
-    made.at[0] = flat / sizes[1];
-    return made;
+// The place of an element of the last three dimensions; `number` becomes that of these three among others.
+FUNCTION Place split(PLACE& number, const Divisor<PLACE>* sizes) {
+    Place place;
+    for (int d = 2; d >= 0; d--) place.at[d] = split_off(number, sizes[d]);
+    return place;
 }
 
-FUNCTION PLACE flat(const Place& place, const PLACE* sizes) { return (place.at[0] * sizes[1] + place.at[1]) * sizes[2] + place.at[2]; }
+FUNCTION PLACE flat(const Place& place, const Divisor<PLACE>* sizes) { return (place.at[0] * sizes[1] + place.at[1]) * sizes[2] + place.at[2]; }
 
 // What a tap meets at a place of the window; -1 outside of the data.
 FUNCTION PLACE met(const Window& w, const Place& place, const Place& tap) {
@@ -44,15 +44,20 @@ FUNCTION PLACE met(const Window& w, const Place& place, const Place& tap) {
     return flat(at, w.size);
 }
 
-// The place of the window at which a tap meets an element; -1 where there is none.
-FUNCTION PLACE meeting(const Window& w, const Place& element, const Place& tap) {
-    Place at;
+// Whether there is a place of the window at which a tap meets an element.
+FUNCTION bool meets(const Window& w, const Place& element, const Place& tap, Place& place) {
     for (int d = 0; d < 3; d++) {
-        const PLACE moved = element.at[d] + w.pad[d] - tap.at[d] * w.dilation[d];
-        at.at[d] = moved / w.stride[d];
-        if (moved < 0 || moved % w.stride[d] || at.at[d] >= w.places[d]) return -1;
+        PLACE moved = element.at[d] + w.pad[d] - tap.at[d] * w.dilation[d];
+        if (moved < 0 || split_off(moved, w.stride[d]) || moved >= w.places[d]) return false;
+        place.at[d] = moved;
     }
-    return flat(at, w.places);
+    return true;
+}
+
+// That place; -1 where there is none.
+FUNCTION PLACE meeting(const Window& w, const Place& element, const Place& tap) {
+    Place place;
+    return meets(w, element, tap, place) ? flat(place, w.places) : -1;
 }
 
 #define TAPS(tap, sizes)                                  \
