@@ -29,6 +29,7 @@ ASKED = {  # function: the test in which nothing replaces it
     "devices/machine.py:nvidia_driver": "devices/test_driver_library.py:test_a_driver_with_two_devices",
     "devices/machine.py:nvidia_driver_error": "devices/test_driver_library.py:test_a_driver_that_does_not_start",
     "devices/machine.py:threads": "kernels/test_compiler.py:test_any_number_of_threads_is_taken",
+    "devices/nvml.py:others": "devices/test_driver_library.py:test_a_driver_with_two_devices",
     "devices/probe.py:missing_library": "devices/test_probe.py:test_a_library_that_the_provider_needs",
     "devices/probe.py:preload": "devices/test_probe.py:test_the_provider_of_this_machine",
     "devices/probe.py:probe": "cli/test_doctor.py:test_the_cpu_provider_is_really_run",

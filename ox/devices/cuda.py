@@ -5,6 +5,7 @@ Written against CuPy's documentation and not yet run on a device; see docs/gpu.m
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ from ox.errors import ArgumentError, DeviceError, DTypeError
 INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driver), and an NVIDIA driver'
 
 WHICH = "nvidia-smi lists the devices of this machine, CUDA_VISIBLE_DEVICES those of this process"
+SLICE = "; of the slices of MIG a process has one, the first of CUDA_VISIBLE_DEVICES"
 OLDEST = 12000  # the oldest CUDA of which there is an extra
 BFLOAT16 = (8, 0)  # the first compute capability that multiplies it
 
@@ -151,8 +153,13 @@ def check_number(number: int) -> int:
     count = int(cupy().cuda.runtime.getDeviceCount())
     if not 0 <= number < count:
         last = f" to cuda:{count - 1}" if count > 1 else " alone"
-        raise DeviceError(f"there is no cuda:{number}", expected=f"cuda:0{last}", got=f"cuda:{number}", hint=WHICH)
+        raise DeviceError(f"there is no cuda:{number}", expected=f"cuda:0{last}", got=f"cuda:{number}", hint=which())
     return number
+
+
+def which() -> str:
+    """How to find out which devices there are."""
+    return WHICH + (SLICE if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", "") else "")
 
 
 def capability(number: int | None = None) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from ox.devices import nvml
 from ox.errors import OutOfMemoryError
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -48,6 +49,8 @@ def out_of_memory(module: Any, size: int, error: Exception) -> OutOfMemoryError:
         + (f", at most {size_text(limit)}" if limit else ""),
         f"cuda:{device}": f"{size_text(free)} free of {size_text(total)}",
     }
+    if others := nvml.others(device):
+        facts["other processes"] = others
     hint = "a smaller batch, ox.autocast('cuda'), or ox.cuda.empty_cache(); other programs on the device: nvidia-smi"
     if limit and limit < total:
         hint = "ox.cuda.set_per_process_memory_fraction() with a higher limit, " + hint

@@ -11,6 +11,7 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from uuid import UUID
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -187,6 +188,21 @@ def nvidia_driver_error() -> str | None:
     except OSError:
         return "libcuda.so.1 is not installed"
     return f"its cuInit gives error {code}{CU_INIT_ERRORS.get(code, '')}" if code else None
+
+
+def device_uuid(number: int) -> str | None:
+    """The UUID of a device by its number in this process, that of the slice where MIG has split it:
+    "9f2b6c1e-...". None without a driver, or without such a device. Source: cuDeviceGetUuid_v2 of CUDA's driver API."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        device, uuid = ctypes.c_int(0), (ctypes.c_ubyte * 16)()
+        if library.cuInit(0) or library.cuDeviceGet(ctypes.byref(device), number):
+            return None
+        if library.cuDeviceGetUuid_v2(ctypes.byref(uuid), device):
+            return None
+    except (OSError, AttributeError):  # no library, or one before CUDA 11.4
+        return None
+    return str(UUID(bytes=bytes(uuid)))
 
 
 def nvidia_driver() -> Driver | None:

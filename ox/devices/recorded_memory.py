@@ -8,6 +8,7 @@ from typing import Any
 
 from ox.devices.cuda import cupy
 from ox.devices.pinned_memory import keep_until
+from ox.errors import DeviceError
 
 
 class _Recorded:
@@ -36,7 +37,13 @@ def record_stream(array: Any, stream: Any) -> None:
     Args:
         array: a CuPy array.
         stream: CuPy's.
+
+    Raises:
+        DeviceError: the stream has been destroyed.
     """
+    if _is_destroyed(stream):
+        hint = "a stream of ox.cuda.Stream, which lives as long as the object"
+        raise DeviceError("this stream has been destroyed", got=repr(stream), hint=hint)
     release_unused()
     memory = array.data.mem
     with _lock:
@@ -44,13 +51,25 @@ def record_stream(array: Any, stream: Any) -> None:
         recorded.streams[stream.device_id, stream.ptr] = stream
 
 
+def _is_destroyed(stream: Any) -> bool:
+    try:
+        stream.is_capturing()
+    except cupy().cuda.runtime.CUDARuntimeError as error:
+        return "cudaErrorInvalidResourceHandle" in str(error)
+    return False
+
+
 def release_unused() -> None:
     """Give back the memory of arrays that are gone, once the streams have done what they have to do now."""
     with _lock:
         for key, recorded in list(_recorded.items()):
-            streams = recorded.streams.values()
-            if recorded.references() > _ALONE or any(stream.is_capturing() for stream in streams):
+            if recorded.references() > _ALONE:
                 continue
+            streams = [stream for stream in recorded.streams.values() if not _is_destroyed(stream)]
+            if any(stream.is_capturing() for stream in streams):
+                continue
+            if len(streams) < len(recorded.streams):  # its owner destroyed one, whose work may go on
+                recorded.memory.device.synchronize()
             for stream in streams:
                 number = stream.device_id  # -1: a default stream, which each device has
                 with cupy().cuda.Device(number) if number >= 0 else recorded.memory.device:

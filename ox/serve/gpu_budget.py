@@ -1,4 +1,4 @@
-"""The memory that the models of a server may take on each GPU."""
+"""The memory that the models of a server may take on each GPU, of what other processes leave."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import gc
 from collections.abc import Callable, Mapping
 from threading import Lock
 
+from ox.devices import nvml
 from ox.errors import LoadError
 from ox.serve.runtime.capture_gate import GATE
+from ox.serve.runtime.device_memory import free_bytes
 
 MIB = 1 << 20
 
@@ -18,10 +20,14 @@ class GpuBudget:
 
     Args:
         limit: bytes of all models on one GPU; 0 for no limit.
+        free: what is free on a GPU now, by its number; None if nothing tells.
+
+    Where less is free than the limit when the first model of a GPU comes, that is the limit until the last one goes.
     """
 
-    def __init__(self, limit: int = 0) -> None:
-        self.limit = limit
+    def __init__(self, limit: int = 0, free: Callable[[int], int | None] = free_bytes) -> None:
+        self.limit, self._free = limit, free
+        self._there: dict[int, int] = {}  # what was free on a GPU before its first model
         self._lock = Lock()
         self._claims: list[tuple[str, Mapping[int, int]]] = []
 
@@ -36,9 +42,11 @@ class GpuBudget:
             LoadError: a GPU has no room for it.
         """
         with self._lock:
+            self._look(needs)
             if self._refusal(model, needs) is not None:
                 with GATE.using():  # memory of GPUs is freed
                     gc.collect()  # models that have been unloaded, which give their claims back without the lock
+                self._look(needs)
             error = self._refusal(model, needs)
             if error is not None:
                 raise error
@@ -46,16 +54,28 @@ class GpuBudget:
             self._claims.append(claim)
         return lambda: self._claims.remove(claim)
 
+    def _look(self, needs: Mapping[int, int]) -> None:
+        """Reads what is free on GPUs without models."""
+        taken = {number for _, claimed in list(self._claims) for number in claimed}
+        for number in needs:
+            free = None if number in taken else self._free(number)
+            if free is not None:
+                self._there[number] = free
+
     def _refusal(self, model: str, needs: Mapping[int, int]) -> LoadError | None:
         for number, bytes_ in needs.items():
             loaded = [(name, taken[number]) for name, taken in list(self._claims) if number in taken]
-            free = self.limit - sum(taken for _, taken in loaded)
+            there = self._there.get(number, self.limit)
+            free = min(self.limit, there) - sum(taken for _, taken in loaded)
             if bytes_ > free:
+                bound = f"of {self.limit // MIB:,} for all models (--limit gpu_memory)"
+                if there < self.limit:
+                    bound += f", of which {there // MIB:,} were free"
+                    bound += f" beside other processes: {others}" if (others := nvml.others(number)) else ""
                 listed = ", ".join(f"{name} {taken // MIB:,} MiB" for name, taken in loaded) or "no model"
                 return LoadError(
                     f"cuda:{number} has no room for {model}",
-                    expected=f"at most {max(0, free) // MIB:,} MiB, of {self.limit // MIB:,} for all models "
-                    "(--limit gpu_memory)",
+                    expected=f"at most {max(0, free) // MIB:,} MiB, {bound}",
                     got=f"{-(-bytes_ // MIB):,} MiB (gpu_mem_limit of each session, and weights they share); "
                     f"loaded: {listed}",
                     hint="a lower gpu_mem_limit, fewer instances, another GPU, or unload a model",

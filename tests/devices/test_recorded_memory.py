@@ -6,6 +6,7 @@ import gc
 import sys
 
 import pytest
+from lent_stream import lent_stream
 
 import ox
 from ox.devices import recorded_memory
@@ -47,6 +48,19 @@ class TestOnADevice:
         for _ in range(2):
             ox.cuda.empty_cache()
         assert [recorded.memory.ptr for recorded in recorded_memory._recorded.values()] == [view.array.data.mem.ptr]
+
+    def test_a_stream_that_was_destroyed(self) -> None:
+        borrowed, destroy = lent_stream()
+        x, y = ox.zeros(3, device="cuda"), ox.zeros(3, device="cuda")
+        x.record_stream(borrowed)
+        y.record_stream(ox.cuda.current_stream())
+        del x, y
+        destroy()
+        with pytest.raises(DeviceError, match="this stream has been destroyed"):
+            ox.zeros(3, device="cuda").record_stream(borrowed)
+        for _ in range(2):
+            ox.cuda.empty_cache()
+        assert not recorded_memory._recorded
 
     def test_a_stream_of_another_gpu(self) -> None:
         if ox.cuda.device_count() < 2:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ox.errors import LoadError
+from ox.serve import gpu_budget
 from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.entry import Slot, without_frames
 from ox.serve.runtime.capture_gate import GATE
@@ -31,6 +32,26 @@ def test_claims_of_each_gpu() -> None:
         budget.claim("d 1", {2: 1})
     with pytest.raises(LoadError, match=r"loaded: no model"):
         GpuBudget(GIB).claim("e 1", {0: 2 * GIB})
+
+
+def test_what_other_processes_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {0: 6 * GIB, 1: 80 * GIB}
+    budget = GpuBudget(10 * GIB, free.get)
+    give_back = budget.claim("a 1", {0: 4 * GIB})
+    free[0] = 2 * GIB  # what the model took
+    budget.claim("b 1", {0: 2 * GIB})
+    monkeypatch.setattr(gpu_budget.nvml, "others", lambda number: f"4711 (python3) on {number}")
+    with pytest.raises(LoadError, match="cuda:0 has no room for c 1") as caught:
+        budget.claim("c 1", {0: 1})
+    line = caught.value.one_line()
+    assert "at most 0 MiB, of 10,240 for all models (--limit gpu_memory), of which 6,144 were free" in line
+    assert "beside other processes: 4711 (python3) on 0" in line
+    with pytest.raises(LoadError, match="cuda:1 has no room"):  # more is free than the limit
+        budget.claim("d 1", {1: 11 * GIB})
+    give_back()
+    budget._claims.clear()
+    free[0] = 9 * GIB  # the other process has ended
+    budget.claim("c 1", {0: 8 * GIB})
 
 
 def test_models_that_are_only_garbage_are_given_back() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from ox.devices.cuda import WHICH
+from ox.devices.cuda import which
 from ox.devices.machine import Driver
 from ox.errors import DeviceError
 from ox.serve.config.cuda_options import CudaOptions
@@ -26,7 +26,7 @@ def check_numbers(placement: Placement, driver: Driver) -> None:
     for number in placement.numbers:
         if number >= len(there):
             got = f"cuda:{number}"
-            raise DeviceError(f"there is no {got}", expected=", ".join(there), got=got, hint=WHICH)
+            raise DeviceError(f"there is no {got}", expected=", ".join(there), got=got, hint=which())
 
 
 def provider_options(options: CudaOptions, stream: int | None, number: int = 0) -> dict[str, str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ox.devices import cuda
+from ox.devices import cuda, nvml
 from ox.devices.arena import memory_error
 from ox.errors import DeviceError, OutOfMemoryError, ServeError
 from ox.serve.runtime.lost_device import lost_device
@@ -43,11 +43,10 @@ class DeviceMemory:
             return lost_device(error, self.number)
         known, operator = memory_error(error), failed_operator(error)
         more = (f"{max(1, known[1] // MIB):,} MiB more" if known else "more") + (f" for {operator}" if operator else "")
-        what, status, hint = (
-            "the GPU has no memory left for this request",
-            503,
-            "again in a moment, or a smaller request",
-        )
+        what, status = "the GPU has no memory left for this request", 503
+        hint = "again in a moment, or a smaller request"
+        if nvml.others(self.number):
+            hint += "; or end another process on the GPU"
         if known is not None and self.limit is not None and known[1] > self.limit:
             what, status = "this request needs more memory of the GPU than a run may take", 413
             hint = "a smaller request, or a higher gpu_mem_limit"
@@ -60,6 +59,11 @@ class DeviceMemory:
             return "free memory (there is no gpu_mem_limit)"
         return f"at most {self.limit // MIB:,} MiB for a session (gpu_mem_limit)"
 
+    def hint(self) -> str:
+        """What to try where a model finds no memory."""
+        others = "end another process on the GPU, " if nvml.others(self.number) else ""
+        return f"{others}a lower gpu_mem_limit or fewer instances of other models, unload one, or another GPU"
+
     def holders(self) -> str:
         """Who holds what of the GPU now, in a line."""
         if not cuda.available():
@@ -70,7 +74,16 @@ class DeviceMemory:
             f"of {held.total // MIB:,} MiB of cuda:{self.number}, {held.free // MIB:,} are free, CuPy's pool in this "
             f"process holds {held.held // MIB:,} ({held.used // MIB:,} in arrays), sessions of ONNX Runtime and other "
             f"processes {rest // MIB:,}"
-        )
+        ) + (f"; other processes: {others}" if (others := nvml.others(self.number)) else "")
+
+
+def free_bytes(number: int) -> int | None:
+    """What is free on a GPU, or on a MIG slice of one; None without CuPy, or where the GPU is lost."""
+    if not cuda.available():
+        return None
+    with suppress(DeviceError, cuda.cupy().cuda.runtime.CUDARuntimeError):
+        return cuda.memory(f"cuda:{number}").free
+    return None
 
 
 def free_pools(numbers: Iterable[int]) -> None:

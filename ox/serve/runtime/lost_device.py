@@ -1,4 +1,4 @@
-"""A GPU that is lost to this process: the error of runs there, which no other device has."""
+"""A GPU that is lost to this process, or a stream of it: the error of runs there, which no other device has."""
 
 from __future__ import annotations
 
@@ -15,9 +15,20 @@ LOST = re.compile(
     r"uncorrectable ECC error encountered|uncorrectable NVLink error detected[^;\n]*)"
 )
 
+# A stream that something else in this process destroyed.
+STREAM = re.compile(r"(?:CUDA failure 400|cudaErrorInvalidResourceHandle): invalid resource handle")
+
 
 def lost_device(error: Exception, number: int) -> ServeError | None:
-    """The error for clients if a GPU failed so that it answers no more, else None."""
+    """The error for clients if a GPU failed so that it answers no more, or a model's stream is gone, else None."""
+    gone = STREAM.search(str(error))
+    if gone is not None:
+        return ServeError(
+            f"the stream of cuda:{number} that this model runs on has been destroyed",
+            status=503,
+            got=gone[0],
+            hint="unload the model, and load it again; other models go on",
+        )
     found = LOST.search(str(error))
     if found is None:
         return None

@@ -170,7 +170,7 @@ class MemoryMethods:
             s: a stream of `ox.cuda.Stream`, or the current one of `ox.cuda.current_stream`.
 
         Raises:
-            DeviceError: the tensor is not on a GPU.
+            DeviceError: the tensor is not on a GPU, or the stream has been destroyed.
             ArgumentError: it is no stream.
         """
         from ox.devices.recorded_memory import record_stream

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <initializer_list>
+#include <set>
 
 #include "work.h"
 
@@ -102,11 +103,35 @@ double milliseconds() {
 // Of a stream, or of an event, which has the time of the host when it was recorded.
 Address handle(int) { return reinterpret_cast<Address>(calloc(1, sizeof(double))); }
 Address handle_with_flags(unsigned, int) { return handle(0); }
-Address handle_with_priority(unsigned, int, int) { return handle(0); }
+
+// Streams that were destroyed; under the GIL. Who still uses one gets the error that CUDA gives for most of them.
+std::set<Address> destroyed;
+constexpr int INVALID_HANDLE = 400;  // cudaErrorInvalidResourceHandle
+bool is_gone(Address stream) {
+    const bool gone = destroyed.count(stream);
+    if (gone) failed(INVALID_HANDLE);
+    return gone;
+}
+Address make_stream(int) {
+    const Address made = handle(0);
+    destroyed.erase(made);
+    return made;
+}
+Address make_stream_with_flags(unsigned, int) { return make_stream(0); }
+Address make_stream_with_priority(unsigned, int, int) { return make_stream(0); }
+PyObject* destroy_stream(Address stream, int) {
+    if (is_gone(stream)) return nullptr;
+    destroyed.insert(stream);
+    return forget(stream, 0);
+}
+PyObject* wait_for_stream(Address stream, int) { return is_gone(stream) ? nullptr : waited(); }
 PyObject* wait_for(Address, int) { return waited(); }
 PyObject* wait_for_device(int) { return waited(); }
-PyObject* record_event(Address event, Address, int) { return *reinterpret_cast<double*>(event) = milliseconds(), done(); }
-PyObject* wait_on_device(Address, Address, int, void*) { return done(); }
+PyObject* record_event(Address event, Address stream, int) {
+    if (is_gone(stream)) return nullptr;
+    return *reinterpret_cast<double*>(event) = milliseconds(), done();
+}
+PyObject* wait_on_device(Address stream, Address, int, void*) { return is_gone(stream) ? nullptr : done(); }
 PyObject* query(Address, int) { return PyLong_FromLong(host_cuda_busy ? NOT_READY : SUCCESS); }
 float elapsed(Address start, Address end, int) {
     return static_cast<float>(*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(start));
@@ -118,7 +143,7 @@ Address end_capture(Address, int) {
     if (!graph) failed(CAPTURE_INVALIDATED);
     return reinterpret_cast<Address>(graph);
 }
-int is_capturing(Address, int) { return host_cuda_capturing; }
+int is_capturing(Address stream, int) { return is_gone(stream) ? -1 : host_cuda_capturing; }
 Address instantiate(Address graph, int) { return graph; }
 PyObject* launch(Address graph, Address, int) { return host_cuda_launch_graph(reinterpret_cast<void*>(graph)), done(); }
 PyObject* upload(Address, Address, int) { return done(); }
@@ -179,9 +204,9 @@ const struct {
     {"hostAlloc", pointer(allocate_host)}, {"free", pointer(release)}, {"freeHost", pointer(forget)}, {"freeAsync", pointer(release_later)},
     {"eventCreate", pointer(handle)}, {"eventCreateWithFlags", pointer(handle_with_flags)}, {"eventDestroy", pointer(forget)},
     {"eventRecord", pointer(record_event)}, {"eventQuery", pointer(query)}, {"eventSynchronize", pointer(wait_for)},
-    {"eventElapsedTime", pointer(elapsed)}, {"streamCreate", pointer(handle)}, {"streamCreateWithFlags", pointer(handle_with_flags)},
-    {"streamCreateWithPriority", pointer(handle_with_priority)}, {"streamDestroy", pointer(forget)}, {"streamQuery", pointer(query)},
-    {"streamSynchronize", pointer(wait_for)}, {"streamWaitEvent", pointer(wait_on_device)}, {"streamGetFlags", pointer(no_flags)},
+    {"eventElapsedTime", pointer(elapsed)}, {"streamCreate", pointer(make_stream)}, {"streamCreateWithFlags", pointer(make_stream_with_flags)},
+    {"streamCreateWithPriority", pointer(make_stream_with_priority)}, {"streamDestroy", pointer(destroy_stream)}, {"streamQuery", pointer(query)},
+    {"streamSynchronize", pointer(wait_for_stream)}, {"streamWaitEvent", pointer(wait_on_device)}, {"streamGetFlags", pointer(no_flags)},
     {"streamGetPriority", pointer(zero_of)}, {"streamIsCapturing", pointer(is_capturing)}, {"streamBeginCapture", pointer(begin_capture)},
     {"streamEndCapture", pointer(end_capture)}, {"graphInstantiate", pointer(instantiate)}, {"graphLaunch", pointer(launch)},
     {"graphUpload", pointer(upload)}, {"graphDestroy", pointer(keep_graph)}, {"graphExecDestroy", pointer(free_graph)},

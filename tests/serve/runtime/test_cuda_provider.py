@@ -76,7 +76,10 @@ def test_a_gpu_that_does_not_exist(mlp: Any, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(providers, "missing_library", lambda *_: None)
     with pytest.raises(DeviceError, match="there is no cuda:7") as caught:
         Model(mlp, ModelConfig("cuda:7"), RequestLimits())
-    assert caught.value.expected == "cuda:0 (H100), cuda:1 (A100)"
+    assert caught.value.expected == "cuda:0 (H100), cuda:1 (A100)" and "MIG" not in str(caught.value.hint)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1f7c,MIG-2a5b")
+    with pytest.raises(DeviceError, match=r"(?s)there is no cuda:7.*of the slices of MIG a process has one"):
+        Model(mlp, ModelConfig("cuda:7"), RequestLimits())
     assert Model(mlp, ModelConfig("auto:7"), RequestLimits()).engine.place == "cpu"
 
 

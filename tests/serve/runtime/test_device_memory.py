@@ -68,6 +68,27 @@ def test_a_gpu_that_is_lost(text: str, got: str | None) -> None:
     assert refusal.what == "cuda:1 has failed, and takes no more work of this server"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        NODE + "CUDA failure 400: invalid resource handle ; GPU=1 ; hostname=secret ; expr=cudaStreamSynchronize(s)",
+        "cudaErrorInvalidResourceHandle: invalid resource handle",
+    ],
+)
+def test_a_stream_that_was_destroyed(text: str) -> None:
+    refusal = DeviceMemory(None, 1).refusal(RuntimeError(text))
+    assert refusal is not None and refusal.status == 503 and "secret" not in str(refusal)
+    assert refusal.what == "the stream of cuda:1 that this model runs on has been destroyed"
+    assert "load it again; other models go on" in str(refusal.hint)
+
+
+def test_other_processes_are_named(monkeypatch: pytest.MonkeyPatch, mlp: Any) -> None:
+    monkeypatch.setattr(device_memory.nvml, "others", lambda number: f"4711 (python3) 500 MiB of {number}")
+    refusal = DeviceMemory(None).refusal(RuntimeError("CUDA failure 2: out of memory"))
+    assert refusal is not None and refusal.got == f"more; {HELD}; other processes: 4711 (python3) 500 MiB of 0"
+    assert str(refusal.hint).endswith("end another process on the GPU")
+
+
 def test_other_failures_are_none() -> None:
     assert DeviceMemory(None).refusal(RuntimeError("CUDA failure 1: invalid argument ; GPU=0")) is None
     assert DeviceMemory(None).refusal(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")) is None
@@ -100,3 +121,4 @@ def test_a_session_that_cannot_be_made(mlp: Any) -> None:
     with pytest.raises(LoadError, match="the GPU has no memory for") as caught:
         _session(Runtime, read(mlp), ["CUDAExecutionProvider"], 1, LoadControl(), memory)  # type: ignore[arg-type]
     assert "out of memory" in str(caught.value.got) and str(caught.value.got).endswith(HELD)
+    assert "another GPU" in str(caught.value.hint)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_session import CPU, CudaSession
+from lent_stream import lent_stream
 
 from ox.clock import SYSTEM
 from ox.errors import DeviceError, LoadError
@@ -65,6 +67,26 @@ def test_a_gpu_that_falls_off(tmp_path: Path, mlp: Path, connect: Any, infer: An
         status, _, text = client.ask("POST", "/v2/models/on_gpu/infer", json.dumps({"inputs": [entry]}).encode())
         assert status == 503 and b"cuda:0 has failed, and takes no more work" in text and b"secret" not in text
         assert np.allclose(infer(client, "on_cpu", x=x)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_stream_that_was_destroyed(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.onnx").write_bytes(mlp.read_bytes())
+    x = np.ones((2, 64), np.float32)
+    entry = {"name": "x", "shape": [2, 64], "datatype": "FP32", "data": x.ravel().tolist()}
+    with Server([tmp_path], options=ModelConfig("cuda", max_rows=2)) as server, connect(server) as client:
+        expected = infer(client, "b", x=x)["y"]
+        infer(client, "a", x=x)  # makes the buffers
+        instance = next(model for model in server.models if model.name == "a").batcher._instances[0]
+        stream, destroy = lent_stream()  # which does not tell its device
+        numbered = SimpleNamespace(device_id=0, ptr=stream.ptr, synchronize=stream.synchronize)
+        instance._stream = numbered  # type: ignore[attr-defined]
+        destroy()
+        for _ in range(2):
+            status, _, text = client.ask("POST", "/v2/models/a/infer", json.dumps({"inputs": [entry]}).encode())
+            assert status == 503, text
+            assert b"the stream of cuda:0 that this model runs on has been destroyed" in text
+        assert np.allclose(infer(client, "b", x=x)["y"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_server_goes_on_with_the_other_models(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:
