@@ -15,6 +15,7 @@ from ox.serve.generation.request import Constraint
 from ox.serve.text.tokenizer import INSTALL, Tokenizer
 
 MOST_CHARACTERS = 1 << 18  # of a grammar
+DEEPEST = 128  # levels of a JSON schema: the package refuses more, and Python's writer at another depth by version
 # JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
 SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -116,6 +117,8 @@ def _grammar(matcher: Any, constraint: Constraint) -> str:
         value = {"type": "object"}
     try:
         if kind in ("json_schema", "json_object") and isinstance(value, dict | bool):
+            if _is_deeper(value, DEEPEST):
+                raise ServeError(f"invalid {what}", expected=f"at most {DEEPEST} levels", got="nested too deep")
             text = json.dumps(value)
             _check_length(what, text)
             return str(matcher.grammar_from_json_schema(text, defaults=SPACES))
@@ -131,12 +134,23 @@ def _grammar(matcher: Any, constraint: Constraint) -> str:
             text = "|".join(re.escape(each) for each in value)
             _check_length(what, text)
             return str(matcher.grammar_from_regex(text))
-    except RecursionError:
-        raise ServeError(f"invalid {what}", got="nested too deep") from None
     except ValueError as error:
         raise ServeError(f"invalid {what}", got=str(error).strip().splitlines()[0][:300]) from error
     expected = {"regex": "a text", "choice": "a list of texts", "json_schema": "an object"}
     raise ServeError(f"invalid {what}", expected=expected.get(kind, ", ".join(_NAMES)), got=repr(value)[:100])
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether a value of JSON has objects and lists in more levels."""
+    level = [value]
+    for _ in range(levels + 1):
+        children = [
+            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
+        ]
+        if not children:
+            return False
+        level = [child for each in children for child in each]
+    return True
 
 
 def _check_length(what: str, text: str) -> None:

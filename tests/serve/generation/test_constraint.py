@@ -10,6 +10,7 @@ import pytest
 
 from ox.errors import ServeError
 from ox.generation import SamplingParams
+from ox.serve.generation.constraint import _is_deeper
 from ox.serve.generation.request import Constraint
 
 pytest.importorskip("llguidance")
@@ -72,3 +73,12 @@ def test_impossible_forms(client_of: Any, constraint: Constraint, message: str) 
     with pytest.raises(ServeError) as caught:
         client_of().send([1], constraint=constraint)
     assert message in caught.value.one_line() and caught.value.status == 400
+
+
+@pytest.mark.parametrize("levels", [1, 128, 129])
+def test_levels_of_a_schema(levels: int) -> None:
+    """One limit in all versions of Python, whose own differ."""
+    value: Any = {}
+    for level in range(levels - 1):
+        value = {"a": 1, "b": value} if level % 2 else [1, value]
+    assert _is_deeper(value, 128) is (levels > 128)
