@@ -29,7 +29,7 @@ from ox.serve.runtime.buffer import bindable
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, provider_options
 from ox.serve.runtime.device_buffers import DeviceInstance
-from ox.serve.runtime.device_memory import DeviceMemory
+from ox.serve.runtime.device_memory import DeviceMemory, free_pools
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
@@ -102,24 +102,26 @@ class Engine:
         self._planned = self._gpu_sessions(instances)
         if claim is not None and self.providers[0] != CPU:
             self._give_back = weakref.finalize(self, claim(self._needs(self._planned)))
+        sessions: list[Any] = []
         try:
             sessions = self._make_sessions(instances)
+            problem = sessions[0].get_providers()[0]
         except CudaFailure as failure:
-            self._give_back()
-            error = not_loaded(self.providers[0], str(failure), first_problem(RUNTIME))
-            if placement.kind != "auto":
-                raise error from failure
-            warn_of_cpu(error)
-            self.providers, self._weights = [CPU], None
-            sessions = self._make_sessions(instances)
-        self.load_s = now() - started
-        self.provider: str = sessions[0].get_providers()[0]
-        if self.provider != self.providers[0]:
-            error = not_loaded(self.providers[0], self.provider, first_problem(RUNTIME))
+            problem = str(failure)
+        if problem != self.providers[0]:
+            error = not_loaded(self.providers[0], problem, first_problem(RUNTIME))
             if placement.kind != "auto":
                 raise error
             self._give_back()
             warn_of_cpu(error)
+            with GATE.using():  # memory of the GPU is freed
+                sessions.clear()
+                numbers, self._weights = self.shares_on, None
+                free_pools(numbers)
+            self.providers = [CPU]
+            sessions = self._make_sessions(instances)
+        self.load_s = now() - started
+        self.provider: str = sessions[0].get_providers()[0]
         if self.provider == CPU and self._cuda != CudaOptions():
             raise providers.ignored_options(source.path, self.provider)
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())

@@ -11,6 +11,7 @@ from ox.devices import cuda
 from ox.devices.probe import TENSORRT
 from ox.errors import OutOfMemoryError, ServeError
 from ox.graph.contract import Array
+from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.device_memory import free_pools
 from ox.serve.runtime.dimension_memory import varying
 from ox.serve.runtime.instance import Feed
@@ -55,7 +56,8 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterato
         with suppress(ServeError):
             engine.release_memory(row)
         if cuda.available():
-            free_pools([number])
+            with GATE.using():
+                free_pools([number])
 
 
 def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int) -> int:

@@ -7,6 +7,7 @@ import gc
 import logging
 import tempfile
 import weakref
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -149,16 +150,29 @@ def test_their_memory_is_free_when_the_model_is_closed(added: Path) -> None:
     assert asyncio.run(main()) > before == cuda.memory().held
 
 
-def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fails", [True, False], ids=["a session fails", "one is left on the CPU"])
+def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Those on the GPU were to read the weights there, which the CPU cannot, and which would stay."""
     make: Any = session._session
+    gc.collect()  # models of other tests
+    cuda.empty_cache()
+    before, copies = cuda.memory().held, list[int]()
+    copy = shared_weights.SharedWeights._copied
+    monkeypatch.setattr(
+        shared_weights.SharedWeights, "_copied", lambda *args: (copy(*args), copies.append(cuda.memory().held))[0]
+    )
+    monkeypatch.setattr(CudaSession, "get_providers", lambda _: [providers.CPU])
+    monkeypatch.setattr(CudaSession, "made", deque(maxlen=0))  # would keep them
 
     def fail(*arguments: Any, **more: Any) -> Any:
-        if arguments[2] != [providers.CPU] and CudaSession.surveys:
+        made = make(*arguments, **more)
+        if fails and arguments[2] != [providers.CPU] and copies:
             raise session.CudaFailure("CUDA failure 35")
-        return make(*arguments, **more)
+        return made
 
     monkeypatch.setattr(session, "_session", fail)
     engine = Engine(read(added), "auto", 2, 1)
+    assert copies and min(copies) > before == cuda.memory().held
     assert engine.device == "cpu" and engine._weights is None and engine._sessions[0].ox_weights is None
     assert np.array_equal(engine.run(feed())[0], feed()["x"] + W["w"])
 
