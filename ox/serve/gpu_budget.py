@@ -12,11 +12,12 @@ from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.device_memory import free_bytes
 
 MIB = 1 << 20
+SESSIONS, FEWER = "gpu_mem_limit of each session, and weights they share", "a lower gpu_mem_limit, fewer instances"
 
 
 class GpuBudget:
     """What models have claimed before they were loaded. The limit of each claim is enforced by ONNX Runtime
-    (`gpu_mem_limit`), so that what runs take later is within it.
+    (`gpu_mem_limit`), or by the cache of texts, so that what runs take later is within it.
 
     Args:
         limit: bytes of all models on one GPU; 0 for no limit.
@@ -31,23 +32,36 @@ class GpuBudget:
         self._lock = Lock()
         self._claims: list[tuple[str, Mapping[int, int]]] = []
 
-    def claim(self, model: str, needs: Mapping[int, int]) -> Callable[[], None]:
+    def free(self, number: int) -> int:
+        """Bytes of a GPU that no model has claimed."""
+        with self._lock:
+            self._look({number: 0})
+            return self._left(number)
+
+    def _left(self, number: int) -> int:
+        there = self._there.get(number, self.limit)
+        return max(0, min(self.limit, there) - sum(taken.get(number, 0) for _, taken in list(self._claims)))
+
+    def claim(
+        self, model: str, needs: Mapping[int, int], what: str = SESSIONS, hint: str = FEWER
+    ) -> Callable[[], None]:
         """Keeps room for a model, and returns what gives it back.
 
         Args:
             model: its name and version, for errors.
             needs: bytes by the number of the GPU.
+            what, hint: what they are for, and how it could need fewer, for errors.
 
         Raises:
             LoadError: a GPU has no room for it.
         """
         with self._lock:
             self._look(needs)
-            if self._refusal(model, needs) is not None:
+            if self._refusal(model, needs, what, hint) is not None:
                 with GATE.using():  # memory of GPUs is freed
                     gc.collect()  # models that have been unloaded, which give their claims back without the lock
                 self._look(needs)
-            error = self._refusal(model, needs)
+            error = self._refusal(model, needs, what, hint)
             if error is not None:
                 raise error
             claim = (model, needs)
@@ -62,11 +76,11 @@ class GpuBudget:
             if free is not None:
                 self._there[number] = free
 
-    def _refusal(self, model: str, needs: Mapping[int, int]) -> LoadError | None:
+    def _refusal(self, model: str, needs: Mapping[int, int], what: str, hint: str) -> LoadError | None:
         for number, bytes_ in needs.items():
             loaded = [(name, taken[number]) for name, taken in list(self._claims) if number in taken]
             there = self._there.get(number, self.limit)
-            free = min(self.limit, there) - sum(taken for _, taken in loaded)
+            free = self._left(number)
             if bytes_ > free:
                 bound = f"of {self.limit // MIB:,} for all models (--limit gpu_memory)"
                 if there < self.limit:
@@ -75,9 +89,8 @@ class GpuBudget:
                 listed = ", ".join(f"{name} {taken // MIB:,} MiB" for name, taken in loaded) or "no model"
                 return LoadError(
                     f"cuda:{number} has no room for {model}",
-                    expected=f"at most {max(0, free) // MIB:,} MiB, {bound}",
-                    got=f"{-(-bytes_ // MIB):,} MiB (gpu_mem_limit of each session, and weights they share); "
-                    f"loaded: {listed}",
-                    hint="a lower gpu_mem_limit, fewer instances, another GPU, or unload a model",
+                    expected=f"at most {free // MIB:,} MiB, {bound}",
+                    got=f"{-(-bytes_ // MIB):,} MiB ({what}); loaded: {listed}",
+                    hint=f"{hint}, another GPU, or unload a model",
                 )
         return None

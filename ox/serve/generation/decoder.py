@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from ox.serve.generation.decoder_check import CHECKS, LONGEST, Checked, DecoderC
 from ox.serve.generation.decoder_folder import DECODER, DecoderFolder
 from ox.serve.generation.decoder_memory import HOST, GpuMemory, HostMemory
 from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, SharedCacheRun
+from ox.serve.generation.gpu_claims import GpuClaims
 from ox.serve.runtime import providers
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
@@ -63,6 +65,7 @@ class Decoder:
         folder: tells what the file does not: the longest context, sizes, and other names of inputs and outputs.
         device: "cpu", a GPU ("cuda", "cuda:1"), or "auto": a GPU where one works and the decoder is one for it.
         cuda: options of the CUDA provider.
+        claims: of memory on GPUs; None where no model needs to claim it.
 
     Attributes:
         threads: of a run.
@@ -85,7 +88,9 @@ class Decoder:
         folder: DecoderFolder | None = None,
         device: str = "cpu",
         cuda: CudaOptions | None = None,
+        claims: GpuClaims | None = None,
     ) -> None:
+        self._claims = claims
         self._source, self.path, self.threads = source, source.path, threads or usable_threads()
         self._folder = folder or DecoderFolder(source.path, {}, None)
         self._control = control or LoadControl()
@@ -153,12 +158,15 @@ class Decoder:
         if providers.choose(onnxruntime(), device)[0] != CUDA:
             return None
         number = placement.number(0)
+        if self._claims is not None:  # a draft model has the limit of the model that it drafts for
+            cuda = replace(cuda, gpu_mem_limit=self._claims.session_limit)
         try:
             self._check_for_gpu(placement, cuda)
-            run, reasons = self._first_right(GpuMemory(number, cuda))
-            if run is None:
-                what = f"{self.path} does not run on cuda:{number}"
-                raise LoadError(what, expected="the scores of the file on the CPU", got="; ".join(reasons))
+            with self._claims.loading(self.path, number, self._check.nbytes) if self._claims else nullcontext():
+                run, reasons = self._first_right(GpuMemory(number, cuda))
+                if run is None:
+                    what = f"{self.path} does not run on cuda:{number}"
+                    raise LoadError(what, expected="the scores of the file on the CPU", got="; ".join(reasons))
         except (DeviceError, LoadError) as error:
             if placement.kind == "cuda":
                 raise

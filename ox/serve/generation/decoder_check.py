@@ -66,6 +66,12 @@ class DecoderCheck:
         ]
         self._long = self._run(self._texts[0][:1], self._past)
 
+    @property
+    def nbytes(self) -> int:
+        """Of the largest slots of the check."""
+        longest: int = self._past[0].shape[1]
+        return 2 * (longest + 1) * sum(shape.nbytes for shape in self._decoder.shapes.values())
+
     def _alone(self, tokens: Array) -> Array:
         shapes = self._decoder.shapes.values()
         return self._run(tokens, [np.zeros((shape.heads, 0, shape.size), shape.dtype) for shape in shapes])

@@ -9,6 +9,7 @@ import numpy as np
 
 from ox.serve.generation.cache_slots import Array, CacheSlots
 from ox.serve.generation.decoder_memory import HOST, Buffer, HostMemory
+from ox.serve.generation.device_scores import score_bytes
 from ox.serve.generation.scores import NOTHING, Need, Needs, ScoreRows, Scores
 from ox.serve.runtime.decoder_graph import LENGTHS, SCORED, TOTAL
 
@@ -73,6 +74,15 @@ class SharedCacheRun:
         logits = next(info for info in session.get_outputs() if info.name == "logits")
         self._flat, self._dtype = len(logits.shape) == 2, TYPES[logits.type]
 
+    def staged_bytes(self, rows: int, prefill_tokens: int, slot_tokens: int) -> int:
+        """The most bytes of the device that tokens, masks and scores take beside the slots, of steps of so many rows,
+        prompts that are read in parts of so many tokens, and slots for so many tokens together."""
+        step, read = max(rows, MOST_NEW), 2 * prefill_tokens  # rows are padded to equal length
+        scored = step + (min(rows, read) if self._chooses else read)
+        inputs = (step + read) * 3 * np.dtype(np.int64).itemsize + 2 * rows * np.dtype(np.int32).itemsize
+        masks = 2 * slot_tokens * np.dtype(np.int64).itemsize if self._mask else 0
+        return inputs + masks + scored * score_bytes(self._vocab_size, self._dtype)
+
     def attach(self, slots: CacheSlots) -> None:
         self._slots = slots
         self._version = slots.version
@@ -88,7 +98,8 @@ class SharedCacheRun:
         with self.memory.using():  # on a GPU, nothing is freed while a CUDA graph is captured
             self._bindings.clear()
             self._slots.arrays.clear()
-            self._session = None
+            for name in ("_session", "_inputs", "_scores"):
+                vars(self).pop(name, None)
 
     def read(self, row: int, tokens: Array, start: int, need: Need | None = None) -> Scores:
         ids = np.asarray(tokens, np.int64)[None]

@@ -15,6 +15,11 @@ from ox.serve.generation.scores import Array, BestScores, Needs, ScoreRows, Scor
 NO_SCORES = BestScores(np.zeros(0, np.int64), np.zeros(0, np.float32), np.nan)
 
 
+def score_bytes(vocab_size: int, dtype: np.dtype[Any]) -> int:
+    """Of a row of `DeviceScores` on the device."""
+    return vocab_size * dtype.itemsize + (MOST_BEST + 1) * np.dtype(np.int64).itemsize
+
+
 class DeviceScores(StagedBuffer):
     """Scores [rows, vocabulary] on a GPU, and pinned memory for them and for the best of each row.
 

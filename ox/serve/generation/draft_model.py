@@ -10,6 +10,7 @@ from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder, decoder_file
 from ox.serve.generation.decoder_run import MOST_NEW
+from ox.serve.generation.gpu_claims import GpuClaims
 from ox.serve.generation.scores import GREEDY, NOTHING, best_token
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import read
@@ -28,6 +29,7 @@ def load_draft(
     threads: int | None = None,
     control: LoadControl | None = None,
     device: str = "cpu",
+    claims: GpuClaims | None = None,
 ) -> Decoder | None:
     """The decoder that `options.draft` names, None without one.
 
@@ -35,6 +37,7 @@ def load_draft(
         folder: of the model that checks the drafts.
         vocab_size: its tokens.
         device: where the draft model runs.
+        claims: of memory on GPUs, with the limit of its session there.
 
     Raises:
         LoadError: it cannot be loaded, or has other tokens.
@@ -43,7 +46,7 @@ def load_draft(
         return None
     given = text_folder(folder.model) / options.draft
     own = DecoderFolder.read(decoder_file(given))
-    decoder = Decoder(read(own.model), threads, control, own, device)
+    decoder = Decoder(read(own.model), threads, control, own, device, claims=claims)
     tokenizers = [each.raw.get_vocab() for each in (folder.tokenizer, own.tokenizer) if each is not None]
     if decoder.vocab_size != vocab_size or (len(tokenizers) == 2 and tokenizers[0] != tokenizers[1]):
         raise LoadError(

@@ -18,15 +18,18 @@ SMALLEST = 8 * BLOCK  # tokens of a slot
 SHARE = 4  # the part of the available memory that caches take by default
 
 
-def cache_budget(options: GenerationOptions, memory: HostMemory = HOST) -> int:
+def cache_budget(options: GenerationOptions, memory: HostMemory = HOST, free: int | None = None) -> int:
     """Bytes of a model's cache, in the memory where it lies.
+
+    Args:
+        free: what models may still take of it; None for all that there is.
 
     Raises:
         LoadError: more than there is.
     """
     available = memory.available()
     if options.cache_mib is None:
-        return available // SHARE
+        return min(available, available if free is None else free) // SHARE
     if options.cache_mib * MIB > available:
         raise LoadError(
             "the cache does not fit into the memory that there is",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from asyncio import AbstractEventLoop
 from dataclasses import fields
 from typing import Any, NoReturn
@@ -18,14 +19,18 @@ from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_memory import HOST
-from ox.serve.generation.draft_model import load_draft
+from ox.serve.generation.decoder_run import SharedCacheRun
+from ox.serve.generation.draft_model import PART, load_draft
 from ox.serve.generation.engine import GenerationEngine
+from ox.serve.generation.gpu_claims import GpuClaims
 from ox.serve.generation.scheduler import MIB, cache_budget
 from ox.serve.protocol.v2.signature import Signature
 from ox.serve.repository.model import Model
 from ox.serve.repository.setup import Running
 from ox.serve.repository.thread import in_thread
 from ox.serve.response_memory import ResponseMemory
+from ox.serve.runtime.capture_gate import GATE
+from ox.serve.runtime.device_memory import free_pools
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import Source
 from ox.serve.telemetry.stages import Stages
@@ -103,14 +108,37 @@ class GenerationModel(Model):
         folder = DecoderFolder.read(source.path)
         generation = GenerationOptions.from_table(options.generation)
         cuda = CudaOptions.from_table(options.cuda)
-        decoder = Decoder(source, options.threads, control, folder, options.device, cuda)
+        claims = GpuClaims(budget.gpu, f"{name} {version}", cuda.gpu_mem_limit) if budget.gpu.limit else None
+        self._give_back = weakref.finalize(self, claims.release if claims else bool)
+        try:
+            self._load(source, folder, generation, cuda, claims, control)
+        except BaseException:
+            self._give_back()
+            raise
+        self.warm_s = clock.now() - started
+
+    def _load(
+        self,
+        source: Source,
+        folder: DecoderFolder,
+        generation: GenerationOptions,
+        cuda: CudaOptions,
+        claims: GpuClaims | None,
+        control: LoadControl,
+    ) -> None:
+        options = self.options
+        decoder = Decoder(source, options.threads, control, folder, options.device, cuda, claims)
         control.enter("loading the draft model")
         memory = decoder.run.memory
-        device = "cpu" if memory is HOST else f"{memory.kind}:{memory.number}"
+        self._device = "cpu" if memory is HOST else f"{memory.kind}:{memory.number}"
         draft_device = "cpu" if memory is HOST else f"auto:{memory.number}"
-        draft = load_draft(generation, folder, decoder.vocab_size, options.threads, control, draft_device)
+        draft = load_draft(generation, folder, decoder.vocab_size, options.threads, control, draft_device, claims)
         control.enter("making the cache")
-        cache, self._device = cache_budget(generation, memory), device
+        self._gpus = [] if memory is HOST else [memory.number]
+        free = claims.free(memory.number) if claims and self._gpus else None
+        cache = cache_budget(generation, memory, free)
+        if claims is not None and self._gpus:
+            claims.cache(memory.number, cache + _staged_bytes(decoder, draft, generation, cache))
         self.threads, self.instances, self._form, self._cache = decoder.threads, 1, decoder.form, cache
         self._texts = generation.max_texts if decoder.batched else 1
         self._share = CORES.share(options.weight, decoder.threads)
@@ -125,9 +153,8 @@ class GenerationModel(Model):
             usual_level=options.default_priority,
             share=self._share,
             draft=draft,
-            clock=clock,
+            clock=self.clock,
         )
-        self.warm_s = clock.now() - started
 
     def start(self, loop: AbstractEventLoop) -> None:
         self._share.open()
@@ -137,7 +164,7 @@ class GenerationModel(Model):
 
     def release(self) -> None:
         self.generation.close(finish=False)
-        self._share.close()
+        self._end()
 
     def submit(self, job: Job) -> None:
         """Raises ServeError (400): requests for texts have routes of their own."""
@@ -157,7 +184,14 @@ class GenerationModel(Model):
     async def close(self) -> None:
         self.closed = True
         await in_thread(self.generation.close, f"ox-drain-{self.name}")
+        self._end()
+
+    def _end(self) -> None:
         self._share.close()
+        if self._gpus:
+            with GATE.using():
+                free_pools(self._gpus)  # which would keep what the model no longer claims
+        self._give_back()
 
     def describe(self) -> str:
         engine = self.generation
@@ -166,3 +200,13 @@ class GenerationModel(Model):
         tokenizer = "no tokenizer" if engine.tokenizer is None else f"{engine.tokenizer.vocab_size:,} tokens"
         parts = [f"{self.name} {self.version}", f"generates texts on {self._device}", threads, texts, tokenizer]
         return " · ".join([*parts, f"{self._form}, {self._cache // MIB:,} MiB"])
+
+
+def _staged_bytes(decoder: Decoder, draft: Decoder | None, options: GenerationOptions, cache: int) -> int:
+    """Of a GPU, beside the cache."""
+    staged = 0
+    for each, texts, part in ((decoder, options.max_texts, options.prefill_tokens), (draft, 1, PART)):
+        if each is not None and isinstance(each.run, SharedCacheRun) and each.run.memory is not HOST:
+            token_bytes = sum(shape.nbytes for shape in each.shapes.values())
+            staged += each.run.staged_bytes(texts, part, cache // token_bytes)
+    return staged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,15 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_session import CudaSession
 from generation_client import CONTEXT, VOCABULARY, Client, prompts
 from tiny_decoder import save_briefly
 
 import ox
+from ox.clock import SYSTEM
+from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import DeviceError, LoadError
 from ox.generation import SamplingParams
 from ox.serve import ModelConfig, Server
+from ox.serve.batching.admission import Budget
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.generation_options import GenerationOptions
+from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
@@ -26,6 +32,9 @@ from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
 from ox.serve.generation.scheduler import MIB, cache_budget
 from ox.serve.generation.scores import GREEDY, NOTHING, Need, Needs
+from ox.serve.gpu_budget import GpuBudget
+from ox.serve.repository.generation_model import GenerationModel
+from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.source import read
 from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
@@ -272,3 +281,84 @@ def test_a_server(file: Path) -> None:
     with Server([file.parent], port=0, options=options) as server:
         (model,) = server.models
         assert "generates texts on cuda:0" in model.describe()
+
+
+def model_of(
+    file: Path, budget: Budget, name: str = "writer", device: str = "cuda", **settings: Any
+) -> GenerationModel:
+    """With settings of `generation` and `cuda`."""
+    cuda = settings.pop("cuda", {"gpu_mem_limit": "4MiB"})
+    options = ModelConfig(device, generation={"max_texts": 4, **settings}, cuda=cuda, threads=1)
+    limits = RequestLimits(gpu_memory=budget.gpu.limit)
+    return GenerationModel(read(file), options, limits, name=name, version="1", budget=budget)
+
+
+def budget_of(mib: int) -> Budget:
+    return Budget(0, 0, ResponseMemory(0, SYSTEM), GpuBudget(mib * MIB))
+
+
+def test_a_model_claims_its_memory_and_gives_it_back(file: Path) -> None:
+    budget = budget_of(16)
+    model = model_of(file, budget, cache_mib=4)
+    taken = 16 * MIB - budget.gpu.free(0)
+    assert 8 * MIB < taken < 9 * MIB  # a session, a cache, and what is staged
+    with pytest.raises(LoadError, match=r"cuda:0 has no room for other 1") as caught:
+        model_of(file, budget, "other", cache_mib=4)
+    line = caught.value.one_line()
+    assert "expected at most 3 MiB, of 16 for all models" in line and "got 5 MiB (its cache, saved prefixes" in line
+    assert "loaded: writer 1 4 MiB, writer 1 4 MiB, other 1 4 MiB" in line and "cache_mib = ..." in line
+    assert budget.gpu.free(0) == 16 * MIB - taken
+    before = ox.devices.cuda.memory()
+    model.release()
+    assert budget.gpu.free(0) == 16 * MIB
+    after = ox.devices.cuda.memory()
+    assert after.used < before.used and after.held < before.held
+    with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
+        model_of(file, budget, cuda={})
+    assert budget.gpu.free(0) == 16 * MIB
+    model_of(file, budget, cache_mib=4)
+    gc.collect()  # a model that nobody ended
+    assert budget.gpu.free(0) == 16 * MIB
+
+
+def test_the_usual_cache_is_a_part_of_what_models_may_take(file: Path) -> None:
+    budget = budget_of(40)
+    model = model_of(file, budget)
+    assert model.describe().endswith("9 MiB")  # a quarter of 36, which the session leaves
+    model.release()
+
+
+def test_what_is_staged_is_what_was_claimed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of buffers on the GPU, of steps and of the largest read."""
+    taken = list[int]()
+    make = StagedBuffer.__init__
+
+    def noted(self: StagedBuffer, *given: Any) -> None:
+        make(self, *given)
+        taken.append(self.device.nbytes)
+
+    run, shapes = load(file).run, load(file).shapes
+    monkeypatch.setattr(StagedBuffer, "__init__", noted)
+    run.attach(CacheSlots(shapes, 20, 64, run.memory))
+    run.begin(0, [np.arange(3)] * 16)
+    assert sum(taken) <= run.staged_bytes(20, 48, 20 * 64) < 2 * sum(taken)
+
+
+def test_a_draft_model_claims_its_session(file: Path) -> None:
+    budget = budget_of(16)
+    model = model_of(file, budget, cache_mib=4, draft=".")
+    assert 12 * MIB < 16 * MIB - budget.gpu.free(0) < 13 * MIB
+    limits = [made.options.get("gpu_mem_limit") for made in CudaSession.made]
+    assert len(limits) == 2 and set(limits) == {str(4 * MIB)}
+    model.release()
+    assert budget.gpu.free(0) == 16 * MIB
+
+
+def test_a_decoder_that_runs_on_the_cpu_claims_nothing(folders: dict[str, Path], file: Path) -> None:
+    budget = budget_of(6)
+    model = model_of(folders["llama"] / "model.onnx", budget, device="auto", cuda={}, cache_mib=4)
+    assert budget.gpu.free(0) == 6 * MIB
+    model.release()
+    with pytest.raises(LoadError, match="has no room for large 1") as caught:
+        model_of(file, budget, "large", cuda={"gpu_mem_limit": "8MiB"})
+    assert "got 8 MiB (gpu_mem_limit of its session)" in caught.value.one_line()
