@@ -1,7 +1,7 @@
 """RNN, GRU and LSTM over time on the compiled kernels, for one direction: float32.
 
 Shapes: X [T, N, I], W [k·H, I], R [k·H, H], b [2·k·H] or None, states [N, H]; states over time [T, N, H], whose steps
-may lie apart. `lengths` [N] int64 or None: from these steps on a sample keeps its state, and its gates are 0.
+may lie apart. `alive` [T, N, 1] bool or None: False once a sample has ended; it keeps its state, and its gates are 0.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def serves(kind: str, arrays: list[Any], attributes: dict[str, Any]) -> bool:
     return activations is None and not attributes.get("input_forget") and all(a is None for a in arrays[7:])
 
 
-def lengths_of(alive: Any) -> Any:
-    """The steps of each sample from alive [T, N, 1] (bool) or None."""
+def _lengths(alive: Any) -> Any:
+    """int64 [N], the steps of each sample; None where none ends before the last one."""
     return None if alive is None else np.count_nonzero(alive[:, :, 0], axis=0).astype(np.int64)
 
 
@@ -85,12 +85,13 @@ def _to_weights(
 
 
 def lstm(
-    kernels: Library, X: Any, W: Any, R: Any, b: Any, h: Any, c: Any, lengths: Any, reverse: bool, Y: Any, gates: Any,
+    kernels: Library, X: Any, W: Any, R: Any, b: Any, h: Any, c: Any, alive: Any, reverse: bool, Y: Any, gates: Any,
     C: Any,
 ) -> None:  # fmt: skip
     """Fill Y, gates i o f c [T, 4, N, H] and cells C [T, N, H]."""
     totals = _totals(kernels, X, W, _both(b))
     R, h, c, shape = np.ascontiguousarray(R), np.ascontiguousarray(h), np.ascontiguousarray(c), _shape(Y, reverse)
+    lengths = _lengths(alive)
     kernels.ox_lstm(
         address(shape), address(totals), address(R), address(h), address(c), _place(lengths), address(Y),
         address(gates), address(C),
@@ -98,11 +99,11 @@ def lstm(
 
 
 def lstm_backward(
-    kernels: Library, X: Any, W: Any, R: Any, Y: Any, h: Any, c: Any, lengths: Any, reverse: bool, gates: Any, C: Any,
+    kernels: Library, X: Any, W: Any, R: Any, Y: Any, h: Any, c: Any, alive: Any, reverse: bool, gates: Any, C: Any,
     gY: Any, dh: Any, dc: Any, to_x: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The gradients of W, R, the bias of inputs, that of states, X (None unless wanted), the first state and cell."""
-    Y, gY = _over_time(Y), _over_time(gY)
+    Y, gY, lengths = _over_time(Y), _over_time(gY), _lengths(alive)
     R, h, c, dh, gates, C = (np.ascontiguousarray(a) for a in (R, h, c, dh, gates, C))
     slopes = np.empty((Y.shape[0] * Y.shape[1], len(R)), np.float32)
     to_h, to_c, shape = np.empty_like(dh), np.array(dc, np.float32, order="C"), _shape(Y, reverse, gY)
@@ -116,7 +117,7 @@ def lstm_backward(
 
 
 def gru(
-    kernels: Library, X: Any, W: Any, R: Any, b: Any, h: Any, lengths: Any, reverse: bool, Y: Any, gates: Any
+    kernels: Library, X: Any, W: Any, R: Any, b: Any, h: Any, alive: Any, reverse: bool, Y: Any, gates: Any
 ) -> None:
     """Fill Y and the gates z r n q [T, 4, N, H] of a GRU whose reset multiplies the product with the state, q."""
     units, bias, inner = R.shape[1], None, None
@@ -125,6 +126,7 @@ def gru(
         bias[: 2 * units] += b[3 * units : 5 * units]
     totals = _totals(kernels, X, W, bias)
     R, h, shape = np.ascontiguousarray(R), np.ascontiguousarray(h), _shape(Y, reverse)
+    lengths = _lengths(alive)
     kernels.ox_gru(
         address(shape), address(totals), _place(inner), address(R), address(h), _place(lengths), address(Y),
         address(gates),
@@ -132,12 +134,12 @@ def gru(
 
 
 def gru_backward(
-    kernels: Library, X: Any, W: Any, R: Any, Y: Any, h: Any, lengths: Any, reverse: bool, gates: Any, gY: Any,
+    kernels: Library, X: Any, W: Any, R: Any, Y: Any, h: Any, alive: Any, reverse: bool, gates: Any, gY: Any,
     dh: Any, to_x: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The gradients of W, R, the bias of inputs, that of states, X (None unless wanted), and the first state."""
     units = R.shape[1]
-    Y, gY = _over_time(Y), _over_time(gY)
+    Y, gY, lengths = _over_time(Y), _over_time(gY), _lengths(alive)
     R, h, dh, gates = (np.ascontiguousarray(a) for a in (R, h, dh, gates))
     slopes = np.empty((Y.shape[0] * Y.shape[1], 4 * units), np.float32)  # n z r q
     to_h, shape = np.empty_like(dh), _shape(Y, reverse, gY)
@@ -155,20 +157,21 @@ def gru_backward(
 
 
 def rnn(
-    kernels: Library, X: Any, W: Any, R: Any, b: Any, h: Any, lengths: Any, reverse: bool, function: str, Y: Any
+    kernels: Library, X: Any, W: Any, R: Any, b: Any, h: Any, alive: Any, reverse: bool, function: str, Y: Any
 ) -> None:
     """Fill Y of a plain RNN of tanh, relu or sigmoid."""
     totals = _totals(kernels, X, W, _both(b))
     R, h, shape = np.ascontiguousarray(R), np.ascontiguousarray(h), _shape(Y, reverse, None, function)
+    lengths = _lengths(alive)
     kernels.ox_rnn(address(shape), address(totals), address(R), address(h), _place(lengths), address(Y))
 
 
 def rnn_backward(
-    kernels: Library, X: Any, W: Any, R: Any, Y: Any, h: Any, lengths: Any, reverse: bool, function: str, gY: Any,
+    kernels: Library, X: Any, W: Any, R: Any, Y: Any, h: Any, alive: Any, reverse: bool, function: str, gY: Any,
     dh: Any, to_x: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The gradients of W, R, the bias of inputs, that of states, X (None unless wanted), and the first state."""
-    Y, gY = _over_time(Y), _over_time(gY)
+    Y, gY, lengths = _over_time(Y), _over_time(gY), _lengths(alive)
     R, h, dh = (np.ascontiguousarray(a) for a in (R, h, dh))
     slopes = np.empty((Y.shape[0] * Y.shape[1], len(R)), np.float32)
     to_h, shape = np.empty_like(dh), _shape(Y, reverse, gY, function)

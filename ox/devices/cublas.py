@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
@@ -203,14 +204,7 @@ class Cublas:
             DTypeError: an element type that cuBLAS does not multiply, or two.
             ShapeError: the shapes do not fit, or are too large for cuBLAS.
         """
-        dtype = a.dtype
-        kind = KINDS.get(dtype)
-        if kind is None or dtype != b.dtype:
-            raise DTypeError(
-                "cuBLAS does not multiply these", got=f"{dtype} and {b.dtype}", expected=", ".join(map(str, KINDS))
-            )
-        if dtype == bfloat16:
-            self._check_bfloat16()
+        dtype = self._type_of(a, b)
         shape, sizes, of_a, of_b, of_made, batch = _plan(
             dtype, (a.shape, a.strides, turn_a), (b.shape, b.strides, turn_b)
         )
@@ -218,8 +212,7 @@ class Cublas:
         if added is not None:
             _spread(added, made)
         if sizes[2] and made.size:
-            tf32 = dtype == float32 and (matmul_precision.allows_tf32() if allow_tf32 is None else allow_tf32)
-            _, compute, number = kind
+            compute, number = _computed(dtype, allow_tf32), KINDS[dtype][2]
             x = a if of_a.copied is None else self._copied(a, of_a.copied, turn_a)
             y = b if of_b.copied is None else self._copied(b, of_b.copied, turn_b)
             stream = self._cupy.cuda.get_current_stream()
@@ -230,7 +223,7 @@ class Cublas:
                 self._handle, of_b.turned, of_a.turned, *sizes, ctypes.byref(number(alpha)),
                 ctypes.c_void_p(y.data.ptr), *of_b.memory, ctypes.c_void_p(x.data.ptr), *of_a.memory,
                 ctypes.byref(number(0.0 if added is None else 1.0)), ctypes.c_void_p(made.data.ptr), *of_made,
-                batch, FAST_TF32 if tf32 else compute, DEFAULT_ALGORITHM,
+                batch, compute, DEFAULT_ALGORITHM,
             )  # fmt: skip
             _check("cublasGemmStridedBatchedEx", status)
         elif not sizes[2] and added is None:
@@ -239,6 +232,61 @@ class Cublas:
             return made
         out[...] = made
         return out
+
+    def repeated(
+        self, a: Any, b: Any, out: Any, turn_b: bool = False, added: bool = False, allow_tf32: bool | None = None
+    ) -> Callable[[int], None]:
+        """The product of two matrices into `out`, which is made again and again: a call with an address takes what lies
+        there for `a`. It needs little of the host's time, and no memory. For use by this thread, on the current stream.
+
+        Args:
+            a: shape and strides of each first factor; a, b and `out` have one element type, and b rows without gaps.
+            out: row-major, of the product's shape.
+            added: adds to what is in `out`.
+            turn_b, allow_tf32: as in `matmul`.
+
+        Raises:
+            DTypeError: an element type that cuBLAS does not multiply, or several.
+            ShapeError: the shapes do not fit, or cuBLAS cannot read a matrix as it lies.
+        """
+        dtype = self._type_of(a, b, out)
+        shape, sizes, of_a, of_b, of_made, batch = _plan(
+            dtype, (a.shape, a.strides, False), (b.shape, b.strides, turn_b)
+        )
+        if out.shape != shape or not out.flags.c_contiguous or of_a.copied is not None or of_b.copied is not None:
+            raise ShapeError(
+                "cuBLAS cannot multiply these in place",
+                expected=f"row-major arrays, the result {list(shape)}",
+                got=f"{list(a.shape)} with strides {list(a.strides)}, {list(b.shape)} with {list(b.strides)}, "
+                f"the result {list(out.shape)} with {list(out.strides)}",
+            )
+        stream = self._cupy.cuda.get_current_stream()
+        if stream is not self._stream:
+            self._run_on(stream)
+        compute, number, multiply = _computed(dtype, allow_tf32), KINDS[dtype][2], self._multiply
+        before = (
+            self._handle, of_b.turned, of_a.turned, *sizes, ctypes.byref(number(1.0)), ctypes.c_void_p(b.data.ptr),
+            *of_b.memory,
+        )  # fmt: skip
+        behind = (
+            *of_a.memory, ctypes.byref(number(float(added))), ctypes.c_void_p(out.data.ptr), *of_made, batch, compute,
+            DEFAULT_ALGORITHM,
+        )  # fmt: skip
+
+        def run(address: int) -> None:
+            _check("cublasGemmStridedBatchedEx", multiply(*before, ctypes.c_void_p(address), *behind))
+
+        return run
+
+    def _type_of(self, *arrays: Any) -> DType:
+        """The one element type of a product's arrays."""
+        dtype: DType = arrays[0].dtype
+        if dtype not in KINDS or any(a.dtype != dtype for a in arrays):
+            got = " and ".join(str(a.dtype) for a in arrays)
+            raise DTypeError("cuBLAS does not multiply these", got=got, expected=", ".join(map(str, KINDS)))
+        if dtype == bfloat16:
+            self._check_bfloat16()
+        return dtype
 
     def _copied(self, x: Any, shape: tuple[int, ...], turn: bool) -> Any:
         """A copy of an operand that cuBLAS can read."""
@@ -275,6 +323,13 @@ class Cublas:
 
     def _do(self, name: str, *arguments: Any) -> None:
         _check(name, getattr(self._library, name)(*arguments))
+
+
+def _computed(dtype: DType, allow_tf32: bool | None) -> int:
+    """The cublasComputeType_t of a product."""
+    if dtype == float32 and (matmul_precision.allows_tf32() if allow_tf32 is None else allow_tf32):
+        return FAST_TF32
+    return KINDS[dtype][1]
 
 
 def _spread(added: Any, made: Any) -> None:

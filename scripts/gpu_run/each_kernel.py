@@ -182,6 +182,14 @@ def decoding() -> None:
     copy_runs(int(scores.data.ptr), int(scores.data.ptr) + 1400, 2, 600, 700, 700, exchange=True)
 
 
+def recurrent() -> None:
+    for dtype in (ox.float32, ox.float64):
+        for make in (nn.RNN, nn.GRU, nn.LSTM):
+            layer, packed = make(5, 67, bidirectional=True).to("cuda").to(dtype), ox.tensor([3, 2])
+            x = nn.utils.rnn.pack_padded_sequence(random(3, 2, 5, dtype=dtype), packed)
+            layer(x)[0].data.sum().backward()
+
+
 def compiled() -> None:
     """Kernels that `ox.compile` generates, one after the other and in a CUDA graph."""
     from training_steps import WARM_STEPS, gpt, lenet, training_step
@@ -195,7 +203,7 @@ def compiled() -> None:
 
 
 WORKS: tuple[Callable[[], None], ...] = (
-    activations, rows, losses, attention, numbers, indices, windows, steps, decoding,
+    activations, rows, losses, attention, numbers, indices, windows, recurrent, steps, decoding,
 )  # fmt: skip
 
 

@@ -32,13 +32,14 @@ class Row:
 ROWS = (
     Row("operators and their gradients", tests=("tests/ops/",)),
     Row("over 400 lines that people write", steps=("user lines",)),
-    Row("training steps of LeNet and GPT", steps=("step counts",)),
+    Row("training steps of LeNet, GPT and an LSTM", steps=("step counts",)),
     Row("`ox.compile`", tests=("tests/engines/native/cuda/", "tests/devices/", "tests/compiler/")),
     Row(
         "ox's own kernels",
         tests=("tests/devices/test_cuda_operators.py", "tests/optim/"),
         steps=("each kernel", "memcheck", "racecheck"),
     ),
+    Row("kernels of RNN, GRU and LSTM", tests=("tests/devices/test_cuda_recurrent.py",)),
     Row("kernels of convolutions, pools", tests=("tests/devices/test_cuda_windows.py",)),
     Row(
         "cuDNN: convolutions, attention, norms",

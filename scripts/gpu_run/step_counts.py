@@ -1,5 +1,5 @@
-"""What training steps of LeNet and GPT (which has dropout) ask of the device, beside host_cuda, in processes of their
-own: `python -m gpu_run.step_counts FILE`."""
+"""What training steps of LeNet, GPT (which has dropout) and an LSTM ask of the device, beside host_cuda, in their own
+processes: `python -m gpu_run.step_counts FILE`."""
 
 from __future__ import annotations
 

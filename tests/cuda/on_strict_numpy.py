@@ -17,6 +17,7 @@ BEYOND = {
     "devices/test_cuda_graph.py": "CUDA graphs",
     "devices/test_cuda_operators.py": "kernels",
     "devices/test_cuda_kernels.py": "kernels",
+    "devices/test_cuda_recurrent.py": "kernels",
     "devices/test_cuda_sort.py": "kernels",
     "devices/test_cuda_windows.py": "kernels",
     "devices/test_cudnn.py": "kernels",

@@ -1,4 +1,4 @@
-"""The training steps of LeNet and GPT whose launches, waits and copies are counted."""
+"""The training steps of LeNet, GPT and an LSTM whose launches, waits and copies are counted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,24 @@ def gpt() -> tuple[nn.Module, Any, Any]:
     return GPT2LMHeadModel(config), tokens[:, :-1], tokens[:, 1:]
 
 
-MODELS = [lenet, gpt]
+class Characters(nn.Module):
+    """A language model of two layers of an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(65, 32), nn.Linear(32, 65)
+        self.layers = nn.LSTM(32, 32, 2, batch_first=True)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(self.layers(self.embedding(tokens))[0])
+
+
+def lstm() -> tuple[nn.Module, Any, Any]:
+    tokens = ox.tensor(np.random.default_rng(0).integers(0, 65, (2, 17)))
+    return Characters(), tokens[:, :-1], tokens[:, 1:]
+
+
+MODELS = [lenet, gpt, lstm]
 
 
 def training_step(model: nn.Module, amp: bool) -> Callable[[Any, Any], Any]:

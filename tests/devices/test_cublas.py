@@ -65,6 +65,38 @@ def test_strides(turned: str) -> None:
     assert made is out and np.array_equal(out.get(), np.matmul(a, b))
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("turn_b", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_product_that_is_repeated(rows: int, turn_b: bool, kind: str) -> None:
+    from ox.devices.cublas import Cublas
+
+    xp, rng = cupy(), np.random.default_rng(0)
+    dtype = bfloat16 if kind == "bfloat16" else np.dtype(kind)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((2, rows, 4), (5, 4) if turn_b else (4, 5)))
+    x, y, out = xp.asarray(a), xp.asarray(b), xp.empty((rows, 5), dtype)
+    wanted = a.astype(np.float64) @ (b.astype(np.float64).T if turn_b else b.astype(np.float64))
+    replace = Cublas().repeated(x[0], y, out, turn_b)
+    for i in (1, 0):
+        replace(x[i].data.ptr)
+        assert np.array_equal(out.get().astype(np.float64), wanted[i])
+    Cublas().repeated(x[0], y, out, turn_b, added=True)(x[1].data.ptr)
+    assert np.array_equal(out.get().astype(np.float64), wanted.sum(0))
+
+
+def test_a_repeated_product_of_arrays_with_gaps_is_refused() -> None:
+    from ox.devices.cublas import Cublas
+
+    xp = cupy()
+    a, b, out = xp.ones((3, 4), np.float32), xp.ones((4, 5), np.float32), xp.empty((3, 5), np.float32)
+    gaps, other_gaps = xp.empty((3, 10), np.float32)[:, ::2], xp.ones((3, 8), np.float32)[:, ::2]
+    for wrong in ((a, b, out[:2]), (a, b, gaps), (other_gaps, b, out)):
+        with pytest.raises(ShapeError, match="in place"):
+            Cublas().repeated(*wrong)
+    with pytest.raises(DTypeError, match="float32 and float32 and float64"):
+        Cublas().repeated(a, b, xp.empty((3, 5)))
+
+
 LEADS = [((), ()), ((2,), ()), ((2,), (2,)), ((2, 1), (3,)), ((1,), (1, 1)), ((0,), ())]
 LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
     "as it is": lambda xp, x: x,

@@ -52,7 +52,7 @@ def test_only_the_last_column_is_written() -> None:
     assert last["sorting, Fourier transforms"] == f"2 of 2 tests; {WHERE}"
     assert last["autocast, GradScaler"] == f"0 of 1 tests; {WHERE}"
     assert last["over 400 lines that people write"] == f"430 of 431 lines; {WHERE}"
-    assert last["training steps of LeNet and GPT"] == f"step counts passed; {WHERE}"
+    assert last["training steps of LeNet, GPT and an LSTM"] == f"step counts passed; {WHERE}"
     assert last["ox's own kernels"] == f"each kernel passed, memcheck failed; {WHERE}"
     for begins in ("NCCL's operations", "`ox.compile`", "serving: ONNX Runtime's CUDA provider"):
         assert last[begins] == before[begins][-1]

@@ -2,6 +2,7 @@
 // order z r n, and q, which r multiplies.
 #pragma once
 #include "recurrent.h"
+#include "recurrent_cells.h"
 
 namespace ox {
 
@@ -22,15 +23,13 @@ struct GruCell {
             for (long long j = 0; j < c.some; j++) bias[j] = inner[c.u + j];
 #pragma omp simd
         for (long long j = 0; j < c.some; j++) {
-            const float update = ox_sigmoid(total[j] + sums[j]);
-            const float reset = ox_sigmoid(total[units + j] + sums[TILE + j]);
             const float product = sums[2 * TILE + j] + bias[j];
-            const float fresh = ox_tanh(total[2 * units + j] + reset * product);
-            gate[j] = update;
-            gate[between + j] = reset;
-            gate[2 * between + j] = fresh;
+            const GruUnit<float> unit = gru_unit(total[j] + sums[j], total[units + j] + sums[TILE + j], total[2 * units + j], product, old[j]);
+            gate[j] = unit.update;
+            gate[between + j] = unit.reset;
+            gate[2 * between + j] = unit.fresh;
             gate[3 * between + j] = product;
-            state[j] = (old[j] - fresh) * update + fresh;
+            state[j] = unit.state;
         }
     }
 
@@ -56,18 +55,15 @@ struct GruSlopes {
         float* row = result + (c.t * s.samples + c.n) * 4 * units + c.u;
 #pragma omp simd
         for (long long j = 0; j < c.some; j++) {
-            const float update = gate[j], reset = gate[between + j], fresh = gate[2 * between + j], product = gate[3 * between + j];
-            const float through = total[j] * (1.0f - update) * (1.0f - fresh * fresh);
-            const float to_update = total[j] * (old[j] - fresh) * update * (1.0f - update);
-            const float to_reset = through * product * reset * (1.0f - reset), to_product = through * reset;
-            slopes[j] = to_update;
-            slopes[TILE_COLUMNS + j] = to_reset;
-            slopes[2 * TILE_COLUMNS + j] = to_product;
-            row[j] = through;
-            row[units + j] = to_update;
-            row[2 * units + j] = to_reset;
-            row[3 * units + j] = to_product;
-            carried[j] = total[j] * update;
+            const GruSlope<float> slope = gru_slope(gate[j], gate[between + j], gate[2 * between + j], gate[3 * between + j], old[j], total[j]);
+            slopes[j] = slope.update;
+            slopes[TILE_COLUMNS + j] = slope.reset;
+            slopes[2 * TILE_COLUMNS + j] = slope.product;
+            row[j] = slope.fresh;
+            row[units + j] = slope.update;
+            row[2 * units + j] = slope.reset;
+            row[3 * units + j] = slope.product;
+            carried[j] = slope.old_state;
         }
     }
 

@@ -1,6 +1,7 @@
 // The cell of an LSTM: gates in the order i o f c.
 #pragma once
 #include "recurrent.h"
+#include "recurrent_cells.h"
 
 namespace ox {
 
@@ -20,17 +21,13 @@ struct LstmCell {
         float *gate = gates + (c.t * PRODUCTS * s.samples + c.n) * units + c.u, *cell = cells + c.at(c.t, s);
 #pragma omp simd
         for (long long j = 0; j < c.some; j++) {
-            const float in = ox_sigmoid(total[j] + sums[j]);
-            const float out = ox_sigmoid(total[units + j] + sums[TILE + j]);
-            const float keep = ox_sigmoid(total[2 * units + j] + sums[2 * TILE + j]);
-            const float fresh = ox_tanh(total[3 * units + j] + sums[3 * TILE + j]);
-            const float value = keep * from[j] + in * fresh;
-            gate[j] = in;
-            gate[between + j] = out;
-            gate[2 * between + j] = keep;
-            gate[3 * between + j] = fresh;
-            cell[j] = value;
-            state[j] = out * ox_tanh(value);
+            const LstmUnit<float> unit = lstm_unit(total[j] + sums[j], total[units + j] + sums[TILE + j], total[2 * units + j] + sums[2 * TILE + j], total[3 * units + j] + sums[3 * TILE + j], from[j]);
+            gate[j] = unit.in;
+            gate[between + j] = unit.out;
+            gate[2 * between + j] = unit.keep;
+            gate[3 * between + j] = unit.fresh;
+            cell[j] = unit.cell;
+            state[j] = unit.state;
         }
     }
 
@@ -58,14 +55,12 @@ struct LstmSlopes {
         float* to = to_cell + place;
 #pragma omp simd
         for (long long j = 0; j < c.some; j++) {
-            const float in = gate[j], out = gate[between + j], keep = gate[2 * between + j], fresh = gate[3 * between + j];
-            const float state = total[j], squashed = ox_tanh(cell[j]);
-            const float value = to[j] + state * out * (1.0f - squashed * squashed);
-            slopes[j] = value * fresh * in * (1.0f - in);
-            slopes[TILE_COLUMNS + j] = state * squashed * out * (1.0f - out);
-            slopes[2 * TILE_COLUMNS + j] = value * old[j] * keep * (1.0f - keep);
-            slopes[3 * TILE_COLUMNS + j] = value * in * (1.0f - fresh * fresh);
-            to[j] = value * keep;
+            const LstmSlope<float> slope = lstm_slope(gate[j], gate[between + j], gate[2 * between + j], gate[3 * between + j], cell[j], old[j], total[j], to[j]);
+            slopes[j] = slope.in;
+            slopes[TILE_COLUMNS + j] = slope.out;
+            slopes[2 * TILE_COLUMNS + j] = slope.keep;
+            slopes[3 * TILE_COLUMNS + j] = slope.fresh;
+            to[j] = slope.old_cell;
         }
         float* row = result + (c.t * s.samples + c.n) * PRODUCTS * units + c.u;
         for (long long g = 0; g < PRODUCTS; g++)

@@ -1,10 +1,9 @@
 // The cell of a plain RNN: tanh, relu or sigmoid of one product.
 #pragma once
 #include "recurrent.h"
+#include "recurrent_cells.h"
 
 namespace ox {
-
-enum : long long { TANH, RELU, SIGMOID };  // Recurrence::function
 
 // totals (steps, samples, units): the inputs' part with both biases.
 struct RnnCell {
@@ -16,13 +15,13 @@ struct RnnCell {
         const float* total = totals + c.at(c.t, s);
         if (s.function == TANH) {
 #pragma omp simd
-            for (long long j = 0; j < c.some; j++) state[j] = ox_tanh(total[j] + sums[j]);
+            for (long long j = 0; j < c.some; j++) state[j] = rnn_unit<TANH>(total[j] + sums[j]);
         } else if (s.function == RELU) {
 #pragma omp simd
-            for (long long j = 0; j < c.some; j++) state[j] = total[j] + sums[j] < 0.0f ? 0.0f : total[j] + sums[j];
+            for (long long j = 0; j < c.some; j++) state[j] = rnn_unit<RELU>(total[j] + sums[j]);
         } else {
 #pragma omp simd
-            for (long long j = 0; j < c.some; j++) state[j] = ox_sigmoid(total[j] + sums[j]);
+            for (long long j = 0; j < c.some; j++) state[j] = rnn_unit<SIGMOID>(total[j] + sums[j]);
         }
     }
 
@@ -41,11 +40,11 @@ struct RnnSlopes {
         const float* state = y + c.t * s.y_step + c.n * s.hidden + c.u;
         float* row = result + c.at(c.t, s);
         if (s.function == TANH) {
-            for (long long j = 0; j < c.some; j++) slopes[j] = total[j] * (1.0f - state[j] * state[j]);
+            for (long long j = 0; j < c.some; j++) slopes[j] = rnn_slope<TANH>(state[j], total[j]);
         } else if (s.function == RELU) {
-            for (long long j = 0; j < c.some; j++) slopes[j] = total[j] * (state[j] > 0.0f ? 1.0f : 0.0f);
+            for (long long j = 0; j < c.some; j++) slopes[j] = rnn_slope<RELU>(state[j], total[j]);
         } else {
-            for (long long j = 0; j < c.some; j++) slopes[j] = total[j] * (state[j] * (1.0f - state[j]));
+            for (long long j = 0; j < c.some; j++) slopes[j] = rnn_slope<SIGMOID>(state[j], total[j]);
         }
         for (long long j = 0; j < c.some; j++) row[j] = slopes[j];
     }

@@ -14,6 +14,7 @@ ALPHA = {
     "affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0,
 }  # fmt: skip
 BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
+WRONG_LENGTH = "a sequence length outside the sequences"
 NAMES = {"tanh", "sigmoid", "relu", "softsign", "softplus", *ALPHA}
 
 
@@ -121,6 +122,4 @@ def check(this: Call, hidden: int | None, shapes: dict[str, Sequence[int] | None
 def check_lens(kind: str, lens: Any, steps: int) -> None:
     """Raise `ArgumentError` unless every length is one that the sequences have."""
     if lens.size and (int(lens.min()) < 0 or int(lens.max()) > steps):
-        raise ArgumentError(
-            f"{kind} has a sequence length outside the sequences", expected=f"0 to {steps}", got=str(lens.tolist())
-        )
+        raise ArgumentError(f"{kind} has {WRONG_LENGTH}", expected=f"0 to {steps}", got=str(lens.tolist()))

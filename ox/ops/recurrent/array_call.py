@@ -5,8 +5,11 @@ from typing import Any
 
 from ox.core.types import XP, Array
 from ox.core.upcast import downcast
+from ox.devices import cuda_index
+from ox.devices.cuda_tensors import is_on_device
 from ox.dtypes import HALF_TYPES, float32
-from ox.ops.recurrent.arguments import Call, check_lens
+from ox.errors import ArgumentError
+from ox.ops.recurrent.arguments import WRONG_LENGTH, Call, check_lens
 from ox.ops.recurrent.gru_loops import gru, gru_backward
 from ox.ops.recurrent.lstm_loops import lstm, lstm_backward
 from ox.ops.recurrent.rnn_loops import Starts, Sums, rnn, rnn_backward
@@ -24,12 +27,16 @@ def to_time_first(this: Call, *arrays: Array | None) -> list[Any]:
 
 
 def alive(xp: XP, this: Call, lens: Array | None, steps: int) -> Array | None:
-    """[T, N, 1]: which sequences have not ended; None where all go on to the last step."""
+    """[T, N, 1]: which sequences have not ended; None where all go on to the last step, if that is known without
+    waiting for a GPU."""
     if lens is None:
         return None
-    check_lens(this.kind, lens, steps)
-    if xp.all(lens == steps):
-        return None
+    if is_on_device(lens):
+        cuda_index.check_range(lens, 0, steps, f"{this.kind} has {WRONG_LENGTH}", ArgumentError)
+    else:
+        check_lens(this.kind, lens, steps)
+        if xp.all(lens == steps):
+            return None
     return (xp.arange(steps)[:, None] < lens[None, :])[..., None]
 
 
@@ -67,8 +74,6 @@ def forward(
                 last_c[d] = cells[d, end]
     if living is not None:
         Y *= living[:, None]
-        if gates is not None:
-            gates *= living[:, None]
     Y = Y.transpose(2, 0, 1, 3) if this.layout else Y
     last_h, last_c = to_time_first(this, last_h, last_c)
     made = [a for a in (Y, last_h, last_c, gates, cells) if a is not None]

@@ -1,8 +1,7 @@
 """The time loops of GRU on arrays, for one direction; shapes as in `ox.ops.recurrent.rnn_loops`."""
 
 from ox.core.types import XP, Array
-from ox.devices import compiled_recurrent
-from ox.ops.recurrent.rnn_loops import Starts, Sums, compiled, keep_ended, pieces, projected, sigmoid
+from ox.ops.recurrent.rnn_loops import Starts, Sums, clear_ended, compiled, keep_ended, pieces, projected, sigmoid
 
 
 def gru(
@@ -11,9 +10,9 @@ def gru(
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H] (held after a sequence's end) and the gates z r n q [T, 4, N, H], where q is what the reset gate
     multiplies: the product with the state (`linear`: before the reset), or the state itself."""
-    kernels = compiled(xp, X) if linear else None
-    if kernels is not None:
-        compiled_recurrent.gru(kernels, X, W, R, b, h, compiled_recurrent.lengths_of(alive), reverse, Y, gates)
+    if linear and (found := compiled(xp, X, R)) is not None:
+        kernels, first = found
+        kernels.gru(first, X, W, R, b, h, alive, reverse, Y, gates)
         return
     H = R.shape[1]
     outer, inner = (None, xp.zeros(1, X.dtype)) if b is None else (b[: 3 * H], b[3 * H :])
@@ -42,6 +41,7 @@ def gru(
         y += z[2]
         keep_ended(xp, alive, t, y, h)
         h = y
+    clear_ended(alive, gates)
 
 
 def gru_backward(
@@ -49,12 +49,11 @@ def gru_backward(
     gates: Array, gY: Array | None, dh: Array,
 ) -> Array:  # fmt: skip
     """Add up the weights' gradients; the cotangent of the first state from that of the last."""
-    kernels = compiled(xp, sums.X) if linear else None
-    if kernels is not None:
-        *to_weights, to_h = compiled_recurrent.gru_backward(
-            kernels, sums.X, sums.W, R, starts.Y, starts.first, compiled_recurrent.lengths_of(alive), reverse,
-            gates, gY, dh, sums.dX is not None,
-        )  # fmt: skip
+    if linear and (found := compiled(xp, sums.X, R)) is not None:
+        kernels, first = found
+        *to_weights, to_h = kernels.gru_backward(
+            first, sums.X, sums.W, R, starts.Y, starts.first, alive, reverse, gates, gY, dh, sums.dX is not None
+        )
         sums.add_whole(*to_weights)
         return to_h
     T, _, N, H = gates.shape

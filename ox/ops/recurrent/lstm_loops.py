@@ -5,19 +5,18 @@ nothing in a loop makes new memory.
 """
 
 from ox.core.types import XP, Array
-from ox.devices import compiled_recurrent
-from ox.ops.recurrent.rnn_loops import Starts, Sums, compiled, keep_ended, pieces, projected
+from ox.ops.recurrent.rnn_loops import Starts, Sums, clear_ended, compiled, keep_ended, pieces, projected
 
 
 def lstm(
     xp: XP, X: Array, W: Array, R: Array, b: Array | None, h: Array, c: Array, alive: Array | None, reverse: bool,
     Y: Array, gates: Array, C: Array,
 ) -> None:  # fmt: skip
-    """Fill Y [T, N, H] (held, not zeroed, after a sequence's end), gates i o f c [T, 4, N, H] and cells C [T, N, H]."""
-    kernels = compiled(xp, X)
-    if kernels is not None:
-        lengths = compiled_recurrent.lengths_of(alive)
-        compiled_recurrent.lstm(kernels, X, W, R, b, h, c, lengths, reverse, Y, gates, C)
+    """Fill Y [T, N, H] (held, not zeroed, after a sequence's end), gates i o f c [T, 4, N, H] (0 there) and cells C
+    [T, N, H]."""
+    if (found := compiled(xp, X, R)) is not None:
+        kernels, first = found
+        kernels.lstm(first, X, W, R, b, h, c, alive, reverse, Y, gates, C)
         return
     N, H = h.shape
     # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2: with the halves in the weights, one tanh serves all four gates
@@ -43,6 +42,7 @@ def lstm(
         y *= z[1]
         keep_ended(xp, alive, t, y, h)
         h, c = y, cell
+    clear_ended(alive, gates)
 
 
 def lstm_backward(
@@ -51,11 +51,11 @@ def lstm_backward(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Add up the weights' gradients; the cotangents of the first states from those of the last."""
     T, _, N, H = gates.shape
-    kernels = compiled(xp, sums.X)
-    if kernels is not None:
-        *to_weights, to_h, to_c = compiled_recurrent.lstm_backward(
-            kernels, sums.X, sums.W, R, starts.Y, starts.first, c, compiled_recurrent.lengths_of(alive), reverse,
-            gates, C, gY, dh, dc, sums.dX is not None,
+    if (found := compiled(xp, sums.X, R)) is not None:
+        kernels, first = found
+        *to_weights, to_h, to_c = kernels.lstm_backward(
+            first, sums.X, sums.W, R, starts.Y, starts.first, c, alive, reverse, gates, C, gY, dh, dc,
+            sums.dX is not None,
         )  # fmt: skip
         sums.add_whole(*to_weights)
         return to_h, to_c

@@ -11,15 +11,18 @@ from typing import Any
 
 from ox.core.mode import MODE
 from ox.core.types import XP, Array
-from ox.devices import compiled_recurrent
-from ox.kernels import Library
+from ox.devices import compiled_recurrent, cuda_recurrent
 
 ELEMENTS = 1 << 20  # of the products that are made at once
 
 
-def compiled(xp: XP, X: Array) -> Library | None:
-    """The compiled kernels for a call on these inputs, None where this module's loops run."""
-    return compiled_recurrent.library(xp, X) if MODE.get().executor is None else None
+def compiled(xp: XP, X: Array, R: Array) -> tuple[Any, Any] | None:
+    """The module whose kernels do a call on these inputs and weights, and what they take first: a library, or the
+    namespace of a GPU. None where this module's loops run."""
+    if cuda_recurrent.serves(X, R.shape[1]):
+        return cuda_recurrent, xp
+    library = compiled_recurrent.library(xp, X) if MODE.get().executor is None else None
+    return None if library is None else (compiled_recurrent, library)
 
 
 def pieces(steps: int, reverse: bool, row: int) -> Iterator[range]:
@@ -62,6 +65,12 @@ def keep_ended(xp: XP, alive: Array | None, t: int, state: Array, before: Array)
     """Sequences that have ended keep their state."""
     if alive is not None:
         xp.copyto(state, before, where=~alive[t])
+
+
+def clear_ended(alive: Array | None, gates: Array) -> None:
+    """Those [T, 4, N, H] of sequences that have ended are 0."""
+    if alive is not None:
+        gates *= alive[:, None]
 
 
 class Starts:
@@ -127,9 +136,9 @@ def rnn(
     function: str, Y: Array,
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H], held after a sequence's end."""
-    kernels = compiled(xp, X)
-    if kernels is not None:
-        compiled_recurrent.rnn(kernels, X, W, R, b, h, compiled_recurrent.lengths_of(alive), reverse, function, Y)
+    if (found := compiled(xp, X, R)) is not None:
+        kernels, first = found
+        kernels.rnn(first, X, W, R, b, h, alive, reverse, function, Y)
         return
     H = R.shape[1]
     for t, total in projected(xp, X, W, None if b is None else b[:H] + b[H:], reverse):
@@ -151,12 +160,11 @@ def rnn_backward(
     Y: Array, gY: Array | None, dh: Array,
 ) -> Array:  # fmt: skip
     """Add up the weights' gradients; the cotangent of the first state from that of the last."""
-    kernels = compiled(xp, sums.X)
-    if kernels is not None:
-        *to_weights, to_h = compiled_recurrent.rnn_backward(
-            kernels, sums.X, sums.W, R, Y, starts.first, compiled_recurrent.lengths_of(alive), reverse, function, gY,
-            dh, sums.dX is not None,
-        )  # fmt: skip
+    if (found := compiled(xp, sums.X, R)) is not None:
+        kernels, first = found
+        *to_weights, to_h = kernels.rnn_backward(
+            first, sums.X, sums.W, R, Y, starts.first, alive, reverse, function, gY, dh, sums.dX is not None
+        )
         sums.add_whole(*to_weights)
         return to_h
     T, N, H = Y.shape
