@@ -91,13 +91,19 @@ def upcast_half(function: F) -> F:
 
     A square of more than 256 is infinite in float16, one of less than 0.0002 is 0; PyTorch computes in float32 as well
     (its `opmath`). Tensors of another floating type decide by themselves, as they do for a single operator.
+
+    A function that `reading_halves` stands below gets halves as they are where its kernels read them.
     """
+    own = getattr(function, "of_halves", None)
 
     @wraps(function)
     def wide(*args: Any, **kwargs: Any) -> Any:
         kinds = [x.array.dtype for x in _deciding([*args, *kwargs.values()])]
         if not kinds or kwargs.get("out") is not None or not all(kind in HALF_TYPES for kind in kinds):
             return function(*args, **kwargs)
+        result = None if own is None else own(*args, **kwargs)
+        if result is not None:
+            return _in_type(result, (float32,), reduce(promote, kinds))
         result = function(
             *[_in_type(x, HALF_TYPES, float32) for x in args],
             **{name: _in_type(x, HALF_TYPES, float32) for name, x in kwargs.items()},
@@ -105,6 +111,20 @@ def upcast_half(function: F) -> F:
         return _in_type(result, (float32,), reduce(promote, kinds))
 
     return typed(F, wide)
+
+
+def reading_halves(of_halves: Callable[..., Any]) -> Callable[[F], F]:
+    """Declare how a function below `upcast_half` reads halves without conversions.
+
+    Args:
+        of_halves: takes the function's arguments and gives its result in float32; None for what it does not read.
+    """
+
+    def declare(function: F) -> F:
+        function.of_halves = of_halves  # type: ignore[attr-defined]
+        return function
+
+    return declare
 
 
 def _deciding(values: list[Any]) -> list[Any]:

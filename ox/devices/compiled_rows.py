@@ -61,10 +61,10 @@ def _mean(losses: Any, target: Any, ignored: int, loss: Any, count: Any) -> None
 
 
 def mean_smoothed_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """MeanSmoothedCrossEntropy."""
-    scores, target = arrays
+    """MeanSmoothedCrossEntropy without weights."""
+    scores, target, weight = [*arrays, None][:3]
     rows, classes = scores.shape
-    if not scores.size or target.shape != (rows,) or not scores.flags.c_contiguous:
+    if weight is not None or not scores.size or target.shape != (rows,) or not scores.flags.c_contiguous:
         return None
     target, ignored = library.dense(target, np.int64), attributes.get("ignore_index", -100)
     losses, logs, spreads = (library.empty(rows, np.float32) for _ in range(3))
@@ -85,10 +85,10 @@ def _mix(losses: Any, spreads: Any, smoothing: float) -> None:
 
 
 def smoothed_cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """SmoothedCrossEntropyGradient."""
-    g, scores, target, _ = arrays
+    """SmoothedCrossEntropyGradient without weights."""
+    g, scores, target, _, weight = [*arrays, None][:5]
     rows, classes = scores.shape
-    if not scores.size or g.shape or target.shape != (rows,) or not scores.flags.c_contiguous:
+    if weight is not None or not scores.size or g.shape or target.shape != (rows,) or not scores.flags.c_contiguous:
         return None
     target, smoothing = library.dense(target, np.int64), attributes["smoothing"]
     direct, spread = library.empty(rows, np.float32), library.empty(rows, np.float32)

@@ -10,8 +10,7 @@ import numpy as np
 
 from ox.devices.cublas import KINDS, cublas
 from ox.devices.cuda import cupy
-from ox.devices.cuda_kernels import kernel
-from ox.devices.cuda_rows import launch, of_rows
+from ox.devices.cuda_rows import launch_rows, of_rows
 from ox.dtypes import bool_, float16, float64
 
 _softmax_gradient = of_rows("ox_device_softmax_backward")
@@ -68,8 +67,8 @@ def _masked_softmax(scores: Any, bias: Any, allowed: Any) -> Any:
     made, shape = cupy().empty(scores.shape, scores.dtype), scores.shape
     matrices, height, columns = (1, 1, *shape)[-3:]
     least = np.float32(-1e30 if scores.dtype != float16 else -30000.0)
-    launch(
-        kernel("ox_device_masked_softmax", "device_rows.cu", scores.dtype), scores.size // columns, scores,
+    launch_rows(
+        "ox_device_masked_softmax", "device_rows.cu", scores.dtype, columns, scores.size // columns, scores,
         0 if bias is None else bias, 0 if allowed is None else allowed, made, least, *_steps(bias), *_steps(allowed),
         matrices, height, columns,
     )  # fmt: skip

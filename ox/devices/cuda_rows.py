@@ -1,4 +1,5 @@
-"""Kernels of rows on a GPU: softmax, norms, cross entropy. Each gives None for what it cannot do."""
+"""Kernels of rows on a GPU: softmax, norms, cross entropy, of float32 and halves, which they compute in float32 and
+round once. Each gives None for what it cannot do."""
 
 from __future__ import annotations
 
@@ -9,20 +10,38 @@ import numpy as np
 
 from ox.devices import cudnn_norm, device_checks
 from ox.devices.cuda import cupy
-from ox.devices.cuda_kernels import THREADS, TYPES, blocks_of_rows, kernel
-from ox.devices.summation import sum_over
-from ox.dtypes import float32
+from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, TYPES, WARP, blocks_of_rows, kernel
+from ox.dtypes import HALF_TYPES, DType, float32
 from ox.errors import ShapeError
 
-PARTS = 1024  # rows of sums, one a warp, before they are added up
+PARTS = 1024  # rows of sums, one a warp or a block, before they are added up
 MOST_THREADS, LOSSES = 1024, 16_384  # of a block; and losses that one adds up
 LONGEST_KEPT = 16 * THREADS  # elements of a row in a block's registers
 ROWS_OF_PART, LONG_PART = 8, 64  # at least, and at most: they are added one after the other
+# Elements of a row from which on a block works on it, and on one of most threads; no device has measured them
+LONG_ROW, VERY_LONG_ROW = 2048, 16_384
+BY_BLOCK = "#define BLOCK_ROWS\n"  # block_rows.h
+SUM_THREADS, SUM_COLUMNS = 1024, 32  # of a block that adds up parts
+NUMBERS = (float32, *HALF_TYPES)
 
 
 def launch(function: Any, rows: int, *arguments: Any) -> None:
-    """Run a kernel of rows. Arguments are arrays on the GPU, whole numbers and numbers of NumPy."""
+    """Run a kernel of rows, a warp each. Arguments are arrays on the GPU, whole numbers and numbers of NumPy."""
     function((blocks_of_rows(rows),), (THREADS,), (rows, *arguments))
+
+
+def launch_rows(name: str, file: str, dtype: DType, columns: int, rows: int, *arguments: Any) -> None:
+    """Run a kernel of rows of so many columns: a warp each, or where they are long, a block.
+
+    Args:
+        file: one that includes block_rows.h.
+        rows, arguments: as in `launch`.
+    """
+    if columns < LONG_ROW:
+        launch(kernel(name, file, dtype), rows, *arguments)
+        return
+    threads = THREADS if columns < VERY_LONG_ROW else MOST_THREADS
+    kernel(name, file, dtype, BY_BLOCK)((min(rows, MOST_BLOCKS),), (threads,), (rows, *arguments))
 
 
 def of_rows(name: str) -> Any:
@@ -37,7 +56,7 @@ def of_rows(name: str) -> Any:
         arrays = [cupy().ascontiguousarray(a) for a in arrays]
         y = cupy().empty(x.shape, x.dtype)
         columns = x.shape[-1]
-        launch(kernel(name, "device_rows.cu", x.dtype), x.size // columns, *arrays, y, columns)
+        launch_rows(name, "device_rows.cu", x.dtype, columns, x.size // columns, *arrays, y, columns)
         return y
 
     return run
@@ -49,155 +68,238 @@ def _inner(x: Any, axis: int) -> tuple[tuple[int, ...], int]:
     return inner, prod(inner) if x.size else 0
 
 
-def _are_float32(arrays: list[Any]) -> bool:
-    return all(a is None or a.dtype == float32 for a in arrays)
+def _have_type(arrays: list[Any]) -> bool:
+    """Whether these have one type, which the kernels read."""
+    dtype = arrays[0].dtype
+    return dtype in NUMBERS and all(a is None or a.dtype == dtype for a in arrays)
 
 
 def _parts(rows: int) -> int:
     return max(1, min(PARTS, rows // ROWS_OF_PART), rows // LONG_PART)
 
 
-def _backward(of_warps: str, of_blocks: str, parts: int, *arguments: Any) -> None:
-    """Run the gradient of a norm, of which the last argument is the length of rows: a part is a block's, which keeps a
-    row in registers; or a warp's, of short rows and of very long ones."""
-    columns = arguments[-1]
-    if not THREADS // 2 <= columns <= LONGEST_KEPT:
-        launch(kernel(of_warps, "normalization.cu"), parts, *arguments)
-        return
-    lines = f"#define KEPT_COLUMNS {-(-columns // THREADS)}\n"
-    kernel(of_blocks, "device_norms.cu", more=lines)((parts,), (THREADS,), (parts, *arguments))
+def _backward(
+    of_parts: str, of_blocks: str, x: Any, inner: tuple[int, ...], parts: int, sums: Any, *arguments: Any
+) -> list[Any]:
+    """Run the gradient of a norm, and add up `sums` [K, parts, columns] in the gradients of K weights: a part is a
+    block's, which keeps a row in registers; of very long rows, one that does not, and of short ones a warp's."""
+    columns = sums.shape[2]
+    if THREADS // 2 <= columns <= LONGEST_KEPT:
+        lines = f"#define KEPT_COLUMNS {-(-columns // THREADS)}\n"
+        function = kernel(of_blocks, "device_norms.cu", x.dtype, lines)
+        function((parts,), (THREADS,), (parts, *arguments))
+    else:
+        launch_rows(of_parts, "device_norms.cu", x.dtype, columns, parts, *arguments)
+    # each has memory of its own, so that a leaf can keep it as its gradient
+    weights = [cupy().empty(inner, x.dtype) for _ in range(len(sums))]
+    add_up = kernel("ox_device_sum_parts", "device_norms.cu", x.dtype)
+    blocks = (-(-columns // SUM_COLUMNS), len(sums))
+    add_up(blocks, (SUM_THREADS,), (parts, sums, weights[0], weights[-1], columns))
+    return weights
 
 
 def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """LayerNormalization of float32 with scale and bias of the normalized shape; of long rows, and then of halves, by
-    cuDNN."""
+    """LayerNormalization with scale and bias of the normalized shape; of very long rows by cuDNN."""
     found = cudnn_norm.layer_norm(xp, arrays, attributes)
     if found is not None:
         return found
     x, scale, bias = [*arrays, None][:3]
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if not columns or scale.shape != inner or not _are_float32(arrays) or attributes.get("stash_type", 1) != 1:
+    if not columns or scale.shape != inner or not _have_type(arrays) or attributes.get("stash_type", 1) != 1:
         return None
     if bias is not None and bias.shape != inner:
         return None
     x, scale = cupy().ascontiguousarray(x), cupy().ascontiguousarray(scale)
     bias = 0 if bias is None else cupy().ascontiguousarray(bias)
-    rows, y = x.size // columns, cupy().empty(x.shape, float32)
+    rows, y = x.size // columns, cupy().empty(x.shape, x.dtype)
     statistics = (*x.shape[: x.ndim - len(inner)], *[1] * len(inner))
     both = cupy().empty((2, *statistics), float32)
     mean = both.data.ptr
-    function = kernel("ox_layer_norm", "normalization.cu")
     epsilon = np.float32(attributes.get("epsilon", 1e-5))
-    launch(function, rows, x, scale, bias, y, mean, mean + both.nbytes // 2, epsilon, columns)
+    launch_rows(
+        "ox_layer_norm", "device_norms.cu", x.dtype, columns, rows, x, scale, bias, y, mean, mean + both.nbytes // 2,
+        epsilon, columns,
+    )  # fmt: skip
     return y if attributes.get("outputs", 1) == 1 else (y, both[0], both[1])
 
 
 def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """LayerNormalizationGradient of float32; of long rows, and then of halves, by cuDNN."""
+    """LayerNormalizationGradient from statistics of float32; of very long rows by cuDNN."""
     found = cudnn_norm.layer_norm_gradient(xp, arrays, attributes)
     if found is not None:
         return found
-    g, x, scale, *_ = arrays
+    g, x, scale, mean, inverse = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if not columns or scale.shape != inner or g.shape != x.shape or not _are_float32(arrays):
+    if not columns or scale.shape != inner or g.shape != x.shape or not _have_type(arrays[:3]):
+        return None
+    if not mean.dtype == inverse.dtype == float32:
         return None
     g, x, scale, mean, inverse = (cupy().ascontiguousarray(a) for a in arrays)
     rows = x.size // columns
     parts = _parts(rows)
-    result, sums = cupy().empty(x.shape, float32), cupy().empty((2, parts, columns), float32)
+    result, sums = cupy().empty(x.shape, x.dtype), cupy().empty((2, parts, columns), float32)
     half = sums.data.ptr + sums.nbytes // 2
-    _backward(
-        "ox_layer_norm_backward", "ox_device_layer_norm_backward", parts, g, x, scale, mean, inverse, result, sums,
-        half, rows, columns,
-    )  # fmt: skip
-    both = sum_over(cupy(), sums, (1,))
-    return result, both[0].reshape(inner), both[1].reshape(inner)
+    to_weights = _backward(
+        "ox_layer_norm_backward",
+        "ox_device_layer_norm_backward",
+        x,
+        inner,
+        parts,
+        sums,
+        g,
+        x,
+        scale,
+        mean,
+        inverse,
+        result,
+        sums,
+        half,
+        rows,
+        columns,
+    )
+    return (result, *to_weights)
 
 
 def rms_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """RMSNormalization of float32 with a scale of the normalized shape; of long rows, and then of halves, by cuDNN."""
+    """RMSNormalization with a scale of the normalized shape; of very long rows by cuDNN."""
     found = cudnn_norm.rms_norm(xp, arrays, attributes)
     if found is not None:
         return found
     x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if not columns or scale.shape != inner or not _are_float32(arrays) or attributes.get("stash_type", 1) != 1:
+    if not columns or scale.shape != inner or not _have_type(arrays) or attributes.get("stash_type", 1) != 1:
         return None
     x, scale = cupy().ascontiguousarray(x), cupy().ascontiguousarray(scale)
-    rows, y = x.size // columns, cupy().empty(x.shape, float32)
-    epsilon = np.float32(attributes.get("epsilon", 1e-5))
-    launch(kernel("ox_rms_norm", "normalization.cu"), rows, x, scale, y, cupy().empty(rows, float32), epsilon, columns)
+    rows, y = x.size // columns, cupy().empty(x.shape, x.dtype)
+    epsilon, inverses = np.float32(attributes.get("epsilon", 1e-5)), cupy().empty(rows, float32)
+    launch_rows(
+        "ox_rms_norm", "device_norms.cu", x.dtype, columns, rows, x, scale, y, inverses, epsilon, columns
+    )  # fmt: skip
     return y
 
 
 def rms_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """RMSNormalizationGradient of float32; of long rows, and then of halves, by cuDNN."""
+    """RMSNormalizationGradient; of very long rows by cuDNN."""
     found = cudnn_norm.rms_norm_gradient(xp, arrays, attributes)
     if found is not None:
         return found
     g, x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if not columns or scale.shape != inner or g.shape != x.shape or not _are_float32(arrays):
+    if not columns or scale.shape != inner or g.shape != x.shape or not _have_type(arrays):
         return None
     g, x, scale = (cupy().ascontiguousarray(a) for a in arrays)
     rows = x.size // columns
     parts = _parts(rows)
-    result, sums = cupy().empty(x.shape, float32), cupy().empty((parts, columns), float32)
+    result, sums = cupy().empty(x.shape, x.dtype), cupy().empty((1, parts, columns), float32)
     epsilon = np.float32(attributes.get("epsilon", 1e-5))
-    _backward(
-        "ox_rms_norm_backward", "ox_device_rms_norm_backward", parts, g, x, scale, result, sums, epsilon, rows, columns
+    to_weights = _backward(
+        "ox_rms_norm_backward",
+        "ox_device_rms_norm_backward",
+        x,
+        inner,
+        parts,
+        sums,
+        g,
+        x,
+        scale,
+        result,
+        sums,
+        epsilon,
+        rows,
+        columns,
     )
-    return result, sum_over(cupy(), sums, (0,)).reshape(inner)
+    return (result, *to_weights)
 
 
-def cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """CrossEntropy of float32."""
-    scores, target = arrays
-    if scores.dtype != float32 or scores.ndim != 2 or not scores.size or target.shape != scores.shape[:1]:
-        return None
+def _usable(scores: Any, target: Any, weight: Any) -> bool:
+    """Whether kernels read these scores [N, C], classes [N] and weights [C]."""
+    if scores.ndim != 2 or not scores.size or target.shape != scores.shape[:1]:
+        return False
+    return _have_type([scores, weight]) and (weight is None or weight.shape == scores.shape[1:])
+
+
+def _losses(scores: Any, target: Any, weight: Any, ignored: int, spread: bool) -> tuple[Any, Any, Any]:
+    """The losses [N], the logarithms, and the spreads, or 0."""
     rows, classes = scores.shape
-    scores, target = cupy().ascontiguousarray(scores), cupy().ascontiguousarray(target, np.int64)
-    losses, logs = cupy().empty(rows, float32), cupy().empty(rows, float32)
+    losses, logs, *spreads = (cupy().empty(rows, float32) for _ in range(2 + spread))
+    last = spreads[0] if spread else 0
     check = device_checks.check(ShapeError, "cross_entropy met a class out of range", 0, classes - 1)
-    launch(
-        kernel("ox_device_cross_entropy", "device_losses.cu"), rows, scores, target, losses, logs,
-        attributes.get("ignore_index", -100), device_checks.address(), check, classes,
+    launch_rows(
+        "ox_device_cross_entropy", "device_losses.cu", scores.dtype, classes, rows, scores, target, weight, losses,
+        logs, last, ignored, device_checks.address(), check, classes,
     )  # fmt: skip
     device_checks.after_launch()
-    return losses if attributes.get("outputs", 2) == 1 else (losses, logs)
+    return losses, logs, last
+
+
+def _dense(scores: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """The three as kernels read them; 0 for no weights."""
+    dense = cupy().ascontiguousarray
+    return dense(scores), dense(target, np.int64), 0 if weight is None else dense(weight)
+
+
+def weighted_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """CrossEntropy and WeightedCrossEntropy."""
+    scores, target, weight = [*arrays, None][:3]
+    if not _usable(scores, target, weight):
+        return None
+    count = attributes.get("outputs", 2)
+    made = _losses(*_dense(scores, target, weight), attributes.get("ignore_index", -100), spread=count == 3)
+    return made[0] if count == 1 else made[:count]
 
 
 def mean_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """MeanCrossEntropy of float32."""
-    ignored = attributes.get("ignore_index", -100)
-    found = cross_entropy(xp, arrays, {"ignore_index": ignored})
-    if found is None:
+    """MeanCrossEntropy and MeanSmoothedCrossEntropy."""
+    scores, target, weight = [*arrays, None][:3]
+    if not _usable(scores, target, weight):
         return None
-    losses, logs = found
+    ignored, smoothing = attributes.get("ignore_index", -100), np.float32(attributes.get("smoothing", 0.0))
+    scores, target, weight = _dense(scores, target, weight)
+    losses, logs, spreads = _losses(scores, target, weight, ignored, spread=bool(smoothing))
     loss, count = cupy().empty((), float32), cupy().empty((), float32)
-    target = cupy().ascontiguousarray(arrays[1], np.int64)
     blocks = min(-(-losses.size // LOSSES), THREADS)
-    sums = cupy().empty((2, blocks), np.float64) if blocks > 1 else 0
-    sum_up = kernel("ox_device_loss_sums", "device_losses.cu")
-    sum_up((blocks,), (MOST_THREADS,), (losses.size, losses, target, sums, loss, count, ignored))
+    sums = cupy().empty((3, blocks), np.float64) if blocks > 1 else 0
+    kernel("ox_device_loss_sums", "device_losses.cu", scores.dtype)(
+        (blocks,), (MOST_THREADS,),
+        (losses.size, losses, spreads, target, weight, sums, loss, count, smoothing, ignored, scores.shape[1]),
+    )  # fmt: skip
     if blocks > 1:
-        launch(kernel("ox_device_mean_loss", "device_losses.cu"), 1, sums, loss, count, blocks)
+        mean = kernel("ox_device_mean_loss", "device_losses.cu", scores.dtype)
+        mean((1,), (WARP,), (blocks, sums, int(bool(smoothing)), smoothing, loss, count))
     return loss, logs, count
 
 
 def cross_entropy_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """CrossEntropyGradient of float32, of one gradient for each row or for all."""
-    g, scores, target, _ = arrays
-    if not (g.dtype == scores.dtype == float32) or scores.ndim != 2 or not scores.size:
+    """CrossEntropyGradient and SmoothedCrossEntropyGradient, of one gradient for each row or for all."""
+    g, scores, target, logs, weight = [*arrays, None][:5]
+    smoothing = attributes.get("smoothing", 0.0)
+    return _gradient(scores, target, logs, weight, g, g if smoothing else None, smoothing, attributes)
+
+
+def weighted_cross_entropy_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """WeightedCrossEntropyGradient."""
+    scores, target, logs, weight, g, to_spread = [*arrays, None, None, None][:6]
+    return _gradient(scores, target, logs, weight, g, to_spread, None, attributes)
+
+
+def _gradient(
+    scores: Any, target: Any, logs: Any, weight: Any, g: Any, to_spread: Any, smoothing: float | None, attributes: Any
+) -> Any:
+    """The gradient of the scores from those of the losses and of the spreads, times what `smoothing` makes of them."""
+    cotangents = [each for each in (g, to_spread) if each is not None]
+    shape = cotangents[0].shape
+    if not _usable(scores, target, weight) or shape not in (target.shape, ()) or logs.shape != target.shape:
         return None
+    if any(each.dtype != float32 for each in (logs, *cotangents)) or any(each.shape != shape for each in cotangents):
+        return None
+    scores, target, weight = _dense(scores, target, weight)
+    g, to_spread = (0 if each is None else cupy().ascontiguousarray(each) for each in (g, to_spread))
+    logs, result = cupy().ascontiguousarray(logs), cupy().empty(scores.shape, scores.dtype)
+    keep, rest = (1.0, 1.0) if smoothing is None else (1 - smoothing, smoothing)
     rows, classes = scores.shape
-    if target.shape != (rows,) or g.shape not in ((rows,), ()):
-        return None
-    step = int(g.shape == (rows,))
-    g, scores = cupy().ascontiguousarray(g), cupy().ascontiguousarray(scores)
-    target, result = cupy().ascontiguousarray(target, np.int64), cupy().empty(scores.shape, float32)
-    launch(
-        kernel("ox_device_cross_entropy_backward", "device_losses.cu"), rows, g, scores, target, result,
-        attributes.get("ignore_index", -100), step, classes,
+    launch_rows(
+        "ox_device_cross_entropy_backward", "device_losses.cu", scores.dtype, classes, rows, scores, target, logs,
+        weight, g, to_spread, result, np.float32(keep), np.float32(rest), attributes.get("ignore_index", -100),
+        int(bool(shape)), classes,
     )  # fmt: skip
     return result

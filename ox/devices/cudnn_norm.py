@@ -12,9 +12,8 @@ from ox.devices.cuda import cupy
 from ox.devices.cudnn_graphs import DATA_TYPES, Normalization
 from ox.dtypes import float32
 
-# Elements of a row, from which on cuDNN takes it. A kernel of ox's gives a row to one warp, which has much to do with a
-# long one while other warps have none; cuDNN builds a plan for each number of rows, which short ones do not pay for. No
-# device has measured where one overtakes the other.
+# Elements of a row, from which on cuDNN takes it. A block of ox's kernels reads a long row more than once; cuDNN builds
+# a plan for each number of rows, which short ones do not pay for. No device has measured where one overtakes the other.
 LONG_ROW = 4096
 
 

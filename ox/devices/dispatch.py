@@ -25,12 +25,32 @@ class Accelerated(Protocol):
 
 
 def accelerated(op: Operator, arrays: list[Any]) -> Accelerated | None:
-    """The faster executor for these element types on the CPU, or None when the NumPy kernel is the one to use."""
+    """The faster executor for these element types on the CPU, or None when the NumPy kernel is the one to use. For
+    arrays of a GPU it is decided at the first call with these types on the CPU."""
+    if any(isinstance(a, cuda_state.array_type) for a in arrays):
+        return Undecided(op)
     for offer in accelerators:
         found: Accelerated | None = offer(op, arrays)
         if found is not None:
             return found
     return None
+
+
+class Undecided:
+    """What `accelerated` gives for a call on the CPU, after one on a GPU that has the same element types."""
+
+    def __init__(self, op: Operator) -> None:
+        self._op, self._decided = op, False
+        self._found: Accelerated | None = None
+
+    def worthwhile(self, arrays: list[Any]) -> bool:
+        if not self._decided:
+            self._found, self._decided = accelerated(self._op, arrays), True
+        return self._found is not None and self._found.worthwhile(arrays)
+
+    def run(self, op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+        assert self._found is not None
+        return self._found.run(op, arrays, attributes)
 
 
 accelerators: list[Any] = []  # functions (op, arrays) -> Accelerated | None; ox.devices.node_session adds one

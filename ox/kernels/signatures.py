@@ -13,7 +13,7 @@ FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu", "rand
 SHORT = {"UNARY": "pp", "GRADIENT": "ppp", "BINARY": "ppp"}
 DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|BINARY|GRADIENT|HOST)\((\w+)(.*)$", re.MULTILINE)
 PARAMETER = re.compile(
-    r"(?:const )?(float|double|long long|unsigned char|unsigned short)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])"
+    r"(?:const )?(float|NUMBER|double|long long|unsigned char|unsigned short)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])"
 )
 
 

@@ -41,6 +41,7 @@ OPTIMIZERS = (
     "Lion",
 )
 SIZE = (5, 67)  # more than a warp, and no multiple of it
+LONG = 5000  # a row of a block
 
 
 def names() -> set[str]:
@@ -94,16 +95,23 @@ def rows() -> None:
     for dtype in (ox.float32, ox.float16, ox.bfloat16, ox.float64):
         for work in (F.softmax, F.log_softmax):
             work(random(*SIZE, dtype=dtype), -1).square().sum().backward()
-    columns = SIZE[1:]
-    for size in (columns[0], 300):  # a row of a warp, and of a block
-        x, weights = random(SIZE[0], size), random(size)
-        F.layer_norm(x, (size,), weights, random(size)).square().sum().backward()
-        F.rms_norm(x, (size,), weights).square().sum().backward()
+        if dtype == ox.float64:
+            continue
+        with ox.backends.cudnn.flags(enabled=False):
+            for size in (SIZE[1], 300, LONG):  # a row of a warp, of a block's registers, and of a block
+                x, weights = random(SIZE[0], size, dtype=dtype), random(size, dtype=dtype)
+                F.layer_norm(x, (size,), weights, random(size, dtype=dtype)).square().sum().backward()
+                F.rms_norm(x, (size,), weights).square().sum().backward()
+                F.softmax(x, -1).square().sum().backward()
 
 
 def losses() -> None:
     for rows in (SIZE[0], 20_000):  # a mean of one block, and of several
         F.cross_entropy(random(rows, SIZE[1]), integers(SIZE[1], rows)).backward()
+    for dtype in (ox.float32, ox.float16, ox.bfloat16):
+        for size in (SIZE[1], LONG):
+            scores, weights = random(SIZE[0], size, dtype=dtype), random(size, dtype=dtype).detach()
+            F.cross_entropy(scores, integers(size, SIZE[0]), weights, label_smoothing=0.1).backward()
     F.cross_entropy(random(*SIZE), integers(SIZE[1], SIZE[0]), reduction="sum").backward()
 
 

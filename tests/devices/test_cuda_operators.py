@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,17 +16,18 @@ import ox
 from ox import nn
 from ox.core.operator import OPS
 from ox.devices import cuda, cuda_index, cuda_kernels, matmul_precision
+from ox.devices.cuda_rows import BY_BLOCK
 from ox.errors import BoundsError
 from ox.kernels.gpu_source import gpu_source
 
 F = nn.functional
 TYPES = list(cuda_kernels.TYPES)
+BLOCK_ROWS = ("device_rows.cu", "device_losses.cu", "device_norms.cu")
 SOURCES = [
-    ("device_rows.cu", ox.float32), ("device_rows.cu", ox.float16), ("device_rows.cu", ox.bfloat16),
-    ("device_losses.cu", ox.float32), ("device_random.cu", ox.float32), ("device_random.cu", ox.float16),
+    *[(file, dtype) for file in BLOCK_ROWS for dtype in (ox.float32, ox.float16, ox.bfloat16)],
+    ("device_random.cu", ox.float32), ("device_random.cu", ox.float16),
     ("device_halves.cu", ox.float32), ("device_tensors.cu", ox.float32),
     *[("device_index.cu", dtype) for dtype in TYPES],
-    ("device_norms.cu", ox.float32),
     ("device_attention.cu", ox.float32), ("device_attention.cu", ox.float16), ("device_attention.cu", ox.bfloat16),
 ]  # fmt: skip
 
@@ -34,7 +36,8 @@ SOURCES = [
 @rows(("file", "dtype"), SOURCES)
 def test_a_source_compiles(file: str, dtype: Any, architecture: str) -> None:
     lines = "#define INDEX int\n#define ELEMENT uint4\n#define WIDTH 64\n#define KEPT_COLUMNS 16\n#define VECTOR 2\n"
-    assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, lines)), architecture)
+    for more in (lines, lines + BY_BLOCK) if file in BLOCK_ROWS else (lines,):
+        assert ".entry ox_" in compiled(gpu_source(cuda_kernels.typed(file, dtype, more)), architecture)
 
 
 HALVES = [ox.float16, ox.bfloat16]
@@ -172,17 +175,49 @@ def test_rows_of_places_out_of_range_are_left_out(sorted_from: int, monkeypatch:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_cross_entropy(reduction: str) -> None:
+@pytest.mark.parametrize("classes", [7, 2500])  # a row of a warp, and of a block
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+def test_cross_entropy(dtype: Any, weighted: bool, smoothing: float, classes: int) -> None:
     target = ox.tensor([1, -100, 0, 6, 2])
+    weight = random(classes, dtype=dtype, seed=1).abs() if weighted else None
 
-    def loss(x: Any, t: Any) -> Any:
-        return F.cross_entropy(x, t, reduction=reduction)
+    def loss(x: Any, t: Any, reduction: str = "mean") -> Any:
+        own = None if weight is None else weight.to(x.device)
+        return F.cross_entropy(x * 3, t, own, reduction=reduction, label_smoothing=smoothing)
 
-    compare(loss, random(5, 7), target)
-    compare(loss, random(5, 7), target.int())
-    compare(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), random(5, 7), target)
-    assert np.isnan(F.cross_entropy(random(1, 3).to("cuda"), ox.tensor([-100]).to("cuda")).item())
+    for reduction in ("mean", "sum", "none"):
+        compare(lambda x, t, reduction=reduction: loss(x, t, reduction), random(5, classes, dtype=dtype), target)
+    compare(loss, random(5, classes, dtype=dtype), target.int())
+    compare(lambda x, t: loss(x.t(), t), random(classes, 5, dtype=dtype), target)
+    assert np.isnan(loss(random(1, classes, dtype=dtype).to("cuda"), ox.tensor([-100]).to("cuda")).item())
+
+
+@pytest.mark.gpu
+def test_cross_entropy_of_large_scores_keeps_its_digits() -> None:
+    """The logarithms of their sums are rounded to more than the exponentials may be."""
+    for shift in (63.0, -63.0, 1e5, -1e5):
+        compare(lambda x, t, shift=shift: F.cross_entropy(x + shift, t), random(3, 9).round(), ox.tensor([1, 4, 8]))
+
+
+@pytest.mark.gpu
+def test_a_call_on_a_gpu_leaves_the_kernels_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of them runs is decided once for an operator and its element types, whatever the device."""
+    op, x = OPS["Softmax"], random(64, 64)
+    monkeypatch.setattr(op, "_plans", {})
+    op(x)
+    found = type(op._plans[ox.float32])
+    op._plans.clear()
+    op(x.to("cuda"))
+    assert np.array_equal(op(x).numpy(), op(x).numpy()) and type(op._plans[ox.float32]._found) is found
+
+
+@pytest.mark.gpu
+def test_a_total_weight_of_0_costs_nan() -> None:
+    weight, target = ox.tensor([0.0, 1.0], device="cuda"), ox.tensor([0, 0], device="cuda")
+    for smoothing in (0.0, 0.5):
+        assert np.isnan(F.cross_entropy(random(2, 2).to("cuda"), target, weight, label_smoothing=smoothing).item())
 
 
 @pytest.mark.gpu
@@ -201,12 +236,81 @@ def test_rows_of_all_sizes_are_gathered(dtype: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("columns", [127, 128, 256, 257, 1000, 4096, 4097])  # of a warp, of a block, and of a warp
-def test_gradients_of_norms_of_rows(columns: int) -> None:
-    rows = random(19, columns), random(columns, seed=1), random(columns, seed=2)
+@pytest.mark.parametrize("columns", [127, 128, 256, 257, 1000, 2048, 4096, 4097])  # a row of a warp, and of a block
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+def test_norms_of_rows(dtype: Any, columns: int) -> None:
+    rows = random(19, columns, dtype=dtype), random(columns, dtype=dtype, seed=1), random(columns, dtype=dtype, seed=2)
     with ox.backends.cudnn.flags(enabled=False):
         compare(lambda x, w, b: F.layer_norm(x, (columns,), w, b), *rows)
         compare(lambda x, w: F.rms_norm(x, (columns,), w), *rows[:2])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [2047, 2048, 16_384, 50_304])  # a row of a warp, and of blocks of 256 and of 1,024
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+def test_long_rows(dtype: Any, columns: int) -> None:
+    x = random(3, columns, dtype=dtype)
+    for work in (F.softmax, F.log_softmax):
+        compare(lambda x, work=work: work(x, -1), x)
+    wrong = x.clone()
+    wrong[0, columns - 1], wrong[1, 5], wrong[2] = np.inf, np.nan, -np.inf
+    assert np.array_equal(
+        np.isnan(F.softmax(wrong.to("cuda"), -1).cpu().numpy()), np.isnan(F.softmax(wrong, -1).numpy())
+    )
+
+
+def launches(work: Callable[[], Any]) -> int:
+    """Those of the second call; only host_cuda counts them."""
+    if "host_cuda" not in sys.modules:
+        pytest.skip("only host_cuda counts launches")
+    import host_cuda
+
+    work()
+    with host_cuda.counting() as counts:
+        work()
+    return int(counts["launches"])
+
+
+# Forward and backward of norms: one, and one with one for the weights. Of losses: the rows and their mean; the division
+# by their number and the rows. Of halves: also two that round the loss and its gradient.
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [33, 300, 5000])
+@pytest.mark.parametrize("dtype", [ox.float32, *HALVES], ids=str)
+def test_launches_of_rows(dtype: Any, columns: int) -> None:
+    x = random(8, columns, dtype=dtype).to("cuda").requires_grad_()
+    w, b = (random(columns, dtype=dtype, seed=i).to("cuda").requires_grad_() for i in (1, 2))
+    target, weight = ox.arange(8, device="cuda"), random(columns, dtype=dtype).abs().to("cuda")
+    rounding = 2 * (dtype != ox.float32)
+    one = {kind: ox.ones(8, columns, dtype=kind, device="cuda") for kind in (dtype, ox.float32)}
+
+    def step(work: Callable[[], Any]) -> int:
+        def run() -> None:
+            x.grad = w.grad = b.grad = None
+            made = work()
+            made.backward(one[made.dtype] if made.ndim else one[made.dtype][0, 0])
+
+        return launches(run)
+
+    with ox.backends.cudnn.flags(enabled=False):
+        assert step(lambda: F.layer_norm(x, (columns,), w, b)) == 3
+        assert step(lambda: F.rms_norm(x, (columns,), w)) == 3
+    for smoothing in (0.0, 0.1):
+        assert step(lambda smoothing=smoothing: F.cross_entropy(x, target, label_smoothing=smoothing)) == 4 + rounding
+        assert step(lambda s=smoothing: F.cross_entropy(x, target, weight, label_smoothing=s)) == 4 + rounding
+    with ox.autocast("cuda", ox.bfloat16):
+        assert step(lambda: F.cross_entropy(x, target)) == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_cross_entropy_under_autocast_is_float32_of_halves(dtype: Any) -> None:
+    x, target = random(4, 9, dtype=dtype), ox.tensor([1, 2, 8, 0])
+    for policy in (None, {"cross_entropy": "keep"}):
+        with ox.autocast("cuda", dtype, policy=policy):
+            loss = F.cross_entropy(x.to("cuda"), target.to("cuda"))
+        wanted = F.cross_entropy(x.float(), target)
+        assert loss.dtype == (ox.float32 if policy is None else dtype)
+        np.testing.assert_allclose(loss.float().item(), wanted.item(), rtol=1e-6 if policy is None else 1e-2)
 
 
 @pytest.mark.gpu

@@ -52,16 +52,13 @@ template <class F> FUNCTION float ox_sum(long long n, const F& f) {
     return sum;
 }
 
+// NaN where one of them is.
+FUNCTION float larger(float a, float b) { return b > a || b != b ? b : a; }
+
 template <class F> FUNCTION float ox_max(long long n, const F& f) {
     float most = -INFINITY;
-    for (long long c = threadIdx.x & 31; c < n; c += 32) {
-        float value = f(c);
-        most = value > most || value != value ? value : most;
-    }
-    for (int distance = 16; distance; distance >>= 1) {
-        float other = __shfl_xor_sync(~0u, most, distance);
-        most = other > most || other != other ? other : most;
-    }
+    for (long long c = threadIdx.x & 31; c < n; c += 32) most = larger(most, f(c));
+    for (int distance = 16; distance; distance >>= 1) most = larger(most, __shfl_xor_sync(~0u, most, distance));
     return most;
 }
 

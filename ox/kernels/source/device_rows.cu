@@ -1,6 +1,7 @@
 // Rows of NUMBER, which LOAD and STORE convert from and to float: softmax with and without masks, log-softmax, their
-// gradients, one row many times. A row is a warp's.
+// gradients, one row many times. A row is a warp's or a block's.
 #include "device_numbers.h"
+#include "block_rows.h"
 
 ROWS(ox_device_softmax, r, rows, n, const NUMBER* RESTRICT input, NUMBER* RESTRICT output, long long n) {
     const NUMBER* x = input + r * n;

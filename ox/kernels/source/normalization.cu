@@ -1,60 +1,66 @@
 // Layer and RMS normalization of rows. Gradients of the weights are summed in `parts` pieces, a fixed number whatever
-// the threads, so that the sums are the same on every machine; the caller adds the pieces up.
+// the threads, so that the sums are the same on every machine; the caller adds the pieces up. On a GPU, layer and RMS
+// normalization are also compiled for rows of halves, which LOAD and STORE convert from and to float (device_norms.cu).
+#ifndef NUMBER
+#define NUMBER float
+#define LOAD(x) (x)
+#define STORE(x) (x)
+#endif
 
-ROWS(ox_layer_norm, r, rows, n, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT bias, float* RESTRICT output, float* RESTRICT means, float* RESTRICT inverses, float epsilon, long long n) {
-    const float* x = input + r * n;
-    float* y = output + r * n;
-    float mean = SUM(c, n, x[c]) / n;
-    float variance = SUM(c, n, (x[c] - mean) * (x[c] - mean)) / n;
+ROWS(ox_layer_norm, r, rows, n, const NUMBER* RESTRICT input, const NUMBER* RESTRICT scale, const NUMBER* RESTRICT bias, NUMBER* RESTRICT output, float* RESTRICT means, float* RESTRICT inverses, float epsilon, long long n) {
+    const NUMBER* x = input + r * n;
+    NUMBER* y = output + r * n;
+    float mean = SUM(c, n, LOAD(x[c])) / n;
+    float variance = SUM(c, n, (LOAD(x[c]) - mean) * (LOAD(x[c]) - mean)) / n;
     float inverse = 1.0f / sqrtf(variance + epsilon);
     if (bias) {
-        COLUMNS(c, n) y[c] = (x[c] - mean) * inverse * scale[c] + bias[c];
+        COLUMNS(c, n) y[c] = STORE((LOAD(x[c]) - mean) * inverse * LOAD(scale[c]) + LOAD(bias[c]));
     } else {
-        COLUMNS(c, n) y[c] = (x[c] - mean) * inverse * scale[c];
+        COLUMNS(c, n) y[c] = STORE((LOAD(x[c]) - mean) * inverse * LOAD(scale[c]));
     }
     means[r] = mean;
     inverses[r] = inverse;
 } END
 
 // part p has the rows [p * rows / parts, (p + 1) * rows / parts)
-ROWS(ox_layer_norm_backward, p, parts, rows * n / parts, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT means, const float* RESTRICT inverses, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, long long rows, long long n) {
+ROWS(ox_layer_norm_backward, p, parts, rows * n / parts, const NUMBER* RESTRICT gradient, const NUMBER* RESTRICT input, const NUMBER* RESTRICT scale, const float* RESTRICT means, const float* RESTRICT inverses, NUMBER* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, long long rows, long long n) {
     float *ds = scale_sums + p * n, *db = bias_sums + p * n;
     COLUMNS(c, n) { ds[c] = 0.0f; db[c] = 0.0f; }
     for (long long r = p * rows / parts; r < (p + 1) * rows / parts; r++) {
-        const float *x = input + r * n, *g = gradient + r * n;
-        float* d = result + r * n;
+        const NUMBER *x = input + r * n, *g = gradient + r * n;
+        NUMBER* d = result + r * n;
         float mean = means[r], inverse = inverses[r];
-        float sum = SUM(c, n, g[c] * scale[c]) / n;
-        float product = SUM(c, n, g[c] * scale[c] * (x[c] - mean)) * inverse / n;
+        float sum = SUM(c, n, LOAD(g[c]) * LOAD(scale[c])) / n;
+        float product = SUM(c, n, LOAD(g[c]) * LOAD(scale[c]) * (LOAD(x[c]) - mean)) * inverse / n;
         COLUMNS(c, n) {
-            float normal = (x[c] - mean) * inverse;
-            d[c] = inverse * (g[c] * scale[c] - sum - normal * product);
-            ds[c] += g[c] * normal;
-            db[c] += g[c];
+            float normal = (LOAD(x[c]) - mean) * inverse;
+            d[c] = STORE(inverse * (LOAD(g[c]) * LOAD(scale[c]) - sum - normal * product));
+            ds[c] += LOAD(g[c]) * normal;
+            db[c] += LOAD(g[c]);
         }
     }
 } END
 
-ROWS(ox_rms_norm, r, rows, n, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT output, float* RESTRICT inverses, float epsilon, long long n) {
-    const float* x = input + r * n;
-    float* y = output + r * n;
-    float inverse = 1.0f / sqrtf(SUM(c, n, x[c] * x[c]) / n + epsilon);
-    COLUMNS(c, n) y[c] = x[c] * inverse * scale[c];
+ROWS(ox_rms_norm, r, rows, n, const NUMBER* RESTRICT input, const NUMBER* RESTRICT scale, NUMBER* RESTRICT output, float* RESTRICT inverses, float epsilon, long long n) {
+    const NUMBER* x = input + r * n;
+    NUMBER* y = output + r * n;
+    float inverse = 1.0f / sqrtf(SUM(c, n, LOAD(x[c]) * LOAD(x[c])) / n + epsilon);
+    COLUMNS(c, n) y[c] = STORE(LOAD(x[c]) * inverse * LOAD(scale[c]));
     inverses[r] = inverse;
 } END
 
 // The statistics are taken again; parts as in ox_layer_norm_backward.
-ROWS(ox_rms_norm_backward, p, parts, rows * n / parts, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT result, float* RESTRICT scale_sums, float epsilon, long long rows, long long n) {
+ROWS(ox_rms_norm_backward, p, parts, rows * n / parts, const NUMBER* RESTRICT gradient, const NUMBER* RESTRICT input, const NUMBER* RESTRICT scale, NUMBER* RESTRICT result, float* RESTRICT scale_sums, float epsilon, long long rows, long long n) {
     float* ds = scale_sums + p * n;
     COLUMNS(c, n) ds[c] = 0.0f;
     for (long long r = p * rows / parts; r < (p + 1) * rows / parts; r++) {
-        const float *x = input + r * n, *g = gradient + r * n;
-        float* d = result + r * n;
-        float inverse = 1.0f / sqrtf(SUM(c, n, x[c] * x[c]) / n + epsilon);
-        float slope = SUM(c, n, g[c] * scale[c] * x[c]) / n * inverse * inverse;
+        const NUMBER *x = input + r * n, *g = gradient + r * n;
+        NUMBER* d = result + r * n;
+        float inverse = 1.0f / sqrtf(SUM(c, n, LOAD(x[c]) * LOAD(x[c])) / n + epsilon);
+        float slope = SUM(c, n, LOAD(g[c]) * LOAD(scale[c]) * LOAD(x[c])) / n * inverse * inverse;
         COLUMNS(c, n) {
-            d[c] = inverse * (g[c] * scale[c] - x[c] * slope);
-            ds[c] += g[c] * x[c] * inverse;
+            d[c] = STORE(inverse * (LOAD(g[c]) * LOAD(scale[c]) - LOAD(x[c]) * slope));
+            ds[c] += LOAD(g[c]) * LOAD(x[c]) * inverse;
         }
     }
 } END

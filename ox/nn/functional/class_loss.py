@@ -11,8 +11,10 @@ from ox.amp.policy import by_policy
 from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints, scalar_like
 from ox.core.mode import values_are_checked
-from ox.core.promotion import promote_operands, upcast_half
-from ox.dtypes import float32, is_floating, onnx_type
+from ox.core.promotion import promote_operands, reading_halves, upcast_half
+from ox.core.tensor import is_tensor
+from ox.devices.cuda_tensors import is_on_device
+from ox.dtypes import HALF_TYPES, float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of
 from ox.nn.functional.compiled_call import runs_compiled, runs_on_device
@@ -32,8 +34,32 @@ from ox.tensors.tensor import Tensor
 __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
 
 
+def _cross_entropy_of_halves(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor | None:
+    """`cross_entropy` in float32 of scores of float16 or bfloat16 that a GPU's kernels read; else None."""
+    reduction = legacy(size_average, reduce, reduction)
+    if not (is_tensor(input) and is_tensor(target) and input.array.dtype in HALF_TYPES and reduction in REDUCTIONS):
+        return None
+    if weight is not None and (not is_tensor(weight) or weight.static_shape != input.array.shape[1:]):
+        return None
+    if target.array.shape != input.array.shape[:1] or not (0 <= label_smoothing <= 1):
+        return None
+    if not _runs_on_device(input, target, weight):
+        return None
+    return _of_rows(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
 @by_policy
 @upcast_half
+@reading_halves(_cross_entropy_of_halves)
 @check_tensor_arguments
 def cross_entropy(
     input: Tensor,
@@ -65,8 +91,8 @@ def cross_entropy(
     if is_floating(target.array.dtype):
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
     _check_classes("cross_entropy", input, target, ignore_index, axis)
-    plain = weight is None and not label_smoothing and input.array.ndim == 2
-    if target.array.dtype in CLASSES and (_runs_fused(input, weight) or (plain and runs_on_device(input))):
+    fused = target.array.dtype in CLASSES and _runs_fused(input, weight)
+    if fused or _runs_on_device(input, target, weight):
         return _of_rows(input, target, weight, ignore_index, reduction, label_smoothing)
     target = _check_later("cross_entropy", input, target, ignore_index, axis)
     logp = ops.LogSoftmax(input, axis=axis)
@@ -101,14 +127,25 @@ def _runs_fused(input: Tensor, weight: Tensor | None) -> bool:
     return fits and input.array.ndim == 2 and runs_compiled(input)
 
 
+def _runs_on_device(input: Tensor, target: Tensor, weight: Tensor | None) -> bool:
+    """The same of a GPU."""
+    fits = weight is None or (weight.array.dtype == input.array.dtype and not weight.requires_grad)
+    return (
+        fits
+        and input.array.ndim == 2
+        and target.array.dtype in CLASSES
+        and runs_on_device(input, (float32, *HALF_TYPES))
+    )
+
+
 def _of_rows(
     input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, smoothing: float
 ) -> Tensor:
     one_of(reduction, "reduction", REDUCTIONS)
-    if weight is None and reduction == "mean":
+    if reduction == "mean" and (weight is None or is_on_device(input.array)):
         mean: Tensor = (
-            MeanSmoothedCrossEntropy(input, target, outputs=1, smoothing=smoothing, ignore_index=ignore_index)
-            if smoothing
+            MeanSmoothedCrossEntropy(input, target, weight, outputs=1, smoothing=smoothing, ignore_index=ignore_index)
+            if smoothing or weight is not None
             else MeanCrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
         )
         return mean

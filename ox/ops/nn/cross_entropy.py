@@ -1,4 +1,8 @@
-"""Cross entropies of rows of scores as ox trains with them: forward and backward are one call each."""
+"""Cross entropies of rows of scores as ox trains with them: forward and backward are one call each.
+
+Those of scores of float16 and bfloat16 are computed in float32. So are the losses, the logarithms and the cotangents,
+of which halves would lose digits.
+"""
 
 from typing import Any
 
@@ -6,10 +10,11 @@ from ox.core.constants import axes_tensor, constant, number, positions
 from ox.core.function import function
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase, TensorType
-from ox.core.types import T, Tind
+from ox.core.types import T, Tind, U
 from ox.dtypes import FLOATS, int32, int64, onnx_type
 from ox.ops.elementwise.arithmetic import Add, Div, Exp, Mul, Sub
 from ox.ops.elementwise.comparison import Equal, Not, Where
+from ox.ops.nn.normalization import as_type, computed_type
 
 __all__ = [
     "CrossEntropy",
@@ -22,47 +27,50 @@ __all__ = [
 CLASSES = (int32, int64)
 
 
-@function("loss logs", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
-def CrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[T, T]:
+@function("loss logs", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
+def CrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[U, U]:
     """log(sum(exp(scores))) - scores[target] for each row of scores [N, C] and its class in target [N], and these
     logarithms [N]. A target of `ignore_index` costs 0; other targets must be classes.
 
     `torch.nn.functional.cross_entropy` with reduction="none".
     """
-    counts = _counts(target, ignore_index)
+    scores, counts = _widely(scores), _counts(target, ignore_index)
     classes = OPS["Unsqueeze"](Where(counts, target, number(0, target.dtype)), axes_tensor([1]))
     logs = OPS["ReduceLogSumExp"](scores, axes_tensor([1]), keepdims=0)
     picked = OPS["Squeeze"](OPS["GatherElements"](scores, classes, axis=1), axes_tensor([1]))
     return Where(counts, Sub(logs, picked), constant(0, scores)), logs
 
 
+def _widely(x: TensorType) -> TensorType:
+    return as_type(x, computed_type(x.dtype))
+
+
 def _counts(target: TensorType, ignore_index: int) -> TensorType:
     return Not(Equal(target, number(ignore_index, target.dtype)))
 
 
-@function("loss logs count", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
-def MeanCrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[T, T, T]:
+@function("loss logs count", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
+def MeanCrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[U, U, U]:
     """The mean of CrossEntropy over the targets that are not ignored (NaN if all are), the logarithms, and how many
     targets these are. `torch.nn.functional.cross_entropy`."""
     losses, logs = CrossEntropy.body(scores, target, ignore_index=ignore_index)
-    counted = OPS["Cast"](_counts(target, ignore_index), to=onnx_type(scores.dtype))
+    counted = OPS["Cast"](_counts(target, ignore_index), to=onnx_type(losses.dtype))
     count = OPS["ReduceSum"](counted, keepdims=0)
     return Div(OPS["ReduceSum"](losses, keepdims=0), count), logs, count
 
 
-@function("dX", fused=True, T=FLOATS, Tind=CLASSES, amp="widest")
-def CrossEntropyGradient(g: T, scores: T, target: Tind, logs: T, *, ignore_index: int = -100) -> T:
+@function("dX", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
+def CrossEntropyGradient(g: U, scores: T, target: Tind, logs: U, *, ignore_index: int = -100) -> T:
     """The gradient of the scores from a cotangent g [N] of the losses, or [] for each of them: the softmax,
     less 1 at the target."""
-    along = axes_tensor([1])
+    kind, scores, along = scores.dtype, _widely(scores), axes_tensor([1])
     counts = _counts(target, ignore_index)
     classes = OPS["Unsqueeze"](OPS["Cast"](target, to=onnx_type(int64)), along)
     chosen = Equal(classes, positions(scores.shape[1]))
     softmax = Exp(Sub(scores, OPS["Unsqueeze"](logs, along)))
     slope = Where(chosen, Sub(softmax, constant(1, scores)), softmax)
-    return Where(
-        OPS["Unsqueeze"](counts, along), Mul(slope, OPS["Reshape"](g, axes_tensor([-1, 1]))), constant(0, scores)
-    )
+    back = Mul(slope, OPS["Reshape"](g, axes_tensor([-1, 1])))
+    return as_type(Where(OPS["Unsqueeze"](counts, along), back, constant(0, scores)), kind)
 
 
 @CrossEntropy.gradient("scores")
@@ -114,31 +122,43 @@ def _(
     return _with_logs(back, g_logs, scores, logs)
 
 
-@function("loss logs count", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
-def MeanSmoothedCrossEntropy(scores: T, target: Tind, *, smoothing: float, ignore_index: int = -100) -> tuple[T, T, T]:
-    """MeanCrossEntropy where a part `smoothing` of each target is spread over all classes.
-    `torch.nn.functional.cross_entropy` with label_smoothing."""
-    losses, logs, spreads = WeightedCrossEntropy.body(scores, target, ignore_index=ignore_index)
-    counted = OPS["Cast"](_counts(target, ignore_index), to=onnx_type(scores.dtype))
+@function("loss logs count", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
+def MeanSmoothedCrossEntropy(
+    scores: T, target: Tind, weight: T = None, *, smoothing: float, ignore_index: int = -100
+) -> tuple[U, U, U]:
+    """MeanCrossEntropy where a part `smoothing` of each target is spread over all classes, with a weight for each
+    class [C], or 1 for all; `count` is the sum of the targets' weights. `torch.nn.functional.cross_entropy` with
+    label_smoothing and weight."""
+    losses, logs, spreads = WeightedCrossEntropy.body(scores, target, weight, ignore_index=ignore_index)
+    counted = OPS["Cast"](_counts(target, ignore_index), to=onnx_type(losses.dtype))
+    if weight is not None:
+        counted = Mul(counted, OPS["Gather"](_widely(weight), _counted(target, ignore_index)[1], axis=0))
     count = OPS["ReduceSum"](counted, keepdims=0)
     direct, spread = (OPS["ReduceSum"](each, keepdims=0) for each in (losses, spreads))
-    total = Add(Mul(direct, constant(1 - smoothing, scores)), Mul(spread, constant(smoothing, scores)))
-    return Div(total, count), logs, count
+    if weight is None:
+        total = Add(Mul(direct, constant(1 - smoothing, direct)), Mul(spread, constant(smoothing, direct)))
+        return Div(total, count), logs, count
+    loss = Mul(Div(direct, count), constant(1 - smoothing, direct))  # NaN of weights of 0, whatever the other part is
+    return Add(loss, Mul(Div(spread, count), constant(smoothing, direct))), logs, count
 
 
-@function("dX", fused=True, T=FLOATS, Tind=CLASSES, amp="widest")
+@function("dX", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
 def SmoothedCrossEntropyGradient(
-    g: T, scores: T, target: Tind, logs: T, *, smoothing: float, ignore_index: int = -100
+    g: U, scores: T, target: Tind, logs: U, weight: T = None, *, smoothing: float, ignore_index: int = -100
 ) -> T:
     """The gradient of the scores from a cotangent g [] of each loss with label smoothing: the softmax, less the
-    smoothed target."""
-    along = axes_tensor([1])
+    smoothed target, with the weights [C] of the classes."""
+    if weight is not None:
+        own = OPS["Expand"](g, OPS["Shape"](target))
+        parts = [Mul(own, constant(part, own)) for part in (1 - smoothing, smoothing)]
+        return WeightedCrossEntropyGradient.body(scores, target, logs, weight, *parts, ignore_index=ignore_index)
+    kind, scores, along = scores.dtype, _widely(scores), axes_tensor([1])
     classes = OPS["Unsqueeze"](OPS["Cast"](target, to=onnx_type(int64)), along)
     rest = Div(constant(smoothing, scores), _classes(scores))
     softmax = Sub(Exp(Sub(scores, _column(logs))), rest)
     chosen = Equal(classes, positions(scores.shape[1]))
     slope = Where(chosen, Sub(softmax, constant(1 - smoothing, scores)), softmax)
-    return Where(_column(_counts(target, ignore_index)), Mul(slope, g), constant(0, scores))
+    return as_type(Where(_column(_counts(target, ignore_index)), Mul(slope, g), constant(0, scores)), kind)
 
 
 @MeanSmoothedCrossEntropy.gradient("scores")
@@ -148,6 +168,7 @@ def _(
     g_count: TensorBase | None,
     scores: TensorBase,
     target: TensorBase,
+    weight: TensorBase | None,
     logs: TensorBase,
     count: TensorBase,
     smoothing: float,
@@ -155,38 +176,42 @@ def _(
 ) -> TensorBase | None:
     back: Any = None
     if g is not None:
-        share = Div(g, count)
-        back = SmoothedCrossEntropyGradient(share, scores, target, logs, smoothing=smoothing, ignore_index=ignore_index)
+        back = SmoothedCrossEntropyGradient(
+            Div(g, count), scores, target, logs, weight, smoothing=smoothing, ignore_index=ignore_index
+        )
     return _with_logs(back, g_logs, scores, logs)
 
 
-@function("loss logs spread", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
+@function("loss logs spread", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
 def WeightedCrossEntropy(
     scores: T, target: Tind, weight: T = None, *, ignore_index: int = -100, outputs: int = 3
-) -> tuple[T, T, T]:
+) -> tuple[U, U, U]:
     """The two parts of a cross entropy with label smoothing, for each row of scores [N, C] and its class in target [N]:
     weight[target]·(log(sum(exp(scores))) - scores[target]), and the mean of the same over all classes. Between them,
     the logarithms. A target of `ignore_index` costs 0; other targets must be classes. weight [C], or 1 for all.
 
     `torch.nn.functional.cross_entropy` with reduction="none" is (1 - label_smoothing)·loss + label_smoothing·spread.
     """
-    along = axes_tensor([1])
+    scores, along = _widely(scores), axes_tensor([1])
     counts, classes = _counted(target, ignore_index)
     logs = OPS["ReduceLogSumExp"](scores, along, keepdims=0)
     loss = Sub(logs, OPS["Squeeze"](OPS["GatherElements"](scores, _column(classes), axis=1), along))
     every = Sub(_column(logs), scores)
     if weight is not None:
+        weight = _widely(weight)
         loss, every = Mul(loss, OPS["Gather"](weight, classes, axis=0)), Mul(every, weight)
     nothing = constant(0, scores)
     spread = OPS["ReduceMean"](every, along, keepdims=0)
     return Where(counts, loss, nothing), logs, Where(counts, spread, nothing)
 
 
-@function("dX", fused=True, T=FLOATS, Tind=CLASSES, amp="widest")
+@function("dX", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
 def WeightedCrossEntropyGradient(
-    scores: T, target: Tind, logs: T, weight: T = None, g: T = None, g_spread: T = None, *, ignore_index: int = -100
+    scores: T, target: Tind, logs: U, weight: T = None, g: U = None, g_spread: U = None, *, ignore_index: int = -100
 ) -> T:
     """The gradient of the scores from cotangents [N] of the losses and of the spreads, at least one of them."""
+    kind, scores = scores.dtype, _widely(scores)
+    weight = weight if weight is None else _widely(weight)
     counts, classes = _counted(target, ignore_index)
     softmax = Exp(Sub(scores, _column(logs)))
     parts = []
@@ -199,7 +224,8 @@ def WeightedCrossEntropyGradient(
         total = size if weight is None else OPS["ReduceSum"](weight, keepdims=0)
         slope = Sub(Mul(softmax, total), constant(1, scores) if weight is None else weight)
         parts.append(Mul(slope, _column(Div(g_spread, size))))
-    return Where(_column(counts), parts[0] if len(parts) == 1 else Add(*parts), constant(0, scores))
+    back = parts[0] if len(parts) == 1 else Add(*parts)
+    return as_type(Where(_column(counts), back, constant(0, scores)), kind)
 
 
 @WeightedCrossEntropy.gradient("scores")
@@ -223,7 +249,7 @@ def _with_logs(back: Any, g_logs: TensorBase | None, scores: TensorBase, logs: T
     """A gradient of the scores, and what comes from the logarithms."""
     if g_logs is None:
         return back
-    from_logs = Mul(Exp(Sub(scores, _column(logs))), _column(g_logs))
+    from_logs = as_type(Mul(Exp(Sub(_widely(scores), _column(logs))), _column(g_logs)), scores.dtype)
     return from_logs if back is None else Add(back, from_logs)
 
 
