@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from rows import rows
 
@@ -26,6 +28,9 @@ def test_what_the_real_library_writes() -> None:
     assert key == b"a" and isinstance(value, bytes) and dict(fields(value)) == {3: b"b" * 200}
     mine = field(1, field(1, "a") + field(2, field(3, "b" * 200)))
     assert mine == message
+    (number,) = fields(Value(number_value=1.5).SerializeToString())
+    assert number == (2, struct.pack("<d", 1.5))
+    assert list(fields(b"\x0d\x01\x02\x03\x04\x10\x05")) == [(1, b"\x01\x02\x03\x04"), (2, 5)]  # a fixed32 and an int
     assert Value.FromString(field(4, 1)).bool_value and list(fields(packed(3, (1, 300)))) == [(3, b"\x01\xac\x02")]
 
 

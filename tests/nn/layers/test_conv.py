@@ -53,6 +53,8 @@ def test_output_size_chooses_among_what_the_stride_leaves_open() -> None:
     assert up(x, output_size=(10, 9)).shape == up(x, output_size=(1, 4, 10, 9)).shape == (1, 4, 10, 9)
     with pytest.raises(ShapeError, match="output_size"):
         up(x, output_size=(11, 9))
+    wide = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, dilation=2)
+    assert wide(x, output_size=(12, 12)).shape == (1, 4, 12, 12)
 
 
 LAZY = [f"{kind}{rank}d" for kind in ("Conv", "ConvTranspose") for rank in (1, 2, 3)]
