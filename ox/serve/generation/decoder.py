@@ -161,7 +161,7 @@ class Decoder:
         if self._claims is not None:  # a draft model has the limit of the model that it drafts for
             cuda = replace(cuda, gpu_mem_limit=self._claims.session_limit)
         try:
-            self._check_for_gpu(placement, cuda)
+            self._check_for_gpu(placement)
             with self._claims.loading(self.path, number, self._check.nbytes) if self._claims else nullcontext():
                 run, reasons = self._first_right(GpuMemory(number, cuda))
                 if run is None:
@@ -175,10 +175,8 @@ class Decoder:
             return None
         return run, "shared cache"
 
-    def _check_for_gpu(self, placement: Placement, cuda: CudaOptions) -> None:
+    def _check_for_gpu(self, placement: Placement) -> None:
         """Raises DeviceError for what no decoder can have on a GPU."""
-        if cuda.enable_cuda_graph:
-            raise DeviceError("the runs of a decoder are not captured", got="enable_cuda_graph", expected="none")
         if len(set(placement.numbers)) > 1:
             raise DeviceError("texts are generated on one GPU", expected="cuda:0", got=str(placement))
         if not available():
@@ -261,7 +259,31 @@ class Decoder:
         graph.share_cache(self.context_length if rewriting.rotary and known else 0)
         if rewriting.choose_scores:
             graph.choose_scores()
-        return SharedCacheRun(self._session(graph.serialized(), memory), self.vocab_size, memory)
+        run = SharedCacheRun(self._session(graph.serialized(), memory), self.vocab_size, memory)
+        if memory.captures and not run.capturable:
+            raise PatternMissing("a CUDA graph cannot have a mask, which grows with the texts")
+        return run
+
+    def capture(self, rows: int) -> None:
+        """Captures steps of 1 to `rows` texts, whose slots are attached and stay as they are, as CUDA graphs, where
+        that is asked for.
+
+        Raises:
+            LoadError: a step cannot be captured, or gives other scores when it is replayed.
+        """
+        if not self.run.memory.captures or isinstance(self.run, AppendedCacheRun):
+            return
+        for count in range(1, rows + 1):
+            self._control.enter(f"capturing a step of {count} text{'s' * (count > 1)}")
+            try:
+                self._check.check_captured(self.run, count)
+            except Exception as error:  # ONNX Runtime's exceptions share no base class
+                self._control.check()
+                raise LoadError(
+                    f"a step of {count} texts of {self.path} cannot be captured as a CUDA graph",
+                    got=str(error).strip().splitlines()[0][:300],
+                    hint="without enable_cuda_graph",
+                ) from error
 
     def _measure_threads(self) -> None:
         """Takes one thread instead of all where it is not slower, as in small models."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ox.errors import LoadError
 from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
-from ox.serve.generation.decoder_run import DecoderRun
+from ox.serve.generation.decoder_run import DecoderRun, SharedCacheRun
 from ox.serve.generation.scores import Scores
 from ox.serve.runtime.standard_form import ATTENTION
 from ox.tolerance import Through, compare
@@ -146,6 +146,21 @@ class DecoderCheck:
         self._compare("a long text", scores[0], self._long)
         if together:
             self._compare("a short text beside a long one", scores[1], self._expected[0][1])
+
+    def check_captured(self, run: SharedCacheRun, rows: int) -> None:
+        """Has a step of so many texts captured; with other tokens and lengths, it is replayed as it was before.
+
+        Raises:
+            ScoresDiffer: the scores are others.
+        """
+        random = np.random.default_rng(rows)
+        tokens, others = random.integers(0, self._decoder.vocab_size, (2, rows, 1))
+        lengths = np.zeros(rows, np.int64)
+        expected = [np.array(row) for row in run.step(tokens, lengths)]
+        run.capture(rows)
+        run.step(others, lengths + 1)
+        for row, scores in zip(run.step(tokens, lengths), expected, strict=True):
+            self._compare("a captured step", row, scores)
 
     def _check_texts(self, run: DecoderRun, group: list[int]) -> None:
         run.attach(CacheSlots(self._decoder.shapes, len(group), max(self._lengths) + STEPS, run.memory))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,8 @@ from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.generation.device_scores import DeviceScores
 from ox.serve.generation.scores import Array, Needs, ScoreRows
 from ox.serve.runtime.capture_gate import GATE
-from ox.serve.runtime.cuda_provider import provider_options
+from ox.serve.runtime.cuda_provider import NO_GRAPH, provider_options
+from ox.serve.runtime.own_thread import OwnThread
 
 
 class Buffer(Protocol):
@@ -46,6 +48,7 @@ class HostMemory:
     """Memory of the host, for sessions on the CPU. `kind` and `number` are what a session calls the device."""
 
     kind, number = "cpu", 0
+    captures = False  # whether steps are captured as CUDA graphs, which keep addresses and sizes
     is_lazy = True  # memory is taken where it is first written
 
     def providers(self) -> list[Any]:
@@ -119,6 +122,7 @@ class HostMemory:
         scores: Any,
         count: int,
         needs: Needs | None = None,
+        graph: int = NO_GRAPH,
     ) -> ScoreRows:
         """Runs a session. Returns the first rows of the scores, which the next run overwrites.
 
@@ -126,6 +130,7 @@ class HostMemory:
             sent: buffers whose `host` was changed since they were last sent.
             scores: of `self.scores`.
             needs: what is needed of each row; None for all. On the host all scores are there.
+            graph: the CUDA graph that the run is captured as, the first time, and replayed.
         """
         session.run_with_iobinding(binding)
         found: Array = scores.host[:count]
@@ -133,7 +138,8 @@ class HostMemory:
 
 
 class GpuMemory(HostMemory):
-    """Memory of a GPU. All copies and runs are ordered on one stream, for which a run waits once, at its end.
+    """Memory of a GPU. All copies and runs are ordered on one stream, for which a run waits once, at its end. Where
+    steps are captured, all runs are of one thread, as ONNX Runtime keeps a graph for the thread that captured it.
 
     Args:
         number: of the GPU.
@@ -150,8 +156,9 @@ class GpuMemory(HostMemory):
         self.number, self._cuda = number, options
         with GATE.using():
             self.stream = cuda.stream(device=f"cuda:{number}")
-        self._options = onnxruntime().RunOptions()
-        self._options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        self.captures = options.enable_cuda_graph
+        self._thread = OwnThread("ox-cuda-graphs") if self.captures else None
+        self._options: dict[int, Any] = {}  # of runs, by graph
 
     def providers(self) -> list[Any]:
         return [(CUDA, provider_options(self._cuda, self.stream.ptr, self.number)), CPU]
@@ -167,7 +174,12 @@ class GpuMemory(HostMemory):
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        with GATE.using(), cuda.cupy().cuda.Device(self.number), self.stream:
+        with GATE.using(), self._entered():
+            yield
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        with cuda.cupy().cuda.Device(self.number), self.stream:
             yield
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -238,15 +250,37 @@ class GpuMemory(HostMemory):
         scores: Any,
         count: int,
         needs: Needs | None = None,
+        graph: int = NO_GRAPH,
     ) -> ScoreRows:
-        with self.using():
+        run = partial(self._run, session, binding, sent, scores, count, needs, graph)
+        rows: ScoreRows = run() if self._thread is None else self._thread.call(run)
+        return rows
+
+    def _run(
+        self,
+        session: Any,
+        binding: Any,
+        sent: Sequence[Any],
+        scores: Any,
+        count: int,
+        needs: Needs | None,
+        graph: int,
+    ) -> ScoreRows:
+        options = self._options.get(graph)
+        captured = graph == NO_GRAPH or options is not None
+        if options is None:
+            options = onnxruntime().RunOptions()
+            options.add_run_config_entry("gpu_graph_id", str(graph))
+            options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        with GATE.using() if captured else GATE.capturing(), self._entered():
             for buffer in sent:
                 buffer.to_device(self.stream)
             try:
-                session.run_with_iobinding(binding, self._options)
+                session.run_with_iobinding(binding, options)
                 found = scores.copy(count, needs, self.stream)
             finally:  # what was ordered reads and writes the buffers
                 self.stream.synchronize()
+        self._options[graph] = options
         rows: ScoreRows = found()
         return rows
 

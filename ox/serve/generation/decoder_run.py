@@ -11,6 +11,7 @@ from ox.serve.generation.cache_slots import Array, CacheSlots
 from ox.serve.generation.decoder_memory import HOST, Buffer, HostMemory
 from ox.serve.generation.device_scores import score_bytes
 from ox.serve.generation.scores import NOTHING, Need, Needs, ScoreRows, Scores
+from ox.serve.runtime.cuda_provider import NO_GRAPH, graphs
 from ox.serve.runtime.decoder_graph import LENGTHS, SCORED, TOTAL
 
 TYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
@@ -87,12 +88,23 @@ class SharedCacheRun:
         self._slots = slots
         self._version = slots.version
         self._bindings: dict[tuple[int, ...], Any] = {}
+        self._graphs: dict[int, int] = {}  # of steps that are captured, by rows
         most, buffer = max(slots.rows, MOST_NEW), self.memory.buffer
         zeros = np.zeros(most, np.int64)
         last = np.zeros(slots.rows, np.int32)
         self._inputs = Inputs(buffer(zeros), buffer(zeros.copy()), buffer(last), buffer(np.arange(most)))
         self._total = np.zeros((), np.int32)  # which GroupQueryAttention reads on the host
         self._scores = self.memory.scores(most, self._vocab_size, self._dtype)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a step of some rows always reads the same sizes: without a mask, which grows with the texts."""
+        return self._counts and not self._mask
+
+    def capture(self, rows: int) -> None:
+        """Has steps of so many texts captured as a CUDA graph, the next time, and replayed from then on. The slots must
+        stay as they are."""
+        self._graphs[rows] = next(graphs)
 
     def release(self) -> None:
         with self.memory.using():  # on a GPU, nothing is freed while a CUDA graph is captured
@@ -135,11 +147,14 @@ class SharedCacheRun:
         self._inputs.places.host[:count] = (lengths[:, None] + np.arange(new)).ravel()
         last = self._inputs.last.host[:rows]
         last[...] = lengths + (new - 1)
-        self._total[...] = lengths.max() + new
+        captured = self.memory.captures and new == 1
+        # in a graph, it is that of all runs: each row is told by its length
+        self._total[...] = self._slots.capacity if captured else lengths.max() + new
+        graph = self._graphs.get(rows, NO_GRAPH) if captured else NO_GRAPH
         binding = self._bindings.get(shape)
         if binding is None or self._mask:
             self._bindings[shape] = binding = self._bind(0, shape, self._inputs, self._scores, last, count)
-        return self.memory.run(self._session, binding, self._inputs[:3], self._scores, count, needs)
+        return self.memory.run(self._session, binding, self._inputs[:3], self._scores, count, needs, graph)
 
     def _bind(
         self,

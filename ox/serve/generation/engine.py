@@ -86,15 +86,15 @@ class GenerationEngine:
         self.tokenizer, self.defaults = folder.tokenizer, folder.defaults
         self.end_tokens = folder.end_tokens(self.vocab_size)
         self.constraints = Constraints(self.tokenizer, self.vocab_size, self.end_tokens)
-        self._run = decoder.run
+        self._run, self.context_length = decoder.run, decoder.context_length
         token_bytes = sum(shape.nbytes for shape in decoder.shapes.values())
-        self.context_length = decoder.context_length
         if self.context_length == UNLIMITED:
             draft_bytes = 0 if draft is None else sum(shape.nbytes for shape in draft.shapes.values())
             self.context_length = max(2, budget // (token_bytes + draft_bytes))
         self._drafter = Drafter(0 if self._run.singly else options.draft_tokens, draft, self.context_length)
         most, budget = options.max_texts if decoder.batched else 1, budget - self._drafter.nbytes
         self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget)
+        decoder.capture(self._scheduler.slots.rows)
         self._prefill_tokens, self._share = options.prefill_tokens, share
         self._reader = RequestReader(
             tokenizer=self.tokenizer,

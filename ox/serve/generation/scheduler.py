@@ -41,7 +41,8 @@ def cache_budget(options: GenerationOptions, memory: HostMemory = HOST, free: in
 
 class Scheduler:
     """Slots for the texts that run, in rows without gaps, and blocks for what may be needed again; both from one
-    budget. Called by the engine's thread only.
+    budget. Called by the engine's thread only. Where steps are captured, all slots have the size of the context from
+    the beginning, and there are as many as fit.
 
     Args:
         shapes: of the cache's inputs.
@@ -61,7 +62,6 @@ class Scheduler:
         self.texts: list[Text] = []  # by row
         self.preemptions = 0
         self._most_texts, self._context, self._budget = most_texts, context, budget
-        self._most_rows = 0  # that take memory: on the host those that were in use since the slots were made
         self._admissions = 0
         token_bytes = sum(shape.nbytes for shape in shapes.values())
         if context * token_bytes > budget:
@@ -72,8 +72,14 @@ class Scheduler:
                 got=f"{budget / MIB:,.1f} MiB",
                 hint="generation = { cache_mib = ... } in ox.toml; the cache of a draft model is a part of it",
             )
-        self.slots = CacheSlots(shapes, most_texts, self._capacity(1), run.memory, 1)
+        self._fixed = run.memory.captures
+        if self._fixed:
+            self._most_texts = most_texts = min(most_texts, budget // (context * token_bytes))
+        rows, capacity = (most_texts, context) if self._fixed else (1, self._capacity(1))
+        self.slots = CacheSlots(shapes, most_texts, capacity, run.memory, rows)
         self.prefixes = PrefixCache(self.slots, budget)
+        # that take memory: on the host those that were in use since the slots were made
+        self._most_rows = rows if self._fixed else 0
         run.attach(self.slots)
 
     @property
@@ -132,7 +138,7 @@ class Scheduler:
             last.row = text.row
             self.texts[text.row] = last
         text.row = -1
-        if not self.texts and not self._fits(2 * self._most_rows, self.slots.capacity):
+        if not self.texts and not self._fixed and not self._fits(2 * self._most_rows, self.slots.capacity):
             self._resize(self._capacity(1))  # else the next text takes them as they are: new ones cost time
 
     def save(self, text: Text) -> None:
@@ -185,6 +191,8 @@ class Scheduler:
     def _fit(self) -> None:
         """Makes the slots as large as these texts need, and where that leaves half of the memory, as large as they may
         become: to grow slots with texts in them holds all of them up."""
+        if self._fixed:
+            return
         rows = max(self._most_rows, len(self.texts))
         capacity = self._needed(self.texts)
         whole = self._capacity(max(text.prompt_length + text.most for text in self.texts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import count
 from typing import Any
 
 from ox.devices.cuda import which
@@ -14,6 +15,8 @@ from ox.serve.config.placement import Placement
 
 # Of no graph: the run option by which a run is not captured as a graph of the device.
 NO_GRAPH = -1
+# Numbers of graphs, of the whole process: ONNX Runtime replays a graph with the addresses that it was captured with.
+graphs = count(1)
 
 
 def check_numbers(placement: Placement, driver: Driver) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import count, product
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,16 +17,12 @@ from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.batching.padding import Padding
 from ox.serve.runtime.buffer import buffer_shape
 from ox.serve.runtime.capture_gate import GATE
-from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl
+from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, graphs
 from ox.serve.runtime.device_memory import DeviceMemory
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.own_thread import OwnThread
 from ox.serve.runtime.runtime_error import reason
-
-# Of all instances: ONNX Runtime replays a graph with the addresses that it was captured with.
-_graphs = count(1)
-
 
 Shape = tuple[int, tuple[tuple[str, int], ...]]  # the samples of a batch, and its padded dimensions by name
 
@@ -200,7 +196,7 @@ class DeviceInstance(Instance):
         for bind, info, buffer in zip(binds, infos, buffers, strict=True):
             bind(info.name, "cuda", number, buffer.host.dtype.type, buffer.host.shape, buffer.address)
         inputs = {info.name: buffer for info, buffer in zip(self._inputs, buffers, strict=False)}
-        bucket = Bucket(binding, inputs, buffers[count:], next(_graphs) if self._captures else NO_GRAPH)
+        bucket = Bucket(binding, inputs, buffers[count:], next(graphs) if self._captures else NO_GRAPH)
         self._buckets[shape] = bucket
         return bucket
 

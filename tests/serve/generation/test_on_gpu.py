@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_session import CudaSession
-from generation_client import CONTEXT, VOCABULARY, Client, prompts
+from generation_client import CONTEXT, VOCABULARY, Answer, Client, prompts
 from tiny_decoder import save_briefly
 
 import ox
@@ -28,6 +28,7 @@ from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_memory import HOST, GpuMemory
+from ox.serve.generation.decoder_run import SharedCacheRun
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
 from ox.serve.generation.scheduler import MIB, cache_budget
@@ -63,8 +64,8 @@ def client_on(file: Path) -> Iterator[Callable[..., Client]]:
     """A client of an engine on a device, whose cache holds so many texts of context length."""
     engines = []
 
-    def make(device: str, texts: float = 32, **options: Any) -> Client:
-        decoder = load(file, device)
+    def make(device: str, texts: float = 32, cuda: dict[str, Any] | None = None, **options: Any) -> Client:
+        decoder = load(file, device, **(cuda or {}))
         budget = int(texts * CONTEXT * sum(shape.nbytes for shape in decoder.shapes.values()))
         settings = GenerationOptions(**options)
         engines.append(GenerationEngine(decoder, DecoderFolder.read(file), settings, budget))
@@ -133,6 +134,89 @@ def test_the_cache_keeps_its_budget(client_on: Callable[..., Client]) -> None:
     answers = [client.send(prompt, 60, ignore_eos=True) for prompt in prompts(12)]
     assert all(len(answer.wait().tokens) == 60 for answer in answers)
     assert len(taken) > 1 and max(taken) <= scheduler._budget
+
+
+def test_steps_are_replayed_as_cuda_graphs(client_on: Callable[..., Client]) -> None:
+    """One for each number of texts, captured at load in the thread that replays them. The rest is not captured."""
+    found = []
+    for device, options in (("cpu", {}), ("cuda", {"enable_cuda_graph": True})):
+        client = client_on(device, 4.5, options, max_texts=8, prefill_tokens=16)
+        if device == "cuda":
+            made, slots = CudaSession.made[-1], client.engine._scheduler.slots
+            at_load, version = [int(graph) for graph in made.graphs if graph != "-1"], slots.version
+            assert made.options["enable_cuda_graph"] == "1" and slots.rows == slots.rows_there == 4
+            assert len(at_load) == 2 * 4 and len(set(at_load)) == 4
+        answers = [
+            client.send(prompt, 20 + 3 * index, ignore_eos=True, **SAMPLED[index % len(SAMPLED)])
+            for index, prompt in enumerate(prompts(9))
+        ]
+        found.append([answer.wait().tokens for answer in answers])
+    assert found[0] == found[1]
+    later = {int(graph) for graph in made.graphs[made.graphs.index(str(at_load[-1])) + 2 :]}
+    assert later == {-1, *at_load} and slots.version == version
+    assert len(set().union(*made.threads.values())) == 1
+
+
+def test_a_capture_that_gives_other_scores_is_refused(
+    client_on: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the run that is captured, nothing that the host writes reaches the GPU any more."""
+    capture, send = SharedCacheRun.capture, StagedBuffer.to_device
+
+    def captured(self: SharedCacheRun, rows: int) -> None:
+        sent = list[StagedBuffer]()
+
+        def stale(buffer: StagedBuffer, stream: Any) -> None:
+            sent.append(buffer)
+            if len(sent) <= 3:  # ids, places and lengths of the first run
+                send(buffer, stream)
+
+        capture(self, rows)
+        monkeypatch.setattr(StagedBuffer, "to_device", stale)
+
+    monkeypatch.setattr(SharedCacheRun, "capture", captured)
+    with pytest.raises(LoadError, match="cannot be captured as a CUDA graph") as caught:
+        client_on("cuda", 4, {"enable_cuda_graph": True})
+    assert "scores of a captured step differ" in str(caught.value.got)
+
+
+def test_a_graph_with_a_mask_is_not_captured(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharedCacheRun, "capturable", False)
+    with pytest.raises(LoadError, match="does not run on cuda:0") as caught:
+        load(file, enable_cuda_graph=True)
+    assert "a mask, which grows with the texts" in str(caught.value.got)
+
+
+def test_a_capture_that_fails_is_refused(client_on: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: SharedCacheRun, rows: int) -> None:
+        CudaSession.failures = 1
+
+    monkeypatch.setattr(SharedCacheRun, "capture", failing)
+    with pytest.raises(LoadError, match="cannot be captured") as caught:
+        client_on("cuda", 4, {"enable_cuda_graph": True})
+    assert "an illegal memory access" in str(caught.value.got)
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_long_prompts_are_read_in_parts_between_tokens_of_others(
+    client_on: Callable[..., Client], captures: bool
+) -> None:
+    expected = [client_on("cpu").ask(prompt, count).tokens for prompt, count in (([5, 6, 7], 20), ([*range(60)], 5))]
+    client = client_on("cuda", 4, {"enable_cuda_graph": captures}, prefill_tokens=16, draft_tokens=0)
+    run, calls, long = client.engine._run, list[str](), list[Answer]()
+    read, step = run.read, run.step
+
+    def noted(tokens: Any, *more: Any) -> Any:
+        calls.append(f"{len(tokens)} tokens")
+        if len(calls) == 3:
+            long.append(client.send([*range(60)], 5))
+        return step(tokens, *more)
+
+    run.step = noted
+    run.read = lambda row, part, *more: calls.append(f"reads {len(part)}") or read(row, part, *more)
+    assert [client.ask([5, 6, 7], 20).tokens, long[0].wait().tokens] == expected
+    start = calls.index("reads 16")
+    assert calls[start : start + 8] == [*["reads 16", "1 tokens"] * 3, "reads 12", "2 tokens"]
 
 
 def test_the_cache_lies_on_the_gpu(file: Path) -> None:
@@ -258,7 +342,6 @@ def test_scores_that_differ_are_refused(
     ("device", "options", "error"),
     [
         ("cuda:0,cuda:1", {}, "texts are generated on one GPU"),
-        ("cuda", {"enable_cuda_graph": True}, "runs of a decoder are not captured"),
         ("tensorrt", {}, "by no TensorRT"),
     ],
 )
