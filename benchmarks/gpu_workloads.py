@@ -61,6 +61,23 @@ def gpt(
     return _update(lib, model, lambda: loss(model(tokens).reshape(-1, vocabulary), targets), **options)
 
 
+def lstm(lib: Any, batch: int, length: int, layers: int, width: int, vocabulary: int, **options: bool) -> Step:
+    """A language model."""
+    nn = lib.nn
+    model = nn.ModuleList(
+        [nn.Embedding(vocabulary, width), nn.LSTM(width, width, layers), nn.Linear(width, vocabulary)]
+    )
+    embedding, recurrent, head = model.to("cuda")
+    tokens = lib.randint(0, vocabulary, (length, batch), device="cuda")
+    targets = lib.randint(0, vocabulary, (length * batch,), device="cuda")
+
+    def loss() -> Any:
+        states, _ = recurrent(embedding(tokens))
+        return nn.functional.cross_entropy(head(states).reshape(-1, vocabulary), targets)
+
+    return _update(lib, model, loss, **options)
+
+
 def optimizer(lib: Any, tensors: int, size: int) -> Step:
     """AdamW alone."""
     theirs = {"fused": True} if lib.__name__ == "torch" else {}
@@ -132,6 +149,8 @@ LENET_SMALL, LENET, LENET_TINY = {"batch": 64, "size": 28}, {"batch": 4096, "siz
 GPT_TINY = {"batch": 1, "length": 8, "layers": 1, "width": 16, "heads": 2, "vocabulary": 50}
 GPT_SMALL = {"batch": 4, "length": 64, "layers": 4, "width": 256, "heads": 8, "vocabulary": 256}
 GPT = {"batch": 16, "length": 512, "layers": 8, "width": 768, "heads": 12, "vocabulary": 50304}
+LSTM_TINY = {"batch": 2, "length": 5, "layers": 2, "width": 16, "vocabulary": 50}
+LSTM = {"batch": 64, "length": 100, "layers": 2, "width": 512, "vocabulary": 1000}
 AMP = {"amp": True}
 HALF = {"half": True}
 
@@ -146,6 +165,9 @@ CASES: dict[str, Case] = {
     "step: GPT of 134 M, 8192 tokens": Case(gpt, GPT, GPT_TINY),
     "step: GPT of 134 M, 8192 tokens, AMP": Case(gpt, GPT, GPT_TINY, AMP),
     "step: GPT of 134 M, 8192 tokens, captured": Case(gpt, GPT, GPT_TINY, captured=True),
+    "step: LSTM of 2 x 512, 100 steps": Case(lstm, LSTM, LSTM_TINY),
+    "step: LSTM of 2 x 512, 100 steps, AMP": Case(lstm, LSTM, LSTM_TINY, AMP),
+    "step: LSTM of 2 x 512, 100 steps, captured": Case(lstm, LSTM, LSTM_TINY, captured=True),
     "matmul 4096": Case(matmul, {"size": 4096}, {"size": 8}),
     "matmul 4096, float16": Case(matmul, {"size": 4096}, {"size": 8}, HALF),
     "matmul 128": Case(matmul, {"size": 128}, {"size": 8}),

@@ -17,13 +17,13 @@ from ox.devices import cudnn_settings
 from ox.devices.compiled_recurrent import FUNCTIONS
 from ox.devices.cublas import cublas
 from ox.devices.cuda import cupy
-from ox.devices.cuda_kernels import THREADS, blocks_of_elements, kernel
+from ox.devices.cuda_kernels import THREADS, blocks_of_elements, divisor, kernel
 from ox.devices.cuda_tensors import is_on_device
 from ox.devices.summation import sum_over
 from ox.dtypes import float32, float64
 
 FILE = "device_recurrent.cu"
-MOST_UNITS = 2**31 - 1  # of all samples; kernels divide their numbers in 32 bits
+MOST_UNITS = 2**31 - 1  # of all samples, as kernels divide their numbers
 
 
 def serves(X: Any, hidden: int) -> bool:
@@ -81,7 +81,7 @@ def _forward(
     product = repeated(h, R, sums, turn_b=True)
     step = _step(
         name, h, _address(inputs), _address(sums), _address(b), _address(alive), _address(h), _address(Y), *more,
-        _apart(Y), H, T, int(reverse),
+        _apart(Y), divisor(H), T, int(reverse),
     )  # fmt: skip
     state, first, between = _address(h), _address(Y), Y.strides[0]
     for k in range(T):
@@ -128,7 +128,7 @@ def _backward(
     product = repeated(of_states[0], R, to_h, added=True)
     step = _step(
         name, h, _address(alive), _address(h), _address(Y), _address(gY), _address(to_h), _address(starts),
-        *map(_address, slopes), *more, _apart(Y), _apart(gY), H, T, int(reverse),
+        *map(_address, slopes), *more, _apart(Y), _apart(gY), divisor(H), T, int(reverse),
     )  # fmt: skip
     first, between = _address(of_states), of_states.strides[0]
     for k in range(T):

@@ -4,7 +4,8 @@
 // Arrays lie one row after the other. A step has `units` = samples x hidden states, and `sums` of its products [samples,
 // gates x hidden]; from one step to the next lie y_step and gradient_step numbers in Y and in its gradient. `bias` (or nullptr)
 // has the biases of inputs, then those of states. `alive` (or nullptr) [steps, samples]: where it is false a sample keeps
-// its state, and its gates and all cotangents are 0.
+// its state, and its gates and all cotangents are 0. `width` is the number of hidden states, as a Divisor<int>.
+#include "division.h"
 
 // Of double: before the formulas, which do not find what is declared after them.
 FUNCTION double ox_tanh(double x) { return tanh(x); }
@@ -19,11 +20,11 @@ struct Unit {
     bool first, alive;    // whether its sample has none before
 };
 
-FUNCTION Unit unit_of(long long i, long long units, long long hidden, const bool* alive, long long steps, long long reverse, long long step, bool backward) {
-    const long long n = (unsigned)i / (unsigned)hidden, samples = (unsigned)units / (unsigned)hidden;
+FUNCTION Unit unit_of(long long i, long long units, const Divisor<int>& width, const bool* alive, long long steps, long long reverse, long long step, bool backward) {
+    const long long n = width.divide((int)i), samples = width.divide((int)units);
     const long long t = (reverse != 0) != backward ? steps - 1 - step : step, before = reverse ? t + 1 : t - 1;
     const bool first = before < 0 || before == steps || (reverse && alive && !alive[before * samples + n]);
-    return {t, before, i, n, i - n * hidden, first, !alive || alive[t * samples + n]};
+    return {t, before, i, n, i - n * (int)width, first, !alive || alive[t * samples + n]};
 }
 
 // The sum of the products of gate g, out of k gates.
@@ -43,12 +44,14 @@ FUNCTION NUMBER state_before(const NUMBER* first, const NUMBER* all, const Unit&
     return unit.first ? first[unit.i] : all[unit.before * distance + unit.i];
 }
 
-#define FORWARD const Unit unit = unit_of(i, units, hidden, alive, steps, reverse, step, false)
-#define BACKWARD const Unit unit = unit_of(i, units, hidden, alive, steps, reverse, step, true)
+#define UNIT(backward)                \
+    const Divisor<int> divisor(width); \
+    const long long hidden = divisor;  \
+    const Unit unit = unit_of(i, units, divisor, alive, steps, reverse, step, backward)
 #define SUM_AT(k, g) sum_at(inputs, states, bias, unit, units, hidden, k, g)
 
-EACH(ox_device_lstm, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, const NUMBER* RESTRICT first_cell, NUMBER* RESTRICT gates, NUMBER* cells, long long y_step, long long hidden, long long steps, long long reverse, long long step) {
-    FORWARD;
+EACH(ox_device_lstm, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, const NUMBER* RESTRICT first_cell, NUMBER* RESTRICT gates, NUMBER* cells, long long y_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(false);
     const NUMBER old_cell = state_before(first_cell, cells, unit, units);
     LstmUnit<NUMBER> made = {0, 0, 0, 0, old_cell, 0};
     if (unit.alive) made = lstm_unit<NUMBER>(SUM_AT(4, 0), SUM_AT(4, 1), SUM_AT(4, 2), SUM_AT(4, 3), old_cell);
@@ -61,8 +64,8 @@ EACH(ox_device_lstm, i, units, const NUMBER* RESTRICT inputs, const NUMBER* REST
     y[unit.t * y_step + i] = unit.alive ? made.state : state_before(first_state, y, unit, y_step);
 } END
 
-EACH(ox_device_gru, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, NUMBER* RESTRICT gates, long long y_step, long long hidden, long long steps, long long reverse, long long step) {
-    FORWARD;
+EACH(ox_device_gru, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, NUMBER* RESTRICT gates, long long y_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(false);
     const NUMBER old_state = state_before(first_state, y, unit, y_step);
     GruUnit<NUMBER> made = {0, 0, 0, old_state};
     NUMBER product = 0;
@@ -79,8 +82,8 @@ EACH(ox_device_gru, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTR
     y[unit.t * y_step + i] = made.state;
 } END
 
-EACH(ox_device_rnn, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, long long function, long long y_step, long long hidden, long long steps, long long reverse, long long step) {
-    FORWARD;
+EACH(ox_device_rnn, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, long long function, long long y_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(false);
     NUMBER* state = y + unit.t * y_step + i;
     if (!unit.alive) *state = state_before(first_state, y, unit, y_step);
     else if (function == TANH) *state = rnn_unit<TANH>(SUM_AT(1, 0));
@@ -101,8 +104,8 @@ FUNCTION NUMBER* slopes_of(NUMBER* slopes, const Unit& unit, long long units, lo
     return slopes + unit.t * k * units + unit.n * k * hidden + unit.u;
 }
 
-EACH(ox_device_lstm_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, const NUMBER* RESTRICT gates, const NUMBER* RESTRICT first_cell, const NUMBER* RESTRICT cells, NUMBER* RESTRICT to_cell, long long y_step, long long gradient_step, long long hidden, long long steps, long long reverse, long long step) {
-    BACKWARD;
+EACH(ox_device_lstm_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, const NUMBER* RESTRICT gates, const NUMBER* RESTRICT first_cell, const NUMBER* RESTRICT cells, NUMBER* RESTRICT to_cell, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(true);
     LstmSlope<NUMBER> made = {0, 0, 0, 0, 0};
     if (unit.alive) {
         const NUMBER* gate = gates + unit.t * 4 * units + i;
@@ -119,8 +122,8 @@ EACH(ox_device_lstm_backward, i, units, const bool* RESTRICT alive, const NUMBER
 } END
 
 // With `slopes` of the products with the inputs, and `state_slopes` of those with the states.
-EACH(ox_device_gru_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, NUMBER* RESTRICT state_slopes, const NUMBER* RESTRICT gates, long long y_step, long long gradient_step, long long hidden, long long steps, long long reverse, long long step) {
-    BACKWARD;
+EACH(ox_device_gru_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, NUMBER* RESTRICT state_slopes, const NUMBER* RESTRICT gates, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(true);
     GruSlope<NUMBER> made = {0, 0, 0, 0, 0};
     const NUMBER old_state = unit.alive ? state_before(first_state, y, unit, y_step) : (NUMBER)0;
     if (unit.alive) {
@@ -136,8 +139,8 @@ EACH(ox_device_gru_backward, i, units, const bool* RESTRICT alive, const NUMBER*
     starts[unit.t * units + i] = old_state;
 } END
 
-EACH(ox_device_rnn_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, long long function, long long y_step, long long gradient_step, long long hidden, long long steps, long long reverse, long long step) {
-    BACKWARD;
+EACH(ox_device_rnn_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, long long function, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(true);
     NUMBER made = 0;
     if (unit.alive) {
         const NUMBER state = y[unit.t * y_step + i], total = total_at(to_state, y_gradient, unit, gradient_step);
