@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -164,8 +163,8 @@ class GpuMemory(HostMemory):
         return [(CUDA, provider_options(self._cuda, self.stream.ptr, self.number)), CPU]
 
     def keep_for(self, session: Any) -> None:
-        # ONNX Runtime's own object uses the stream until it is destroyed, which bindings put off. `id` does nothing.
-        weakref.finalize(session._sess, id, self.stream).atexit = False
+        # ONNX Runtime's own object uses the stream until it is destroyed, which bindings put off
+        GATE.end_with(session, session._sess, self.stream)
 
     def available(self) -> int:
         with GATE.using():

@@ -9,6 +9,7 @@ from contextlib import suppress
 from ox.devices import cuda, nvml
 from ox.devices.arena import memory_error
 from ox.errors import DeviceError, OutOfMemoryError, ServeError
+from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.runtime_error import failed_operator
 
@@ -87,7 +88,8 @@ def free_bytes(number: int) -> int | None:
 
 
 def free_pools(numbers: Iterable[int]) -> None:
-    """Gives unused blocks of CuPy's pools on some GPUs back to the device."""
+    """Gives unused blocks of CuPy's pools on some GPUs back to the device, also those of sessions that have ended."""
+    GATE.end_pending()
     for number in numbers:
         with suppress(DeviceError, cuda.cupy().cuda.runtime.CUDARuntimeError):  # of a GPU that is lost
             cuda.empty_cache(f"cuda:{number}")

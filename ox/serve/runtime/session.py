@@ -226,9 +226,8 @@ class Engine:
         session.ox_weights = self._weights  # kept as long as it reads them
         if stream is not None:
             session.ox_stream = stream
-            # ONNX Runtime's own object uses it until it is destroyed, which bindings put off. `id` does nothing; its
-            # argument is kept until then.
-            weakref.finalize(session._sess, id, stream).atexit = False
+        if providers[0] != CPU:  # ONNX Runtime's own object uses the stream until it is destroyed
+            GATE.end_with(session, session._sess, stream, self._weights)
         if providers[0] != CPU or not self.memory.is_nearly_full():
             return session
         del session

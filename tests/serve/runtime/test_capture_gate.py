@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -85,3 +87,56 @@ def test_an_error_opens_it_again() -> None:
             raise ValueError("of the run")
     with gate.capturing():
         assert gate._capturing and not gate._users and not gate._loads
+
+
+class Thing:
+    """Something with attributes and weak references."""
+
+
+def owned(gate: CaptureGate, ended: list[str], users: list[int]) -> tuple[Thing, Thing]:
+    """An owner and its resource, which tells when it and what it uses end."""
+    owner, resource, used = Thing(), Thing(), Thing()
+    owner.resource = resource  # type: ignore[attr-defined]
+    gate.end_with(owner, resource, used)
+    for thing, name in ((resource, "resource"), (used, "used")):
+        weakref.finalize(thing, lambda name=name: (ended.append(name), users.append(gate._users)))
+    return owner, resource
+
+
+def test_what_ends_by_itself_ends_at_once() -> None:
+    gate, ended, users = CaptureGate(), list[str](), list[int]()
+    owner, resource = owned(gate, ended, users)
+    del resource, owner
+    assert ended == ["resource", "used"] and users[0] == 1 and not gate._users  # no capture meanwhile
+
+
+@pytest.mark.parametrize("block", ["using", "loading", "capturing"])
+def test_what_the_garbage_collector_ends_during_a_capture_ends_after_it(block: str) -> None:
+    gate, ended = CaptureGate(), list[str]()
+    owner, resource = owned(gate, ended, [])
+    owner.me = owner  # type: ignore[attr-defined]
+    del resource, owner
+    with gate.capturing():
+        gc.collect()
+        assert not ended
+    assert ended == ["resource", "used"]
+    owner, resource = owned(gate, ended, [])
+    del owner  # the resource is still used
+    with getattr(gate, block)():
+        assert len(ended) == 2
+    assert len(ended) == 2
+    del resource
+    with getattr(gate, block)():
+        pass
+    assert len(ended) == 4
+
+
+def test_the_garbage_collector_may_come_while_the_lock_is_held() -> None:
+    gate, ended = CaptureGate(), list[str]()
+    owner, resource = owned(gate, ended, [])
+    owner.me = owner  # type: ignore[attr-defined]
+    del resource, owner
+    with gate._changed:
+        gc.collect()
+    gate.end_pending()
+    assert ended == ["resource", "used"] and not gate._users

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from collections import Counter
@@ -123,6 +124,31 @@ def test_a_stream_is_destroyed_after_its_session(mlp: Path, monkeypatch: pytest.
         del engine, made
     assert destroyed == ["session", "stream"] * 100
     assert np.array_equal(other(rows(3))[0], expected)
+
+
+def test_a_session_that_the_garbage_collector_ends_does_not_end_a_capture(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, seen = list[bool](), list[int]()
+    other = Engine(read(mlp), "cuda", 1, 1)
+    instance = other.instance(0, 4)
+    instance(rows(3))
+    weakref.finalize(CudaSession.made[-1]._sess, lambda: ended.append(session.GATE._capturing))
+    CudaSession.made.clear()
+    other.me = other  # type: ignore[attr-defined]
+    run = DeviceInstance._run_bucket
+
+    def collecting(*args: Any) -> Any:
+        gc.collect()
+        seen.append(len(ended))
+        return run(*args)
+
+    model = load(mlp, cuda={"enable_cuda_graph": True})
+    monkeypatch.setattr(DeviceInstance, "_run_bucket", collecting)
+    captured = model.engine.instance(0, 4)
+    del other, instance
+    captured.prepare(rows(1)[0])
+    assert seen[0] == 0 and ended == [False]
 
 
 @pytest.mark.parametrize(

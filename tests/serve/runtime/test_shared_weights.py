@@ -145,6 +145,7 @@ def test_their_memory_is_free_when_the_model_is_closed(added: Path) -> None:
         return held
 
     gc.collect()  # models of other tests
+    GATE.end_pending()
     cuda.empty_cache()
     before = cuda.memory().held
     assert asyncio.run(main()) > before == cuda.memory().held
@@ -155,6 +156,7 @@ def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.Mon
     """Those on the GPU were to read the weights there, which the CPU cannot, and which would stay."""
     make: Any = session._session
     gc.collect()  # models of other tests
+    GATE.end_pending()
     cuda.empty_cache()
     before, copies = cuda.memory().held, list[int]()
     copy = shared_weights.SharedWeights._copied
@@ -194,4 +196,5 @@ def test_they_go_with_the_model(added: Path) -> None:
     CudaSession.made.clear()
     del model
     gc.collect()
+    GATE.end_pending()  # those that the collector has ended
     assert value() is None
