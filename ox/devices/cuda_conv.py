@@ -39,15 +39,16 @@ def conv(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     found = window(x.shape[2:], w.shape[2:], attributes)
     if found is None:
         return None
-    x, w, bias = _dense(x), _dense(w), _dense(bias)
     shape = (x.shape[0], w.shape[0], *at_rank(found.places, x.ndim - 2))
+    made = cudnn_conv.forward(x, w, bias, found, shape)
+    if made is not None:
+        return made
+    x, w, bias = _dense(x), _dense(w), _dense(bias)
+    return _grouped(x, w, bias, group, found, shape) if group > 1 else _multiplied(xp, x, w, bias, found, shape)
+
+
+def _grouped(x: Any, w: Any, bias: Any, group: int, found: Window, shape: tuple[int, ...]) -> Any:
     y = cupy().empty(shape, x.dtype)
-    if cudnn_conv.forward(x, w, bias, found, y):
-        return y
-    return _grouped(x, w, bias, group, found, y) if group > 1 else _multiplied(xp, x, w, bias, found, shape)
-
-
-def _grouped(x: Any, w: Any, bias: Any, group: int, found: Window, y: Any) -> Any:
     function, divisor = window_kernel("ox_device_grouped_conv", FILE, x.dtype, x, w, y)
     sizes = (divisor(group), w.shape[1], divisor(w.shape[0] // group))
     launch(function, y.size, x, w, 0 if bias is None else bias, y, *sizes, *found.numbers(divisor))
@@ -103,10 +104,12 @@ def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> An
     found, channels = transposed(x.shape[2:], w.shape[2:], attributes), w.shape[1] * group
     if found is None or (bias is not None and bias.shape != (channels,)):
         return None
+    shape = (x.shape[0], channels, *at_rank(found.sizes, x.ndim - 2))
+    images = cudnn_conv.data(x, w, found, shape) if bias is None else None
+    if images is not None:
+        return images
     x, w, bias = _dense(x), _dense(w), _dense(bias)
-    y = cupy().empty((x.shape[0], channels, *at_rank(found.sizes, x.ndim - 2)), x.dtype)
-    if bias is None and cudnn_conv.data(x, w, found, y):
-        return y
+    y = cupy().empty(shape, x.dtype)
     last = 0 if bias is None else bias
     if group > 1:
         function, divisor = window_kernel("ox_device_grouped_conv_transpose", FILE, x.dtype, x, w, y)
@@ -117,8 +120,7 @@ def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> An
     weights = w.reshape(w.shape[0], -1).T
     for some in _parts(x.shape[0], channels * taps * places):
         part = x[some].reshape(-1, x.shape[1], places)
-        columns, images = _product(xp, weights, part), y[some]
-        _fold(columns, last, images, found)
+        _fold(_product(xp, weights, part), last, y[some], found)
     return y
 
 
@@ -131,11 +133,13 @@ def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     found = window(x.shape[2:], kernel, attributes)
     if found is None or at_rank(found.places, x.ndim - 2) != g.shape[2:]:
         return None
-    x, shape = _dense(x), (g.shape[1], x.shape[1] // group, *kernel)
-    result, g = cupy().empty(shape, x.dtype), _dense(g)
-    if cudnn_conv.weights(x, g, found, result):
-        return result
+    shape = (g.shape[1], x.shape[1] // group, *kernel)
+    made = cudnn_conv.weights(x, g, found, shape)
+    if made is not None:
+        return made
+    x, g = _dense(x), _dense(g)
     if group > 1:
+        result = cupy().empty(shape, x.dtype)
         # a warp for each element
         function, divisor = window_kernel("ox_device_grouped_conv_weights", FILE, x.dtype, x, g, result)
         launch_rows(
@@ -144,7 +148,6 @@ def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         )  # fmt: skip
         return result
     _, places, taps = elements(found)
-    made: Any = None
     for some in _parts(x.shape[0], x.shape[1] * taps * places):
         columns = _unfolded(x[some], found, images_first=False)
         rows = cupy().ascontiguousarray(g[some].swapaxes(0, 1)).reshape(g.shape[1], -1)

@@ -27,6 +27,24 @@ def _pointwise(name: str, dtype: Any) -> Any:
     return kernel(f"{name}_bfloat16", "pointwise.cu" if dtype == bfloat16 else "device_halves.cu")
 
 
+def _in_one_order(arrays: list[Any]) -> tuple[list[Any], Any]:
+    """Arrays of one shape and type whose elements lie in one order in memory without gaps, and a new one that lies so:
+    in rows, or as the first one does that does not."""
+    for lead in arrays:
+        if not lead.flags.c_contiguous:
+            break
+    else:
+        return arrays, cupy().empty(lead.shape, lead.dtype)
+    y = cupy().empty_like(lead)
+    if y.strides != lead.strides:  # with gaps, or with elements that are repeated
+        return [cupy().ascontiguousarray(a) for a in arrays], cupy().empty(lead.shape, lead.dtype)
+    for i, a in enumerate(arrays):
+        if a.strides != y.strides:
+            arrays[i] = cupy().empty_like(y)
+            arrays[i][...] = a
+    return arrays, y
+
+
 def pointwise(name: str) -> Any:
     """A kernel of pointwise.cu: of one array, or of two of one shape."""
 
@@ -36,8 +54,7 @@ def pointwise(name: str) -> Any:
             return None
         if any(a.shape != first.shape or a.dtype != first.dtype for a in arrays):
             return None
-        arrays = [cupy().ascontiguousarray(a) for a in arrays]
-        y = cupy().empty(first.shape, first.dtype)
+        arrays, y = _in_one_order(arrays)
         launch(_pointwise(name, first.dtype), y.size, *arrays, y)
         return y
 

@@ -27,6 +27,7 @@ Run = Callable[[Any, list[Any], dict[str, Any]], Any]  # xp, arrays, attributes;
 # By operator, those of the domain "ox" with it
 KERNELS: dict[str, Run] = {
     "Erf": pointwise("ox_erf_forward"),
+    "Relu": pointwise("ox_relu_forward"),
     "Sigmoid": pointwise("ox_sigmoid_forward"),
     "Softplus": pointwise("ox_softplus_forward"),
     "Swish": with_alpha_1("ox_silu_forward"),

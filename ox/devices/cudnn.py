@@ -48,8 +48,8 @@ def is_on() -> bool:
 
 
 def aligned(x: Any) -> Any:
-    """The array, or a copy of one that begins elsewhere: a part of a batch, a parameter in a flat buffer."""
-    return x.copy() if x.data.ptr % ALIGNED else x
+    """The array, or a copy in its order of one that begins elsewhere: a part of a batch or of a flat buffer."""
+    return x.copy(order="K") if x.data.ptr % ALIGNED else x
 
 
 def run(graph: Graph, arrays: Sequence[Any]) -> bool:

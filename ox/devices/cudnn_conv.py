@@ -1,61 +1,102 @@
-"""Convolutions by cuDNN, of float32 and halves. Each function tells whether cuDNN did it."""
+"""Convolutions by cuDNN, of float32 and halves. Each function gives None for what cuDNN does not do.
+
+Images of halves whose channels lie next to each other, [N, C, H, W] with the strides of [N, H, W, C], stay so, and so
+does the result: cuDNN's kernels on tensor cores work in this order, and turn other images into it and back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ox.devices import cudnn
+from ox.devices.cuda import cupy
 from ox.devices.cuda_windows import Window, at_rank
-from ox.devices.cudnn_graphs import DATA_TYPES, Convolution, Layout
+from ox.devices.cudnn_graphs import DATA_TYPES, Convolution, Layout, row_major
+from ox.dtypes import HALF_TYPES, DType
+
+Shape = tuple[int, ...]
 
 
-def _rank(x: Any) -> int:
-    """Of the spatial dimensions that cuDNN is given, which are two at least."""
-    return max(2, int(x.ndim) - 2)
+def _layout(shape: Shape, dtype: DType, channels_last: bool) -> Layout:
+    """Of a dense array [N, C, ...], with two spatial dimensions at least."""
+    shape = (*shape[:2], *(1,) * (4 - len(shape)), *shape[2:])
+    if not channels_last:
+        return row_major(shape, dtype)
+    _, channels, *sizes = shape
+    inner = tuple(channels * prod(sizes[i + 1 :]) for i in range(len(sizes)))
+    return Layout(shape, (channels * prod(sizes), 1, *inner), dtype)
 
 
-def _layout(x: Any) -> Layout:
-    """Of an array [N, C, ...]."""
-    more = (1,) * (_rank(x) + 2 - x.ndim)
-    steps = tuple(step // x.itemsize for step in x.strides)
-    return Layout((*x.shape[:2], *more, *x.shape[2:]), (*steps[:2], *(steps[1] for _ in more), *steps[2:]), x.dtype)
+def convolution(
+    kind: str,
+    data: Shape,
+    weights: Shape,
+    places: Shape,
+    dtype: DType,
+    window: Window,
+    bias: bool = False,
+    channels_last: bool = False,
+) -> Convolution:
+    """The graph of dense arrays [N, C, ...], [M, C / group, ...] and [N, M, ...], with a bias [M].
 
-
-def convolution(kind: str, data: Any, weights: Any, places: Any, window: Window, bias: Any = None) -> Convolution:
-    """The graph of arrays [N, C, ...], [M, C / group, ...] and [N, M, ...]."""
-    rank = _rank(data)
+    Args:
+        channels_last: whether they lie as [N, ..., C], [M, ..., C / group] and [N, ..., M].
+    """
+    rank = max(2, len(data) - 2)
     befores, behinds, strides, dilations = (
         at_rank(each, rank) for each in (window.befores, window.behinds, window.strides, window.dilations)
     )
-    added = None
-    if bias is not None:
-        added = Layout((1, bias.size, *[1] * rank), (bias.size, *[1] * (rank + 1)), bias.dtype)
-    layouts = (_layout(data), _layout(weights), _layout(places))
+    layouts = [_layout(shape, dtype, channels_last) for shape in (data, weights, places)]
+    added = _layout((1, weights[0], *[1] * rank), dtype, channels_last) if bias else None
     return Convolution(kind, *layouts, befores, behinds, strides, dilations, added)
 
 
-def _takes(x: Any, window: Window) -> bool:
-    return x.dtype in DATA_TYPES and min(*window.befores, *window.behinds) >= 0
+def is_channels_last(x: Any) -> bool:
+    """Whether images [N, C, H, W] or [N, C, D, H, W] lie with their channels next to each other, and not in rows."""
+    return x.ndim > 3 and not x.flags.c_contiguous and bool(cupy().moveaxis(x, 1, -1).flags.c_contiguous)
 
 
-def _run(graph: Convolution, inputs: Sequence[Any], made: Any) -> bool:
-    return cudnn.is_on() and cudnn.run(graph, [*map(cudnn.aligned, inputs), made])
+def _dense(x: Any, channels_last: bool) -> Any:
+    """The array, or a copy that lies so."""
+    if not channels_last:
+        return cupy().ascontiguousarray(x)
+    return cupy().moveaxis(cupy().ascontiguousarray(cupy().moveaxis(x, 1, -1)), -1, 1)
 
 
-def forward(x: Any, w: Any, bias: Any, window: Window, y: Any) -> bool:
-    """y = x * w + bias."""
-    if not _takes(x, window):
-        return False
-    graph = convolution("forward", x, w, y, window, bias)
-    return _run(graph, [x, w] if bias is None else [x, w, bias], y)
+def _empty(shape: Shape, dtype: DType, channels_last: bool) -> Any:
+    if not channels_last:
+        return cupy().empty(shape, dtype)
+    return cupy().moveaxis(cupy().empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
 
 
-def data(g: Any, w: Any, window: Window, x: Any) -> bool:
-    """The data x from places g: what ConvTranspose makes of g."""
-    return _takes(x, window) and _run(convolution("data", x, w, g, window), [g, w], x)
+def _made(kind: str, shapes: list[Shape], window: Window, inputs: list[Any], shape: Shape) -> Any:
+    """The result of this shape; of inputs in the order of the graph's tensors, of which the first are images."""
+    images, dtype = inputs[0], inputs[0].dtype
+    if dtype not in DATA_TYPES or min(*window.befores, *window.behinds) < 0 or not cudnn.is_on():
+        return None
+    bias = inputs[2:]
+    orders = (True, False) if dtype in HALF_TYPES and is_channels_last(images) else (False,)
+    for channels_last in orders:
+        graph = convolution(kind, *shapes, dtype, window, bool(bias), channels_last)
+        if not cudnn.takes(graph):
+            continue
+        dense = [_dense(each, channels_last) for each in inputs[:2]] + [_dense(each, False) for each in bias]
+        made = _empty(shape, dtype, channels_last)
+        return made if cudnn.run(graph, [*map(cudnn.aligned, dense), made]) else None
+    return None
 
 
-def weights(x: Any, g: Any, window: Window, w: Any) -> bool:
-    """The gradient w of the weights from data x and gradients g of the places."""
-    return _takes(x, window) and _run(convolution("weights", x, w, g, window), [x, g], w)
+def forward(x: Any, w: Any, bias: Any, window: Window, shape: Shape) -> Any:
+    """x * w + bias, of the shape of the places."""
+    return _made("forward", [x.shape, w.shape, shape], window, [x, w] if bias is None else [x, w, bias], shape)
+
+
+def data(g: Any, w: Any, window: Window, shape: Shape) -> Any:
+    """The data of this shape from places g: what ConvTranspose makes of g."""
+    return _made("data", [shape, w.shape, g.shape], window, [g, w], shape)
+
+
+def weights(x: Any, g: Any, window: Window, shape: Shape) -> Any:
+    """The gradient of the weights, which have this shape, from data x and gradients g of the places."""
+    return _made("weights", [x.shape, shape, g.shape], window, [x, g], shape)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from convolution_cases import CONVOLUTIONS
 from nvrtc import FOLDERS
 
@@ -78,11 +77,12 @@ def graphs() -> Iterator[tuple[str, Graph]]:
             steps = {"strides": given.get("stride"), "dilations": given.get("dilation"), "pads": pads}
             found = window(data[2:], weights[2:], steps)
             assert found is not None
-            x, w, b = (np.zeros(shape, dtype) for shape in (data, weights, weights[:1]))
-            y = np.zeros((data[0], weights[0], *at_rank(found.places, rank)), dtype)
-            yield f"conv {i} {dtype} with bias", cudnn_conv.convolution("forward", x, w, y, found, b)
-            for kind in ("forward", "data", "weights"):
-                yield f"conv {i} {dtype} {kind}", cudnn_conv.convolution(kind, x, w, y, found)
+            shapes = data, weights, (data[0], weights[0], *at_rank(found.places, rank))
+            for last in (False, True) if dtype != float32 and rank > 1 else (False,):
+                name = f"conv {i} {dtype}{' channels last' * last}"
+                yield f"{name} with bias", cudnn_conv.convolution("forward", *shapes, dtype, found, True, last)
+                for kind in ("forward", "data", "weights"):
+                    yield f"{name} {kind}", cudnn_conv.convolution(kind, *shapes, dtype, found, False, last)
     for dtype, shared in ((float16, 4), (bfloat16, 2)):
         q, k = row_major((2, 4, 100, 64), dtype), row_major((2, shared, 77, 64), dtype)
         logs = row_major((2, 4, 100, 1), float32)

@@ -50,6 +50,7 @@ class Log:
     def __init__(self) -> None:
         self.built: list[tuple[str, list[Any]]] = []
         self.runs: list[str] = []
+        self.strides: list[list[Ints]] = []  # of the tensors of each run
         self.streams: list[int] = []
         self.refuses: Callable[[pygraph], Exception | None] = lambda graph: None
 
@@ -320,6 +321,7 @@ class pygraph:
             if x.is_output:
                 x.at(memory[x])[...] = given[x].astype(x.data_type.value)
         log.runs.append(self.kind)
+        log.strides.append([tuple(x.stride or ()) for x in memory])
 
     def execute_plan_at_index(self, memory: dict[Tensor, int], workspace: int, index: int, *, handle: Handle) -> None:
         self.execute(memory, workspace, handle=handle)

@@ -12,7 +12,7 @@ from gpu_and_cpu import compare, random
 
 import ox
 from ox import nn, tolerance
-from ox.devices import cudnn, cudnn_settings
+from ox.devices import cudnn, cudnn_conv, cudnn_settings
 from ox.devices.cuda_graph import GraphMemory
 from ox.devices.cudnn_settings import Settings
 
@@ -29,6 +29,83 @@ def test_conv(x: Any, w: Any, settings: Any, dtype: Any) -> None:
     inputs = [random(*x, dtype=dtype), random(*w, dtype=dtype, seed=1), random(w[0], dtype=dtype, seed=2)]
     compare(lambda x, w, b: conv(x, w, b, **settings), *inputs)
     compare(lambda x, w: conv(x, w, **settings), *inputs[:2])
+
+
+def channels_last(x: Any) -> Any:
+    """[N, C, ...] of the values of x, that lies as [N, ..., C]."""
+    last = x.ndim - 1
+    return x.permute(0, *range(2, x.ndim), 1).contiguous().permute(0, last, *range(1, last))
+
+
+def lies_so(x: Any) -> bool:
+    return bool(cudnn_conv.is_channels_last(x.array))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize(("x", "w", "settings"), CONVOLUTIONS[2:], ids=range(2, len(CONVOLUTIONS)))
+def test_channels_last(x: Any, w: Any, settings: Any, dtype: Any) -> None:
+    conv: Any = {4: F.conv2d, 5: F.conv3d}[len(x)]
+    inputs = [random(*x, dtype=dtype), random(*w, dtype=dtype, seed=1), random(w[0], dtype=dtype, seed=2)]
+    compare(lambda x, w, b: conv(channels_last(x), w, b, **settings), *inputs)
+    compare(lambda x, w: conv(channels_last(x), channels_last(w), **settings), *inputs[:2])
+    turned: Any = {4: F.conv_transpose2d, 5: F.conv_transpose3d}[len(x)]
+    g = random(x[0], w[0], *x[2:], dtype=dtype)
+    compare(lambda g, w: turned(channels_last(g), w, groups=settings.get("groups", 1)), g, inputs[1])
+
+
+@pytest.mark.gpu
+def test_images_stay_channels_last(log: Any) -> None:
+    """From layer to layer, forward and backward, and without copies of images but of the first gradient."""
+    first, second = (random(8, 8, 3, 3, dtype=ox.float16, seed=i).to("cuda").requires_grad_() for i in (1, 2))
+    x = channels_last(random(2, 8, 6, 5, dtype=ox.float16).to("cuda")).requires_grad_()
+    y = F.conv2d(F.relu(F.conv2d(x, first, padding=1)), second, padding=1)
+    g = channels_last(ox.ones_like(y))
+    assert lies_so(y) and lies_so(g)
+    y.backward(g)
+    assert len(log.runs) == 6
+    for strides in log.strides:
+        assert all(step[1] == 1 for step in strides), strides
+    assert first.grad.is_contiguous() and second.grad.is_contiguous()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+@pytest.mark.parametrize("images", [1, 3])
+def test_layers_read_images_that_are_channels_last(images: int) -> None:
+    def work(x: Any, w: Any, scale: Any, bias: Any) -> Any:
+        y = F.conv2d(channels_last(x), w, padding=1)
+        y = F.max_pool2d(F.relu(F.batch_norm(y, None, None, scale, bias, training=True)), 2)
+        y = F.gelu(F.conv2d(channels_last(y) + y, w)) * channels_last(scale.reshape(1, 4, 1, 1).expand(images, 4, 1, 1))
+        return F.group_norm(y, 2).flatten(1)
+
+    weights = random(4, 4, 3, 3), random(4, seed=2), random(4, seed=3)
+    compare(work, *[x.half() for x in (random(images, 4, 8, 6, seed=1), *weights)], tolerance=3e-2)
+
+
+@pytest.mark.gpu
+def test_what_is_not_kept_channels_last(log: Any) -> None:
+    """Float32, and what cuDNN has no way for in that order."""
+    import host_cudnn
+
+    w = random(4, 8, 3, 3)
+    x = random(2, 8, 6, 5)
+    compare(lambda x, w: F.conv2d(channels_last(x), w), x, w)
+    log.refuses = lambda graph: (
+        host_cudnn.cudnnGraphNotSupportedError("not so") if graph.tensors[0].stride[1] == 1 else None
+    )
+    compare(lambda x, w: F.conv2d(channels_last(x), w), x.half(), w.half())
+    assert len(log.runs) == 6 and all(step[1] > 1 for strides in log.strides for step in strides)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+def test_images_channels_last_at_other_addresses() -> None:
+    def work(flat: Any, w: Any) -> Any:
+        return F.conv2d(flat[1:241].reshape(2, 6, 5, 4).permute(0, 3, 1, 2), w)
+
+    compare(work, random(241, dtype=ox.float16), random(3, 4, 3, 3, dtype=ox.float16))
 
 
 @pytest.mark.gpu
