@@ -70,7 +70,7 @@ def _empty(shape: Shape, dtype: DType, channels_last: bool) -> Any:
     return cupy().moveaxis(cupy().empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
 
 
-def _made(kind: str, shapes: list[Shape], window: Window, inputs: list[Any], shape: Shape) -> Any:
+def _made(kind: str, shapes: tuple[Shape, Shape, Shape], window: Window, inputs: list[Any], shape: Shape) -> Any:
     """The result of this shape; of inputs in the order of the graph's tensors, of which the first are images."""
     images, dtype = inputs[0], inputs[0].dtype
     if dtype not in DATA_TYPES or min(*window.befores, *window.behinds) < 0 or not cudnn.is_on():
@@ -89,14 +89,14 @@ def _made(kind: str, shapes: list[Shape], window: Window, inputs: list[Any], sha
 
 def forward(x: Any, w: Any, bias: Any, window: Window, shape: Shape) -> Any:
     """x * w + bias, of the shape of the places."""
-    return _made("forward", [x.shape, w.shape, shape], window, [x, w] if bias is None else [x, w, bias], shape)
+    return _made("forward", (x.shape, w.shape, shape), window, [x, w] if bias is None else [x, w, bias], shape)
 
 
 def data(g: Any, w: Any, window: Window, shape: Shape) -> Any:
     """The data of this shape from places g: what ConvTranspose makes of g."""
-    return _made("data", [shape, w.shape, g.shape], window, [g, w], shape)
+    return _made("data", (shape, w.shape, g.shape), window, [g, w], shape)
 
 
 def weights(x: Any, g: Any, window: Window, shape: Shape) -> Any:
     """The gradient of the weights, which have this shape, from data x and gradients g of the places."""
-    return _made("weights", [x.shape, shape, g.shape], window, [x, g], shape)
+    return _made("weights", (x.shape, shape, g.shape), window, [x, g], shape)
