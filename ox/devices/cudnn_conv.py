@@ -47,9 +47,9 @@ def convolution(
     befores, behinds, strides, dilations = (
         at_rank(each, rank) for each in (window.befores, window.behinds, window.strides, window.dilations)
     )
-    layouts = [_layout(shape, dtype, channels_last) for shape in (data, weights, places)]
+    x, w, y = (_layout(shape, dtype, channels_last) for shape in (data, weights, places))
     added = _layout((1, weights[0], *[1] * rank), dtype, channels_last) if bias else None
-    return Convolution(kind, *layouts, befores, behinds, strides, dilations, added)
+    return Convolution(kind, x, w, y, befores, behinds, strides, dilations, added)
 
 
 def is_channels_last(x: Any) -> bool:
