@@ -75,6 +75,15 @@ def test_text_lines_cannot_be_broken_by_a_client(start: Start) -> None:
     )
 
 
+def test_a_message_of_two_lines_stays_one_of_two(start: Start) -> None:
+    stream = io.StringIO()
+    log = start("text", "info", stream)
+    LOGGER.info("model 'a' failed\n  expected  \x1b[2")
+    log.close()
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("info    model 'a' failed") and second == r"  expected  \x1b[2"
+
+
 def test_levels(start: Start) -> None:
     stream = io.StringIO()
     log = start("text", "warning", stream)
