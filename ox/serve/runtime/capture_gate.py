@@ -81,7 +81,10 @@ class CaptureGate:
             self._changed.release()
         try:
             for _ in range(len(self._ending)):
-                resource = self._ending.popleft() if self._ending else []
+                try:
+                    resource = self._ending.popleft()
+                except IndexError:  # another thread, which ends them too, has taken the last one
+                    break
                 if _references(resource) > ALONE:
                     self._ending.append(resource)
                 else:

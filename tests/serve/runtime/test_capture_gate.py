@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -140,3 +141,32 @@ def test_the_garbage_collector_may_come_while_the_lock_is_held() -> None:
         gc.collect()
     gate.end_pending()
     assert ended == ["resource", "used"] and not gate._users
+
+
+@pytest.mark.parametrize("looks", [2, 3])
+def test_another_thread_may_end_the_last_one(looks: int) -> None:
+    class Shared(deque[list[Any]]):
+        """Another thread takes all that there is when this one has looked so often."""
+
+        looked = 0
+
+        def __len__(self) -> int:
+            size, self.looked = super().__len__(), self.looked + 1
+            if self.looked == looks:
+                self.clear()
+            return size
+
+        def __bool__(self) -> bool:
+            return len(self) > 0
+
+    gate, ended = CaptureGate(), list[str]()
+    owner, resource = owned(gate, ended, [])
+    del owner  # the resource is still used
+    gate._ending = Shared(gate._ending)
+    with gate.using():
+        pass
+    assert not gate._users and not ended
+    del resource
+    with gate.using():
+        pass
+    assert ended == ["resource", "used"]
