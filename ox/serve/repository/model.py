@@ -182,8 +182,6 @@ class Model:
             except Exception:  # ONNX Runtime's own, where the load was ended during the run
                 self.engine.loading.check()
                 raise
-        if self.text_tensors is not None:
-            self.padded = ModelPadding(refusal=padding_difference(self.engine.run, self.text_tensors, contract.through))
         batched = self.proof.why is None or self.text_tensors is not None  # texts are put together behind the queue
         if batched:
             self.inputs = _sharing_rows(self.inputs)

@@ -6,6 +6,7 @@ import json
 import struct
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -13,7 +14,8 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
-from ox.serve import Server
+from ox.serve import ModelConfig, Server
+from ox.serve.repository import model as model_module
 from ox.serve.text.text_tensors import TextTensors
 
 TEXTS = ["In the beginning", "And God said, Let there be light", "Selah", "The LORD is my shepherd; I shall not want"]
@@ -60,6 +62,14 @@ def test_a_model_that_sees_padding_gives_what_a_text_gives_alone(
 def test_padding_is_proven(server: Server) -> None:
     for name in ("sentences", "classes", "pairs"):
         assert server.service.repository.find(name).padded.refusal is None
+
+
+def test_padding_is_proven_once(sentences: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs: list[str | None] = []
+    real = model_module.padding_difference
+    monkeypatch.setattr(model_module, "padding_difference", lambda *ends: proofs.append(real(*ends)) or proofs[-1])
+    with Server([sentences], options=ModelConfig("cpu", instances=1, max_rows=8)):
+        assert proofs == [None]
 
 
 def test_classes_have_their_names(post: Post, pieces: Any, table: Any) -> None:
