@@ -137,8 +137,10 @@ class Padding:
 
     def lengths(self, dim: str) -> list[int] | None:
         """All sizes of a padded dimension in whole buckets; None where it has no largest size."""
-        most = self._most.get(dim)
-        return None if most is None else sorted({self.length(dim, size) for size in range(1, most + 1)})
+        most, lengths = self._most.get(dim), list[int]()
+        while most is not None and (not lengths or lengths[-1] < most):
+            lengths.append(self.length(dim, lengths[-1] + 1 if lengths else 1))
+        return lengths or None
 
     def resized(self, feed: Feed, sizes: Mapping[str, int]) -> Feed:
         """A request with these sizes of the padded dimensions: cut, or filled up."""

@@ -77,6 +77,16 @@ def test_the_last_bucket_ends_at_the_largest_size() -> None:
     assert padding.resized(feed, {"tokens": 2})["ids"].tolist() == [[1, 1]] * 2
 
 
+def test_lengths_are_listed_without_looking_at_each_size() -> None:
+    def lengths(most: int) -> list[int] | None:
+        return Padding([IDS], [OUT], {"tokens": 7}, whole=True, most={"tokens": most}).lengths("tokens")
+
+    for most in (1, 7, 8, 9, 100, 2048, 3000):
+        assert lengths(most) == sorted({min(bucket(size), most) for size in range(1, most + 1)})
+    ends = lengths(10**12)
+    assert ends is not None and len(ends) < 200 and ends[-1] == 10**12
+
+
 def test_neighbours_share_a_group() -> None:
     padding = Padding([IDS, TensorInfo("x", "FP32", ("batch", "d", 3))], [OUT], {"tokens": 0})
 
