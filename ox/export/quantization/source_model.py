@@ -16,6 +16,7 @@ from onnx import helper, inliner, numpy_helper
 
 from ox.errors import ArgumentError, ExportError, OxError
 from ox.export.files import MAX_INLINE_BYTES
+from ox.graph.kept_statistics import keep_statistics
 from ox.graph.reader.model_file import graphs_of, nodes_of, opset_of, subgraphs
 from ox.graph.reader.source import read_model
 
@@ -67,6 +68,7 @@ def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
         raise ArgumentError(f"{path} is too large to be quantized", expected="less than 2 GB", got=f"{size:,} bytes")
     if model.functions:
         model = inliner.inline_local_functions(model)
+    keep_statistics(model)
     _lift_constants(model)
     if not any(t.data_type == onnx.TensorProto.FLOAT for t in model.graph.initializer):
         types = Counter(onnx.TensorProto.DataType.Name(t.data_type) for t in model.graph.initializer)

@@ -38,7 +38,7 @@ from ox.serve.runtime.providers import not_loaded, warn_of_cpu
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
 from ox.serve.runtime.runtime_error import is_of_device, reason, refused_file
 from ox.serve.runtime.shared_weights import Adjust, SharedWeights
-from ox.serve.runtime.source import Source
+from ox.serve.runtime.source import Source, for_runtime
 
 log = logging.getLogger("ox.serve")
 
@@ -369,7 +369,7 @@ def _session(
         if adjust is not None:
             adjust(options)
         with nullcontext() if device_memory is None else GATE.loading():
-            return runtime.InferenceSession(str(source.path), options, providers=providers, **more)
+            return runtime.InferenceSession(for_runtime(source, options), options, providers=providers, **more)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         control.check()
         if device_memory is not None and device_memory.is_missing(error):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onnx import TensorProto, helper
 
+from ox.graph.kept_statistics import keep_statistics, overwrites
 from ox.graph.reader.model_file import check_data, external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.serve.runtime.constant_folding import largest_fold
 from ox.serve.runtime.decoder_graph import PAST
@@ -36,6 +38,7 @@ class Source:
     suspect: bool = False  # a single operator may run for ever: see ox.serve.runtime.endless_loops
     mixing: str | None = None  # why rows of a batch may depend on one another, from the graph
     decoder: bool = False  # generates texts: it has a cache of keys and values as inputs
+    overwrites: bool = False  # runs would write over what they read: see ox.graph.kept_statistics
 
     @property
     def may_run_long(self) -> bool:
@@ -61,8 +64,32 @@ def read(path: Path) -> Source:
     mixing = None if decoder else rows_mix(model, path.parent)
     weights = sum(map(_size, tensors_of(model)))
     return Source(
-        path, metadata_of(model), opset_of(model), operators, weights, largest, may_be_unbounded, mixing, decoder
+        path,
+        metadata_of(model),
+        opset_of(model),
+        operators,
+        weights,
+        largest,
+        may_be_unbounded,
+        mixing,
+        decoder,
+        overwrites(model),
     )
+
+
+def for_runtime(source: Source, options: Any) -> str | bytes:
+    """What a session is made of: the path, or the bytes of a file that reads copies of what its runs write over.
+
+    Args:
+        options: ONNX Runtime's SessionOptions, which are told where external data lies.
+    """
+    if not source.overwrites:
+        return str(source.path)
+    model = parse(source.path)
+    keep_statistics(model)
+    folder = str(source.path.parent)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return model.SerializeToString()  # type: ignore[no-any-return]
 
 
 def _size(tensor: TensorProto) -> int:
