@@ -286,6 +286,11 @@ class Engine:
         """How many instances a GPU is known to have, each with a session; at least 1."""
         return max(1, self._planned[number])
 
+    @property
+    def instances(self) -> int:
+        """How many instances the GPUs are known to have together."""
+        return self._planned.total()
+
     def release_memory(self, row: Feed) -> None:
         """Gives memory of the first session's arena on a GPU, that no run needs now, back to the device, by a run.
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from ox.devices import cuda
+from ox.devices.machine import available_memory
 from ox.devices.probe import TENSORRT
 from ox.errors import OutOfMemoryError, ServeError
 from ox.graph.contract import Array
@@ -20,7 +21,7 @@ from ox.serve.runtime.session import Engine, Run
 
 USUAL = 32  # where memory is not known
 MAX_BATCH = 1024
-SHARE = 0.5  # of the memory that is free before: all instances may take so much
+SHARE = 0.5  # of the memory that is free before, on the GPU and on the host: all instances may take so much
 WARM_S = 2.0  # for the first runs, in which cuDNN looks for algorithms
 
 
@@ -29,7 +30,8 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterato
     """Runs of a model as requests will run, but not captured, and the largest batch to try; 0 if one row does not run.
 
     Each size runs once, from 1 on. The next one may take twice the memory, which all instances of the GPU must have in
-    `SHARE` of what was free; a run that finds none (`gpu_mem_limit`) ends it, too. Sizes of inputs that vary must have
+    `SHARE` of what was free, and the batches in as much of the host's, where each instance has pinned memory for one; a
+    run that finds none (`gpu_mem_limit`) ends it, too. Sizes of inputs that vary must have
     limits in `max_dims`, because memory is looked at with the largest input: else batches have up to `USUAL` samples.
     At the end the memory of sizes that were only tried goes back to the GPU.
 
@@ -60,20 +62,28 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterato
                 free_pools([number])
 
 
+def _run(run: Run, row: Feed, size: int) -> int:
+    """Runs so many rows, and returns the bytes of the batch and its results."""
+    feed = {name: np.repeat(array, size, axis=0) for name, array in row.items()}
+    return sum(array.nbytes for array in (*feed.values(), *run(feed)))
+
+
 def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int) -> int:
     """The largest batch that has run."""
     device = f"cuda:{number}"
     free = cuda.memory(device).free if cuda.available() else None
+    host, batches = available_memory(), engine.instances + 2  # those that are measured, and one that is tried
     started, size, largest = engine.now(), 1, 0
     while size <= limit:
         try:
-            for row in rows:
-                run({name: np.repeat(array, size, axis=0) for name, array in row.items()})
-        except (ServeError, OutOfMemoryError, np.exceptions.AxisError) as error:
+            bytes_ = max(_run(run, row, size) for row in rows)
+        except (ServeError, OutOfMemoryError, MemoryError, np.exceptions.AxisError) as error:
             error.__traceback__ = None  # its frames hold the buffers
             break
         largest, size = size, 2 * size
         if engine.now() - started > WARM_S:
+            break
+        if 2 * bytes_ * batches > SHARE * host:
             break
         if free is not None and 2 * (free - cuda.memory(device).free) * engine.sessions_on(number) > SHARE * free:
             break

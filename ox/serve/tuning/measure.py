@@ -108,7 +108,8 @@ def best_rows(
     budget_s = BUDGET_S if budget_s is None else budget_s
     started, sizes = now(), [1 << power for power in range(max_rows.bit_length())]
     try:
-        feeds = {size: {name: np.repeat(array, size, axis=0) for name, array in row.items()} for size in sizes}
+        largest = {name: np.repeat(array, sizes[-1], axis=0) for name, array in row.items()}
+        feeds = {size: {name: array[:size] for name, array in largest.items()} for size in sizes}
         # All sizes in turn, again and again: what else the machine does meets them all.
         for turn in range(TURNS):
             for size, feed in feeds.items():
@@ -117,7 +118,7 @@ def best_rows(
                 seconds[size] = min(seconds.get(size, float("inf")), _shortest_run(run, feed, 0.0, now))
             if now() - started > budget_s:
                 break
-    except (ServeError, np.exceptions.AxisError):
+    except (ServeError, MemoryError, np.exceptions.AxisError):
         return None
     times = {size: (each + HANDOFF_S) / size for size, each in seconds.items()}
     best = min(times.values())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cuda_session import CudaSession
 from manual_clock import ManualClock
@@ -105,6 +106,29 @@ def test_what_there_is_memory_for(
     assert model.proof.max_rows == expected and max(card.sizes) <= 2 * expected
     assert CudaSession.made[0].shrunk == ["gpu:0"]
     assert after[0] - before <= read(mlp).weights + 4096  # weights that instances share
+
+
+@pytest.mark.parametrize(("instances", "expected"), [(None, 64), (2, 32), (7, 16)])
+def test_what_the_host_has_memory_for(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch, instances: int | None, expected: int
+) -> None:
+    """Pinned memory of each instance, the batches that are measured, and one that is tried."""
+    monkeypatch.setattr(gpu_trial, "available_memory", lambda: 2 * 3 * 64 * 4 * (64 + 10))
+    card = Card(monkeypatch, lambda n: 1e-3)
+    assert card.load(mlp, instances=instances).proof.max_rows == expected == max(card.sizes)
+
+
+def test_sizes_the_host_cannot_make_end_the_trial(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = np.repeat
+
+    def repeat(array: Any, size: int, axis: int) -> Any:
+        if size > 128:
+            raise MemoryError
+        return real(array, size, axis)
+
+    card = Card(monkeypatch, lambda n: 1e-3)
+    monkeypatch.setattr(gpu_trial.np, "repeat", repeat)
+    assert card.load(mlp).proof.max_rows == 128
 
 
 def test_sizes_with_limits_are_tried_with_the_largest_input(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,19 @@ def test_a_model_that_takes_one_row_only() -> None:
     assert best_rows(run, ROW, 32, SYSTEM.now) is None
 
 
+def test_all_sizes_are_rows_of_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeds: dict[int, Any] = {}
+    best_rows(lambda feed: [feeds.setdefault(len(feed["x"]), feed["x"])], ROW, 32, lambda: 0.0)
+    assert list(feeds) == [1, 2, 4, 8, 16, 32]
+    assert all(np.shares_memory(x, feeds[32]) and x.flags.c_contiguous for x in feeds.values())
+
+    def repeat(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(measure.np, "repeat", repeat)
+    assert best_rows(lambda feed: [], ROW, 32, lambda: 0.0) is None
+
+
 def test_what_is_told_is_not_measured(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "best_rows", lambda *_: 2)
     model = Model(mlp, ModelConfig(), RequestLimits())
