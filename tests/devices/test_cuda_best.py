@@ -14,8 +14,8 @@ pytestmark = pytest.mark.gpu
 
 def best(rows: np.ndarray, k: int, sums: bool = False) -> tuple[np.ndarray, ...]:
     words = cupy().zeros(len(rows) * (k + 1), np.int64)
-    given = rows.view(np.uint16) if rows.dtype == bfloat16 else rows
-    best_of_rows(cupy().asarray(given), words, k, sums, rows.dtype)
+    numbers = rows.view(np.uint16) if rows.dtype == bfloat16 else rows
+    best_of_rows(cupy().asarray(numbers), words, k, sums, rows.dtype)
     return best_from_words(words.get().reshape(len(rows), k + 1), k)
 
 
@@ -49,8 +49,9 @@ def test_special_numbers() -> None:
 
 def test_the_best_of_a_row_lie_with_few_threads() -> None:
     """More of them than there is room for are from the smallest best number of the threads on."""
-    rows = np.random.default_rng(0).standard_normal((2, 20_000)).astype(np.float32)
+    rows = np.random.default_rng(0).standard_normal((4, 20_000)).astype(np.float32)
     rows[:, np.arange(20_000) % 256 < 30] += 100
+    rows[1, 0] = rows[2, [0, 7]] = rows[3, 7] = np.nan
     check(rows, 50)
 
 

@@ -26,7 +26,7 @@ extern "C" __global__ void ox_device_best(const NUMBER* RESTRICT numbers, unsign
     __shared__ unsigned long long keys[THREADS];
     __shared__ unsigned long long candidates[CANDIDATES];
     __shared__ unsigned long long bound;
-    __shared__ int found;
+    __shared__ int count;
     const int t = threadIdx.x;
     const NUMBER* row = numbers + blockIdx.x * width;
     best += blockIdx.x * (k + 1);
@@ -38,7 +38,7 @@ extern "C" __global__ void ox_device_best(const NUMBER* RESTRICT numbers, unsign
         own = key > own ? key : own;
     }
     keys[t] = own;
-    if (t == 0) found = 0;
+    if (t == 0) count = 0;
     __syncthreads();
     int above = 0;
     for (int i = 0; i < THREADS; i++) above += keys[i] > own;
@@ -47,23 +47,23 @@ extern "C" __global__ void ox_device_best(const NUMBER* RESTRICT numbers, unsign
     for (long long c = t; c < width; c += THREADS) {
         const unsigned long long key = ranked((float)LOAD(row[c]), c);
         if (key < bound) continue;
-        const int place = atomicAdd(&found, 1);
+        const int place = atomicAdd(&count, 1);
         if (place < CANDIDATES) candidates[place] = key;
     }
     __syncthreads();
-    if (found <= CANDIDATES) {
-        for (int i = t; i < found; i += THREADS) {
+    if (count <= CANDIDATES) {
+        for (int i = t; i < count; i += THREADS) {
             int rank = 0;
-            for (int j = 0; j < found; j++) rank += candidates[j] > candidates[i];
+            for (int j = 0; j < count; j++) rank += candidates[j] > candidates[i];
             if (rank < k) best[rank] = unranked(candidates[i]);
         }
     } else {  // they lie in few threads: one after the other
-        unsigned long long last = ~0ull;
+        unsigned long long last = 0;
         for (long long place = 0; place < k; place++) {
             unsigned long long next = 0;
             for (long long c = t; c < width; c += THREADS) {
                 const unsigned long long key = ranked((float)LOAD(row[c]), c);
-                if (key < last && key > next) next = key;
+                if ((place == 0 || key < last) && key > next) next = key;
             }
             __syncthreads();
             keys[t] = next;
