@@ -148,16 +148,21 @@ def sums_of_parts(g: Any, indices: Any, n: int, length: int) -> Any:
 def test_sums_by_index_are_added_in_a_fixed_order(
     blocks: int, sorted_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many blocks there are, and how many columns a thread has."""
+    """However many blocks there are, how many columns a thread has, and where the rows begin."""
     monkeypatch.setattr(cuda_index, "SORTED_FROM", sorted_from)
-    monkeypatch.setattr(cuda_kernels, "MOST_BLOCKS", blocks)
+    for module in (cuda_kernels, cuda_index):
+        monkeypatch.setattr(module, "MOST_BLOCKS", blocks)
     for n, count, width in ((9, 3000, 4), (1, 300, 3), (2, 128, 1), (3, 129, 8), (40, 500, 2)):
         indices = np.random.default_rng(0).integers(0, n, count)
         for dtype in (ox.float32, ox.float16):
             g = random(count, width, dtype=dtype)
-            made: Any = OPS["ox.IndexAdd"](g.to("cuda"), ox.tensor(indices).to("cuda"), size=n)
             length = cuda_index.part_length(count) if sorted_from == 0 else count
-            assert np.array_equal(made.cpu().numpy(), sums_of_parts(g.numpy(), indices, n, length).astype(dtype))
+            expected = sums_of_parts(g.numpy(), indices, n, length).astype(dtype)
+            for offset in (0, 1):
+                rows: Any = ox.cat([ox.zeros(offset, dtype=dtype), g.flatten()]).to("cuda")[offset:].reshape(g.shape)
+                assert rows.array.data.ptr % 16 == offset * dtype.itemsize
+                sums: Any = OPS["ox.IndexAdd"](rows, ox.tensor(indices).to("cuda"), size=n)
+                assert np.array_equal(sums.cpu().numpy(), expected)
 
 
 @pytest.mark.gpu

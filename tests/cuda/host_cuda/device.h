@@ -105,7 +105,9 @@ static inline int __syncthreads_or(int predicate) {
     __syncthreads();
     any |= predicate != 0;
     __syncthreads();
-    return any;
+    const int result = any;
+    __syncthreads();  // the next call starts anew
+    return result;
 }
 
 template <class T> static T __shfl_sync(unsigned, T value, int lane, int = 32) { return host_cuda::value_of_lane(value, lane); }
