@@ -5,18 +5,29 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 OLDEST = "compute_80"  # it has the fewest instructions; no source of ox asks which one it is for
 ARCHITECTURES = [OLDEST, *(pytest.param(name, marks=pytest.mark.slow) for name in ("compute_90", "compute_100"))]
 
+
+OPTIONS = ("-std=c++17", "--device-as-default-execution-space")
+# For programs of a real architecture (sm_90), which NVRTC's own ptxas translates
+VERBOSE = "--ptxas-options=-v"
+PTXAS = re.compile(
+    r"entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+    r".*?Used (\d+) registers",
+    re.DOTALL,
+)
 
 # where the wheel may be: this environment, or the folder of `make hostcuda`
 FOLDERS = [*sys.path, f"{sys.prefix}/cuda-packages"]
@@ -46,7 +57,7 @@ def compiled(text: str, architecture: str) -> str:
     """The PTX. Raises AssertionError with the compiler's log."""
     if "#include <cuda" in text and not headers():
         pytest.skip("the wheel nvidia-cuda-runtime, with CUDA's headers, is not installed")
-    options = [f"--gpu-architecture={architecture}", "-std=c++17", "--device-as-default-execution-space"]
+    options = [f"--gpu-architecture={architecture}", *OPTIONS]
     return compile_source(text, [*options, *(f"-I{folder}" for folder in headers())])
 
 
@@ -56,14 +67,40 @@ def process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, get_context("spawn"))
 
 
+class Resources(NamedTuple):
+    """What a thread of a kernel takes, by ptxas."""
+
+    registers: int
+    stack: int  # bytes of local memory
+    spills: int  # bytes of registers that are stored there and loaded again
+
+
+def resources(text: str, architecture: str) -> dict[str, Resources]:
+    """Those of each kernel of a source, by name, for an architecture such as sm_90."""
+    options = [f"--gpu-architecture={architecture}", *OPTIONS, VERBOSE, *(f"-I{folder}" for folder in headers())]
+    return _resources(_submit(text, options, ())[1])
+
+
+def _resources(log: str) -> dict[str, Resources]:
+    found = PTXAS.findall(log)
+    return {
+        name: Resources(int(used), int(stack), int(stored) + int(loaded)) for name, stack, stored, loaded, used in found
+    }
+
+
 def compile_source(text: str, options: Sequence[str], templates: Sequence[str] = ()) -> str:
     """The PTX of a source, and of instances of its templates. Raises AssertionError with the compiler's log."""
+    return _submit(text, options, templates)[0]
+
+
+def _submit(text: str, options: Sequence[str], templates: Sequence[str]) -> tuple[str, str]:
     if library_file() is None:
         pytest.skip("the wheel nvidia-cuda-nvrtc is not installed")
     return process().submit(_compile, text, options, templates).result()
 
 
-def _compile(text: str, options: Sequence[str], templates: Sequence[str]) -> str:
+def _compile(text: str, options: Sequence[str], templates: Sequence[str]) -> tuple[str, str]:
+    """The PTX and the log."""
     library = _library()
     handle = ctypes.c_void_p()
     assert library.nvrtcCreateProgram(ctypes.byref(handle), text.encode(), b"kernels.cu", 0, None, None) == 0
@@ -72,8 +109,9 @@ def _compile(text: str, options: Sequence[str], templates: Sequence[str]) -> str
             assert library.nvrtcAddNameExpression(handle, expression.encode()) == 0
         given = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
         status = library.nvrtcCompileProgram(handle, len(options), given)
-        assert status == 0, _text(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, handle)
-        return _text(library.nvrtcGetPTXSize, library.nvrtcGetPTX, handle)
+        log = _text(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, handle)
+        assert status == 0, log
+        return _text(library.nvrtcGetPTXSize, library.nvrtcGetPTX, handle), log
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(handle))
 

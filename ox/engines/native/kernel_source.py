@@ -23,7 +23,7 @@ from ox.graph.ir import Value
 BLOCK, GPU_BLOCK = 16384, 1024  # elements of a block on a CPU and on a GPU, as in blocks.h
 EXACT = frozenset(("where", "negative", "absolute", "maximum", "minimum", "sign", "copysign", "positive"))
 CPU_HEAD, GPU_HEAD = '#include "generated.h"\n', '#include "blocks.h"\n'
-ROW_REDUCTIONS = {"row_sum": "ox_sum", "row_mean": "ox_sum", "row_max": "ox_max"}
+ROW_REDUCTIONS = {"row_sum": "sum", "row_mean": "sum", "row_max": "max"}
 CHEAP = frozenset((*NUMBERS, *BOOL, "input", "constant", "cast", "divide", "negative", "sqrt", "reciprocal", "isnan"))
 MOST_KEPT, LONGEST_KEPT = 4, 1024  # arrays of a row on a thread's stack, and elements of each
 
@@ -175,15 +175,16 @@ class _Writer:
         keep = self._worth_keeping(stored, same) if inner <= LONGEST_KEPT else []
         kept: set[int] = set()  # by the loops so far
 
-        def loop(head: str, places: list[int], end: str) -> str:
-            inside = ""
-            for k in self._needed(places, same, kept):
+        def loop(head: tuple[str, str], places: list[int], end: str) -> str:
+            """`head` is that of a loop, and of one with numbers that other loops share."""
+            inside, needed = "", self._needed(places, same, kept)
+            for k in needed:
                 kind = _type(self.body[k].dtype)
                 inside += f"            {f'const {kind} v{k} = t{k}[KEPT_AT(c)];' if k in kept else statements[k]}\n"
                 if k in keep and k not in kept:
                     inside += f"            t{k}[KEPT_AT(c)] = v{k};\n"
                     kept.add(k)
-            return f"        {head}{{\n{inside}{end}        }}"
+            return f"{head[not kept.isdisjoint(needed)]}{{\n{inside}{end}        }}"
 
         text = self._head(self._end_of_rows(inner))
         for k in keep:
@@ -194,13 +195,15 @@ class _Writer:
             each = self.body[k]
             if each.name in ROW_REDUCTIONS:
                 share = f" / {inner}.0f" if each.name == "row_mean" else ""
-                head = f"const float v{k} = {ROW_REDUCTIONS[each.name]}({inner}, [=](long long c) "
+                name = ROW_REDUCTIONS[each.name]
+                heads = f"ox_{name}({inner}, [=](long long c) ", f"ox_unrolled_{name}<{inner}>([=](long long c) "
                 result = f"            return v{each.arguments[0]};\n"
-                text += f"{loop(head, [*each.arguments], result)}){share};\n"
+                text += f"        const float v{k} = {loop(heads, [*each.arguments], result)}){share};\n"
             else:
                 text += f"        {statements[k]}\n"
         if whole:
-            text += loop(f"COLUMNS(c, {inner}) ", stored, self._stores("at + c", 12, whole)) + "\n"
+            heads = f"COLUMNS(c, {inner}) ", f"UNROLLED_COLUMNS(c, {inner}) "
+            text += f"        {loop(heads, stored, self._stores('at + c', 12, whole))}\n"
         text += self._stores("r", 8, [v for v in self.region.outputs if v not in whole])
         return self._kernel(f"{text}    }}\n}} END\n", "", rows, inner)
 

@@ -25,6 +25,11 @@
 #define COLUMNS(c, n) for (long long c = threadIdx.x & 31; c < (n); c += 32)
 #define SUM(c, n, expression) ox_sum(n, [&](long long c) { return expression; })
 #define MAX(c, n, expression) ox_max(n, [&](long long c) { return expression; })
+// Columns of a row of literal length, in a loop that is unrolled: then KEPT numbers are in registers, whose numbers are literals.
+#define UNROLLED_COLUMNS(c, n)                                     \
+    _Pragma("unroll")                                              \
+    for (int ox_turn = 0; ox_turn < ((n) + 31) / 32; ox_turn++) \
+        if (const long long c = 32 * ox_turn + (threadIdx.x & 31); c < (n))
 #define KEPT(type, name, n) type name[((n) + 31) / 32]
 #define KEPT_AT(c) ((c) >> 5)
 
@@ -44,10 +49,7 @@ template <class C> struct BlockedSum {
     __device__ __forceinline__ C value() const { return (C)(total + part); }
 };
 
-template <class F> FUNCTION float ox_sum(long long n, const F& f) {
-    BlockedSum<float> own;
-    for (long long c = threadIdx.x & 31; c < n; c += 32) own += f(c);
-    float sum = own.value();
+FUNCTION float warp_sum(float sum) {
     for (int distance = 16; distance; distance >>= 1) sum += __shfl_xor_sync(~0u, sum, distance);
     return sum;
 }
@@ -55,11 +57,33 @@ template <class F> FUNCTION float ox_sum(long long n, const F& f) {
 // NaN where one of them is.
 FUNCTION float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-template <class F> FUNCTION float ox_max(long long n, const F& f) {
-    float most = -INFINITY;
-    for (long long c = threadIdx.x & 31; c < n; c += 32) most = larger(most, f(c));
+FUNCTION float warp_max(float most) {
     for (int distance = 16; distance; distance >>= 1) most = larger(most, __shfl_xor_sync(~0u, most, distance));
     return most;
+}
+
+template <class F> FUNCTION float ox_sum(long long n, const F& f) {
+    BlockedSum<float> own;
+    COLUMNS(c, n) own += f(c);
+    return warp_sum(own.value());
+}
+
+template <class F> FUNCTION float ox_max(long long n, const F& f) {
+    float most = -INFINITY;
+    COLUMNS(c, n) most = larger(most, f(c));
+    return warp_max(most);
+}
+
+template <long long n, class F> FUNCTION float ox_unrolled_sum(const F& f) {
+    BlockedSum<float> own;
+    UNROLLED_COLUMNS(c, n) own += f(c);
+    return warp_sum(own.value());
+}
+
+template <long long n, class F> FUNCTION float ox_unrolled_max(const F& f) {
+    float most = -INFINITY;
+    UNROLLED_COLUMNS(c, n) most = larger(most, f(c));
+    return warp_max(most);
 }
 
 FUNCTION double ox_sum_of(const double* RESTRICT numbers, long long n) {

@@ -31,7 +31,9 @@ inline long long rows_of_block(long long columns) { return columns >= ROW_WORK ?
 #define COLUMNS(c, n) _Pragma("omp simd") for (long long c = 0; c < (n); c++)
 #define SUM(c, n, expression) ox_sum(n, [=](long long c) { return expression; })
 #define MAX(c, n, expression) ox_max(n, [=](long long c) { return expression; })
-// An array of `n` numbers for the columns of a row, that its loops share; the number of column c is kept[KEPT_AT(c)].
+// An array of `n` numbers for the columns of a row, that its loops share; the number of column c is kept[KEPT_AT(c)]. These
+// loops are UNROLLED_COLUMNS, ox_unrolled_sum and ox_unrolled_max, for a GPU.
+#define UNROLLED_COLUMNS(c, n) COLUMNS(c, n)
 #define KEPT(type, name, n) type name[n]
 #define KEPT_AT(c) (c)
 
@@ -62,6 +64,9 @@ template <class F> FUNCTION float ox_max(long long n, const F& f) {
     }
     return nan ? NAN : most;
 }
+
+template <long long n, class F> FUNCTION float ox_unrolled_sum(const F& f) { return ox_sum(n, f); }
+template <long long n, class F> FUNCTION float ox_unrolled_max(const F& f) { return ox_max(n, f); }
 
 // In order: rounding does not depend on threads.
 FUNCTION double ox_sum_of(const double* RESTRICT numbers, long long n) {

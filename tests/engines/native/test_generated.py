@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nvrtc import compiled
+from nvrtc import compiled, resources
 from recorded_step import MODELS, OPTIMIZERS, Training, task_of
 
 import ox
@@ -168,19 +168,39 @@ def test_what_explain_says(library: Any) -> None:
     assert re.search(r"memory inside a call: [\d,]+ bytes planned$", small[-1])  # they are rounded up: nothing is saved
 
 
+def gpu_text(task: Any) -> str:
+    """The source of a task's kernels."""
+    folded = fold(task.graph)
+    parts = fuse(task.graph, folded)
+    aliases = Aliases(task, [part.node for part in parts if isinstance(part, Single)])
+    work = launches(parts, folded, task.updates, aliases)
+    texts = dict.fromkeys(part.text for part in work if isinstance(part, Launch))
+    return source_of({text: f"region_{i}" for i, text in enumerate(texts)}, GPU_HEAD)
+
+
 def test_text_compiles_for_gpus() -> None:
     rows = task_of(
         lambda a: (a - a.amax(-1, keepdim=True)).exp() / a.exp().mean(-1, keepdim=True), {"a": gates_inputs()["a"]}
     )
     for task in (training()[0].task, task_of(gates, gates_inputs()), rows):
-        folded = fold(task.graph)
-        parts = fuse(task.graph, folded)
-        aliases = Aliases(task, [part.node for part in parts if isinstance(part, Single)])
-        work = launches(parts, folded, task.updates, aliases)
-        texts = dict.fromkeys(part.text for part in work if isinstance(part, Launch))
-        source = source_of({text: f"region_{i}" for i, text in enumerate(texts)}, GPU_HEAD)
+        source = gpu_text(task)
         code = compiled(gpu_source(source), "compute_90")
-        assert all(f".entry region_{i}(" in code for i in range(len(texts)))
+        assert ".entry region_0(" in code and code.count(".entry region_") == source.count("ROWS(region_")
+
+
+@pytest.mark.parametrize("columns", [33, 768, 1024])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_numbers_that_loops_share_are_in_registers_of_a_gpu(architecture: str, columns: int) -> None:
+    """Not in local memory, however much the loops compute."""
+
+    def rows(a: Any) -> Any:
+        shared = [(a - a.amax(-1, keepdim=True)).exp(), (a * 2).tanh(), a.sigmoid(), a.abs() ** 2.3]
+        return sum(each / each.sum(-1, keepdim=True) for each in shared)
+
+    source = gpu_source(gpu_text(task_of(rows, {"a": ox.ones(4, 5, columns)})))
+    assert source.count("    KEPT(") == 4
+    (found,) = resources(source, architecture).values()
+    assert found.registers < 256 and found.stack == found.spills == 0, found
 
 
 def test_kernels_serve_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
