@@ -20,6 +20,7 @@ OLDEST = "compute_80"  # it has the fewest instructions; no source of ox asks wh
 ARCHITECTURES = [OLDEST, *(pytest.param(name, marks=pytest.mark.slow) for name in ("compute_90", "compute_100"))]
 
 
+REAL = ("sm_80", "sm_90", "sm_100")
 OPTIONS = ("-std=c++17", "--device-as-default-execution-space")
 # For programs of a real architecture (sm_90), which NVRTC's own ptxas translates
 VERBOSE = "--ptxas-options=-v"
@@ -136,3 +137,21 @@ def problem_of(architecture: str, folder: Path, file: Path) -> str | None:
     except AssertionError as error:
         return f"{error}\n{kernel['source']}"
     return None
+
+
+def report(folder: Path) -> str:
+    """A table of what each of ox's kernels takes for each architecture, the most of its types, from the sources that
+    tests/cuda/host_cuda left in a folder."""
+    sources = {json.loads(file.read_text())["source"] for file in folder.iterdir()}
+    most: dict[str, dict[str, Resources]] = {}
+    for source in sorted(text for text in sources if "#define RESTRICT " in text):  # of ox, not of CuPy
+        for architecture in REAL:
+            for name, found in resources(source, architecture).items():
+                row = most.setdefault(name, dict.fromkeys(REAL, Resources(0, 0, 0)))
+                row[architecture] = Resources(*map(max, row[architecture], found))
+    cells = [[f"`{name}`", *("{} / {} / {}".format(*row[each]) for each in REAL)] for name, row in sorted(most.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [["kernel", *REAL], ["---"] * 4, *cells])
+
+
+if __name__ == "__main__":
+    print("registers / bytes of local memory / bytes spilled, of a thread\n", report(Path(sys.argv[1])), sep="\n")

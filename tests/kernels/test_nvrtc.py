@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from nvrtc import ARCHITECTURES, compiled, library_file, problem_of, process
+from nvrtc import ARCHITECTURES, REAL, compiled, library_file, problem_of, process, report, resources
 from rows import rows
 
 from ox.kernels.compiler import SOURCE
@@ -37,3 +37,20 @@ def test_kernels_in_files(body: str, problem: str | None, tmp_path: Path) -> Non
     file.write_text(json.dumps(kernel))
     found = process().submit(problem_of, "sm_100", tmp_path, file).result()
     assert found is None if problem is None else problem in (found or "")
+
+
+def test_a_report_of_what_kernels_take(tmp_path: Path) -> None:
+    """Of ox's kernels, the most of several types; an array that is indexed by a number lies in local memory."""
+    body = "NUMBER kept[64]; for (int k = 0; k < 64; k++) kept[k] = x[k * i]; x[i] = kept[((int*)x)[i] & 63];"
+    text = gpu_source(f"EACH(set, i, count, NUMBER* x) {{ {body} }} END")
+    sources = [f"#define NUMBER {kind}\n{text}" for kind in ("float", "double")]
+    sources.append('extern "C" __global__ void cupy_set(int* x) { *x = 1; }')
+    for i, source in enumerate(sources):
+        (tmp_path / f"{i}.json").write_text(json.dumps({"source": source, "options": [], "names": []}))
+    (line,) = report(tmp_path).splitlines()[2:]
+    name, *cells = line.strip("| ").split(" | ")
+    assert name == "`set`" and len(cells) == len(REAL)
+    for cell, architecture in zip(cells, REAL, strict=True):
+        single, double = (resources(source, architecture)["set"] for source in sources[:2])
+        assert (single.stack, double.stack) == (256, 512) and single.registers > 8
+        assert cell == f"{max(single.registers, double.registers)} / 512 / 0"

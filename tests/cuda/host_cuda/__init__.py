@@ -5,7 +5,8 @@ are speed, asynchrony, races, and the libraries of the device: cuBLAS is a loop,
 
 Variables of the environment: HOST_CUDA_MEMORY, the bytes of the device; HOST_CUDA_CAPABILITY, such as 7.5;
 HOST_CUDA_STATUS, an error of the runtime (cudaError_t) that looking for devices gives, such as 35 (a driver too old);
-HOST_CUDA_DRIVER, the driver's version, such as 12040, or 0 for none; HOST_CUDA_DEVICES, how many there are, if not 1.
+HOST_CUDA_DRIVER, the driver's version, such as 12040, or 0 for none; HOST_CUDA_DEVICES, how many there are, if not 1;
+OX_KERNEL_SOURCES, a folder in which each kernel that is compiled leaves a file with its source and its options.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ PROPERTIES = {
 VERSION = 13000
 MEMORY, CAPABILITY = "HOST_CUDA_MEMORY", "HOST_CUDA_CAPABILITY"
 STATUS, DRIVER, DEVICES = "HOST_CUDA_STATUS", "HOST_CUDA_DRIVER", "HOST_CUDA_DEVICES"
+SOURCES = "OX_KERNEL_SOURCES"
 
 
 @cache
@@ -82,12 +84,8 @@ def _switched_on(name: str) -> Iterator[None]:
         switch.value = 0
 
 
-def install(sources: Path | None = None) -> Any:
-    """Import CuPy so that it runs here. Returns the module.
-
-    Args:
-        sources: a folder; each kernel that is compiled leaves a file there, with its source and its options.
-    """
+def install() -> Any:
+    """Import CuPy so that it runs here. Returns the module."""
     os.environ |= {"CUPY_ACCELERATORS": "", "CUPY_CACHE_IN_MEMORY": "1"}
     driver = _driver()
     from cupy_backends.cuda.api import runtime
@@ -148,8 +146,8 @@ def install(sources: Path | None = None) -> Any:
             self.source, self.expressions = src, tuple(name_expressions or ())
 
         def compile(self, options: Sequence[str] = (), log_stream: Any = None) -> tuple[bytes, dict[str, str] | None]:
-            if sources is not None:
-                _keep(sources, self.source, options, self.expressions)
+            if SOURCES in os.environ:
+                _keep(Path(os.environ[SOURCES]), self.source, options, self.expressions)
             try:
                 library = kernels.compiled(self.source, options, self.expressions)
             except RuntimeError as error:
