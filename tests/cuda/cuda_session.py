@@ -8,15 +8,22 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
+from ml_dtypes import bfloat16
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from ox.serve.runtime import providers
+from ox.serve.runtime.bfloat16_file import widen
 
 CUDA, CPU, TENSORRT = "CUDAExecutionProvider", "CPUExecutionProvider", "TensorrtExecutionProvider"
 SHRINK = "memory.enable_memory_arena_shrinkage"
+BFLOAT16 = onnx.TensorProto.BFLOAT16
 TOTAL = "ox.total_sequence_length"  # GroupQueryAttention reads it on the host
 InferenceSession = onnxruntime.InferenceSession
 
@@ -37,11 +44,40 @@ def entry(options: Any, name: str) -> str:
         return ""
 
 
-class Binding:
-    """Takes addresses of the device for addresses of the host, which they are."""
+def numbers_at(address: int, shape: Any, dtype: Any) -> Any:
+    """The array that lies there."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_byte * count).from_address(address), dtype).reshape(shape)
 
-    def __init__(self, real: Any, number: int) -> None:
+
+class Binding:
+    """Takes addresses of the device for addresses of the host, which they are. What is bfloat16 there is float32 in the
+    session of the CPU."""
+
+    def __init__(self, real: Any, number: int, narrow: set[str]) -> None:
         self.real, self.number, self.rows = real, number, 0
+        self._narrow = narrow  # names of what is bfloat16
+        self._arrays: dict[int, tuple[Any, Any]] = {}  # by address: of the device, and float32
+        self._outputs: set[int] = set()
+
+    def _place(self, name: str, dtype: Any, shape: Any, address: int) -> tuple[Any, int]:
+        """The type and the address for the session of the CPU."""
+        is_bfloat16 = isinstance(dtype, int) and dtype == BFLOAT16
+        assert is_bfloat16 == (name in self._narrow), f"'{name}' is bound as {dtype}"
+        if not is_bfloat16:
+            return dtype, address
+        if address not in self._arrays:
+            self._arrays[address] = numbers_at(address, shape, bfloat16), np.zeros(shape, np.float32)
+        return np.float32, self._arrays[address][1].ctypes.data
+
+    def widen(self) -> None:
+        for device, wide in self._arrays.values():
+            wide[...] = device
+
+    def narrow(self) -> None:
+        for address in self._outputs & self._arrays.keys():
+            device, wide = self._arrays[address]
+            device[...] = wide
 
     def _check(self, device: str, number: int, address: int) -> None:
         import cupy
@@ -53,10 +89,13 @@ class Binding:
         self.rows = shape[0] if shape else 0
         if name != TOTAL:
             self._check(device, number, address)
+        dtype, address = self._place(name, dtype, shape, address)
         self.real.bind_input(name, "cpu", 0, dtype, shape, address)
 
     def bind_output(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
         self._check(device, number, address)
+        self._outputs.add(address)
+        dtype, address = self._place(name, dtype, shape, address)
         self.real.bind_output(name, "cpu", 0, dtype, shape, address)
 
 
@@ -70,11 +109,22 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
     broken: str  # the error of every run, if any
     missing: tuple[str, ...]  # providers that no session gets, which ONNX Runtime leaves out without an error
 
-    def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
+    def __init__(self, path: str | bytes, options: Any, providers: list[Any], enable_fallback: int) -> None:
         assert not enable_fallback
         *first, (name, self.options), last = providers
         self.tensorrt = dict(first).get(TENSORRT)  # its options
         assert (name, last) == (CUDA, CPU)
+        self._types: dict[str, str] = {}  # of inputs and outputs in bfloat16
+        model = onnx.load_from_string(path) if isinstance(path, bytes) else None
+        if model is not None:
+            ends = (*model.graph.input, *model.graph.output)
+            narrow = [info.name for info in ends if info.type.tensor_type.elem_type == BFLOAT16]
+            self._types = dict.fromkeys(narrow, "tensor(bfloat16)")
+            if narrow:
+                with suppress(NotImplemented):  # kernels of the CPU: types are looked at before
+                    InferenceSession(path, options, providers=[CPU])
+                widen(model)
+                path = model.SerializeToString()
         super().__init__(path, options, providers=[CPU])
         self.graphs: list[str] = []
         self.threads: dict[str, set[int]] = {}  # by graph
@@ -89,8 +139,17 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         first = [TENSORRT] if self.tensorrt is not None and TENSORRT not in CudaSession.missing else []
         return [*first, CUDA, CPU]
 
+    def get_inputs(self) -> list[Any]:
+        return [self._as_in_file(info) for info in super().get_inputs()]
+
+    def get_outputs(self) -> list[Any]:
+        return [self._as_in_file(info) for info in super().get_outputs()]
+
+    def _as_in_file(self, info: Any) -> Any:
+        return SimpleNamespace(name=info.name, shape=info.shape, type=self._types.get(info.name, info.type))
+
     def io_binding(self) -> Binding:
-        return Binding(super().io_binding(), int(self.options["device_id"]))
+        return Binding(super().io_binding(), int(self.options["device_id"]), {*self._types})
 
     def run(self, names: Any, feed: Any, options: Any = None) -> Any:
         if CudaSession.broken:
@@ -109,7 +168,9 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         if CudaSession.failures:
             CudaSession.failures -= 1
             raise RuntimeError(CudaSession.failure)
+        binding.widen()
         super().run_with_iobinding(binding.real, options)
+        binding.narrow()
 
 
 def install(replace: Callable[[Any, str, Any], object] = setattr) -> None:

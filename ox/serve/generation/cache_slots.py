@@ -96,5 +96,5 @@ class CacheSlots:
     def write(self, row: int, start: int, values: Sequence[Any]) -> None:
         """The tokens from `start` on."""
         with self.memory.using():
-            for array, value in zip(self.arrays, values, strict=True):
-                array[row, :, start : start + value.shape[1]] = self.memory.from_host(value)
+            for array, shape, value in zip(self.arrays, self.shapes.values(), values, strict=True):
+                array[row, :, start : start + value.shape[1]] = self.memory.from_host(value, shape.dtype)

@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from ox.devices.cuda import available
+from ox.devices.cuda import available, check_bfloat16, cupy
 from ox.devices.machine import available_memory
 from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError
-from ox.graph.contract import Contract
+from ox.graph.contract import DTYPES, Contract
 from ox.graph.reader.model_file import parse
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
@@ -26,9 +26,11 @@ from ox.serve.generation.decoder_memory import HOST, GpuMemory, HostMemory
 from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, SharedCacheRun
 from ox.serve.generation.gpu_claims import GpuClaims
 from ox.serve.runtime import providers
+from ox.serve.runtime.bfloat16_file import widen
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
 from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.runners import BFLOAT16
 from ox.serve.runtime.source import Source
 from ox.serve.runtime.standard_form import StandardForm, standardize, take_branch_with_past
 
@@ -70,7 +72,7 @@ class Decoder:
     Attributes:
         threads: of a run.
         rewriting: of its graph, if the cache is shared.
-        shapes: of keys and values, by the name of the input.
+        shapes: of keys and values where it runs, by the name of the input.
         run: how it is run.
         form: that in words.
         batched: whether texts of several lengths may share a run.
@@ -97,16 +99,22 @@ class Decoder:
         self._file, form = self._standard_file()
         original = self._session(self._file)
         self.shapes = self._cache_shapes(original)
+        through = gpu_through = Contract.from_metadata(source.metadata).through
+        gpu_shapes = self.shapes
+        if self._is_bfloat16:
+            dtype = DTYPES["BF16"]
+            gpu_through, gpu_shapes = dtype, {name: each._replace(dtype=dtype) for name, each in self.shapes.items()}
         self.vocab_size, self.context_length = self._sizes(original)
         if form.longest is not None and form.longest < self.context_length:
             log.warning("%s: texts have at most %d tokens: %s", self.path, form.longest, form.why)
             self.context_length = form.longest
         self._check_memory()
-        through = Contract.from_metadata(source.metadata).through
-        facts = (self.shapes, self.vocab_size, self.context_length, source.operators, through)
+        facts = (self.shapes, gpu_shapes, self.vocab_size, self.context_length, source.operators, through, gpu_through)
         self._check = DecoderCheck(Checked(source.path, *facts), original, self._control.clock.now)
         self.batched = True
         self.run, self.form = self._on_gpu(device, cuda or CudaOptions()) or self._fastest(original)
+        if self.run.memory is not HOST:
+            self.shapes = gpu_shapes
         if self.run.memory is HOST and cuda not in (None, CudaOptions()):
             raise providers.ignored_options(self.path, CPU)
         if threads is None and self.threads > 1 and self.run.memory is HOST:
@@ -117,10 +125,16 @@ class Decoder:
         model, form = self._parsed()
         return model.SerializeToString() if form.changed else str(self.path), form
 
-    def _parsed(self) -> tuple[Any, StandardForm]:
-        """The file, in the form that is known here."""
+    def _parsed(self, memory: HostMemory = HOST) -> tuple[Any, StandardForm]:
+        """The file, in the form that is known here; on the CPU in float32, where it is in bfloat16."""
         model = parse(self.path)
-        return model, standardize(model, self._folder.names, self._folder.window)
+        form = standardize(model, self._folder.names, self._folder.window)
+        types = {info.type.tensor_type.elem_type for info in model.graph.input if PAST.fullmatch(info.name)}
+        self._is_bfloat16 = types == {BFLOAT16}
+        if self._is_bfloat16 and memory is HOST:
+            widen(model)
+            form = form._replace(changed=True)
+        return model, form
 
     def _sizes(self, session: Any) -> tuple[int, int]:
         """How many tokens the model knows, and how many it can see."""
@@ -182,11 +196,15 @@ class Decoder:
         if not available():
             raise DeviceError("the cache of a decoder on a GPU lies in CuPy's memory", got="no CuPy that works",
                               hint='pip install "ox-onnx[cuda13]"')  # fmt: skip
+        if self._is_bfloat16:
+            with cupy().cuda.Device(placement.number(0)):
+                check_bfloat16(f"{self.path}, which is in bfloat16,")
+            return
         types = sorted({str(shape.dtype) for shape in self.shapes.values()})
         if types != ["float16"]:
             raise DeviceError(
                 f"{self.path} has a cache of {', '.join(types)}",
-                expected="float16, which GroupQueryAttention takes on a GPU",
+                expected="float16 or bfloat16, which GroupQueryAttention takes on a GPU",
                 got=", ".join(types),
                 hint="ox.export.save_decoder(model.half(), ...); or --device cpu",
             )
@@ -250,7 +268,7 @@ class Decoder:
         )
 
     def _shared(self, rewriting: Rewriting, memory: HostMemory = HOST) -> SharedCacheRun:
-        model = self._parsed()[0]
+        model = self._parsed(memory)[0]
         take_branch_with_past(model)
         graph = DecoderGraph(model)
         if rewriting.join_products:

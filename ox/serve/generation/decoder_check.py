@@ -10,6 +10,7 @@ import numpy as np
 
 from ox.errors import LoadError
 from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
+from ox.serve.generation.decoder_memory import HOST
 from ox.serve.generation.decoder_run import DecoderRun, SharedCacheRun
 from ox.serve.generation.scores import Scores
 from ox.serve.runtime.standard_form import ATTENTION
@@ -28,16 +29,20 @@ class Checked(NamedTuple):
 
     Attributes:
         shapes: of keys and values, by the name of the input.
+        gpu_shapes: theirs on a GPU, where they may be of a narrower type.
         operators: in its graph.
         through: the lowest precision that its values go through, see `ox.tolerance.compare`.
+        gpu_through: the same on a GPU.
     """
 
     path: Path
     shapes: Mapping[str, CacheShape]
+    gpu_shapes: Mapping[str, CacheShape]
     vocab_size: int
     context_length: int
     operators: frozenset[str]
     through: Through
+    gpu_through: Through
 
 
 class ScoresDiffer(Exception):
@@ -61,8 +66,8 @@ class DecoderCheck:
         self._noise = self._own_noise()
         longest = min(decoder.context_length, LONGEST) - 1
         self._past = [
-            random.standard_normal((shape.heads, longest, shape.size)).astype(shape.dtype)
-            for shape in decoder.shapes.values()
+            random.standard_normal((shape.heads, longest, shape.size)).astype(narrow.dtype).astype(shape.dtype)
+            for shape, narrow in zip(decoder.shapes.values(), decoder.gpu_shapes.values(), strict=True)
         ]
         self._long = self._run(self._texts[0][:1], self._past)
 
@@ -132,10 +137,11 @@ class DecoderCheck:
         Raises:
             ScoresDiffer: the scores are others.
         """
+        self._through = self._decoder.through if run.memory is HOST else self._decoder.gpu_through
         every = list(range(len(self._texts)))
         for group in [every] if together else [[each] for each in every]:
             self._check_texts(run, group)
-        slots = CacheSlots(self._decoder.shapes, 1 + together, self._past[0].shape[1] + 1, run.memory)
+        slots = CacheSlots(self._shapes(run), 1 + together, self._past[0].shape[1] + 1, run.memory)
         slots.write(0, 0, self._past)
         run.attach(slots)
         text, lengths = self._texts[0], [self._past[0].shape[1]]
@@ -146,6 +152,9 @@ class DecoderCheck:
         self._compare("a long text", scores[0], self._long)
         if together:
             self._compare("a short text beside a long one", scores[1], self._expected[0][1])
+
+    def _shapes(self, run: DecoderRun) -> Mapping[str, CacheShape]:
+        return self._decoder.shapes if run.memory is HOST else self._decoder.gpu_shapes
 
     def check_captured(self, run: SharedCacheRun, rows: int) -> None:
         """Has a step of so many texts captured; with other tokens and lengths, it is replayed as it was before.
@@ -163,7 +172,7 @@ class DecoderCheck:
             self._compare("a captured step", row, scores)
 
     def _check_texts(self, run: DecoderRun, group: list[int]) -> None:
-        run.attach(CacheSlots(self._decoder.shapes, len(group), max(self._lengths) + STEPS, run.memory))
+        run.attach(CacheSlots(self._shapes(run), len(group), max(self._lengths) + STEPS, run.memory))
         begins = [self._texts[each][: self._lengths[each]] for each in group]
         for each, scores in zip(group, run.begin(0, begins), strict=True):
             self._compare("prompts together", scores, self._expected[each][0])
@@ -181,7 +190,7 @@ class DecoderCheck:
 
     def step_s(self, run: DecoderRun) -> float:
         """How long a token of a few texts takes, at best."""
-        slots = CacheSlots(self._decoder.shapes, ROWS, STEPS, run.memory)
+        slots = CacheSlots(self._shapes(run), ROWS, STEPS, run.memory)
         run.attach(slots)
         tokens, lengths = np.zeros((ROWS, 1), np.int64), np.ones(ROWS, np.int64)
         times = []
@@ -193,7 +202,7 @@ class DecoderCheck:
 
     def _compare(self, what: str, got: Scores, expected: Array) -> None:
         assert isinstance(got, np.ndarray)  # of all tokens, as nothing else was asked for
-        difference = compare(got, expected, self._decoder.through)
+        difference = compare(got, expected, self._through)
         largest = float(np.abs(expected.astype(np.float64)).max())
         allowed = difference.allowed + min(NOISE * self._noise, MOST_NOISE * largest)
         if not difference.max_abs <= allowed:

@@ -16,7 +16,7 @@ from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
 from ox.devices.staged_buffer import StagedBuffer
 from ox.serve.config.cuda_options import CudaOptions
-from ox.serve.generation.device_scores import DeviceScores
+from ox.serve.generation.device_scores import DeviceScores, stored
 from ox.serve.generation.scores import Array, Needs, ScoreRows
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, provider_options
@@ -69,8 +69,8 @@ class HostMemory:
         """An array for the cache."""
         return np.zeros(shape, dtype)
 
-    def from_host(self, array: Any) -> Any:
-        """An array that can be written into one of the cache."""
+    def from_host(self, array: Array, dtype: Any) -> Any:
+        """An array that can be written into one of the cache, of this type."""
         return array
 
     def address(self, array: Any, row: int) -> int:
@@ -182,10 +182,10 @@ class GpuMemory(HostMemory):
             yield
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        return cuda.cupy().zeros(tuple(shape), dtype)
+        return cuda.cupy().zeros(tuple(shape), stored(dtype))
 
-    def from_host(self, array: Any) -> Any:
-        return cuda.cupy().asarray(array)
+    def from_host(self, array: Array, dtype: Any) -> Any:
+        return cuda.cupy().asarray(array.astype(dtype).view(stored(dtype)))
 
     def address(self, array: Any, row: int) -> int:
         return int(array.data.ptr) + row * int(array.strides[0])

@@ -7,14 +7,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ox.graph.contract import DTYPES
 from ox.serve.generation.cache_slots import Array, CacheSlots
 from ox.serve.generation.decoder_memory import HOST, Buffer, HostMemory
 from ox.serve.generation.device_scores import score_bytes
 from ox.serve.generation.scores import NOTHING, Need, Needs, ScoreRows, Scores
 from ox.serve.runtime.cuda_provider import NO_GRAPH, graphs
 from ox.serve.runtime.decoder_graph import LENGTHS, SCORED, TOTAL
+from ox.serve.runtime.runners import BFLOAT16
 
 TYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
+ON_GPU = TYPES | {"tensor(bfloat16)": DTYPES["BF16"]}
 MOST_NEW = 16  # tokens of one row in a step
 
 
@@ -73,7 +76,7 @@ class SharedCacheRun:
         self._counts = LENGTHS in inputs  # else the graph counts in the mask
         self._chooses = SCORED in inputs  # else it has scores of all tokens
         logits = next(info for info in session.get_outputs() if info.name == "logits")
-        self._flat, self._dtype = len(logits.shape) == 2, TYPES[logits.type]
+        self._flat, self._dtype = len(logits.shape) == 2, ON_GPU[logits.type]
 
     def staged_bytes(self, rows: int, prefill_tokens: int, slot_tokens: int) -> int:
         """The most bytes of the device that tokens, masks and scores take beside the slots, of steps of so many rows,
@@ -175,8 +178,9 @@ class SharedCacheRun:
         for (name, cache), array in zip(self._slots.shapes.items(), self._slots.arrays, strict=True):
             sizes = (shape[0], cache.heads, self._slots.capacity, cache.size)
             address = self.memory.address(array, row)
-            binding.bind_input(name, *where, cache.dtype, sizes, address)
-            binding.bind_output(name.replace("past_key_values", "present"), *where, cache.dtype, sizes, address)
+            element = element_type(cache.dtype)
+            binding.bind_input(name, *where, element, sizes, address)
+            binding.bind_output(name.replace("past_key_values", "present"), *where, element, sizes, address)
         bound: list[tuple[str, Buffer, tuple[int, ...]]] = [("input_ids", given.ids, shape)]
         if self._counts:
             bound.append((LENGTHS, given.last, lengths.shape))
@@ -194,7 +198,7 @@ class SharedCacheRun:
             binding.bind_input(name, *where, buffer.host.dtype, extent, buffer.address)
         shown = (1, count, self._vocab_size) if self._chooses else (*shape, self._vocab_size)
         shown = (count, self._vocab_size) if self._flat else shown
-        binding.bind_output("logits", *where, self._dtype, shown, scores.address)
+        binding.bind_output("logits", *where, element_type(self._dtype), shown, scores.address)
         return binding
 
 
@@ -257,6 +261,11 @@ class AppendedCacheRun:
             for place, length in enumerate(lengths):
                 array[row + place, :, length : length + new] = present[place, :, past:]
         return logits  # type: ignore[no-any-return]
+
+
+def element_type(dtype: np.dtype[Any]) -> Any:
+    """What bindings take for a type: they know NumPy's, and others by their number in ONNX."""
+    return BFLOAT16 if dtype == DTYPES["BF16"] else dtype
 
 
 def padded(parts: Sequence[Array]) -> Array:

@@ -8,27 +8,38 @@ from typing import Any
 
 import numpy as np
 
+from ox.devices.cuda import cupy
 from ox.devices.cuda_best import MOST_BEST, best_from_words, best_of_rows
 from ox.devices.staged_buffer import StagedBuffer
+from ox.dtypes import bfloat16
 from ox.serve.generation.scores import Array, BestScores, Needs, ScoreRows, Scores
 
 NO_SCORES = BestScores(np.zeros(0, np.int64), np.zeros(0, np.float32), np.nan)
 
 
+def stored(dtype: Any) -> Any:
+    """The type of CuPy's arrays for numbers of a type: it has no bfloat16, so that their bits lie in uint16."""
+    return np.dtype(np.uint16) if dtype == bfloat16 else dtype
+
+
 def score_bytes(vocab_size: int, dtype: np.dtype[Any]) -> int:
     """Of a row of `DeviceScores` on the device."""
-    return vocab_size * dtype.itemsize + (MOST_BEST + 1) * np.dtype(np.int64).itemsize
+    widened = vocab_size * np.dtype(np.float32).itemsize if dtype == bfloat16 else 0
+    return vocab_size * dtype.itemsize + widened + (MOST_BEST + 1) * np.dtype(np.int64).itemsize
 
 
 class DeviceScores(StagedBuffer):
-    """Scores [rows, vocabulary] on a GPU, and pinned memory for them and for the best of each row.
+    """Scores [rows, vocabulary] on a GPU, and pinned memory for them and for the best of each row. Scores of bfloat16
+    come as float32.
 
     Args:
         shape, dtype, number: as of `StagedBuffer`.
     """
 
     def __init__(self, shape: Sequence[int], dtype: Any, number: int = 0) -> None:
-        super().__init__(shape, dtype, number)
+        super().__init__(shape, stored(dtype), number)
+        self._dtype = dtype
+        self._whole = StagedBuffer(shape, np.float32, number) if dtype == bfloat16 else self
         self._words = StagedBuffer((shape[0] * (MOST_BEST + 1),), np.int64, number)
 
     def copy(self, count: int, needs: Needs | None, stream: Any) -> Callable[[], ScoreRows]:
@@ -45,27 +56,30 @@ class DeviceScores(StagedBuffer):
             rows = [*group]
             if is_whole:
                 part = slice(rows[0], rows[-1] + 1)
-                self.device[part].get(stream=stream, out=self.host[part], blocking=False)
+                if self._whole is not self:
+                    bits = self._whole.device[part].view(np.uint32)
+                    cupy().left_shift(self.device[part], 16, out=bits, dtype=np.uint32)
+                self._whole.device[part].get(stream=stream, out=self._whole.host[part], blocking=False)
         wanted = [(row, need) for row, need in enumerate(needs) if need is not None and need.best]
         if not wanted:
             return lambda: self._scores(needs, 0, 0, self._words.host[:0])
         first, rows_of_best = wanted[0][0], wanted[-1][0] + 1 - wanted[0][0]
         k = min(max(need.best for _, need in wanted), self.device.shape[1])
         sums = any(need.log_sum for _, need in wanted)
-        best_of_rows(self.device[first : first + rows_of_best], self._words.device, k, sums)
+        best_of_rows(self.device[first : first + rows_of_best], self._words.device, k, sums, self._dtype)
         words = slice(rows_of_best * (k + 1))
         self._words.device[words].get(stream=stream, out=self._words.host[words], blocking=False)
         return lambda: self._scores(needs, first, k, self._words.host[words])
 
     def _scores(self, needs: Needs, first: int, k: int, words: Array) -> ScoreRows:
         if all(need is None for need in needs):
-            whole: Array = self.host[: len(needs)]
+            whole: Array = self._whole.host[: len(needs)]
             return whole
         tokens, best, sums = best_from_words(words.reshape(-1, k + 1), k)
         rows: list[Scores] = []
         for row, need in enumerate(needs):
             if need is None:
-                rows.append(self.host[row])
+                rows.append(self._whole.host[row])
             elif not need.best:
                 rows.append(NO_SCORES)
             else:

@@ -277,8 +277,10 @@ class DecoderGraph(NodeGraph):
             found = tables(self, query, length)
             if found is None:
                 return False
+            past = next(info for info in self._graph.input if PAST.fullmatch(info.name))
+            dtype = helper.tensor_dtype_to_np_dtype(past.type.tensor_type.elem_type)  # that of the attention
             for name, array in zip(("ox.cos", "ox.sin"), found, strict=True):
-                self._graph.initializer.append(numpy_helper.from_array(array, name))
+                self._graph.initializer.append(numpy_helper.from_array(array.astype(dtype), name))
             self._rotary = sources
         return True
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from cuda_session import CudaSession
 from generation_client import CONTEXT, VOCABULARY, Answer, Client, prompts
+from ml_dtypes import bfloat16
 from tiny_decoder import save_briefly
 
 import ox
@@ -25,7 +28,7 @@ from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation.cache_slots import CacheSlots
-from ox.serve.generation.decoder import Decoder
+from ox.serve.generation.decoder import Decoder, Rewriting
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_memory import HOST, GpuMemory
 from ox.serve.generation.decoder_run import SharedCacheRun
@@ -53,6 +56,31 @@ def write_halves(root: Path) -> None:
 def file(shared_folder: Callable[..., Path]) -> Path:
     """A decoder in float16."""
     return shared_folder("halves", write_halves) / "halves" / "model.onnx"
+
+
+def narrow(path: Path) -> None:
+    """Makes a file in float32 one in bfloat16."""
+    model, float32, half = onnx.load(path), onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16
+    tensors = [*model.graph.initializer, *(each.t for node in model.graph.node for each in node.attribute)]
+    for tensor in tensors:
+        if tensor.data_type == float32:
+            values = onnx.numpy_helper.to_array(tensor).astype(bfloat16)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    for info in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        if info.type.tensor_type.elem_type == float32:
+            info.type.tensor_type.elem_type = half
+    for node in model.graph.node:
+        for each in node.attribute:
+            if each.name == "to" and each.i == float32:
+                each.i = half
+    onnx.save(model, path)
+
+
+@pytest.fixture(params=["llama", "gpt2"])
+def bfloat16_file(folders: dict[str, Path], tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    shutil.copytree(folders[request.param], tmp_path / "narrow")
+    narrow(tmp_path / "narrow" / "model.onnx")
+    return tmp_path / "narrow" / "model.onnx"
 
 
 def load(file: Path, device: str = "cuda", **options: Any) -> Decoder:
@@ -224,6 +252,7 @@ def test_the_cache_lies_on_the_gpu(file: Path) -> None:
 
     decoder = load(file)
     assert decoder.form == "shared cache" and isinstance(decoder.run.memory, GpuMemory)
+    assert decoder.rewriting == Rewriting()
     slots = CacheSlots(decoder.shapes, 2, 8, decoder.run.memory)
     slots.write(0, 2, [np.full((shape.heads, 3, shape.size), 7, shape.dtype) for shape in decoder.shapes.values()])
     slots.resize(16, [5, 0])
@@ -310,6 +339,48 @@ def test_parts_of_a_prompt_copy_no_scores(client_on: Callable[..., Client], cuda
     with cuda.counting() as done:
         assert len(client.ask(list(range(70)), 3, ignore_eos=True).tokens) == 3
     assert (done["to host"], done["bytes to host"]) == (3, 3 * 2 * 8)
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_decoder_in_bfloat16(bfloat16_file: Path, captures: bool) -> None:
+    """What is bfloat16 in the file is so on the GPU; texts from the best scores are those from all."""
+    decoder = load(bfloat16_file, enable_cuda_graph=captures)
+    assert {str(shape.dtype) for shape in decoder.shapes.values()} == {"bfloat16"} and decoder.form == "shared cache"
+    assert decoder.rewriting == Rewriting()
+    assert set(CudaSession.made[-1]._types) == {*decoder.shapes, "logits"} | {
+        name.replace("past_key_values", "present") for name in decoder.shapes
+    }
+    token_bytes = sum(shape.nbytes for shape in decoder.shapes.values())
+    folder, found = DecoderFolder.read(bfloat16_file), []
+    engine = GenerationEngine(decoder, folder, GenerationOptions(), 4 * decoder.context_length * token_bytes)
+    try:
+        assert {str(array.dtype) for array in engine._scheduler.slots.arrays} == {"uint16"}
+        for whole in (False, True):
+            if whole:
+                engine._run.step = without_needs(engine._run.step)
+            answers = [Client(engine).send(prompt, 12, ignore_eos=True, logprobs=2) for prompt in prompts(6)]
+            found.append([answer.wait().events for answer in answers])
+    finally:
+        engine.close(finish=False)
+    for one, other in zip(*found, strict=True):
+        assert [event.token for event in one] == [event.token for event in other] and len(one) == 12
+        for mine, expected in zip(one, other, strict=True):
+            assert mine.logprob == pytest.approx(expected.logprob, abs=1e-6)
+
+
+def without_needs(step: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda tokens, lengths, needs: step(tokens, lengths)
+
+
+def test_a_decoder_in_bfloat16_on_the_cpu_is_computed_in_float32(bfloat16_file: Path) -> None:
+    decoder = load(bfloat16_file, "cpu")
+    assert decoder.run.memory is HOST and {str(shape.dtype) for shape in decoder.shapes.values()} == {"float32"}
+
+
+def test_a_gpu_that_does_not_multiply_bfloat16(bfloat16_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ox.devices.cuda, "capability", lambda: (7, 5))
+    with pytest.raises(DeviceError, match="which is in bfloat16, needs a newer GPU"):
+        load(bfloat16_file)
 
 
 def test_a_cache_in_float32_is_for_the_cpu(folders: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:

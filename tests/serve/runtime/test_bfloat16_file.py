@@ -1,0 +1,44 @@
+"""A graph in bfloat16 is computed in float32: weights, constants, casts and branches."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from ml_dtypes import bfloat16
+from onnx import TensorProto, helper, numpy_helper
+
+from ox.serve.runtime.bfloat16_file import widen
+
+HALF, FULL = TensorProto.BFLOAT16, TensorProto.FLOAT
+
+
+def test_a_graph_with_branches() -> None:
+    weights = np.array([[1.5, 2.25], [-3.0, 0.5]], bfloat16)
+
+    def branch(number: float) -> object:
+        value = numpy_helper.from_array(np.array(number, bfloat16), "value")
+        nodes = [
+            helper.make_node("Constant", [], ["number"], value=value),
+            helper.make_node("MatMul", ["narrow", "weights"], ["product"]),
+            helper.make_node("Mul", ["product", "number"], [f"result.{number}"]),
+        ]
+        return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info(f"result.{number}", HALF, None)])
+
+    nodes = [
+        helper.make_node("Cast", ["x"], ["narrow"], to=HALF),
+        helper.make_node("If", ["first"], ["y"], then_branch=branch(2.0), else_branch=branch(0.5)),
+    ]
+    inputs = [helper.make_tensor_value_info("x", FULL, [1, 2]), helper.make_tensor_value_info("first", 9, [])]
+    outputs = [helper.make_tensor_value_info("y", HALF, None)]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, [numpy_helper.from_array(weights, "weights")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(Exception, match="NOT_IMPLEMENTED"):
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    widen(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.array([[1.0, 3.0]], np.float32)
+    for first, factor in ((True, 2.0), (False, 0.5)):
+        (found,) = session.run(None, {"x": x, "first": np.array(first)})
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, x @ weights.astype(np.float32) * factor)
