@@ -64,9 +64,7 @@ class CacheSlots:
             with self.memory.using():
                 for place, shape in enumerate(self.shapes.values()):  # one by one: the old one's memory is free again
                     new = self.memory.zeros((self.rows_there, shape.heads, capacity, shape.size), shape.dtype)
-                    for row, length in enumerate(lengths):
-                        if length:  # else there may have been no such row
-                            new[row, :, :length] = self.arrays[place][row, :, :length]
+                    self.memory.copy_rows(self.arrays[place], new, lengths)
                     self.arrays[place] = new
         except MemoryError:
             self.resize(0, (), 0)

@@ -77,6 +77,12 @@ class HostMemory:
         """Where a row of an array of the cache begins."""
         return int(array.ctypes.data) + row * int(array.strides[0])
 
+    def copy_rows(self, source: Any, target: Any, lengths: Sequence[int]) -> None:
+        """So many first tokens of the first rows of an array of the cache; of 0, there may be no such row."""
+        for row, length in enumerate(lengths):
+            if length:
+                target[row, :, :length] = source[row, :, :length]
+
     def move(self, arrays: Sequence[Any], source: int, target: int, length: int) -> None:
         """A row of each array of the cache, [rows, heads, capacity, size], gets the first tokens of another row."""
         for array in arrays:
@@ -189,6 +195,14 @@ class GpuMemory(HostMemory):
 
     def address(self, array: Any, row: int) -> int:
         return int(array.data.ptr) + row * int(array.strides[0])
+
+    def copy_rows(self, source: Any, target: Any, lengths: Sequence[int]) -> None:
+        if not any(lengths):  # there may be no source
+            return
+        rows, counts = np.arange(len(lengths)), np.array(lengths, np.int64)
+        (one, heads, from_, token), (other, _, to, _) = _layout([source, target]).T
+        places = one + rows * source.strides[0], other + rows * target.strides[0]
+        copy_runs(*places, heads, counts * token, from_, to)
 
     def move(self, arrays: Sequence[Any], source: int, target: int, length: int) -> None:
         self._between_rows(arrays, source, target, length, exchange=False)

@@ -279,6 +279,9 @@ def test_saved_prefixes_take_few_launches(file: Path, cuda: Any) -> None:
             slots.move(1, 0, 250)
             slots.swap(0, 2, 255)
             slots.swap(0, 2, 0)
+        with cuda.counting() as grown:
+            slots.resize(512, [255, 0, 250])
+        assert (grown["launches"], grown["on device"]) == ((len(slots.arrays), 0) if slots is on_gpu else (0, 0))
         assert (done["launches"], done["on device"]) == ((4, 0) if slots is on_gpu else (0, 0))
     for one, other in zip(on_host.arrays, on_gpu.arrays, strict=True):
         np.testing.assert_array_equal(one, other.get())
