@@ -63,23 +63,8 @@ def test_the_events(post: Any, server: Server) -> None:
     assert documents[-1]["choices"][0]["finish_reason"] == "length"
 
 
-def test_an_error_in_the_middle(post: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_middle(post: Any, server: Server, fail_third_token: None) -> None:
     """The stream ends with the error, and without [DONE], which means that the answer is whole."""
-    submit = GenerationEngine.submit
-
-    def failing(self: Any, request: Any, on_event: Any, on_error: Any, loop: Any = None) -> Any:
-        seen = []
-
-        def event(each: Any) -> None:
-            seen.append(each)
-            if len(seen) == 3:
-                on_error(ServeError("the text was not complete in time", status=504))
-            elif len(seen) < 3:
-                on_event(each)
-
-        return submit(self, request, event, on_error, loop)
-
-    monkeypatch.setattr(GenerationEngine, "submit", failing)
     *_, last, rest = post(server, {**ASK, "prompt": [5], "max_tokens": 50, "logprobs": 0}).read().split(b"\n\n")
     assert rest == b""
     error = json.loads(last.removeprefix(b"data: "))["error"]

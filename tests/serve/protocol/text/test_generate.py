@@ -54,16 +54,28 @@ def text(client: Any) -> str:
     return str(answer["text_output"])
 
 
-def test_a_stream(server: Server, text: str) -> None:
+def events(server: Server) -> list[bytes]:
+    """Those of a stream, and what follows the last one."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", "/v2/models/tiny/versions/1/generate_stream", json.dumps(ASK))
     response = connection.getresponse()
     assert response.getheader("content-type") == "text/event-stream; charset=utf-8"
-    *events, rest = response.read().split(b"\n\n")
+    data = response.read()
     connection.close()
-    documents = [json.loads(event.removeprefix(b"data: ")) for event in events]
+    return data.split(b"\n\n")
+
+
+def test_a_stream(server: Server, text: str) -> None:
+    *pieces, rest = events(server)
+    documents = [json.loads(piece.removeprefix(b"data: ")) for piece in pieces]
     assert rest == b"" and len(documents) > 1 and all(each["model_name"] == "tiny" for each in documents)
     assert "".join(each["text_output"] for each in documents) == text
+
+
+def test_an_error_in_the_middle_of_a_stream(server: Server, fail_third_token: None) -> None:
+    *pieces, last, rest = events(server)
+    assert pieces and rest == b""
+    assert json.loads(last.removeprefix(b"data: "))["error"].startswith("the text was not complete in time")
 
 
 @rows(
