@@ -89,7 +89,9 @@ def test_conv_transpose(x: Any, w: Any, settings: Any, chunk: int, dtype: Any, m
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("seed", range(40))
-def test_random_windows(seed: int) -> None:
+def test_random_windows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed % 4 == 0:  # as for arrays of 2^31 elements, which kernels count in 64 bits
+        monkeypatch.setattr(cuda_windows, "MOST_INT", 0)
     draw = np.random.default_rng(seed).integers
     rank, group = int(draw(1, 4)), int(draw(1, 3))
     kernel, strides, dilations = draw(1, 4, rank), draw(1, 4, rank), draw(1, 3, rank)
