@@ -50,8 +50,8 @@ def hold_steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[in
 
 
 @pytest.fixture
-def fail_third_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts have an error instead of their third token."""
+def fail_eighth_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts have an error instead of their eighth token."""
     submit = GenerationEngine.submit
 
     def failing(self: Any, request: Any, on_event: Any, on_error: Any, loop: Any = None) -> Any:
@@ -59,9 +59,9 @@ def fail_third_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def event(each: Any) -> None:
             seen.append(each)
-            if len(seen) == 3:
+            if len(seen) == 8:
                 on_error(errors.ServeError("the text was not complete in time", status=504))
-            elif len(seen) < 3:
+            elif len(seen) < 8:
                 on_event(each)
 
         return submit(self, request, event, on_error, loop)

@@ -63,7 +63,7 @@ def test_the_events(post: Any, server: Server) -> None:
     assert documents[-1]["choices"][0]["finish_reason"] == "length"
 
 
-def test_an_error_in_the_middle(post: Any, server: Server, fail_third_token: None) -> None:
+def test_an_error_in_the_middle(post: Any, server: Server, fail_eighth_token: None) -> None:
     """The stream ends with the error, and without [DONE], which means that the answer is whole."""
     *_, last, rest = post(server, {**ASK, "prompt": [5], "max_tokens": 50, "logprobs": 0}).read().split(b"\n\n")
     assert rest == b""

@@ -72,7 +72,7 @@ def test_a_stream(server: Server, text: str) -> None:
     assert "".join(each["text_output"] for each in documents) == text
 
 
-def test_an_error_in_the_middle_of_a_stream(server: Server, fail_third_token: None) -> None:
+def test_an_error_in_the_middle_of_a_stream(server: Server, fail_eighth_token: None) -> None:
     *pieces, last, rest = events(server)
     assert pieces and rest == b""
     assert json.loads(last.removeprefix(b"data: "))["error"].startswith("the text was not complete in time")
