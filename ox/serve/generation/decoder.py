@@ -19,7 +19,7 @@ from ox.graph.contract import DTYPES, Contract
 from ox.graph.reader.model_file import parse
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
-from ox.serve.generation.cache_slots import CacheShape
+from ox.serve.generation.cache_slots import CacheShape, CacheSlots
 from ox.serve.generation.decoder_check import CHECKS, LONGEST, Checked, DecoderCheck, ScoresDiffer
 from ox.serve.generation.decoder_folder import DECODER, DecoderFolder
 from ox.serve.generation.decoder_memory import HOST, GpuMemory, HostMemory
@@ -282,19 +282,22 @@ class Decoder:
             raise PatternMissing("a CUDA graph cannot have a mask, which grows with the texts")
         return run
 
-    def capture(self, rows: int) -> None:
-        """Captures steps of 1 to `rows` texts, whose slots are attached and stay as they are, as CUDA graphs, where
-        that is asked for.
+    def capture(self, slots: CacheSlots) -> None:
+        """Captures steps of each number of texts as CUDA graphs, where that is asked for.
+
+        Args:
+            slots: attached to `run`; they stay as they are.
 
         Raises:
             LoadError: a step cannot be captured, or gives other scores when it is replayed.
         """
         if not self.run.memory.captures or isinstance(self.run, AppendedCacheRun):
             return
-        for count in range(1, rows + 1):
+        self._check.fill(slots)
+        for count in range(1, slots.rows + 1):
             self._control.enter(f"capturing a step of {count} text{'s' * (count > 1)}")
             try:
-                self._check.check_captured(self.run, count)
+                self._check.check_captured(self.run, slots, count)
             except Exception as error:  # ONNX Runtime's exceptions share no base class
                 self._control.check()
                 raise LoadError(

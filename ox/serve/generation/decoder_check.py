@@ -156,20 +156,36 @@ class DecoderCheck:
     def _shapes(self, run: DecoderRun) -> Mapping[str, CacheShape]:
         return self._decoder.shapes if run.memory is HOST else self._decoder.gpu_shapes
 
-    def check_captured(self, run: SharedCacheRun, rows: int) -> None:
-        """Has a step of so many texts captured; with other tokens and lengths, it is replayed as it was before.
+    def fill(self, slots: CacheSlots) -> None:
+        """Gives each row a text, for `check_captured`: as long as the slots, or as the longest of the check."""
+        longest = self._longest_in(slots)
+        slots.write(0, 0, [value[:, :longest] for value in self._past])
+        for row in range(1, slots.rows):
+            slots.move(0, row, longest)
+
+    def check_captured(self, run: SharedCacheRun, slots: CacheSlots, rows: int) -> None:
+        """Has a step of so many short texts captured. Then a step of others, the first as long as its slot, is replayed
+        as it was before: a graph that kept how many tokens it had read gives other scores.
+
+        Args:
+            slots: what `run` works on, filled by `fill`.
 
         Raises:
             ScoresDiffer: the scores are others.
         """
         random = np.random.default_rng(rows)
-        tokens, others = random.integers(0, self._decoder.vocab_size, (2, rows, 1))
-        lengths = np.zeros(rows, np.int64)
-        expected = [np.array(row) for row in run.step(tokens, lengths)]
+        tokens = random.integers(0, self._decoder.vocab_size, (2, rows, 1))
+        lengths = np.ones((2, rows), np.int64)
+        lengths[1] = random.integers(1, self._longest_in(slots) + 1, rows)
+        lengths[1, 0] = self._longest_in(slots)
+        expected = [np.array(run.step(*step)) for step in zip(tokens, lengths, strict=True)]
         run.capture(rows)
-        run.step(others, lengths + 1)
-        for row, scores in zip(run.step(tokens, lengths), expected, strict=True):
-            self._compare("a captured step", row, scores)
+        for step, before in zip(zip(tokens, lengths, strict=True), expected, strict=True):
+            for row, scores in zip(run.step(*step), before, strict=True):
+                self._compare("a captured step", row, scores)
+
+    def _longest_in(self, slots: CacheSlots) -> int:
+        return min(slots.capacity - 1, int(self._past[0].shape[1]))
 
     def _check_texts(self, run: DecoderRun, group: list[int]) -> None:
         run.attach(CacheSlots(self._shapes(run), len(group), max(self._lengths) + STEPS, run.memory))

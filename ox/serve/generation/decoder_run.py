@@ -145,6 +145,7 @@ class SharedCacheRun:
         rows, new = shape
         if self._version != self._slots.version:
             self._bindings.clear()
+            self._graphs.clear()  # they have the old addresses
             self._version = self._slots.version
         self._inputs.ids.host[:count] = tokens.ravel()
         self._inputs.places.host[:count] = (lengths[:, None] + np.arange(new)).ravel()

@@ -94,7 +94,7 @@ class GenerationEngine:
         self._drafter = Drafter(0 if self._run.singly else options.draft_tokens, draft, self.context_length)
         most, budget = options.max_texts if decoder.batched else 1, budget - self._drafter.nbytes
         self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget)
-        decoder.capture(self._scheduler.slots.rows)
+        decoder.capture(self._scheduler.slots)
         self._prefill_tokens, self._share = options.prefill_tokens, share
         self._reader = RequestReader(
             tokenizer=self.tokenizer,
