@@ -6,7 +6,7 @@ import logging
 import re
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
 from ox.serve.runtime import providers
 from ox.serve.runtime.buffer import bindable
+from ox.serve.runtime.buffer_claim import BufferClaim, Claim
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, provider_options
 from ox.serve.runtime.device_buffers import DeviceInstance
@@ -45,7 +46,6 @@ log = logging.getLogger("ox.serve")
 Run = Callable[[Feed], list[Array]]
 # The run option by which an arena gives back what is free when the run has ended.
 SHRINK = "memory.enable_memory_arena_shrinkage"
-Claim = Callable[[Mapping[int, int]], Callable[[], None]]
 
 TYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -92,6 +92,7 @@ class Engine:
         runtime = onnxruntime()
         self.providers = providers.choose(runtime, device)
         self._cuda = cuda or CudaOptions()
+        self.captures = self._cuda.enable_cuda_graph
         self._weights: SharedWeights | None = None
         self._give_back: Callable[[], object] = bool
         self.memory = RunMemory(runtime, memory)
@@ -126,6 +127,8 @@ class Engine:
             raise providers.ignored_options(source.path, self.provider)
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
         self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
+        on_gpus = {} if self.provider == CPU else self._planned
+        self.buffers = BufferClaim(source.path, (*self.inputs, *self.outputs), on_gpus, claim)
         names = [info.name for info in self.outputs]
         make = runner
         if any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs)):
@@ -144,7 +147,7 @@ class Engine:
         self._stop = partial(setattr, self._usual, "terminate", True)
         self.loading.add_stop(self._stop)
         self._runs = [self._make_run(index) for index in range(len(sessions))]
-        if self._cuda.enable_cuda_graph and not self._has_streams:
+        if self.captures and not self._has_streams:
             what = f"{source.path} cannot be captured as CUDA graphs"
             raise LoadError(what, expected="CuPy", got="no CuPy that works", hint="without enable_cuda_graph")
 
@@ -282,15 +285,6 @@ class Engine:
         """Whether the sessions run on streams of CuPy."""
         return hasattr(self._sessions[0], "ox_stream")
 
-    def sessions_on(self, number: int) -> int:
-        """How many instances a GPU is known to have, each with a session; at least 1."""
-        return max(1, self._planned[number])
-
-    @property
-    def instances(self) -> int:
-        """How many instances the GPUs are known to have together."""
-        return self._planned.total()
-
     def release_memory(self, row: Feed) -> None:
         """Gives memory of the first session's arena on a GPU, that no run needs now, back to the device, by a run.
 
@@ -316,7 +310,7 @@ class Engine:
         run, session = self._runs[index], self._sessions[index]
         ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
-            captures = captures and self._cuda.enable_cuda_graph
+            captures = captures and self.captures
             made: Instance = DeviceInstance(run, self._device_control, *ends, session.ox_stream, captures, padding)
         elif bound:
             made = BufferedInstance(run, self._control, *ends)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import prod
 
 import numpy as np
 
 from ox.devices import cuda
 from ox.devices.machine import available_memory
 from ox.devices.probe import TENSORRT
-from ox.errors import OutOfMemoryError, ServeError
+from ox.errors import LoadError, OutOfMemoryError, ServeError
 from ox.graph.contract import Array
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.device_memory import free_pools
@@ -40,7 +41,8 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterato
         row: a valid input of one row.
         max_dims: the largest sizes of dimensions, by name.
     """
-    instances = [engine.instance(0, MAX_BATCH if engine.bindable else 0, captures=False)]
+    bound = _buffered(engine) if engine.bindable else 0
+    instances = [engine.instance(0, bound, captures=False)]
     number = engine.placement.number(0)
 
     def run(feed: Feed) -> list[Array]:
@@ -50,16 +52,41 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterato
     known = not open_sizes and engine.provider != TENSORRT and cuda.available()
     rows = [row]
     if known and max_dims and varying(engine.inputs):
+        drawn = sum(
+            prod(max_dims.get(str(dim), size) for dim, size in zip(info.dims, row[info.name].shape, strict=True))
+            for info in engine.inputs
+        )
+        known = 8 * drawn * (engine.buffers.instances + 2) <= SHARE * available_memory()
+    if known and max_dims and varying(engine.inputs):
         rows.insert(0, draw(engine.inputs, [row], 1, np.random.default_rng(0), max_dims))
     try:
-        yield run, _largest(engine, run, rows, number, MAX_BATCH if known else USUAL)
+        yield run, _largest(engine, run, rows, number, (bound or MAX_BATCH) if known else USUAL)
     finally:
         instances.clear()  # whose buffers lie in CuPy's pool
-        with suppress(ServeError):
-            engine.release_memory(row)
-        if cuda.available():
-            with GATE.using():
-                free_pools([number])
+        engine.buffers.hold(0)
+        give_memory_back(engine, row)
+
+
+def give_memory_back(engine: Engine, row: Feed) -> None:
+    """Memory of the GPU of the first session that only tries took goes back to it: of the arena, and of CuPy's pool."""
+    with suppress(ServeError):
+        engine.release_memory(row)
+    if cuda.available():
+        with GATE.using():
+            free_pools([engine.placement.number(0)])
+
+
+def _buffered(engine: Engine) -> int:
+    """The most rows of which the buffers of all instances have room in `SHARE` of what other models leave, and keeps
+    it; 0 if the usual batch has none, and runs without."""
+    rows = MAX_BATCH
+    while rows >= USUAL:
+        with suppress(LoadError):
+            engine.buffers.hold(rows, share=SHARE)
+            engine.buffers.hold(rows)
+            return rows
+        rows //= 2
+    return 0
 
 
 def _run(run: Run, row: Feed, size: int) -> int:
@@ -72,7 +99,7 @@ def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int
     """The largest batch that has run."""
     device = f"cuda:{number}"
     free = cuda.memory(device).free if cuda.available() else None
-    host, batches = available_memory(), engine.instances + 2  # those that are measured, and one that is tried
+    host, batches = available_memory(), engine.buffers.instances + 2  # those that are measured, and one that is tried
     started, size, largest = engine.now(), 1, 0
     while size <= limit:
         try:
@@ -85,6 +112,9 @@ def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int
             break
         if 2 * bytes_ * batches > SHARE * host:
             break
-        if free is not None and 2 * (free - cuda.memory(device).free) * engine.sessions_on(number) > SHARE * free:
+        if (
+            free is not None
+            and 2 * (free - cuda.memory(device).free) * engine.buffers.instances_on(number) > SHARE * free
+        ):
             break
     return largest

@@ -6,8 +6,9 @@ instance of one thread for each core, batches of 8.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from ox.devices.machine import threads as usable_threads
-from ox.errors import ServeError
+from ox.errors import LoadError, ServeError
 from ox.graph.contract import Array, Sample
 from ox.serve.batching.padding import Padding
 from ox.serve.config.model_config import ModelConfig
@@ -24,8 +25,10 @@ from ox.serve.runtime.proof import Proof, promise, prove, rows
 from ox.serve.runtime.session import Engine, Run
 from ox.serve.runtime.source import Source
 from ox.serve.tuning import gpu_trial
+from ox.serve.tuning.gpu_trial import give_memory_back
 from ox.tolerance import Through, compare
 
+log = logging.getLogger("ox.serve")
 Now = Callable[[], float]
 
 HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
@@ -88,7 +91,7 @@ def fit(
                 engine, instances, threads = other, 1, cores
     bound = 0
     if engine.bindable and row is not None and proof.why is None and (on_gpu or _binding_is_faster(engine, row, proof)):
-        bound = proof.max_rows if _binding_works(engine, row, proof.max_rows, through) else 0
+        bound = _bound(engine, row, proof.max_rows, [row], through)
     return Fit(engine, proof, instances, threads, bound, frozenset(measured))
 
 
@@ -186,24 +189,42 @@ def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:
     return times["with"] * WORTH < times["without"]
 
 
-def _binding_works(engine: Engine, row: Feed, max_rows: int, through: Through) -> bool:
-    return _gives_the_same(engine.instance(0), engine.instance(0, max_rows), [row], max_rows, through)
-
-
 def padded_rows(engine: Engine, proof: Proof, padding: Padding, through: Through = None) -> int:
     """The rows of buffers on a GPU for batches that are padded; 0 if they give other results, or cannot be."""
     if proof.row is None or proof.why is not None or not engine.bindable_with(padding):
         return 0
     sizes = [{dim: padding.length(dim, size) for dim, size in padding.sizes(proof.row).items()}]
     lengths = {dim: padding.lengths(dim) for dim in padding.dims}
-    sizes += [{dim: all_[end] for dim, all_ in lengths.items() if all_} for end in (-1, 0) if all(lengths.values())]
-    rows = [padding.resized(proof.row, each) for each in sizes]
-    plain, bound = engine.instance(0), engine.instance(0, proof.max_rows, captures=False, padding=padding)
-    return proof.max_rows if _gives_the_same(plain, bound, rows, proof.max_rows, through) else 0
+    sizes += [{dim: all_[end] for dim, all_ in lengths.items() if all_} for end in (0, -1) if all(lengths.values())]
+    rows = (padding.resized(proof.row, each) for each in sizes)  # the longest last, if the others came out well
+    return _bound(engine, proof.row, proof.max_rows, rows, through, padding)
 
 
-def _gives_the_same(plain: Instance, bound: Instance, rows: Sequence[Feed], max_rows: int, through: Through) -> bool:
-    """Whether an instance with buffers gives what one without gives; if it raises, the model is served without."""
+def _bound(
+    engine: Engine, row: Feed, max_rows: int, rows: Iterable[Feed], through: Through, padding: Padding | None = None
+) -> int:
+    """The most rows of buffers; 0 if there is no room for them, or if they do not give what runs without them do."""
+    try:
+        engine.buffers.hold(max_rows, padding)
+    except LoadError as error:
+        if engine.captures:
+            raise
+        log.warning("a model is served without buffers of its own: %s", error.one_line())
+        return 0
+    instances = [engine.instance(0), engine.instance(0, max_rows, padding is None, padding)]
+    works = _gives_the_same(instances, rows, max_rows, through)
+    instances.clear()  # with their buffers
+    if engine.device == "cuda" and not (works and padding is None):
+        give_memory_back(engine, row)
+    if not works:
+        engine.buffers.hold(0)
+    return max_rows if works else 0
+
+
+def _gives_the_same(instances: Sequence[Instance], rows: Iterable[Feed], max_rows: int, through: Through) -> bool:
+    """Whether an instance with buffers, the second, gives what the first gives without; if it raises, the model is
+    served without."""
+    plain, bound = instances
     try:
         for row in rows:
             for count in sorted({1, max_rows - 1, max_rows} - {0}):

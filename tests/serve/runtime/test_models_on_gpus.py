@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
+from ox.serve.tuning import measure
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -37,7 +39,7 @@ def load(path: Path, budget: Budget, name: str, instances: int | None = None, **
 def test_what_sessions_claim(mlp: Path) -> None:
     budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), GpuBudget(3 * GIB))
     one = load(mlp, budget, "one", gpu_mem_limit="1GiB")
-    assert [needs for _, needs in budget.gpu._claims] == [{0: GIB}]
+    assert [needs for _, needs in budget.gpu._claims] == [{0: GIB}, {0: 2 * 4 * (64 + 10)}]  # and its buffers
     with pytest.raises(LoadError, match="cuda:0 has no room for two 1"):  # the weights that they share are too much
         load(mlp, budget, "two", 2, gpu_mem_limit="1GiB")
     del one
@@ -45,6 +47,32 @@ def test_what_sessions_claim(mlp: Path) -> None:
     with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
         load(mlp, budget, "three", use_tf32=False)
     assert read(mlp).weights > 4 * (64 * 64 + 64 * 10)
+
+
+def test_buffers_that_give_other_results_claim_nothing(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), GpuBudget(3 * GIB))
+    monkeypatch.setattr(measure, "_gives_the_same", lambda *_: False)
+    model = load(mlp, budget, "one", gpu_mem_limit="1GiB")
+    assert model.fit.bound == 0 and [needs for _, needs in budget.gpu._claims] == [{0: GIB}]
+    assert CudaSession.made[0].shrunk == ["gpu:0"]
+
+
+@pytest.mark.parametrize(("instances", "rows"), [(1, 0), (1, 1), (1, 2), (2, 2)])
+def test_buffers_are_within_the_limit(mlp: Path, instances: int, rows: int, caplog: pytest.LogCaptureFixture) -> None:
+    weights = read(mlp).weights if instances > 1 else 0
+    limit = instances * (GIB + rows * 4 * (64 + 10)) + weights
+    budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), GpuBudget(limit))
+    model = load(mlp, budget, "one", instances, gpu_mem_limit="1GiB")
+    assert model.fit.bound == (2 if rows == 2 else 0) and model.proof.max_rows == 2
+    assert ("served without buffers of its own: cuda:0 has no room for one 1" in caplog.text) is (rows < 2)
+    assert "buffers of each instance, for batches of 2" in caplog.text or rows == 2
+    assert budget.gpu.free(0) == (0 if rows == 2 else instances * rows * 4 * (64 + 10))
+    del model
+    if rows < 2:
+        with pytest.raises(LoadError, match="cuda:0 has no room for one 1"):
+            load(mlp, budget, "one", instances, gpu_mem_limit="1GiB", enable_cuda_graph=True)
+    gc.collect()
+    assert budget.gpu.free(0) == limit
 
 
 def test_a_model_that_runs_on_the_cpu_claims_nothing(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,18 @@ import pytest
 from cuda_session import CudaSession
 from onnx import TensorProto
 
+from ox.clock import SYSTEM
 from ox.errors import LoadError, OutOfMemoryError
 from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.batching.admission import Budget
+from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.model import Model
+from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime import device_buffers
 from ox.serve.runtime.device_buffers import DeviceInstance, graph_shapes
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
+from ox.serve.tuning import gpu_trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -161,3 +166,32 @@ def test_no_memory_for_buffers(embed: Path, monkeypatch: pytest.MonkeyPatch) -> 
     instance._staged, instance._buckets = [], {}
     monkeypatch.setattr(device_buffers, "StagedBuffer", fail)
     assert all(np.allclose(*pair) for pair in zip(instance((feed(2, 8),)), expected, strict=True))
+
+
+def test_the_longest_batch_is_tried_last_and_its_memory_goes_back(embed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, before, real = list[int](), list[list[int]](), CudaSession.run_with_iobinding
+
+    def run(session: CudaSession, binding: Any, options: Any) -> None:
+        real(session, binding, options)
+        tokens.append(binding.real.get_outputs()[0].shape()[1])
+
+    monkeypatch.setattr(CudaSession, "run_with_iobinding", run)
+    monkeypatch.setattr(gpu_trial, "free_pools", lambda numbers: before.append(tokens.copy()))
+    bound(load(embed, max_dims={"tokens": 40}))
+    assert len(before) == 1 and before[0] == sorted(before[0]) and set(before[0]) == {8, 40}
+    assert CudaSession.made[0].shrunk == ["gpu:0"]
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+def test_lengths_without_room_have_no_buffers(embed: Path, caplog: pytest.LogCaptureFixture, limit: int) -> None:
+    budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), GpuBudget(limit))
+    cuda = {"gpu_mem_limit": "1MiB"}
+    for most, why in ((10**12, "this machine has no memory for"), (None, "no limit of tokens")):
+        caplog.clear()
+        options = ModelConfig(
+            "cuda", max_rows=4, pad={"tokens": 0}, mask="mask", max_dims={"tokens": most} if most else {}, cuda=cuda
+        )
+        model = Model(embed, options, RequestLimits(), budget=budget)
+        without = bool(most or limit)
+        assert isinstance(model.batcher._instances[0], DeviceInstance) is not without
+        assert (why in caplog.text) is without

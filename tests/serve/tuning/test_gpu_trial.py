@@ -12,9 +12,13 @@ from cuda_session import CudaSession
 from manual_clock import ManualClock
 from onnx import TensorProto
 
+from ox.clock import SYSTEM
 from ox.devices.cuda import Memory
 from ox.serve import ModelConfig, RequestLimits
+from ox.serve.batching.admission import Budget
+from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.model import Model
+from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.source import read
 from ox.serve.tuning import gpu_trial, measure
@@ -65,8 +69,9 @@ class Card:
         self.taken = max(self.taken, rows * self.mib)
         self.clock.advance(self.seconds(rows))
 
-    def load(self, path: Path, **options: Any) -> Model:
-        return Model(path, ModelConfig("cuda", **options), RequestLimits(), control=LoadControl(clock=self.clock))
+    def load(self, path: Path, budget: Budget | None = None, **options: Any) -> Model:
+        control = LoadControl(clock=self.clock)
+        return Model(path, ModelConfig("cuda", **options), RequestLimits(), control=control, budget=budget)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +123,27 @@ def test_what_the_host_has_memory_for(
     assert card.load(mlp, instances=instances).proof.max_rows == expected == max(card.sizes)
 
 
+@pytest.mark.parametrize(
+    ("left", "instances", "expected", "bound"),
+    [
+        (2 * 64, 1, 64, 64),  # rows of buffers
+        (2 * 64 - 1, 1, 32, 32),
+        (4 * 64, 2, 64, 64),
+        (2 * 32 - 1, 1, 1024, 0),  # the usual size has no buffers, so that all are tried without
+    ],
+)
+def test_what_the_limit_of_all_models_leaves(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch, left: int, instances: int, expected: int, bound: int
+) -> None:
+    """Half of it is left to other models."""
+    row, weights = 4 * (64 + 10), read(mlp).weights if instances > 1 else 0
+    gpus = GpuBudget(instances * MIB + weights + left * row)
+    budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), gpus)
+    model = Card(monkeypatch, lambda n: 1e-3).load(mlp, budget, instances=instances, cuda={"gpu_mem_limit": "1MiB"})
+    assert model.proof.max_rows == expected and model.fit.bound == bound
+    assert gpus.free(0) == (left - instances * bound) * row
+
+
 def test_sizes_the_host_cannot_make_end_the_trial(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = np.repeat
 
@@ -146,6 +172,13 @@ def test_sizes_with_limits_are_tried_with_the_largest_input(build: Any, monkeypa
     tokens.clear()
     assert Card(monkeypatch, lambda n: 1e-3, 1.0).load(path, max_dims={"tokens": 500}).proof.max_rows == 256
     assert tokens[:3] == [8, 500, 8]
+
+
+def test_sizes_with_huge_limits_are_not_tried(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = (TensorProto.FLOAT, ["batch", "tokens"])
+    path = build("open", [("Relu", ["x"], ["y"], {})], {"x": ends}, {"y": ends})
+    model = Card(monkeypatch, lambda n: 1e-3, 1.0).load(path, max_dims={"tokens": 10**12})
+    assert model.proof.max_rows == 32
 
 
 def test_slow_first_runs_end_the_trial_and_do_not_count(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
