@@ -61,6 +61,23 @@ def pointwise(name: str) -> Any:
     return run
 
 
+def binary(name: str) -> Any:
+    """A kernel of pointwise.cu of two arrays in rows. CuPy, which needs more time for a call, does other layouts."""
+
+    def run(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+        a, b = arrays
+        dtype, shape = a.dtype, a.shape
+        if shape != b.shape or dtype != b.dtype or (dtype != float32 and dtype not in HALVES):
+            return None
+        if not (a.size and a.flags.c_contiguous and b.flags.c_contiguous):
+            return None
+        y = cupy().empty(shape, dtype)
+        launch(_pointwise(name, dtype), y.size, a, b, y)
+        return y
+
+    return run
+
+
 def by_approximation(exact: str, tanh: str) -> Any:
     """Gelu and its gradient."""
     found = {"none": pointwise(exact), "tanh": pointwise(tanh)}

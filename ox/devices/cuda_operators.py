@@ -16,7 +16,7 @@ from ox.devices import (
     cuda_products,
     cuda_rows,
 )
-from ox.devices.cuda_elements import by_approximation, pointwise, with_alpha_1
+from ox.devices.cuda_elements import binary, by_approximation, pointwise, with_alpha_1
 from ox.devices.cuda_kernels import are_on
 from ox.devices.cuda_rows import of_rows
 from ox.devices.cuda_tensors import is_on_device
@@ -26,6 +26,9 @@ Run = Callable[[Any, list[Any], dict[str, Any]], Any]  # xp, arrays, attributes;
 
 # By operator, those of the domain "ox" with it
 KERNELS: dict[str, Run] = {
+    "Add": binary("ox_add"),
+    "Sub": binary("ox_sub"),
+    "Mul": binary("ox_mul"),
     "Erf": pointwise("ox_erf_forward"),
     "Relu": pointwise("ox_relu_forward"),
     "Sigmoid": pointwise("ox_sigmoid_forward"),

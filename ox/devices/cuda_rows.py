@@ -71,7 +71,10 @@ def _inner(x: Any, axis: int) -> tuple[tuple[int, ...], int]:
 def _have_type(arrays: list[Any]) -> bool:
     """Whether these have one type, which the kernels read."""
     dtype = arrays[0].dtype
-    return dtype in NUMBERS and all(a is None or a.dtype == dtype for a in arrays)
+    for a in arrays:
+        if a is not None and a.dtype != dtype:
+            return False
+    return dtype in NUMBERS
 
 
 def _parts(rows: int) -> int:
@@ -100,11 +103,10 @@ def _backward(
 
 def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """LayerNormalization with scale and bias of the normalized shape; of very long rows by cuDNN."""
-    found = cudnn_norm.layer_norm(xp, arrays, attributes)
-    if found is not None:
-        return found
     x, scale, bias = [*arrays, None][:3]
     inner, columns = _inner(x, attributes.get("axis", -1))
+    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.layer_norm(xp, arrays, attributes)) is not None:
+        return found
     if not columns or scale.shape != inner or not _have_type(arrays) or attributes.get("stash_type", 1) != 1:
         return None
     if bias is not None and bias.shape != inner:
@@ -112,24 +114,26 @@ def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     x, scale = cupy().ascontiguousarray(x), cupy().ascontiguousarray(scale)
     bias = 0 if bias is None else cupy().ascontiguousarray(bias)
     rows, y = x.size // columns, cupy().empty(x.shape, x.dtype)
-    statistics = (*x.shape[: x.ndim - len(inner)], *[1] * len(inner))
-    both = cupy().empty((2, *statistics), float32)
-    mean = both.data.ptr
+    mean = inverse = 0
+    wanted = attributes.get("outputs", 1) > 1
+    if wanted:
+        both = cupy().empty((2, *x.shape[: x.ndim - len(inner)], *[1] * len(inner)), float32)
+        mean = both.data.ptr
+        inverse = mean + both.nbytes // 2
     epsilon = np.float32(attributes.get("epsilon", 1e-5))
     launch_rows(
-        "ox_layer_norm", "device_norms.cu", x.dtype, columns, rows, x, scale, bias, y, mean, mean + both.nbytes // 2,
+        "ox_layer_norm", "device_norms.cu", x.dtype, columns, rows, x, scale, bias, y, mean, inverse,
         epsilon, columns,
     )  # fmt: skip
-    return y if attributes.get("outputs", 1) == 1 else (y, both[0], both[1])
+    return (y, both[0], both[1]) if wanted else y
 
 
 def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """LayerNormalizationGradient from statistics of float32; of very long rows by cuDNN."""
-    found = cudnn_norm.layer_norm_gradient(xp, arrays, attributes)
-    if found is not None:
-        return found
     g, x, scale, mean, inverse = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
+    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.layer_norm_gradient(xp, arrays, attributes)) is not None:
+        return found
     if not columns or scale.shape != inner or g.shape != x.shape or not _have_type(arrays[:3]):
         return None
     if not mean.dtype == inverse.dtype == float32:
@@ -162,29 +166,27 @@ def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
 
 def rms_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """RMSNormalization with a scale of the normalized shape; of very long rows by cuDNN."""
-    found = cudnn_norm.rms_norm(xp, arrays, attributes)
-    if found is not None:
-        return found
     x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
+    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.rms_norm(xp, arrays, attributes)) is not None:
+        return found
     if not columns or scale.shape != inner or not _have_type(arrays) or attributes.get("stash_type", 1) != 1:
         return None
     x, scale = cupy().ascontiguousarray(x), cupy().ascontiguousarray(scale)
     rows, y = x.size // columns, cupy().empty(x.shape, x.dtype)
-    epsilon, inverses = np.float32(attributes.get("epsilon", 1e-5)), cupy().empty(rows, float32)
+    epsilon = np.float32(attributes.get("epsilon", 1e-5))
     launch_rows(
-        "ox_rms_norm", "device_norms.cu", x.dtype, columns, rows, x, scale, y, inverses, epsilon, columns
+        "ox_rms_norm", "device_norms.cu", x.dtype, columns, rows, x, scale, y, 0, epsilon, columns
     )  # fmt: skip
     return y
 
 
 def rms_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """RMSNormalizationGradient; of very long rows by cuDNN."""
-    found = cudnn_norm.rms_norm_gradient(xp, arrays, attributes)
-    if found is not None:
-        return found
     g, x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
+    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.rms_norm_gradient(xp, arrays, attributes)) is not None:
+        return found
     if not columns or scale.shape != inner or g.shape != x.shape or not _have_type(arrays):
         return None
     g, x, scale = (cupy().ascontiguousarray(a) for a in arrays)

@@ -73,6 +73,12 @@ def namespace(op: Operator, arrays: list[Any]) -> tuple[Any, list[int]]:
         DeviceError: when larger tensors of both devices meet.
     """
     host = op.schema.host_inputs
+    if not host and not cuda_state.several:
+        for a in arrays:
+            if type(a) is not cuda_state.array_type:
+                break
+        else:
+            return cuda_state.module(sys.modules["cupy"]), []
     on_gpu: list[int] = []
     on_host: list[int] = []
     for i, a in enumerate(arrays):

@@ -89,6 +89,8 @@ def activations() -> None:
         for work in (ox.erf, ox.sigmoid, F.softplus, F.silu, F.gelu, ox.tanh, F.relu):
             work(random(*SIZE, dtype=dtype)).sum().backward()
         F.gelu(random(*SIZE, dtype=dtype), approximate="tanh").sum().backward()
+        x = random(*SIZE, dtype=dtype)
+        (x + x) * (x - x)
 
 
 def rows() -> None:

@@ -51,9 +51,9 @@ HALVES = [ox.float16, ox.bfloat16]
         lambda x: F.softmax(x, -1), lambda x: F.softmax(x, 0), lambda x: F.log_softmax(x, -1), F.gelu, F.silu,
         lambda x: F.gelu(x, approximate="tanh"), ox.sigmoid, ox.tanh, F.relu, ox.erf, F.softplus,
         lambda x: F.softmax(x.t(), -1), lambda x: F.gelu(x.t()), lambda x: F.layer_norm(x, (33,)),
-        lambda x: F.rms_norm(x, (33,)),
+        lambda x: F.rms_norm(x, (33,)), lambda x: (x + x * x) * (x.abs() - x), lambda x: (x.t() + x[0, :5]) * x.t(),
     ],
-    ids=range(15),
+    ids=range(17),
 )  # fmt: skip
 def test_rows_and_elements(work: Callable[[Any], Any], dtype: Any) -> None:
     compare(work, random(5, 33, dtype=dtype))

@@ -18,8 +18,7 @@ ROWS(ox_layer_norm, r, rows, n, const NUMBER* RESTRICT input, const NUMBER* REST
     } else {
         COLUMNS(c, n) y[c] = STORE((LOAD(x[c]) - mean) * inverse * LOAD(scale[c]));
     }
-    means[r] = mean;
-    inverses[r] = inverse;
+    if (means) means[r] = mean, inverses[r] = inverse;
 } END
 
 // part p has the rows [p * rows / parts, (p + 1) * rows / parts)
@@ -46,7 +45,7 @@ ROWS(ox_rms_norm, r, rows, n, const NUMBER* RESTRICT input, const NUMBER* RESTRI
     NUMBER* y = output + r * n;
     float inverse = 1.0f / sqrtf(SUM(c, n, LOAD(x[c]) * LOAD(x[c])) / n + epsilon);
     COLUMNS(c, n) y[c] = STORE(LOAD(x[c]) * inverse * LOAD(scale[c]));
-    inverses[r] = inverse;
+    if (inverses) inverses[r] = inverse;
 } END
 
 // The statistics are taken again; parts as in ox_layer_norm_backward.
