@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from ox.tolerance import Through, compare
 
 log = logging.getLogger("ox.serve")
 Now = Callable[[], float]
+Trial = tuple[Feed, int]  # one row, and the most of it in a batch
 
 HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
 MAX_BATCH = 32  # on a CPU
@@ -91,7 +92,7 @@ def fit(
                 engine, instances, threads = other, 1, cores
     bound = 0
     if engine.bindable and row is not None and proof.why is None and (on_gpu or _binding_is_faster(engine, row, proof)):
-        bound = _bound(engine, row, proof.max_rows, [row], through)
+        bound = _bound(engine, row, proof.max_rows, [(row, proof.max_rows)], through)
     return Fit(engine, proof, instances, threads, bound, frozenset(measured))
 
 
@@ -197,11 +198,21 @@ def padded_rows(engine: Engine, proof: Proof, padding: Padding, through: Through
     lengths = {dim: padding.lengths(dim) for dim in padding.dims}
     sizes += [{dim: all_[end] for dim, all_ in lengths.items() if all_} for end in (0, -1) if all(lengths.values())]
     rows = (padding.resized(proof.row, each) for each in sizes)  # the longest last, if the others came out well
-    return _bound(engine, proof.row, proof.max_rows, rows, through, padding)
+    return _bound(engine, proof.row, proof.max_rows, _as_large(rows, proof.max_rows), through, padding)
+
+
+def _as_large(rows: Iterable[Feed], max_rows: int) -> Iterator[Trial]:
+    """Rows of several lengths, in batches of the most rows of the first one, or of as many elements as these have:
+    batches of the longest may take more memory than there is."""
+    most = 0
+    for row in rows:
+        elements = sum(array.size for array in row.values())
+        most = most or max_rows * elements
+        yield row, min(max_rows, max(1, most // elements))
 
 
 def _bound(
-    engine: Engine, row: Feed, max_rows: int, rows: Iterable[Feed], through: Through, padding: Padding | None = None
+    engine: Engine, row: Feed, max_rows: int, trials: Iterable[Trial], through: Through, padding: Padding | None = None
 ) -> int:
     """The most rows of buffers; 0 if there is no room for them, or if they do not give what runs without them do."""
     try:
@@ -212,7 +223,7 @@ def _bound(
         log.warning("a model is served without buffers of its own: %s", error.one_line())
         return 0
     instances = [engine.instance(0), engine.instance(0, max_rows, padding is None, padding)]
-    works = _gives_the_same(instances, rows, max_rows, through)
+    works = _gives_the_same(instances, trials, through)
     instances.clear()  # with their buffers
     if engine.device == "cuda" and not (works and padding is None):
         give_memory_back(engine, row)
@@ -221,12 +232,12 @@ def _bound(
     return max_rows if works else 0
 
 
-def _gives_the_same(instances: Sequence[Instance], rows: Iterable[Feed], max_rows: int, through: Through) -> bool:
+def _gives_the_same(instances: Sequence[Instance], trials: Iterable[Trial], through: Through) -> bool:
     """Whether an instance with buffers, the second, gives what the first gives without; if it raises, the model is
     served without."""
     plain, bound = instances
     try:
-        for row in rows:
+        for row, max_rows in trials:
             for count in sorted({1, max_rows - 1, max_rows} - {0}):
                 pairs = zip(bound([row] * count), plain([row] * count), strict=True)
                 if not all(compare(got, expected, through).ok for got, expected in pairs):

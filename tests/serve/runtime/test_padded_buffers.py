@@ -168,18 +168,24 @@ def test_no_memory_for_buffers(embed: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(np.allclose(*pair) for pair in zip(instance((feed(2, 8),)), expected, strict=True))
 
 
-def test_the_longest_batch_is_tried_last_and_its_memory_goes_back(embed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens, before, real = list[int](), list[list[int]](), CudaSession.run_with_iobinding
+def test_the_longest_is_tried_last_with_few_rows_and_memory_goes_back(
+    embed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes, before, real = list[Any](), list[Any](), CudaSession.run_with_iobinding
 
     def run(session: CudaSession, binding: Any, options: Any) -> None:
         real(session, binding, options)
-        tokens.append(binding.real.get_outputs()[0].shape()[1])
+        shapes.append(tuple(binding.real.get_outputs()[0].shape()[:2]))
 
     monkeypatch.setattr(CudaSession, "run_with_iobinding", run)
-    monkeypatch.setattr(gpu_trial, "free_pools", lambda numbers: before.append(tokens.copy()))
-    bound(load(embed, max_dims={"tokens": 40}))
-    assert len(before) == 1 and before[0] == sorted(before[0]) and set(before[0]) == {8, 40}
+    monkeypatch.setattr(gpu_trial, "free_pools", lambda numbers: before.append(shapes.copy()))
+    bound(load(embed, max_dims={"tokens": 16}))
+    ((*short, first, last),) = before
+    assert set(short) == {(1, 8), (4, 8)} and (first, last) == ((1, 16), (2, 16))  # as many tokens as 4 of 8
     assert CudaSession.made[0].shrunk == ["gpu:0"]
+    before.clear()
+    bound(load(embed, max_dims={"tokens": 4096}))
+    assert before[0][-1] == (1, 4096) and before[0].count(before[0][-1]) == 1
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 30])
