@@ -11,6 +11,18 @@ import numpy as np
 from ox.devices.cuda import cupy
 
 
+def pinned_array(shape: Sequence[int], dtype: Any, number: int = 0) -> np.ndarray[Any, Any]:
+    """An array of NumPy in pinned memory of CuPy's pool, with nothing written in it.
+
+    Args:
+        number: of the GPU that copies.
+    """
+    xp, size = cupy(), int(np.prod(shape))
+    with xp.cuda.Device(number):
+        memory = xp.cuda.alloc_pinned_memory(size * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory, dtype, size).reshape(shape)
+
+
 class StagedBuffer:
     """Memory at two fixed addresses: `host`, an array of NumPy, and `device`, one of CuPy.
 
@@ -25,12 +37,11 @@ class StagedBuffer:
     """
 
     def __init__(self, shape: Sequence[int], dtype: Any, number: int = 0) -> None:
-        xp, size = cupy(), int(np.prod(shape))
+        xp = cupy()
         self._place = xp.cuda.Device(number)
         with self._place:
-            self._memory = xp.cuda.alloc_pinned_memory(size * np.dtype(dtype).itemsize)
             self.device: Any = xp.empty(tuple(shape), dtype)
-        self.host: np.ndarray[Any, Any] = np.frombuffer(self._memory, dtype, size).reshape(shape)
+        self.host = pinned_array(shape, dtype, number)
 
     def part(self, shape: Sequence[int]) -> StagedBuffer:
         """The first elements as arrays of another shape, at the same addresses."""

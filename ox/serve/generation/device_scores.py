@@ -10,7 +10,7 @@ import numpy as np
 
 from ox.devices.cuda import cupy
 from ox.devices.cuda_best import MOST_BEST, best_from_words, best_of_rows
-from ox.devices.staged_buffer import StagedBuffer
+from ox.devices.staged_buffer import StagedBuffer, pinned_array
 from ox.dtypes import bfloat16
 from ox.serve.generation.scores import Array, BestScores, Needs, ScoreRows, Scores
 
@@ -28,19 +28,27 @@ def score_bytes(vocab_size: int, dtype: np.dtype[Any]) -> int:
     return vocab_size * dtype.itemsize + widened + (MOST_BEST + 1) * np.dtype(np.int64).itemsize
 
 
-class DeviceScores(StagedBuffer):
-    """Scores [rows, vocabulary] on a GPU, and pinned memory for them and for the best of each row. Scores of bfloat16
-    come as float32.
+class DeviceScores:
+    """Scores [rows, vocabulary] on a GPU, and pinned memory for the best of each row and for as many rows as were used
+    as a whole. Scores of bfloat16 come as float32.
 
     Args:
         shape, dtype, number: as of `StagedBuffer`.
     """
 
     def __init__(self, shape: Sequence[int], dtype: Any, number: int = 0) -> None:
-        super().__init__(shape, stored(dtype), number)
-        self._dtype = dtype
-        self._whole = StagedBuffer(shape, np.float32, number) if dtype == bfloat16 else self
+        xp = cupy()
+        self._dtype, self._number = dtype, number
+        with xp.cuda.Device(number):
+            self.device: Any = xp.empty(tuple(shape), stored(dtype))
+            self._whole: Any = xp.empty(tuple(shape), np.float32) if dtype == bfloat16 else self.device
+        self._host: Array = np.empty((0, shape[1]))
         self._words = StagedBuffer((shape[0] * (MOST_BEST + 1),), np.int64, number)
+
+    @property
+    def address(self) -> int:
+        """Where the scores are on the GPU."""
+        return int(self.device.data.ptr)
 
     def copy(self, count: int, needs: Needs | None, stream: Any) -> Callable[[], ScoreRows]:
         """Orders copies of what is needed of the first rows on a stream, the current one.
@@ -52,34 +60,44 @@ class DeviceScores(StagedBuffer):
             what gives the scores when the stream has been waited for; the next run overwrites them.
         """
         needs = [None] * count if needs is None else needs
+        host = self._host_rows(sum(need is None for need in needs))
+        copied = 0
         for is_whole, group in groupby(range(count), lambda row: needs[row] is None):
             rows = [*group]
             if is_whole:
                 part = slice(rows[0], rows[-1] + 1)
-                if self._whole is not self:
-                    bits = self._whole.device[part].view(np.uint32)
+                if self._whole is not self.device:
+                    bits = self._whole[part].view(np.uint32)
                     cupy().left_shift(self.device[part], 16, out=bits, dtype=np.uint32)
-                self._whole.device[part].get(stream=stream, out=self._whole.host[part], blocking=False)
-        wanted = [(row, need) for row, need in enumerate(needs) if need is not None and need.best]
-        if not wanted:
-            return lambda: self._scores(needs, 0, 0, self._words.host[:0])
-        first, rows_of_best = wanted[0][0], wanted[-1][0] + 1 - wanted[0][0]
-        k = min(max(need.best for _, need in wanted), self.device.shape[1])
-        sums = any(need.log_sum for _, need in wanted)
+                self._whole[part].get(stream=stream, out=host[copied : copied + len(rows)], blocking=False)
+                copied += len(rows)
+        of_best = [(row, need) for row, need in enumerate(needs) if need is not None and need.best]
+        if not of_best:
+            return lambda: self._scores(needs, host, 0, 0, self._words.host[:0])
+        first, rows_of_best = of_best[0][0], of_best[-1][0] + 1 - of_best[0][0]
+        k = min(max(need.best for _, need in of_best), self.device.shape[1])
+        sums = any(need.log_sum for _, need in of_best)
         best_of_rows(self.device[first : first + rows_of_best], self._words.device, k, sums, self._dtype)
         words = slice(rows_of_best * (k + 1))
         self._words.device[words].get(stream=stream, out=self._words.host[words], blocking=False)
-        return lambda: self._scores(needs, first, k, self._words.host[words])
+        return lambda: self._scores(needs, host, first, k, self._words.host[words])
 
-    def _scores(self, needs: Needs, first: int, k: int, words: Array) -> ScoreRows:
+    def _host_rows(self, count: int) -> Array:
+        """Pinned memory for at least so many rows. It grows by doubling, as the pool keeps what is outgrown."""
+        if len(self._host) < count:
+            most, vocab_size = self.device.shape
+            shape = min(most, 1 << (count - 1).bit_length()), vocab_size
+            self._host = pinned_array(shape, self._whole.dtype, self._number)
+        return self._host
+
+    def _scores(self, needs: Needs, host: Array, first: int, k: int, words: Array) -> ScoreRows:
         if all(need is None for need in needs):
-            whole: Array = self._whole.host[: len(needs)]
-            return whole
+            return host[: len(needs)]
         tokens, best, sums = best_from_words(words.reshape(-1, k + 1), k)
-        rows: list[Scores] = []
+        whole, rows = iter(host), list[Scores]()
         for row, need in enumerate(needs):
             if need is None:
-                rows.append(self._whole.host[row])
+                rows.append(next(whole))
             elif not need.best:
                 rows.append(NO_SCORES)
             else:

@@ -6,6 +6,7 @@ import gc
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ox.serve.generation.decoder import Decoder, Rewriting
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_memory import HOST, GpuMemory
 from ox.serve.generation.decoder_run import SharedCacheRun
+from ox.serve.generation.device_scores import DeviceScores
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
 from ox.serve.generation.scheduler import MIB, cache_budget
@@ -504,18 +506,57 @@ def test_the_usual_cache_is_a_part_of_what_models_may_take(file: Path) -> None:
 
 def test_what_is_staged_is_what_was_claimed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of buffers on the GPU, of steps and of the largest read."""
-    taken = list[int]()
-    make = StagedBuffer.__init__
+    sizes = list[int]()
 
-    def noted(self: StagedBuffer, *given: Any) -> None:
-        make(self, *given)
-        taken.append(self.device.nbytes)
+    def noted(make: Callable[..., None], self: Any, *arguments: Any) -> None:
+        make(self, *arguments)
+        sizes.append(self.device.nbytes)
 
     run, shapes = load(file).run, load(file).shapes
-    monkeypatch.setattr(StagedBuffer, "__init__", noted)
+    for each in (StagedBuffer, DeviceScores):
+        monkeypatch.setattr(each, "__init__", partialmethod(partial(noted, each.__init__)))
     run.attach(CacheSlots(shapes, 20, 64, run.memory))
     run.begin(0, [np.arange(3)] * 16)
-    assert sum(taken) <= run.staged_bytes(20, 48, 20 * 64) < 2 * sum(taken)
+    assert sum(sizes) <= run.staged_bytes(20, 48, 20 * 64) < 2 * sum(sizes)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16])
+def test_scores_take_pinned_memory_for_whole_rows(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none for others, of which only the best come to the host."""
+    import cupy
+
+    allocate, sizes = cupy.cuda.alloc_pinned_memory, list[int]()
+    monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", lambda size: sizes.append(size) or allocate(size))
+    scores, stream = DeviceScores((300, 1000), np.dtype(dtype)), cupy.cuda.Stream.null
+    numbers = np.random.default_rng(0).standard_normal((300, 1000)).astype(dtype)
+    scores.device[...] = cupy.asarray(numbers.view(scores.device.dtype))
+    sizes.clear()
+    for whole in ([7, 8, 200], [], [0], [*range(300)]):
+        rows = scores.copy(300, [None if row in whole else GREEDY for row in range(300)], stream)()
+        for row in range(300):
+            exact = numbers[row].astype(np.float32)
+            if row in whole:
+                np.testing.assert_array_equal(rows[row], exact)
+            else:
+                assert rows[row].scores[0] == exact.max()
+    row_bytes = 1000 * (4 if dtype == bfloat16 else 2)
+    assert sizes == [4 * row_bytes, 300 * row_bytes]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16])
+def test_scores_end_with_their_run(dtype: Any) -> None:
+    """Their memory does not wait for the garbage collector, which does not count it."""
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+    gc.collect()
+    gc.disable()
+    try:
+        used = pool.used_bytes()
+        DeviceScores((4, 1000), np.dtype(dtype)).copy(4, [None, GREEDY, NOTHING, None], cupy.cuda.Stream.null)()
+        assert pool.used_bytes() == used
+    finally:
+        gc.enable()
 
 
 def test_a_draft_model_claims_its_session(file: Path) -> None:
