@@ -28,7 +28,7 @@ from ox.serve.runtime import providers
 from ox.serve.runtime.buffer import bindable
 from ox.serve.runtime.buffer_claim import BufferClaim, Claim
 from ox.serve.runtime.capture_gate import GATE
-from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, provider_options
+from ox.serve.runtime.cuda_provider import DeviceControl, provider_options, run_options
 from ox.serve.runtime.device_buffers import DeviceInstance
 from ox.serve.runtime.device_memory import DeviceMemory, free_pools
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
@@ -141,7 +141,7 @@ class Engine:
                 hint="a Cast to FLOAT as the last operator",
             )
         self._sessions, self._runner = sessions, partial(make, runtime, names=names)
-        self._control = partial(_run_options, runtime)
+        self._control = partial(run_options, runtime)
         self._device_control = partial(DeviceControl, self._control)
         self._usual: Any = self._control() if self.device == "cpu" else self._device_control()
         self._stop = partial(setattr, self._usual, "terminate", True)
@@ -318,17 +318,6 @@ class Engine:
             made = Instance(run, self._control, self.now)
         made.usual = self._usual if bound or self.device == "cpu" else self._usual.options()
         return made
-
-
-def _run_options(runtime: ModuleType, graph: int = NO_GRAPH, waits: bool = True) -> Any:
-    options = runtime.RunOptions()
-    options.log_severity_level = 4  # a stopped run is not an error for the log
-    # ONNX Runtime 1.32 looks for it in each run with bound buffers, and raises and catches an error where it is
-    # missing: 34 µs instead of 3 for a small model.
-    options.add_run_config_entry("gpu_graph_id", str(graph))
-    if not waits:
-        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    return options
 
 
 def _run_on_gpu(run: ControlledRun, feed: Feed, control: Any) -> list[Array]:
