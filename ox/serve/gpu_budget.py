@@ -40,7 +40,7 @@ class GpuBudget:
 
     def _left(self, number: int) -> int:
         there = self._there.get(number, self.limit)
-        return max(0, min(self.limit, there) - sum(taken.get(number, 0) for _, taken in list(self._claims)))
+        return max(0, min(self.limit, there) - sum(each.get(number, 0) for _, each in list(self._claims)))
 
     def claim(
         self, model: str, needs: Mapping[int, int], what: str = SESSIONS, hint: str = FEWER
@@ -70,15 +70,15 @@ class GpuBudget:
 
     def _look(self, needs: Mapping[int, int]) -> None:
         """Reads what is free on GPUs without models."""
-        taken = {number for _, claimed in list(self._claims) for number in claimed}
+        claimed = {number for _, bytes_ in list(self._claims) for number in bytes_}
         for number in needs:
-            free = None if number in taken else self._free(number)
+            free = None if number in claimed else self._free(number)
             if free is not None:
                 self._there[number] = free
 
     def _refusal(self, model: str, needs: Mapping[int, int], what: str, hint: str) -> LoadError | None:
         for number, bytes_ in needs.items():
-            loaded = [(name, taken[number]) for name, taken in list(self._claims) if number in taken]
+            loaded = [(name, each[number]) for name, each in list(self._claims) if number in each]
             there = self._there.get(number, self.limit)
             free = self._left(number)
             if bytes_ > free:
@@ -86,7 +86,7 @@ class GpuBudget:
                 if there < self.limit:
                     bound += f", of which {there // MIB:,} were free"
                     bound += f" beside other processes: {others}" if (others := nvml.others(number)) else ""
-                listed = ", ".join(f"{name} {taken // MIB:,} MiB" for name, taken in loaded) or "no model"
+                listed = ", ".join(f"{name} {claimed // MIB:,} MiB" for name, claimed in loaded) or "no model"
                 return LoadError(
                     f"cuda:{number} has no room for {model}",
                     expected=f"at most {free // MIB:,} MiB, {bound}",

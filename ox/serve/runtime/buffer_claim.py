@@ -38,7 +38,7 @@ class BufferClaim:
         self, path: Path, tensors: Sequence[TensorInfo], instances: Mapping[int, int], claim: Claim | None
     ) -> None:
         self._path, self._tensors, self._claim = path, tensors, claim
-        self._on, self.instances = instances, sum(instances.values())
+        self._on, self.gpus, self.instances = instances, tuple(instances), sum(instances.values())
         self._give_back: Callable[[], object] = bool
 
     def instances_on(self, number: int) -> int:

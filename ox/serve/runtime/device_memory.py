@@ -79,17 +79,20 @@ class DeviceMemory:
 
 
 def free_bytes(number: int) -> int | None:
-    """What is free on a GPU, or on a MIG slice of one; None without CuPy, or where the GPU is lost."""
+    """What is free on a GPU, or on a MIG slice of one, without what CuPy's pool does not use; None without CuPy, or
+    where the GPU is lost. Outside of `GATE`."""
     if not cuda.available():
         return None
-    with suppress(DeviceError, cuda.cupy().cuda.runtime.CUDARuntimeError):
+    with GATE.using(), suppress(DeviceError, cuda.cupy().cuda.runtime.CUDARuntimeError):
+        free_pools([number])
         return cuda.memory(f"cuda:{number}").free
     return None
 
 
 def free_pools(numbers: Iterable[int]) -> None:
-    """Gives unused blocks of CuPy's pools on some GPUs back to the device, also those of sessions that have ended."""
+    """Gives unused blocks of CuPy's pools on some GPUs back to the device, also those of sessions that have ended.
+    Within `GATE`; nothing without CuPy."""
     GATE.end_pending()
-    for number in numbers:
+    for number in numbers if cuda.available() else ():
         with suppress(DeviceError, cuda.cupy().cuda.runtime.CUDARuntimeError):  # of a GPU that is lost
             cuda.empty_cache(f"cuda:{number}")

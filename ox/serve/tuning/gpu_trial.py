@@ -71,9 +71,8 @@ def give_memory_back(engine: Engine, row: Feed) -> None:
     """Memory of the GPU of the first session that only tries took goes back to it: of the arena, and of CuPy's pool."""
     with suppress(ServeError):
         engine.release_memory(row)
-    if cuda.available():
-        with GATE.using():
-            free_pools([engine.placement.number(0)])
+    with GATE.using():
+        free_pools([engine.placement.number(0)])
 
 
 def _buffered(engine: Engine) -> int:
@@ -97,8 +96,7 @@ def _run(run: Run, row: Feed, size: int) -> int:
 
 def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int) -> int:
     """The largest batch that has run."""
-    device = f"cuda:{number}"
-    free = cuda.memory(device).free if cuda.available() else None
+    free = _free(number)
     host, batches = available_memory(), engine.buffers.instances + 2  # those that are measured, and one that is tried
     started, size, largest = engine.now(), 1, 0
     while size <= limit:
@@ -112,9 +110,13 @@ def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int
             break
         if 2 * bytes_ * batches > SHARE * host:
             break
-        if (
-            free is not None
-            and 2 * (free - cuda.memory(device).free) * engine.buffers.instances_on(number) > SHARE * free
-        ):
+        left = _free(number)
+        if free and left is not None and 2 * (free - left) * engine.buffers.instances_on(number) > SHARE * free:
             break
     return largest
+
+
+def _free(number: int) -> int | None:
+    """What is free on a GPU; None where nothing tells."""
+    with GATE.using():
+        return cuda.memory(f"cuda:{number}").free if cuda.available() else None

@@ -134,12 +134,15 @@ def test_no_graph_is_captured_while_the_first_session_ends(added: Path, monkeypa
     assert users == [1] and model.engine.shares_on == (0,)
 
 
-def test_their_memory_is_free_when_the_model_is_closed(added: Path) -> None:
+@pytest.mark.parametrize("instances", [1, 2])
+def test_their_memory_is_free_when_the_model_is_closed(added: Path, instances: int) -> None:
+    """And that of buffers."""
+
     async def main() -> int:
-        model = load(added)
+        model = load(added, instances=instances)
         model.start(asyncio.get_running_loop())
         held = cuda.memory().held
-        assert held >= W["w"].nbytes
+        assert held >= (W["w"].nbytes if instances > 1 else 1)
         CudaSession.made.clear()
         await model.close()
         return held
