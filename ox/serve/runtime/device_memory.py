@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.runtime_error import failed_operator
 
+log = logging.getLogger("ox.serve")
 MIB = 1 << 20
 # Of CUDA, cuDNN, cuBLAS and ONNX Runtime's arena.
 MISSING = re.compile(
@@ -38,7 +40,8 @@ class DeviceMemory:
     def refusal(self, error: Exception) -> ServeError | None:
         """The error for clients if a run failed for lack of memory or because the GPU is lost, else None.
 
-        413 if the run wants more than `gpu_mem_limit` has for all, 503 if others have it.
+        413 if the run wants more than `gpu_mem_limit` has for all, 503 if others have it. The other processes on the
+        GPU are for the operator's log: clients are not told of them.
         """
         if not self.is_missing(error):
             return lost_device(error, self.number)
@@ -46,12 +49,12 @@ class DeviceMemory:
         more = (f"{max(1, known[1] // MIB):,} MiB more" if known else "more") + (f" for {operator}" if operator else "")
         what, status = "the GPU has no memory left for this request", 503
         hint = "again in a moment, or a smaller request"
-        if nvml.others(self.number):
-            hint += "; or end another process on the GPU"
+        if others := nvml.others(self.number):
+            log.warning("a run finds no memory on cuda:%d, beside other processes: %s", self.number, others)
         if known is not None and self.limit is not None and known[1] > self.limit:
             what, status = "this request needs more memory of the GPU than a run may take", 413
             hint = "a smaller request, or a higher gpu_mem_limit"
-        got = f"{more}; {self.holders()}"
+        got = f"{more}; {self._figures()}"
         return ServeError(what, status=status, expected=self.allowed(), got=got, hint=hint)
 
     def allowed(self) -> str:
@@ -66,7 +69,11 @@ class DeviceMemory:
         return f"{others}a lower gpu_mem_limit or fewer instances of other models, unload one, or another GPU"
 
     def holders(self) -> str:
-        """Who holds what of the GPU now, in a line."""
+        """Who holds what of the GPU now, in a line for the operator."""
+        others = nvml.others(self.number) if cuda.available() else ""
+        return self._figures() + (f"; other processes: {others}" if others else "")
+
+    def _figures(self) -> str:
         if not cuda.available():
             return "who holds it is not known without CuPy"
         held = cuda.memory(f"cuda:{self.number}")
@@ -75,7 +82,7 @@ class DeviceMemory:
             f"of {held.total // MIB:,} MiB of cuda:{self.number}, {held.free // MIB:,} are free, CuPy's pool in this "
             f"process holds {held.held // MIB:,} ({held.used // MIB:,} in arrays), sessions of ONNX Runtime and other "
             f"processes {rest // MIB:,}"
-        ) + (f"; other processes: {others}" if (others := nvml.others(self.number)) else "")
+        )
 
 
 def free_bytes(number: int) -> int | None:

@@ -82,11 +82,18 @@ def test_a_stream_that_was_destroyed(text: str) -> None:
     assert "load it again; other models go on" in str(refusal.hint)
 
 
-def test_other_processes_are_named(monkeypatch: pytest.MonkeyPatch, mlp: Any) -> None:
-    monkeypatch.setattr(device_memory.nvml, "others", lambda number: f"4711 (python3) 500 MiB of {number}")
-    refusal = DeviceMemory(None).refusal(RuntimeError("CUDA failure 2: out of memory"))
-    assert refusal is not None and refusal.got == f"more; {HELD}; other processes: 4711 (python3) 500 MiB of 0"
-    assert str(refusal.hint).endswith("end another process on the GPU")
+def test_other_processes_are_named_to_the_operator(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = "4711 (python3) 500 MiB"
+    monkeypatch.setattr(device_memory.nvml, "others", lambda number: f"{others} of {number}")
+    memory = DeviceMemory(None)
+    refusal = memory.refusal(RuntimeError("CUDA failure 2: out of memory"))
+    assert refusal is not None and refusal.got == f"more; {HELD}"  # clients are others' tenants
+    assert "4711" not in str(refusal) and "another process" not in str(refusal)
+    assert f"no memory on cuda:0, beside other processes: {others} of 0" in caplog.text
+    assert memory.holders() == f"{HELD}; other processes: {others} of 0"
+    assert memory.hint().startswith("end another process on the GPU")
 
 
 def test_other_failures_are_none() -> None:

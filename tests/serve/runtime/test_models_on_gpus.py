@@ -117,6 +117,17 @@ def test_a_stream_that_was_destroyed(tmp_path: Path, mlp: Path, connect: Any, in
         assert np.allclose(infer(client, "b", x=x)["y"], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_run_on_a_stream_that_was_destroyed(tmp_path: Path, mlp: Path, connect: Any) -> None:
+    """In the words of ONNX Runtime, where CUDA reports it."""
+    (tmp_path / "a.onnx").write_bytes(mlp.read_bytes())
+    entry = {"name": "x", "shape": [2, 64], "datatype": "FP32", "data": [1.0] * 128}
+    with Server([tmp_path], options=ModelConfig("cuda", max_rows=2)) as server, connect(server) as client:
+        CudaSession.broken = "CUDA failure 400: invalid resource handle ; GPU=0 ; hostname=secret"
+        status, _, text = client.ask("POST", "/v2/models/a/infer", json.dumps({"inputs": [entry]}).encode())
+        assert status == 503 and b"the stream of cuda:0 that this model runs on has been destroyed" in text
+        assert b"secret" not in text
+
+
 def test_a_server_goes_on_with_the_other_models(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.onnx").write_bytes(mlp.read_bytes())
