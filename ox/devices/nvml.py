@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from ox.devices.machine import device_uuid
 
-PROCESSES = 64  # that are listed of one GPU
+PROCESSES = 64  # of one GPU; more are asked for again
+TOO_FEW = 7  # NVML_ERROR_INSUFFICIENT_SIZE, with the number of them
+TRIES = 3  # more may come meanwhile
 UNKNOWN = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 MISSING = 13  # NVML_ERROR_FUNCTION_NOT_FOUND: an older driver
 MIB = 1 << 20
@@ -108,14 +110,19 @@ def processes(number: int) -> list[Process]:
     that hold most first. Empty where the driver does not tell. In a container, numbers may be those of the host."""
     nvml = library()
     device = None if nvml is None else of_cuda(number, nvml)
-    count, infos = ctypes.c_uint(PROCESSES), (_ProcessInfo * PROCESSES)()
-    if device is None or call(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), infos):
+    count, failed = ctypes.c_uint(PROCESSES), TOO_FEW
+    for _ in range(TRIES if device is not None else 0):
+        infos = (_ProcessInfo * count.value)()
+        failed = call(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), infos)
+        if failed != TOO_FEW:
+            break
+    if failed:
         return []
-    found = [
+    listed = [
         Process(info.pid, _name(info.pid), None if info.memory == UNKNOWN else int(info.memory))
         for info in infos[: count.value]
     ]
-    return sorted(found, key=lambda process: -(process.bytes or 0))
+    return sorted(listed, key=lambda process: -(process.bytes or 0))
 
 
 def others(number: int) -> str:

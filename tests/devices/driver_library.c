@@ -76,8 +76,12 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 typedef struct { unsigned int pid; unsigned long long memory; unsigned int gpu, compute; } nvmlProcessInfo_t;
 int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
 {
-    if (index_of(device) != SLICE || *count < 3)
+    if (index_of(device) != SLICE)
         return 2;
+    if (*count < 3) {
+        *count = 3;
+        return 7;
+    }
     infos[0] = (nvmlProcessInfo_t){(unsigned int)getpid(), 1ull << 30, 4, 0};
     infos[1] = (nvmlProcessInfo_t){4000000001u, ~0ull, 4, 0};
     infos[2] = (nvmlProcessInfo_t){4000000002u, 5ull << 30, 4, 0};

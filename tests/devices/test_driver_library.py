@@ -24,6 +24,8 @@ found = driver and [driver.cuda, driver.devices, driver.capabilities]
 print(json.dumps([found, machine.nvidia_driver_error(), problem and problem.what, gpu.figures()]))
 print(json.dumps([[machine.device_uuid(n) for n in (0, 1, 2)], [nvml.others(n) for n in (0, 1, 2)],
                   [process.bytes for process in nvml.processes(1)]]))
+nvml.PROCESSES = 2
+print(json.dumps([nvml.others(1)]))
 """
 
 
@@ -58,7 +60,7 @@ def ask(tmp_path: Path) -> Callable[[int], Any]:
 
 
 def test_a_driver_with_two_devices(ask: Callable[[int], Any]) -> None:
-    driver, error, problem, figures, uuids, others, held = ask(0)
+    driver, error, problem, figures, uuids, others, held, many = ask(0)
     assert driver == [[13, 2], ["NVIDIA H200", "NVIDIA H200 MIG 1g.18gb"], [[9, 0], [9, 0]]]
     assert error is None and problem is None
     whole, slice_ = "f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff", "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf"
@@ -68,11 +70,13 @@ def test_a_driver_with_two_devices(ask: Callable[[int], Any]) -> None:
     }
     assert uuids == [whole, slice_, None]
     assert others == ["", "4000000002 5,120 MiB, 4000000001", ""]  # not this process
-    assert held == [5 << 30, 1 << 30, None]
+    assert held == [5 << 30, 1 << 30, None] and many == others[1]  # of more than there was room for
 
 
 def test_a_driver_that_does_not_start(ask: Callable[[int], Any]) -> None:
-    driver, error, problem, figures, uuids, others, held = ask(803)
-    assert driver is None and figures == {} and held == [] and set(uuids) == {None} and set(others) == {""}
+    driver, error, problem, figures, uuids, others, held, many = ask(803)
+    assert (
+        driver is None and figures == {} and held == [] and many == "" and set(uuids) == {None} and set(others) == {""}
+    )
     assert error == "its cuInit gives error 803: the library and the kernel's driver are of different versions"
     assert "803" in problem
