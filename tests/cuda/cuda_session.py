@@ -20,6 +20,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from ox.serve.runtime import providers
 from ox.serve.runtime.bfloat16_file import widen
+from ox.serve.runtime.capture_gate import GATE
 
 CUDA, CPU, TENSORRT = "CUDAExecutionProvider", "CPUExecutionProvider", "TensorrtExecutionProvider"
 SHRINK = "memory.enable_memory_arena_shrinkage"
@@ -56,6 +57,7 @@ class Binding:
 
     def __init__(self, real: Any, number: int, narrow: set[str]) -> None:
         self.real, self.number, self.rows = real, number, 0
+        self.on_host: list[Any] = []  # memory that a run reads on the host
         self._narrow = narrow  # names of what is bfloat16
         self._arrays: dict[int, tuple[Any, Any]] = {}  # by address: of the device, and float32
         self._outputs: set[int] = set()
@@ -87,7 +89,9 @@ class Binding:
 
     def bind_input(self, name: str, device: str, number: int, dtype: Any, shape: Any, address: int) -> None:
         self.rows = shape[0] if shape else 0
-        if name != TOTAL:
+        if name == TOTAL:
+            self.on_host.append((ctypes.c_byte * np.dtype(dtype).itemsize).from_address(address))
+        else:
             self._check(device, number, address)
         dtype, address = self._place(name, dtype, shape, address)
         self.real.bind_input(name, "cpu", 0, dtype, shape, address)
@@ -128,6 +132,7 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         super().__init__(path, options, providers=[CPU])
         self.graphs: list[str] = []
         self.threads: dict[str, set[int]] = {}  # by graph
+        self.captured: dict[str, list[bytes]] = {}  # by graph: what it read on the host
         self.waited: list[bool] = []
         self.shrunk: list[str] = []  # whose arenas
         if options.optimized_model_filepath:
@@ -171,6 +176,10 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         binding.widen()
         super().run_with_iobinding(binding.real, options)
         binding.narrow()
+        if (graph := self.graphs[-1]) not in ("", "-1"):
+            on_host = [bytes(memory) for memory in binding.on_host]
+            assert graph in self.captured or GATE._capturing, "another thread may allocate during a capture"
+            assert self.captured.setdefault(graph, on_host) == on_host, "a graph keeps what it read on the host"
 
 
 def install(replace: Callable[[Any, str, Any], object] = setattr) -> None:
