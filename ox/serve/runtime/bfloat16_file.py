@@ -28,6 +28,10 @@ def _widen_graph(graph: onnx.GraphProto) -> None:
         if tensor.data_type == TensorProto.BFLOAT16:
             name, tensor.name = tensor.name, f"{tensor.name}.bfloat16"
             casts.append(_cast(tensor.name, name))
+    weights = {cast.output[0] for cast in casts}
+    inputs = [info for info in graph.input if info.name not in weights]  # files of IR 3 list weights, too
+    del graph.input[:]
+    graph.input.extend(inputs)
     for info in (*graph.input, *graph.output, *graph.value_info):
         if info.type.tensor_type.elem_type == TensorProto.BFLOAT16:
             info.type.tensor_type.elem_type = TensorProto.FLOAT

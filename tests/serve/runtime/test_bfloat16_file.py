@@ -42,3 +42,16 @@ def test_a_graph_with_branches() -> None:
         (found,) = session.run(None, {"x": x, "first": np.array(first)})
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, x @ weights.astype(np.float32) * factor)
+
+
+def test_weights_that_are_inputs_too() -> None:
+    """As in files of IR version 3."""
+    weights = np.array([1.5, -0.25], bfloat16)
+    nodes = [helper.make_node("Add", ["x", "weights"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, HALF, [2]) for name in ("x", "weights", "y")]
+    graph = helper.make_graph(nodes, "graph", ends[:2], ends[2:], [numpy_helper.from_array(weights, "weights")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=7)
+    widen(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": np.array([1.0, 2.0], np.float32)})
+    np.testing.assert_array_equal(y, np.array([2.5, 1.75], np.float32))
