@@ -52,10 +52,10 @@ class Process(NamedTuple):
 def library() -> Any:
     """The driver's library, begun; None without one."""
     try:
-        found = ctypes.CDLL("libnvidia-ml.so.1")
+        loaded = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return None
-    return found if found.nvmlInit_v2() == 0 else None
+    return loaded if loaded.nvmlInit_v2() == 0 else None
 
 
 def call(nvml: Any, name: str, *arguments: Any) -> int:
@@ -72,12 +72,12 @@ def devices(nvml: Any) -> list[ctypes.c_void_p]:
     count = ctypes.c_uint()
     if call(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(count)):
         return []
-    found: list[ctypes.c_void_p] = []
+    handles: list[ctypes.c_void_p] = []
     for index in range(count.value):
         device = ctypes.c_void_p()
         if not call(nvml, "nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(device)):
-            found += _slices(nvml, device) if _is_split(nvml, device) else [device]
-    return found
+            handles += _slices(nvml, device) if _is_split(nvml, device) else [device]
+    return handles
 
 
 def _is_split(nvml: Any, device: ctypes.c_void_p) -> bool:
@@ -86,13 +86,13 @@ def _is_split(nvml: Any, device: ctypes.c_void_p) -> bool:
 
 
 def _slices(nvml: Any, device: ctypes.c_void_p) -> list[ctypes.c_void_p]:
-    count, found = ctypes.c_uint(), []
+    count, handles = ctypes.c_uint(), []
     call(nvml, "nvmlDeviceGetMaxMigDeviceCount", device, ctypes.byref(count))
     for index in range(count.value):
         each = ctypes.c_void_p()
         if not call(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", device, index, ctypes.byref(each)):
-            found.append(each)
-    return found
+            handles.append(each)
+    return handles
 
 
 def of_cuda(number: int, nvml: Any) -> ctypes.c_void_p | None:

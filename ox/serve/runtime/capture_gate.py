@@ -49,7 +49,7 @@ class CaptureGate:
         self._owned: dict[int, list[Any]] = {}  # what frees memory of a GPU when it ends, each in a list
         self._ending: deque[list[Any]] = deque()  # those whose owners have gone
 
-    def end_with(self, owner: Any, resource: Any, *kept: Any) -> None:
+    def end_with(self, owner: Any, resource: Any, *used: Any) -> None:
         """Has a resource, whose end frees memory of a GPU, end after its owner while nothing is captured.
 
         Python's garbage collector may end the owner at any time, in any thread. So nothing is waited for: the resource
@@ -57,9 +57,9 @@ class CaptureGate:
 
         Args:
             owner: takes an attribute `ox_end`.
-            kept: what the resource uses until then.
+            used: what the resource uses until then.
         """
-        weakref.finalize(resource, id, kept).atexit = False  # `id` does nothing
+        weakref.finalize(resource, id, used).atexit = False  # `id` does nothing
         number = next(_numbers)
         self._owned[number] = [resource]
         owner.ox_end = _End(self, number)  # after the owner's own references, and so the last to go

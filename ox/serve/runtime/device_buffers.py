@@ -125,8 +125,8 @@ class DeviceInstance(Instance):
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
         if self._thread is None:
             return self._run_batch(feeds, control or self.usual)
-        made: list[Array] = self._thread.call(partial(self._run_batch, feeds, control or self.usual))
-        return made
+        results: list[Array] = self._thread.call(partial(self._run_batch, feeds, control or self.usual))
+        return results
 
     def _shape(self, feeds: Sequence[Feed], rows: int) -> Shape | None:
         """The shape that a batch is run in; None without buffers."""
@@ -147,15 +147,15 @@ class DeviceInstance(Instance):
         if shape is not None:
             with GATE.capturing() if self._captures and shape not in self._captured else GATE.using():
                 try:
-                    found = self._run_bucket(feeds, rows, shape, control)
+                    results = self._run_bucket(feeds, rows, shape, control)
                 except Exception as error:  # CuPy's, of copies and waits
                     lost = lost_device(error, self._stream.device_id)
                     if lost is None:
                         raise
                     raise lost from error
-            if found is not None:
+            if results is not None:
                 self._captured.add(shape)
-                return found
+                return results
         return super().__call__(feeds, control)
 
     def _run_bucket(self, feeds: Sequence[Feed], rows: int, shape: Shape, control: Any) -> list[Array] | None:

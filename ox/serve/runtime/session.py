@@ -311,13 +311,13 @@ class Engine:
         ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
             captures = captures and self.captures
-            made: Instance = DeviceInstance(run, self._device_control, *ends, session.ox_stream, captures, padding)
+            instance: Instance = DeviceInstance(run, self._device_control, *ends, session.ox_stream, captures, padding)
         elif bound:
-            made = BufferedInstance(run, self._control, *ends)
+            instance = BufferedInstance(run, self._control, *ends)
         else:
-            made = Instance(run, self._control, self.now)
-        made.usual = self._usual if bound or self.device == "cpu" else self._usual.options()
-        return made
+            instance = Instance(run, self._control, self.now)
+        instance.usual = self._usual if bound or self.device == "cpu" else self._usual.options()
+        return instance
 
 
 def _run_on_gpu(run: ControlledRun, feed: Feed, control: Any) -> list[Array]:

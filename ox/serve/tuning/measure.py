@@ -206,7 +206,7 @@ def _as_large(rows: Iterable[Feed], max_rows: int) -> Iterator[Trial]:
     batches of the longest may take more memory than there is."""
     most = 0
     for row in rows:
-        elements = sum(array.size for array in row.values())
+        elements = max(1, sum(array.size for array in row.values()))
         most = most or max_rows * elements
         yield row, min(max_rows, max(1, most // elements))
 
