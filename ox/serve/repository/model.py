@@ -318,11 +318,11 @@ class Model:
         # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
         self.batcher.close()
-        gpus = self.engine.buffers.gpus
+        claimed = self.engine.buffers  # until the memory is free: else a budget might look at the GPU before
         with GATE.using() if self.engine.device == "cuda" else nullcontext():  # memory of the GPU is freed
             # by hand, because they refer to one another and to this
             del self.batcher, self.sequences, self._submission, self.engine, self.fit
-            free_pools(gpus)  # which would keep what the model no longer claims
+            free_pools(claimed.gpus)  # which would keep what the model no longer claims
 
     def _ran(self, rows: int, run_s: float, gather_s: float) -> None:
         self.stages.ran(rows, run_s, gather_s)

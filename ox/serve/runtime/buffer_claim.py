@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Protocol
@@ -29,15 +29,14 @@ class BufferClaim:
 
     Args:
         path: the model's, for errors.
-        tensors: its inputs and outputs.
         instances: how many each GPU has, by its number.
         claim: None where the models of the process have no limit.
+
+    `tensors` are the model's inputs and outputs.
     """
 
-    def __init__(
-        self, path: Path, tensors: Sequence[TensorInfo], instances: Mapping[int, int], claim: Claim | None
-    ) -> None:
-        self._path, self._tensors, self._claim = path, tensors, claim
+    def __init__(self, path: Path, instances: Mapping[int, int], claim: Claim | None) -> None:
+        self._path, self._claim, self.tensors = path, claim, tuple[TensorInfo, ...]()
         self._on, self.gpus, self.instances = instances, tuple(instances), sum(instances.values())
         self._give_back: Callable[[], object] = bool
 
@@ -70,7 +69,7 @@ class BufferClaim:
                 expected = "the largest size of each padded dimension, for --limit gpu_memory"
                 raise LoadError(problem, expected=expected, got=f"no limit of {', '.join(sizes)}", hint="max_dims")
             return
-        bytes_ = sum(prod(buffer_shape(info, rows, sizes)) * DTYPES[info.dtype].itemsize for info in self._tensors)
+        bytes_ = sum(prod(buffer_shape(info, rows, sizes)) * DTYPES[info.dtype].itemsize for info in self.tensors)
         # each instance's, beside a batch and what came of it
         pinned, most = bytes_ * (self.instances + 1), available_memory() // 2
         if pinned > most:

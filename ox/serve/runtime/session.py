@@ -94,15 +94,15 @@ class Engine:
         self._cuda = cuda or CudaOptions()
         self.captures = self._cuda.enable_cuda_graph
         self._weights: SharedWeights | None = None
-        self._give_back: Callable[[], object] = bool
         self.memory = RunMemory(runtime, memory)
         self._runtime, self._source, self.threads = runtime, source, threads
         self.loading = control or LoadControl()
         self.now = now = self.loading.clock.now
         started = now()
         self._planned = self._gpu_sessions(instances)
-        if claim is not None and self.providers[0] != CPU:
-            self._give_back = weakref.finalize(self, claim(self._needs(self._planned)))
+        self.buffers = BufferClaim(source.path, self._planned if self.providers[0] != CPU else {}, claim)
+        if claim is not None and self.buffers.gpus:
+            weakref.finalize(self.buffers, claim(self._needs(self._planned)))  # which may outlive the sessions
         sessions: list[Any] = []
         try:
             sessions = self._make_sessions(instances)
@@ -113,12 +113,12 @@ class Engine:
             error = not_loaded(self.providers[0], problem, first_problem(RUNTIME))
             if placement.kind != "auto":
                 raise error
-            self._give_back()
             warn_of_cpu(error)
             with GATE.using():  # memory of the GPU is freed
                 sessions.clear()
                 numbers, self._weights = self.shares_on, None
                 free_pools(numbers)
+            self.buffers = BufferClaim(source.path, {}, None)
             self.providers = [CPU]
             sessions = self._make_sessions(instances)
         self.load_s = now() - started
@@ -127,8 +127,7 @@ class Engine:
             raise providers.ignored_options(source.path, self.provider)
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
         self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
-        on_gpus = {} if self.provider == CPU else self._planned
-        self.buffers = BufferClaim(source.path, (*self.inputs, *self.outputs), on_gpus, claim)
+        self.buffers.tensors = (*self.inputs, *self.outputs)
         names = [info.name for info in self.outputs]
         make = runner
         if any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs)):

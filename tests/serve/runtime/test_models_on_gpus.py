@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
+import weakref
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.batching.admission import Budget
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.gpu_budget import GpuBudget
+from ox.serve.repository import model
 from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.session import Engine
@@ -47,6 +50,23 @@ def test_what_sessions_claim(mlp: Path) -> None:
     with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
         load(mlp, budget, "three", use_tf32=False)
     assert read(mlp).weights > 4 * (64 * 64 + 64 * 10)
+
+
+def test_a_closed_model_frees_its_memory_and_then_its_claims(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another model that looks at the GPU meanwhile would take it for memory of other processes."""
+    budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), GpuBudget(3 * GIB))
+    ended: list[Any] = []
+
+    async def main() -> None:
+        one = load(mlp, budget, "one", gpu_mem_limit="1GiB")
+        one.start(asyncio.get_running_loop())
+        session = weakref.ref(CudaSession.made.pop()._sess)
+        monkeypatch.setattr(model, "free_pools", lambda gpus: ended.append((session(), gpus, [*budget.gpu._claims])))
+        await one.close()
+
+    asyncio.run(main())
+    ((session, gpus, claims),) = ended
+    assert session is None and gpus == (0,) and len(claims) == 2 and not budget.gpu._claims
 
 
 def test_buffers_that_give_other_results_claim_nothing(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
