@@ -12,7 +12,8 @@ from ox.errors import LoadError
 from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
 from ox.serve.generation.decoder_memory import HOST
 from ox.serve.generation.decoder_run import DecoderRun, SharedCacheRun
-from ox.serve.generation.scores import Scores
+from ox.serve.generation.prefix_cache import BLOCK
+from ox.serve.generation.scores import BestScores, Need, ScoreRows, Scores
 from ox.serve.runtime.standard_form import ATTENTION
 from ox.tolerance import Through, compare
 
@@ -22,6 +23,7 @@ ROWS, RUNS = 4, 8  # of the measurement of threads
 NOISE, MOST_NOISE = 4, 0.1  # how many times the noise of the file itself, and which part of the largest score
 CHECKS = 6  # times the size of the long text: its past, its slot, and the inputs and outputs of a run of two
 LONGEST = 4096  # tokens of it
+BEST = 5  # tokens that are compared with all
 
 
 class Checked(NamedTuple):
@@ -142,16 +144,35 @@ class DecoderCheck:
         for group in [every] if together else [[each] for each in every]:
             self._check_texts(run, group)
         slots = CacheSlots(self._shapes(run), 1 + together, self._past[0].shape[1] + 1, run.memory)
-        slots.write(0, 0, self._past)
+        self._fill_by_blocks(slots)
         run.attach(slots)
         text, lengths = self._texts[0], [self._past[0].shape[1]]
         if together:  # beside a short one, which shows whether distances stay as they are
             lengths.append(self._lengths[0])
             run.read(1, text[: lengths[1]], 0)
-        scores = run.step(text[[0, *lengths[1:]], None], np.array(lengths))
+        step = text[[0, *lengths[1:]], None], np.array(lengths)
+        scores = [np.array(row) for row in run.step(*step)]
         self._compare("a long text", scores[0], self._long)
         if together:
             self._compare("a short text beside a long one", scores[1], self._expected[0][1])
+        self._check_best(run.step(*step, [Need(BEST, True)] * len(lengths)), scores)
+
+    def _fill_by_blocks(self, slots: CacheSlots) -> None:
+        """Writes the long text into the first row, and its begin by a block of the last row."""
+        size = min(BLOCK, self._past[0].shape[1])
+        slots.write(slots.rows - 1, 0, [value[:, :size] for value in self._past])
+        slots.write_blocks(0, [0], size, slots.read_blocks(slots.rows - 1, [0], size))
+        slots.write(0, size, [value[:, size:] for value in self._past])
+
+    def _check_best(self, best: ScoreRows, scores: Sequence[Array]) -> None:
+        """The best scores of rows, where they come alone, and their sums."""
+        for row, whole in zip(best, scores, strict=True):
+            if isinstance(row, BestScores):
+                whole = whole.astype(np.float32)
+                expected = np.sort(whole)[::-1][: len(row.scores)]
+                log_sum = np.log(np.exp(whole - whole.max(), dtype=np.float64).sum())
+                for got, exact in (row.scores, expected), (whole[row.tokens], expected), (row.log_sum, log_sum):
+                    self._compare("the best tokens", np.array(got, np.float32), np.array(exact, np.float32))
 
     def _shapes(self, run: DecoderRun) -> Mapping[str, CacheShape]:
         return self._decoder.shapes if run.memory is HOST else self._decoder.gpu_shapes

@@ -20,6 +20,8 @@ from tiny_decoder import save_briefly
 
 import ox
 from ox.clock import SYSTEM
+from ox.devices.cuda_best import best_of_rows
+from ox.devices.cuda_kernels import kernel
 from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import DeviceError, LoadError
 from ox.generation import SamplingParams
@@ -28,6 +30,7 @@ from ox.serve.batching.admission import Budget
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.config.request_limits import RequestLimits
+from ox.serve.generation import device_scores
 from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder, Rewriting
 from ox.serve.generation.decoder_folder import DecoderFolder
@@ -557,6 +560,28 @@ def test_scores_end_with_their_run(dtype: Any) -> None:
         assert pool.used_bytes() == used
     finally:
         gc.enable()
+
+
+def test_kernels_are_compiled_at_load(client_on: Callable[..., Client]) -> None:
+    """None by the token of a client that is the first to need it."""
+    kernel.cache_clear()
+    client = client_on("cuda", 4)
+    compiled = kernel.cache_info().misses
+    for first in range(2):
+        client.ask([*range(first, 40)], 20, ignore_eos=True)
+    assert kernel.cache_info().misses == compiled > 0
+
+
+def test_best_scores_that_differ_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives the worst."""
+
+    def wrong(rows: Any, *arguments: Any) -> None:
+        best_of_rows(-rows, *arguments)
+
+    monkeypatch.setattr(device_scores, "best_of_rows", wrong)
+    with pytest.raises(LoadError, match="does not run on cuda:0") as caught:
+        load(file)
+    assert "scores of the best tokens differ" in str(caught.value.got)
 
 
 def test_a_draft_model_claims_its_session(file: Path) -> None:
