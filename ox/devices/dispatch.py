@@ -73,7 +73,7 @@ def namespace(op: Operator, arrays: list[Any]) -> tuple[Any, list[int]]:
         DeviceError: when larger tensors of both devices meet.
     """
     host = op.schema.host_inputs
-    if not host and not cuda_state.several:
+    if arrays and not host and not cuda_state.several:
         for a in arrays:
             if type(a) is not cuda_state.array_type:
                 break

@@ -166,6 +166,15 @@ def test_sums_by_index_are_added_in_a_fixed_order(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("name", ["RandomNormal", "RandomUniform"])
+def test_operators_without_inputs_run_on_the_cpu(name: str) -> None:
+    """Also when others ran on a GPU before."""
+    _ = ox.ones(2, device="cuda") + 1
+    numbers: Any = OPS[name](shape=[2])
+    assert numbers.device.type == "cpu" and isinstance(numbers.array, np.ndarray)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("sorted_from", [1, 99])
 def test_rows_of_places_out_of_range_are_left_out(sorted_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are reported, and take nothing from rows whose place they are, counted from the end once more."""
