@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from threading import Condition
+from threading import Condition, local
 from typing import Any
 
 from ox.errors import LoadError
@@ -46,6 +46,7 @@ class CaptureGate:
         self._users = 0
         self._loads = 0
         self._capturing = False
+        self._inside = local()  # the blocks of `using` that a thread is in
         self._owned: dict[int, list[Any]] = {}  # what frees memory of a GPU when it ends, each in a list
         self._ending: deque[list[Any]] = deque()  # those whose owners have gone
 
@@ -96,13 +97,18 @@ class CaptureGate:
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        """A block that uses a GPU; it waits for the end of a capture."""
+        """A block that uses a GPU; it waits for the end of a capture. One inside of another in the same thread does
+        not: the capture waits for the outer one."""
+        depth = getattr(self._inside, "depth", 0)
         with self._changed:
-            self._changed.wait_for(lambda: not self._capturing)
+            if not depth:
+                self._changed.wait_for(lambda: not self._capturing)
             self._users += 1
+        self._inside.depth = depth + 1
         try:
             yield
         finally:
+            self._inside.depth = depth
             with self._changed:
                 self._users -= 1
                 self._changed.notify_all()

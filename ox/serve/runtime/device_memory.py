@@ -87,7 +87,7 @@ class DeviceMemory:
 
 def free_bytes(number: int) -> int | None:
     """What is free on a GPU, or on a MIG slice of one, without what CuPy's pool does not use; None without CuPy, or
-    where the GPU is lost. Outside of `GATE`."""
+    where the GPU is lost."""
     if not cuda.available():
         return None
     with GATE.using(), suppress(DeviceError, cuda.cupy().cuda.runtime.CUDARuntimeError):

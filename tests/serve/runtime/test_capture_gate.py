@@ -51,6 +51,25 @@ def test_a_capture_waits_for_those_that_use_a_gpu_and_they_for_it() -> None:
     assert order[1] == "capture" and sorted(order[2:]) == ["capture", "use"]
 
 
+def test_a_block_inside_of_another_waits_for_no_capture() -> None:
+    gate, order = CaptureGate(), list[str]()
+    gate._changed = changed = Noted()
+
+    def capture() -> None:
+        with gate.capturing():
+            order.append("capture")
+
+    with ThreadPoolExecutor(1) as pool:
+        with gate.using():
+            part = pool.submit(capture)
+            assert changed.waiting.acquire(timeout=60)
+            with gate.using():
+                order.append("inner")
+            order.append("outer")
+        part.result()
+    assert order == ["inner", "outer", "capture"] and not gate._users
+
+
 def test_a_capture_lets_runs_go_on_while_it_waits_for_a_load() -> None:
     gate, order = CaptureGate(), list[str]()
     gate._changed = changed = Noted()
