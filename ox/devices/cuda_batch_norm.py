@@ -58,7 +58,8 @@ def batch_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     if any(a.dtype not in KINDS or a.shape != x.shape[1:2] for a in arrays[1:]):
         return None
-    x, scale, bias, mean, variance = map(_aligned, arrays)
+    x = _aligned(x)
+    scale, bias, mean, variance = map(cupy().ascontiguousarray, arrays[1:])  # read one by one
     y, train = cupy().empty(x.shape, x.dtype), attributes.get("training_mode", 0)
     parts = _statistics(x) if train else 0
     running = [cupy().empty(mean.shape, mean.dtype) for _ in range(2)] if train else []
@@ -77,7 +78,7 @@ def batch_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) 
         return None
     if g.dtype != x.dtype or scale.dtype != x.dtype:
         return None
-    g, x, scale = map(_aligned, arrays)
+    g, x, scale = _aligned(g), _aligned(x), cupy().ascontiguousarray(scale)
     parts = _statistics(x)
     sums, result = cupy().empty_like(parts), cupy().empty(x.shape, x.dtype)
     to_scale, to_bias = cupy().empty(scale.shape, x.dtype), cupy().empty(scale.shape, x.dtype)

@@ -209,6 +209,18 @@ def test_parts_of_batch_norm(shape: tuple[int, ...], size: int, monkeypatch: pyt
 
 
 @pytest.mark.gpu
+def test_batch_norm_copies_no_parameters() -> None:
+    """Views of a flat buffer begin anywhere."""
+    host_cuda = pytest.importorskip("host_cuda")  # counts
+    x, flat = random(2, 3, 4, 4).to("cuda"), random(13).square().to("cuda")
+    scale, bias, mean, variance = (flat[1 + 3 * i : 4 + 3 * i] for i in range(4))
+    F.batch_norm(x, mean, variance, scale, bias)
+    with host_cuda.counting() as done:
+        F.batch_norm(x, mean, variance, scale, bias)
+    assert (done["launches"], done["on device"]) == (1, 0)
+
+
+@pytest.mark.gpu
 def test_gradients_have_the_same_bits_in_each_run() -> None:
     """Of overlapping windows, groups and sums of many elements."""
     model: Any = nn.Sequential(

@@ -141,11 +141,11 @@ extern "C" __global__ void ox_device_batch_norm_backward(const Numbers* RESTRICT
     const COMPUTED* of_parts = sums + 2 * c * gridDim.x;
     const COMPUTED total = sum_over_parts([&](int p) { return of_parts[2 * p]; }), weighted = sum_over_parts([&](int p) { return of_parts[2 * p + 1]; });
     const COMPUTED inverse = (COMPUTED)1 / sqrt(own.variance + (COMPUTED)epsilon), count = (COMPUTED)(channel.count * VECTOR);
-    const COMPUTED factor = inverse * LOAD(scale[c]), taken = total / count, slope = inverse * inverse * weighted / count;
+    const COMPUTED factor = inverse * LOAD(scale[c]), mean_gradient = total / count, slope = inverse * inverse * weighted / count;
     each_vector(channel, [&](long long at) {
         const Numbers gradients = g[at];
         Numbers numbers = x[at];
-        NUMBERS(v) numbers.at[v] = STORE((LOAD(gradients.at[v]) - taken - (LOAD(numbers.at[v]) - own.mean) * slope) * factor);
+        NUMBERS(v) numbers.at[v] = STORE((LOAD(gradients.at[v]) - mean_gradient - (LOAD(numbers.at[v]) - own.mean) * slope) * factor);
         result[at] = numbers;
     });
     if (threadIdx.x == 0 && blockIdx.x == 0) {
