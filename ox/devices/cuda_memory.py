@@ -50,7 +50,7 @@ def out_of_memory(module: Any, size: int, error: Exception) -> OutOfMemoryError:
         f"cuda:{device}": f"{size_text(free)} free of {size_text(total)}",
     }
     if others := nvml.others(device):
-        facts["other processes"] = others
+        facts[nvml.OTHERS] = others
     hint = "a smaller batch, ox.autocast('cuda'), or ox.cuda.empty_cache(); other programs on the device: nvidia-smi"
     if limit and limit < total:
         hint = "ox.cuda.set_per_process_memory_fraction() with a higher limit, " + hint

@@ -19,6 +19,7 @@ TRIES = 3  # more may come meanwhile
 UNKNOWN = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 MISSING = 13  # NVML_ERROR_FUNCTION_NOT_FOUND: an older driver
 MIB = 1 << 20
+OTHERS = "other processes"  # a label of errors, which clients of a server do not see
 
 
 class Memory(ctypes.Structure):

@@ -82,15 +82,18 @@ class GpuBudget:
             there = self._there.get(number, self.limit)
             free = self._left(number)
             if bytes_ > free:
+                others = ""
                 bound = f"of {self.limit // MIB:,} for all models (--limit gpu_memory)"
                 if there < self.limit:
                     bound += f", of which {there // MIB:,} were free"
-                    bound += f" beside other processes: {others}" if (others := nvml.others(number)) else ""
+                    others = nvml.others(number)
+                    bound += " beside other processes" if others else ""
                 listed = ", ".join(f"{name} {claimed // MIB:,} MiB" for name, claimed in loaded) or "no model"
                 return LoadError(
                     f"cuda:{number} has no room for {model}",
                     expected=f"at most {free // MIB:,} MiB, {bound}",
                     got=f"{-(-bytes_ // MIB):,} MiB ({what}); loaded: {listed}",
                     hint=f"{hint}, another GPU, or unload a model",
+                    extra={nvml.OTHERS: others} if others else None,
                 )
         return None

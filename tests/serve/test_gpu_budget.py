@@ -47,7 +47,10 @@ def test_what_other_processes_leave(monkeypatch: pytest.MonkeyPatch) -> None:
         budget.claim("c 1", {0: 1})
     line = caught.value.one_line()
     assert "at most 0 MiB, of 10,240 for all models (--limit gpu_memory), of which 6,144 were free" in line
-    assert "beside other processes: 4711 (python3) on 0" in line
+    assert "were free beside other processes" in line and "other processes 4711 (python3) on 0" in line
+    slot = Slot(1)
+    slot.fails((), caught.value)  # type: ignore[arg-type]
+    assert "were free beside other processes" in slot.why and "4711" not in slot.why  # which clients see
     with pytest.raises(LoadError, match="cuda:1 has no room"):  # more is free than the limit
         budget.claim("d 1", {1: 11 * GIB})
     give_back()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+
+from ox.devices import nvml
 from ox.errors import OxError
 from ox.serve.repository.layout import ModelFiles, Stamp, Version
 from ox.serve.repository.model import Model
@@ -25,6 +28,14 @@ def without_frames(error: OxError) -> OxError:
                 each.__traceback__ = None
                 left += each.__cause__, each.__context__
     return error
+
+
+def for_clients(error: OxError) -> str:
+    """The error in a line, without the other processes on a GPU."""
+    if nvml.OTHERS in error.extra:
+        error = copy(error)
+        error.extra = {label: text for label, text in error.extra.items() if label != nvml.OTHERS}
+    return error.one_line()
 
 
 class Slot:
@@ -61,7 +72,7 @@ class Slot:
     def fails(self, wanted: LoadKey, error: OxError) -> None:
         """A wanted version could not be loaded; running versions keep running."""
         self.failed, self.error = wanted, without_frames(error)
-        self.state, self.reason = UNAVAILABLE, error.one_line()
+        self.state, self.reason = UNAVAILABLE, for_clients(error)
         if self.model is not None:
             self.state, self.reason = (
                 READY,

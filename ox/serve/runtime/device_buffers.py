@@ -117,10 +117,11 @@ class DeviceInstance(Instance):
         what = ", ".join([f"a batch of {rows}", *(f"{name} {size}" for name, size in sizes.items())])
         what += " cannot be captured as a CUDA graph"
         got, hint, memory = reason(self._failure), "without enable_cuda_graph", self._memory
+        others: dict[str, str] = {}
         if memory.is_missing(RuntimeError(self._failure)):
-            what, got = f"{what}: the GPU has no memory", f"{got}; {memory.holders()}"
+            what, got, others = f"{what}: the GPU has no memory", f"{got}; {memory.holders()}", memory.others()
             hint = f"a smaller max_rows{' or max_dims' if sizes else ''}, or {hint}"
-        return LoadError(what, got=got, hint=hint)
+        return LoadError(what, got=got, hint=hint, extra=others)
 
     def __call__(self, feeds: Sequence[Feed], control: Any = None) -> list[Array]:
         if self._thread is None:

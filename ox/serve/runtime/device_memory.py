@@ -54,7 +54,7 @@ class DeviceMemory:
         if known is not None and self.limit is not None and known[1] > self.limit:
             what, status = "this request needs more memory of the GPU than a run may take", 413
             hint = "a smaller request, or a higher gpu_mem_limit"
-        got = f"{more}; {self._figures()}"
+        got = f"{more}; {self.holders()}"
         return ServeError(what, status=status, expected=self.allowed(), got=got, hint=hint)
 
     def allowed(self) -> str:
@@ -68,12 +68,13 @@ class DeviceMemory:
         others = "end another process on the GPU, " if nvml.others(self.number) else ""
         return f"{others}a lower gpu_mem_limit or fewer instances of other models, unload one, or another GPU"
 
-    def holders(self) -> str:
-        """Who holds what of the GPU now, in a line for the operator."""
-        others = nvml.others(self.number) if cuda.available() else ""
-        return self._figures() + (f"; other processes: {others}" if others else "")
+    def others(self) -> dict[str, str]:
+        """The other processes on the GPU, for `extra` of an error."""
+        others = nvml.others(self.number)
+        return {nvml.OTHERS: others} if others else {}
 
-    def _figures(self) -> str:
+    def holders(self) -> str:
+        """How much of the GPU is held now, in a line."""
         if not cuda.available():
             return "who holds it is not known without CuPy"
         held = cuda.memory(f"cuda:{self.number}")

@@ -362,7 +362,9 @@ def _session(
         if device_memory is not None and device_memory.is_missing(error):
             what = f"the GPU has no memory for {source.path}"
             got = f"{reason(str(error))}; {device_memory.holders()}"
-            raise LoadError(what, expected=device_memory.allowed(), got=got, hint=device_memory.hint()) from error
+            others = device_memory.others()
+            expected, hint = device_memory.allowed(), device_memory.hint()
+            raise LoadError(what, expected=expected, got=got, hint=hint, extra=others) from error
         if device_memory is not None and is_of_device(error):
             raise CudaFailure(reason(str(error))) from error
         raise refused_file(source.path, source.opset, runtime.__version__, str(error)) from error

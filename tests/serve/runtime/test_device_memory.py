@@ -8,6 +8,7 @@ import pytest
 
 from ox.devices.cuda import Memory
 from ox.errors import LoadError
+from ox.serve.repository.entry import Slot
 from ox.serve.runtime import device_memory
 from ox.serve.runtime.device_memory import DeviceMemory
 from ox.serve.runtime.load_control import LoadControl
@@ -92,7 +93,7 @@ def test_other_processes_are_named_to_the_operator(
     assert refusal is not None and refusal.got == f"more; {HELD}"  # clients are others' tenants
     assert "4711" not in str(refusal) and "another process" not in str(refusal)
     assert f"no memory on cuda:0, beside other processes: {others} of 0" in caplog.text
-    assert memory.holders() == f"{HELD}; other processes: {others} of 0"
+    assert memory.holders() == HELD and memory.others() == {"other processes": f"{others} of 0"}
     assert memory.hint().startswith("end another process on the GPU")
 
 
@@ -114,7 +115,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal is not None and refusal.got == "more; who holds it is not known without CuPy"
 
 
-def test_a_session_that_cannot_be_made(mlp: Any) -> None:
+def test_a_session_that_cannot_be_made(mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import onnxruntime
 
     class Runtime:
@@ -128,4 +129,11 @@ def test_a_session_that_cannot_be_made(mlp: Any) -> None:
     with pytest.raises(LoadError, match="the GPU has no memory for") as caught:
         _session(Runtime, read(mlp), ["CUDAExecutionProvider"], 1, LoadControl(), memory)  # type: ignore[arg-type]
     assert "out of memory" in str(caught.value.got) and str(caught.value.got).endswith(HELD)
-    assert "another GPU" in str(caught.value.hint)
+    assert "another GPU" in str(caught.value.hint) and not caught.value.extra
+    monkeypatch.setattr(device_memory.nvml, "others", lambda number: "4711 (python3) 500 MiB")
+    with pytest.raises(LoadError, match="4711") as caught:
+        _session(Runtime, read(mlp), ["CUDAExecutionProvider"], 1, LoadControl(), memory)  # type: ignore[arg-type]
+    slot = Slot(1)
+    slot.fails((), caught.value)  # type: ignore[arg-type]
+    assert "4711" in caught.value.one_line() and "4711" not in slot.why  # which the index shows to clients
+    assert HELD in slot.why
