@@ -12,9 +12,7 @@ from ox.errors import LoadError
 from ox.serve import gpu_budget
 from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.entry import Slot, without_frames
-from ox.serve.runtime import device_memory
 from ox.serve.runtime.capture_gate import GATE
-from ox.serve.runtime.device_memory import free_bytes
 
 GIB = 1 << 30
 
@@ -57,25 +55,6 @@ def test_what_other_processes_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     budget._claims.clear()
     free[0] = 9 * GIB  # the other process has ended
     budget.claim("c 1", {0: 8 * GIB})
-
-
-@pytest.mark.gpu
-def test_what_a_pool_does_not_use_is_free(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of models that are gone; other processes do not hold it."""
-    import cupy
-
-    pool, users = cupy.get_default_memory_pool(), list[int]()
-    real = device_memory.cuda.memory
-    monkeypatch.setattr(device_memory.cuda, "memory", lambda device: users.append(GATE._users) or real(device))
-    pool.free_all_blocks()
-    free = free_bytes(0)
-    assert free is not None
-    block = cupy.empty(GIB, cupy.uint8)
-    assert GpuBudget(1 << 60).free(0) <= free - GIB
-    del block
-    budget = GpuBudget(1 << 60)
-    budget.claim("a 1", {0: free - GIB // 2})
-    assert pool.total_bytes() == 0 and users == [1] * len(users)
 
 
 def test_models_that_are_only_garbage_are_given_back() -> None:

@@ -25,6 +25,9 @@ from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository import model
 from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
+from ox.serve.runtime import device_memory
+from ox.serve.runtime.capture_gate import GATE
+from ox.serve.runtime.device_memory import free_bytes
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
 from ox.serve.tuning import measure
@@ -75,6 +78,24 @@ def test_buffers_that_give_other_results_claim_nothing(mlp: Path, monkeypatch: p
     model = load(mlp, budget, "one", gpu_mem_limit="1GiB")
     assert model.fit.bound == 0 and [needs for _, needs in budget.gpu._claims] == [{0: GIB}]
     assert CudaSession.made[0].shrunk == ["gpu:0"]
+
+
+def test_what_a_pool_does_not_use_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of models that are gone; other processes do not hold it."""
+    import cupy
+
+    pool, users = cupy.get_default_memory_pool(), list[int]()
+    real = device_memory.cuda.memory
+    monkeypatch.setattr(device_memory.cuda, "memory", lambda device: users.append(GATE._users) or real(device))
+    pool.free_all_blocks()
+    free = free_bytes(0)
+    assert free is not None
+    block = cupy.empty(GIB, cupy.uint8)
+    assert GpuBudget(1 << 60).free(0) <= free - GIB
+    del block
+    budget = GpuBudget(1 << 60)
+    budget.claim("a 1", {0: free - GIB // 2})
+    assert pool.total_bytes() < GIB and users == [1] * len(users)
 
 
 @pytest.mark.parametrize(("instances", "rows"), [(1, 0), (1, 1), (1, 2), (2, 2)])
