@@ -268,6 +268,8 @@ class Decoder:
         )
 
     def _shared(self, rewriting: Rewriting, memory: HostMemory = HOST) -> SharedCacheRun:
+        if memory.captures and self.context_length == UNLIMITED:
+            raise PatternMissing("a CUDA graph needs slots of one size, and no file says how long a text may be")
         model = self._parsed(memory)[0]
         take_branch_with_past(model)
         graph = DecoderGraph(model)
@@ -282,17 +284,25 @@ class Decoder:
             raise PatternMissing("a CUDA graph cannot have a mask, which grows with the texts")
         return run
 
-    def capture(self, slots: CacheSlots) -> None:
+    def capture(self, slots: CacheSlots, max_graphs: int = 256) -> None:
         """Captures steps of each number of texts as CUDA graphs, where that is asked for.
 
         Args:
             slots: attached to `run`; they stay as they are.
+            max_graphs: the most of them.
 
         Raises:
-            LoadError: a step cannot be captured, or gives other scores when it is replayed.
+            LoadError: there would be more, a step cannot be captured, or gives other scores when it is replayed.
         """
         if not self.run.memory.captures or isinstance(self.run, AppendedCacheRun):
             return
+        if slots.rows > max_graphs:
+            raise LoadError(
+                f"steps of {self.path} cannot be captured as CUDA graphs",
+                expected=f"at most {max_graphs} (max_graphs)",
+                got=f"{slots.rows}, one for each number of texts",
+                hint=f"max_graphs = {slots.rows}, or generation = {{ max_texts = {max_graphs} }}",
+            )
         self._check.fill(slots)
         for count in range(1, slots.rows + 1):
             self._control.enter(f"capturing a step of {count} text{'s' * (count > 1)}")

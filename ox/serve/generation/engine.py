@@ -54,10 +54,12 @@ class GenerationEngine:
         share: this model's part of the cores.
         draft: a smaller decoder of the same tokens, whose guesses are checked.
         clock: of deadlines.
+        max_graphs: the most CUDA graphs, one for each number of texts, where steps are captured.
 
     Attributes:
         tokenizer: None where the folder has none.
         context_length: the most tokens of a prompt and its text together.
+        max_texts: that run at once; fewer than in `options` where the cache has fixed slots for fewer.
         vocab_size: how many tokens the model knows.
         defaults: how texts are made where a request says nothing, as in generation_config.json.
         end_tokens: tokens that end a text.
@@ -80,6 +82,7 @@ class GenerationEngine:
         share: Share | None = None,
         draft: Decoder | None = None,
         clock: Clock = SYSTEM,
+        max_graphs: int = 256,
     ) -> None:
         self.clock, self.vocab_size = clock, decoder.vocab_size
         folder.check_vocabulary(self.vocab_size)
@@ -94,19 +97,14 @@ class GenerationEngine:
         self._drafter = Drafter(0 if self._run.singly else options.draft_tokens, draft, self.context_length)
         most, budget = options.max_texts if decoder.batched else 1, budget - self._drafter.nbytes
         self._scheduler = Scheduler(decoder.shapes, self._run, most, self.context_length, budget)
-        decoder.capture(self._scheduler.slots)
+        self.max_texts = self._scheduler.slots.rows
+        decoder.capture(self._scheduler.slots, max_graphs)
         self._prefill_tokens, self._share = options.prefill_tokens, share
         self._reader = RequestReader(
-            tokenizer=self.tokenizer,
-            constraints=self.constraints,
-            end_tokens=self.end_tokens,
-            vocab_size=self.vocab_size,
-            context_length=self.context_length,
-            max_length=folder.max_length or self.context_length,
-            start_s=start_s,
-            levels=levels,
-            usual_level=usual_level,
-        )
+            tokenizer=self.tokenizer, constraints=self.constraints, end_tokens=self.end_tokens,
+            vocab_size=self.vocab_size, context_length=self.context_length,
+            max_length=folder.max_length or self.context_length, start_s=start_s, levels=levels, usual_level=usual_level,
+        )  # fmt: skip
         self._queue_limit, self._start_s = QueueLimit(max_queue), start_s
         self._outbox, self._stats = Outbox(), GenerationStats()
         self._condition = threading.Condition()

@@ -45,7 +45,7 @@ OUTPUTS = (TensorInfo("text_output", "BYTES", (1,), "the text, or a part of it")
 # Settings that have no meaning here, with the values that say nothing.
 TENSOR_SETTINGS: dict[str, tuple[Any, ...]] = {
     "max_rows": (None, 0, 1), "max_wait_ms": (0,), "instances": (None, 1), "pad": ({},), "mask": (None,),
-    "max_dims": ({},), "max_graphs": (256,), "dtype": (None,), "memory_mib": (None,),
+    "max_dims": ({},), "dtype": (None,), "memory_mib": (None,),
 }  # fmt: skip
 
 
@@ -140,7 +140,6 @@ class GenerationModel(Model):
         if claims is not None and self._gpus:
             claims.cache(memory.number, cache + _staged_bytes(decoder, draft, generation, cache))
         self.threads, self.instances, self._form, self._cache = decoder.threads, 1, decoder.form, cache
-        self._texts = generation.max_texts if decoder.batched else 1
         self._share = CORES.share(options.weight, decoder.threads)
         self.generation = GenerationEngine(
             decoder,
@@ -154,6 +153,7 @@ class GenerationModel(Model):
             share=self._share,
             draft=draft,
             clock=self.clock,
+            max_graphs=options.max_graphs,
         )
 
     def start(self, loop: AbstractEventLoop) -> None:
@@ -196,7 +196,7 @@ class GenerationModel(Model):
     def describe(self) -> str:
         engine = self.generation
         threads = f"{self.threads} thread" + ("s" if self.threads > 1 else "")
-        texts = f"up to {self._texts} texts at once, {engine.context_length:,} tokens each"
+        texts = f"up to {engine.max_texts} texts at once, {engine.context_length:,} tokens each"
         tokenizer = "no tokenizer" if engine.tokenizer is None else f"{engine.tokenizer.vocab_size:,} tokens"
         parts = [f"{self.name} {self.version}", f"generates texts on {self._device}", threads, texts, tokenizer]
         return " · ".join([*parts, f"{self._form}, {self._cache // MIB:,} MiB"])

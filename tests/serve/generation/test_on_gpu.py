@@ -32,7 +32,7 @@ from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation import device_scores
 from ox.serve.generation.cache_slots import CacheSlots
-from ox.serve.generation.decoder import Decoder, Rewriting
+from ox.serve.generation.decoder import UNLIMITED, Decoder, Rewriting
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_memory import HOST, GpuMemory
 from ox.serve.generation.decoder_run import SharedCacheRun
@@ -228,6 +228,27 @@ def test_other_slots_end_what_was_captured(file: Path) -> None:
     slots.resize(8, ())
     run.step(*step)
     assert graphs[-1] == "-1"
+
+
+def test_graphs_are_limited(file: Path) -> None:
+    """There is one for each text that the cache has room for."""
+    budget, cuda = budget_of(64), {"gpu_mem_limit": "4MiB", "enable_cuda_graph": True}
+    with pytest.raises(LoadError, match="cannot be captured as CUDA graphs") as caught:
+        model_of(file, budget, cuda=cuda, max_graphs=3)
+    assert (caught.value.got, caught.value.expected) == ("4, one for each number of texts", "at most 3 (max_graphs)")
+    model = model_of(file, budget, cuda=cuda, max_texts=1000, cache_mib=1)
+    assert model.generation.max_texts == 16
+    assert f"up to {model.generation.max_texts} texts at once" in model.describe()
+    model.release()
+
+
+def test_graphs_need_texts_of_limited_length(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot for the longest text would be the whole cache."""
+    monkeypatch.setattr(Decoder, "_sizes", lambda *_: (VOCABULARY, UNLIMITED))
+    with pytest.raises(LoadError, match="does not run on cuda:0") as caught:
+        load(file, enable_cuda_graph=True)
+    assert "no file says how long a text may be" in str(caught.value.got)
+    assert load(file).context_length == UNLIMITED
 
 
 def test_a_graph_with_a_mask_is_not_captured(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +488,8 @@ def model_of(
 ) -> GenerationModel:
     """With settings of `generation` and `cuda`."""
     cuda = settings.pop("cuda", {"gpu_mem_limit": "4MiB"})
-    options = ModelConfig(device, generation={"max_texts": 4, **settings}, cuda=cuda, threads=1)
+    graphs = settings.pop("max_graphs", 256)
+    options = ModelConfig(device, generation={"max_texts": 4, **settings}, cuda=cuda, threads=1, max_graphs=graphs)
     limits = RequestLimits(gpu_memory=budget.gpu.limit)
     return GenerationModel(read(file), options, limits, name=name, version="1", budget=budget)
 
