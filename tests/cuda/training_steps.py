@@ -1,4 +1,4 @@
-"""The training steps of LeNet, GPT and an LSTM whose launches, waits and copies are counted."""
+"""The training steps of LeNet, a ResNet, GPT with dropout and an LSTM whose launches, waits and copies are counted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import ox
 from ox import nn
 from ox_models.digits import LeNet
 from ox_models.gpt2 import GPT2Config, GPT2LMHeadModel
+from ox_models.resnet import ResNet
 
 COUNTERS = ["launches", "products", "graphs", "waits", "to device", "bytes to device", "to host"]
 WAYS = ["eager", "amp", "captured", "captured amp"]
@@ -23,6 +24,13 @@ def lenet() -> tuple[nn.Module, Any, Any]:
     numbers = np.random.default_rng(0)
     images = ox.tensor(numbers.standard_normal((8, 1, 8, 8)).astype(np.float32))
     return LeNet(), images, ox.tensor(numbers.integers(0, 10, 8))
+
+
+def resnet() -> tuple[nn.Module, Any, Any]:
+    """Four blocks, three of them with a stride."""
+    numbers = np.random.default_rng(0)
+    images = ox.tensor(numbers.standard_normal((4, 3, 8, 8)).astype(np.float32))
+    return ResNet((1, 1, 1, 1), num_classes=10, small=True, width=8), images, ox.tensor(numbers.integers(0, 10, 4))
 
 
 def gpt() -> tuple[nn.Module, Any, Any]:
@@ -49,7 +57,7 @@ def lstm() -> tuple[nn.Module, Any, Any]:
     return Characters(), tokens[:, :-1], tokens[:, 1:]
 
 
-MODELS = [lenet, gpt, lstm]
+MODELS = [lenet, resnet, gpt, lstm]
 
 
 def training_step(model: nn.Module, amp: bool) -> Callable[[Any, Any], Any]:
