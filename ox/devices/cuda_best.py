@@ -9,7 +9,7 @@ import numpy as np
 from ox.devices.cuda_kernels import THREADS, kernel
 from ox.dtypes import DType
 
-MOST_BEST = 128  # of a row: a kernel finds as many as a block has threads
+MOST_BEST = 128  # of a row, at most as many as a block has threads
 
 
 def best_of_rows(rows: Any, out: Any, k: int, sums: bool, dtype: DType | None = None) -> None:

@@ -110,16 +110,16 @@ class Sampler:
             scores: of all tokens; or, `sorted_best`, of `top_k` or more in this order, and tokens are places in it.
         """
         params = self.params
-        tokens, kept = None, scores
+        tokens, selected = None, scores
         top_k = params.top_k if params.top_k < len(scores) or sorted_best else 0  # of all tokens, none is left out
         if sorted_best:
-            tokens, kept = np.arange(top_k), scores[:top_k]
+            tokens, selected = np.arange(top_k), scores[:top_k]
         elif top_k:
             least = np.partition(scores, -top_k)[-top_k]
             tokens = np.flatnonzero(scores >= least)
-            kept = scores[tokens]
+            selected = scores[tokens]
         # in float32, which is several times faster, and differs from float64 by less than scores of other batches do
-        chances = np.exp((kept - kept.max()) / np.float32(max(params.temperature, COLDEST)))
+        chances = np.exp((selected - selected.max()) / np.float32(max(params.temperature, COLDEST)))
         if not (top_k or params.top_p < 1 or params.min_p > 0):
             return np.arange(len(scores)), chances
         whole = float(chances.sum(dtype=np.float64))
@@ -127,8 +127,8 @@ class Sampler:
             # all tokens below this have less than 1 - top_p together: none of them can be needed, and none is sorted
             unneeded = (1 - params.top_p) * whole / len(chances) * (1 - 1e-3)
             tokens = np.flatnonzero(chances >= max(params.min_p, unneeded))
-            kept, chances = scores[tokens], chances[tokens]
-        order = _descending(kept)[: top_k or None]
+            selected, chances = scores[tokens], chances[tokens]
+        order = _descending(selected)[: top_k or None]
         tokens, chances = tokens[order], chances[order]
         if params.top_p < 1:
             if top_k:
@@ -149,11 +149,11 @@ def _drawn(chances: Array, number: float) -> int:
     parts = chances[:whole].reshape(-1, PART).sum(1, dtype=np.float64)
     parts = np.append(parts, chances[whole:].sum(dtype=np.float64))
     sums = np.cumsum(parts)
-    wanted = number * sums[-1]
-    part = min(int(np.searchsorted(sums, wanted, side="right")), len(parts) - 1)
+    target = number * sums[-1]
+    part = min(int(np.searchsorted(sums, target, side="right")), len(parts) - 1)
     start = part * PART
     inner = sums[part] - parts[part] + np.cumsum(chances[start : start + PART], dtype=np.float64)
-    place = min(start + int(np.searchsorted(inner, wanted, side="right")), len(chances) - 1)
+    place = min(start + int(np.searchsorted(inner, target, side="right")), len(chances) - 1)
     while not chances[place]:  # rounding has led behind the last one that is possible
         place -= 1
     return place

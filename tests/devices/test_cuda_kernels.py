@@ -39,12 +39,12 @@ def test_kernels_divide() -> None:
     """
     pairs = [(i, n) for n in DIVISORS for i in numbers(n)]
     above, below = np.array(pairs, np.int32).T
-    found = [cupy().zeros(len(pairs), np.int32) for _ in range(2)]
+    results = [cupy().zeros(len(pairs), np.int32) for _ in range(2)]
     packed = cupy().asarray(np.array([divisor(n) for _, n in pairs]))
     divide = functions(source, ("divide",))["divide"]
-    divide((3,), (32,), (len(pairs), cupy().asarray(np.ascontiguousarray(above)), packed, *found))
-    for made, wanted in zip(found, np.divmod(above, below), strict=True):
-        np.testing.assert_array_equal(made.get(), wanted)
+    divide((3,), (32,), (len(pairs), cupy().asarray(np.ascontiguousarray(above)), packed, *results))
+    for result, expected in zip(results, np.divmod(above, below), strict=True):
+        np.testing.assert_array_equal(result.get(), expected)
 
 
 def test_a_thread_moves_what_rows_and_addresses_have_in_common() -> None:

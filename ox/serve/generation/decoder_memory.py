@@ -91,9 +91,9 @@ class HostMemory:
     def swap(self, arrays: Sequence[Any], one: int, other: int, length: int) -> None:
         """Two rows of each array change their first tokens."""
         for array in arrays:
-            kept = array[one, :, :length].copy()
+            copy = array[one, :, :length].copy()
             array[one, :, :length] = array[other, :, :length]
-            array[other, :, :length] = kept
+            array[other, :, :length] = copy
 
     def read_blocks(self, arrays: Sequence[Any], row: int, starts: Sequence[int], size: int) -> list[Any]:
         """Blocks of tokens of a row: for each start, `size` tokens of all arrays."""
@@ -138,8 +138,8 @@ class HostMemory:
             graph: the CUDA graph that the run is captured as, the first time, and replayed.
         """
         session.run_with_iobinding(binding)
-        found: Array = scores.host[:count]
-        return found
+        rows: Array = scores.host[:count]
+        return rows
 
 
 class GpuMemory(HostMemory):
@@ -290,11 +290,11 @@ class GpuMemory(HostMemory):
                 buffer.to_device(self.stream)
             try:
                 session.run_with_iobinding(binding, options)
-                found = scores.copy(count, needs, self.stream)
+                result = scores.copy(count, needs, self.stream)
             finally:  # what was ordered reads and writes the buffers
                 self.stream.synchronize()
         self._options[graph] = options
-        rows: ScoreRows = found()
+        rows: ScoreRows = result()
         return rows
 
 

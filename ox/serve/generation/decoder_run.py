@@ -137,8 +137,8 @@ class SharedCacheRun:
         given = Inputs(*map(self.memory.buffer, (ids, places, lengths, scored)))
         self._total[...] = start + new
         binding = self._bind(row, ids.shape, given, scores, lengths, count)
-        found = self.memory.run(self._session, binding, (), scores, count, needs)
-        return found if self._chooses else [found[each] for each in scored]
+        result = self.memory.run(self._session, binding, (), scores, count, needs)
+        return result if self._chooses else [result[each] for each in scored]
 
     def step(self, tokens: Array, lengths: Array, needs: Needs | None = None) -> ScoreRows:
         shape, count = tokens.shape, tokens.size
@@ -257,8 +257,8 @@ class AppendedCacheRun:
         for name, array in zip(slots.shapes, slots.arrays, strict=True):
             feed[name] = _aligned(array[row : row + rows, :, :past], lengths)
         presents = [name.replace("past_key_values", "present") for name in slots.shapes]
-        logits, *found = self._session.run(["logits", *presents], feed)
-        for array, present in zip(slots.arrays, found, strict=True):
+        logits, *caches = self._session.run(["logits", *presents], feed)
+        for array, present in zip(slots.arrays, caches, strict=True):
             for place, length in enumerate(lengths):
                 array[row + place, :, length : length + new] = present[place, :, past:]
         return logits  # type: ignore[no-any-return]

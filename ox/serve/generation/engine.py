@@ -103,7 +103,8 @@ class GenerationEngine:
         self._reader = RequestReader(
             tokenizer=self.tokenizer, constraints=self.constraints, end_tokens=self.end_tokens,
             vocab_size=self.vocab_size, context_length=self.context_length,
-            max_length=folder.max_length or self.context_length, start_s=start_s, levels=levels, usual_level=usual_level,
+            max_length=folder.max_length or self.context_length,
+            start_s=start_s, levels=levels, usual_level=usual_level,
         )  # fmt: skip
         self._queue_limit, self._start_s = QueueLimit(max_queue), start_s
         self._outbox, self._stats = Outbox(), GenerationStats()
