@@ -105,8 +105,8 @@ def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """LayerNormalization with scale and bias of the normalized shape; of very long rows by cuDNN."""
     x, scale, bias = [*arrays, None][:3]
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.layer_norm(xp, arrays, attributes)) is not None:
-        return found
+    if columns >= cudnn_norm.LONG_ROW and (result := cudnn_norm.layer_norm(xp, arrays, attributes)) is not None:
+        return result
     if not columns or scale.shape != inner or not _have_type(arrays) or attributes.get("stash_type", 1) != 1:
         return None
     if bias is not None and bias.shape != inner:
@@ -115,8 +115,8 @@ def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     bias = 0 if bias is None else cupy().ascontiguousarray(bias)
     rows, y = x.size // columns, cupy().empty(x.shape, x.dtype)
     mean = inverse = 0
-    wanted = attributes.get("outputs", 1) > 1
-    if wanted:
+    has_statistics = attributes.get("outputs", 1) > 1
+    if has_statistics:
         both = cupy().empty((2, *x.shape[: x.ndim - len(inner)], *[1] * len(inner)), float32)
         mean = both.data.ptr
         inverse = mean + both.nbytes // 2
@@ -125,15 +125,15 @@ def layer_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         "ox_layer_norm", "device_norms.cu", x.dtype, columns, rows, x, scale, bias, y, mean, inverse,
         epsilon, columns,
     )  # fmt: skip
-    return (y, both[0], both[1]) if wanted else y
+    return (y, both[0], both[1]) if has_statistics else y
 
 
 def layer_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """LayerNormalizationGradient from statistics of float32; of very long rows by cuDNN."""
     g, x, scale, mean, inverse = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.layer_norm_gradient(xp, arrays, attributes)) is not None:
-        return found
+    if columns >= cudnn_norm.LONG_ROW and (grads := cudnn_norm.layer_norm_gradient(xp, arrays, attributes)) is not None:
+        return grads
     if not columns or scale.shape != inner or g.shape != x.shape or not _have_type(arrays[:3]):
         return None
     if not mean.dtype == inverse.dtype == float32:
@@ -168,8 +168,8 @@ def rms_norm(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """RMSNormalization with a scale of the normalized shape; of very long rows by cuDNN."""
     x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.rms_norm(xp, arrays, attributes)) is not None:
-        return found
+    if columns >= cudnn_norm.LONG_ROW and (result := cudnn_norm.rms_norm(xp, arrays, attributes)) is not None:
+        return result
     if not columns or scale.shape != inner or not _have_type(arrays) or attributes.get("stash_type", 1) != 1:
         return None
     x, scale = cupy().ascontiguousarray(x), cupy().ascontiguousarray(scale)
@@ -185,8 +185,8 @@ def rms_norm_gradient(xp: Any, arrays: list[Any], attributes: dict[str, Any]) ->
     """RMSNormalizationGradient; of very long rows by cuDNN."""
     g, x, scale = arrays
     inner, columns = _inner(x, attributes.get("axis", -1))
-    if columns >= cudnn_norm.LONG_ROW and (found := cudnn_norm.rms_norm_gradient(xp, arrays, attributes)) is not None:
-        return found
+    if columns >= cudnn_norm.LONG_ROW and (grads := cudnn_norm.rms_norm_gradient(xp, arrays, attributes)) is not None:
+        return grads
     if not columns or scale.shape != inner or g.shape != x.shape or not _have_type(arrays):
         return None
     g, x, scale = (cupy().ascontiguousarray(a) for a in arrays)
@@ -246,8 +246,8 @@ def weighted_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any
     if not _usable(scores, target, weight):
         return None
     count = attributes.get("outputs", 2)
-    made = _losses(*_dense(scores, target, weight), attributes.get("ignore_index", -100), spread=count == 3)
-    return made[0] if count == 1 else made[:count]
+    outputs = _losses(*_dense(scores, target, weight), attributes.get("ignore_index", -100), spread=count == 3)
+    return outputs[0] if count == 1 else outputs[:count]
 
 
 def mean_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:

@@ -53,33 +53,33 @@ FUNCTION NUMBER state_before(const NUMBER* first, const NUMBER* all, const Unit&
 EACH(ox_device_lstm, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, const NUMBER* RESTRICT first_cell, NUMBER* RESTRICT gates, NUMBER* cells, long long y_step, long long width, long long steps, long long reverse, long long step) {
     UNIT(false);
     const NUMBER old_cell = state_before(first_cell, cells, unit, units);
-    LstmUnit<NUMBER> made = {0, 0, 0, 0, old_cell, 0};
-    if (unit.alive) made = lstm_unit<NUMBER>(SUM_AT(4, 0), SUM_AT(4, 1), SUM_AT(4, 2), SUM_AT(4, 3), old_cell);
+    LstmUnit<NUMBER> result = {0, 0, 0, 0, old_cell, 0};
+    if (unit.alive) result = lstm_unit<NUMBER>(SUM_AT(4, 0), SUM_AT(4, 1), SUM_AT(4, 2), SUM_AT(4, 3), old_cell);
     NUMBER* gate = gates + unit.t * 4 * units + i;
-    gate[0] = made.in;
-    gate[units] = made.out;
-    gate[2 * units] = made.keep;
-    gate[3 * units] = made.fresh;
-    cells[unit.t * units + i] = made.cell;
-    y[unit.t * y_step + i] = unit.alive ? made.state : state_before(first_state, y, unit, y_step);
+    gate[0] = result.in;
+    gate[units] = result.out;
+    gate[2 * units] = result.keep;
+    gate[3 * units] = result.fresh;
+    cells[unit.t * units + i] = result.cell;
+    y[unit.t * y_step + i] = unit.alive ? result.state : state_before(first_state, y, unit, y_step);
 } END
 
 EACH(ox_device_gru, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, NUMBER* RESTRICT gates, long long y_step, long long width, long long steps, long long reverse, long long step) {
     UNIT(false);
     const NUMBER old_state = state_before(first_state, y, unit, y_step);
-    GruUnit<NUMBER> made = {0, 0, 0, old_state};
+    GruUnit<NUMBER> result = {0, 0, 0, old_state};
     NUMBER product = 0;
     if (unit.alive) {
         product = product_at(states, unit, hidden, 3, 2) + bias_at(bias, unit, hidden, 5);
         const NUMBER fresh = product_at(inputs + unit.t * 3 * units, unit, hidden, 3, 2) + bias_at(bias, unit, hidden, 2);
-        made = gru_unit<NUMBER>(SUM_AT(3, 0), SUM_AT(3, 1), fresh, product, old_state);
+        result = gru_unit<NUMBER>(SUM_AT(3, 0), SUM_AT(3, 1), fresh, product, old_state);
     }
     NUMBER* gate = gates + unit.t * 4 * units + i;
-    gate[0] = made.update;
-    gate[units] = made.reset;
-    gate[2 * units] = made.fresh;
+    gate[0] = result.update;
+    gate[units] = result.reset;
+    gate[2 * units] = result.fresh;
     gate[3 * units] = product;
-    y[unit.t * y_step + i] = made.state;
+    y[unit.t * y_step + i] = result.state;
 } END
 
 EACH(ox_device_rnn, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, long long function, long long y_step, long long width, long long steps, long long reverse, long long step) {
@@ -106,49 +106,49 @@ FUNCTION NUMBER* slopes_of(NUMBER* slopes, const Unit& unit, long long units, lo
 
 EACH(ox_device_lstm_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, const NUMBER* RESTRICT gates, const NUMBER* RESTRICT first_cell, const NUMBER* RESTRICT cells, NUMBER* RESTRICT to_cell, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {
     UNIT(true);
-    LstmSlope<NUMBER> made = {0, 0, 0, 0, 0};
+    LstmSlope<NUMBER> result = {0, 0, 0, 0, 0};
     if (unit.alive) {
         const NUMBER* gate = gates + unit.t * 4 * units + i;
-        made = lstm_slope<NUMBER>(gate[0], gate[units], gate[2 * units], gate[3 * units], cells[unit.t * units + i], state_before(first_cell, cells, unit, units), total_at(to_state, y_gradient, unit, gradient_step), to_cell[i]);
-        to_cell[i] = made.old_cell;
+        result = lstm_slope<NUMBER>(gate[0], gate[units], gate[2 * units], gate[3 * units], cells[unit.t * units + i], state_before(first_cell, cells, unit, units), total_at(to_state, y_gradient, unit, gradient_step), to_cell[i]);
+        to_cell[i] = result.old_cell;
         to_state[i] = 0;
     }
     NUMBER* slope = slopes_of(slopes, unit, units, hidden, 4);
-    slope[0] = made.in;
-    slope[hidden] = made.out;
-    slope[2 * hidden] = made.keep;
-    slope[3 * hidden] = made.fresh;
+    slope[0] = result.in;
+    slope[hidden] = result.out;
+    slope[2 * hidden] = result.keep;
+    slope[3 * hidden] = result.fresh;
     starts[unit.t * units + i] = unit.alive ? state_before(first_state, y, unit, y_step) : (NUMBER)0;
 } END
 
 // With `slopes` of the products with the inputs, and `state_slopes` of those with the states.
 EACH(ox_device_gru_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, NUMBER* RESTRICT state_slopes, const NUMBER* RESTRICT gates, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {
     UNIT(true);
-    GruSlope<NUMBER> made = {0, 0, 0, 0, 0};
+    GruSlope<NUMBER> result = {0, 0, 0, 0, 0};
     const NUMBER old_state = unit.alive ? state_before(first_state, y, unit, y_step) : (NUMBER)0;
     if (unit.alive) {
         const NUMBER* gate = gates + unit.t * 4 * units + i;
-        made = gru_slope<NUMBER>(gate[0], gate[units], gate[2 * units], gate[3 * units], old_state, total_at(to_state, y_gradient, unit, gradient_step));
-        to_state[i] = made.old_state;
+        result = gru_slope<NUMBER>(gate[0], gate[units], gate[2 * units], gate[3 * units], old_state, total_at(to_state, y_gradient, unit, gradient_step));
+        to_state[i] = result.old_state;
     }
     NUMBER *slope = slopes_of(slopes, unit, units, hidden, 3), *state_slope = slopes_of(state_slopes, unit, units, hidden, 3);
-    slope[0] = state_slope[0] = made.update;
-    slope[hidden] = state_slope[hidden] = made.reset;
-    slope[2 * hidden] = made.fresh;
-    state_slope[2 * hidden] = made.product;
+    slope[0] = state_slope[0] = result.update;
+    slope[hidden] = state_slope[hidden] = result.reset;
+    slope[2 * hidden] = result.fresh;
+    state_slope[2 * hidden] = result.product;
     starts[unit.t * units + i] = old_state;
 } END
 
 EACH(ox_device_rnn_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, long long function, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {
     UNIT(true);
-    NUMBER made = 0;
+    NUMBER result = 0;
     if (unit.alive) {
         const NUMBER state = y[unit.t * y_step + i], total = total_at(to_state, y_gradient, unit, gradient_step);
-        if (function == TANH) made = rnn_slope<TANH>(state, total);
-        else if (function == RELU) made = rnn_slope<RELU>(state, total);
-        else made = rnn_slope<SIGMOID>(state, total);
+        if (function == TANH) result = rnn_slope<TANH>(state, total);
+        else if (function == RELU) result = rnn_slope<RELU>(state, total);
+        else result = rnn_slope<SIGMOID>(state, total);
         to_state[i] = 0;
     }
-    *slopes_of(slopes, unit, units, hidden, 1) = made;
+    *slopes_of(slopes, unit, units, hidden, 1) = result;
     starts[unit.t * units + i] = unit.alive ? state_before(first_state, y, unit, y_step) : (NUMBER)0;
 } END
