@@ -15,11 +15,13 @@ from ox.devices.machine import available_memory
 from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
 from ox.devices.staged_buffer import StagedBuffer
+from ox.errors import ServeError
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.generation.device_scores import DeviceScores, stored
 from ox.serve.generation.scores import Array, Needs, ScoreRows
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, provider_options
+from ox.serve.runtime.device_memory import DeviceMemory
 from ox.serve.runtime.own_thread import OwnThread
 
 
@@ -60,6 +62,10 @@ class HostMemory:
     def available(self) -> int:
         """Bytes that can still be allocated."""
         return available_memory()
+
+    def refusal(self, error: Exception) -> ServeError | None:
+        """The error for clients if a run or a copy failed because of the device, else None."""
+        return None
 
     def using(self) -> AbstractContextManager[None]:
         """A block that works on arrays."""
@@ -176,6 +182,9 @@ class GpuMemory(HostMemory):
         with GATE.using():
             memory = cuda.memory(f"cuda:{self.number}")
         return min(memory.free + memory.held, memory.limit) - memory.used
+
+    def refusal(self, error: Exception) -> ServeError | None:
+        return DeviceMemory(self._cuda.gpu_mem_limit, self.number).refusal(error)
 
     @contextmanager
     def using(self) -> Iterator[None]:

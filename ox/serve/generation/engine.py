@@ -278,7 +278,7 @@ class GenerationEngine:
             log.exception("the generation engine failed")
             texts = list(self._scheduler.texts)
             for text in texts:
-                self._end(text, failed(error))
+                self._end(text, self._run.memory.refusal(error) or failed(error))
             return bool(texts)  # those that wait have their turn now
 
     def _step(self) -> bool:
@@ -316,7 +316,7 @@ class GenerationEngine:
                 scores = self._run.begin(self._scheduler.join(texts), parts, needs)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             for text in texts:
-                self._end(text, run_failure(error))
+                self._end(text, self._run.memory.refusal(error) or run_failure(error))
             return
         for text, part in batch:
             text.computed += len(part)
@@ -348,7 +348,7 @@ class GenerationEngine:
             scores = self._run.step(tokens, lengths, needs)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             for text in texts:
-                self._end(text, run_failure(error))
+                self._end(text, self._run.memory.refusal(error) or run_failure(error))
             return
         if draft:
             self._accept(texts[0], draft, scores)

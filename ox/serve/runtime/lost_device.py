@@ -6,17 +6,22 @@ import re
 
 from ox.errors import ServeError
 
-# Errors after which CUDA refuses all further work of the process on the device, in the words of the CUDA runtime, as
-# ONNX Runtime ("CUDA failure 719: ...") and CuPy ("cudaErrorLaunchFailure: ...") repeat them.
+# Errors after which CUDA refuses all further work of the process on the device, in the words of CUDA, as ONNX Runtime
+# ("CUDA failure 719: ...") and CuPy repeat them, of the runtime and of the driver, which launches CuPy's kernels
+# ("cudaErrorLaunchFailure: ...", "CUDA_ERROR_LAUNCH_FAILED: ...").
 LOST = re.compile(
-    r"(?:CUDA failure \d+|cudaError\w+): (an illegal memory access was encountered|unspecified launch failure|"
-    r"an illegal instruction was encountered|misaligned address|hardware stack error|invalid program counter|"
+    r"(?:CUDA failure \d+|cudaError\w+|CUDA_ERROR_\w+): (an illegal memory access was encountered|"
+    r"unspecified launch failure|an illegal instruction was encountered|misaligned address|hardware stack error|"
+    r"invalid program counter|"
+    r"operation not supported on global/shared address space|"
     r"device-side assert triggered|the launch timed out and was terminated|unknown error|context is destroyed|"
     r"uncorrectable ECC error encountered|uncorrectable NVLink error detected[^;\n]*)"
 )
 
 # A stream that something else in this process destroyed.
-STREAM = re.compile(r"(?:CUDA failure 400|cudaErrorInvalidResourceHandle): invalid resource handle")
+STREAM = re.compile(
+    r"(?:CUDA failure 400|cudaErrorInvalidResourceHandle|CUDA_ERROR_INVALID_HANDLE): invalid resource handle"
+)
 
 
 def lost_device(error: Exception, number: int) -> ServeError | None:

@@ -18,6 +18,8 @@ CHECK = re.compile(
 FILE = re.compile(r"\S*/(?:onnxruntime|_deps)/\S+\.(?:cc|h|cpp)(?::\d+)?\s?|\b\w+\.(?:cc|h|cpp):\d+ \w+ ")
 HINT = "inputs whose sizes and values fit one another and the model"
 NEGATIVE_SIZE = "Size() must be >= 0"
+# What ONNX Runtime appends to an error of CUDA: the host's name, its own sources.
+CUDA_DETAILS = re.compile(r" ; GPU=-?\d+ ;.*")
 # A node that fails although its input is fine: the device failed, or the run was stopped.
 OURS = re.compile(r"CUDA|CUDNN|CUBLAS|terminate flag")
 
@@ -26,7 +28,7 @@ def reason(text: str) -> str:
     """One line of ONNX Runtime's message, without error codes and source positions: "Reshape: ..."."""
     line = next((line for line in text.splitlines() if line.strip()), text).strip()
     line = NODE.sub(r"\1: ", LOADING.sub("", CODE.sub("", line)))
-    return FILE.sub("", CHECK.sub("", line))[:300]
+    return CUDA_DETAILS.sub("", FILE.sub("", CHECK.sub("", line)))[:300]
 
 
 def is_of_device(error: Exception) -> bool:

@@ -624,3 +624,38 @@ def test_a_decoder_that_runs_on_the_cpu_claims_nothing(folders: dict[str, Path],
     with pytest.raises(LoadError, match="has no room for large 1") as caught:
         model_of(file, budget, "large", cuda={"gpu_mem_limit": "8MiB"})
     assert "got 8 MiB (gpu_mem_limit of its session)" in caught.value.one_line()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("CUDA failure 719: unspecified launch failure", "cuda:0 has failed, and takes no more work"),
+        ("CUDA failure 2: out of memory", "the GPU has no memory left"),
+        (
+            "CUDA failure 400: invalid resource handle",
+            "the stream of cuda:0 that this model runs on has",
+        ),
+    ],
+)
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_gpu_that_fails_ends_texts_with_503(
+    client_on: Callable[..., Client], words: str, says: str, captures: bool
+) -> None:
+    client = client_on("cuda", 4, {"enable_cuda_graph": captures})
+    CudaSession.broken = f"{words} ; GPU=0 ; hostname=secret ; file=/x.cc ; line=7"
+    error = client.ask([1, 2, 3], 3).error
+    assert error is not None and error.status == 503 and error.what.startswith(says) and "secret" not in str(error)
+    CudaSession.broken = ""
+    assert client.ask([1, 2, 3], 3).error is None
+
+
+def test_a_copy_on_a_gpu_that_fails_ends_texts_with_503(
+    client_on: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
+
+    client = client_on("cuda", 4, {})
+    monkeypatch.setattr(GpuMemory, "read_blocks", fail)
+    error = client.ask(list(range(1, 65)), 3).error
+    assert error is not None and error.status == 503 and error.what.startswith("cuda:0 has failed")

@@ -59,6 +59,8 @@ def test_a_run(text: str, limit: int | None, status: int, got: str) -> None:
             "CUDA failure 719: unspecified launch failure",
         ),
         ("cudaErrorECCUncorrectable: uncorrectable ECC error encountered", None),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", None),
+        ("cudaErrorInvalidAddressSpace: operation not supported on global/shared address space", None),
         ("CUDA failure 999: unknown error ; GPU=192915439 ; expr=cudaSetDevice(info_.device_id); ",
          "CUDA failure 999: unknown error"),
     ],

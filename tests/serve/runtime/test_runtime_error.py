@@ -123,3 +123,7 @@ def test_the_reason_of_a_file_that_is_refused() -> None:
     assert reason(text) == "Unknown model file format version."
     assert reason("/onnxruntime_src/onnxruntime/core/a.cc:3 It is wrong (very)") == "It is wrong (very)"
     assert reason("Load model from a failed: no such file\nmore") == "no such file"
+    assert (
+        reason("CUDA failure 1: invalid argument ; GPU=0 ; hostname=host ; expr=f(x)")
+        == "CUDA failure 1: invalid argument"
+    )
