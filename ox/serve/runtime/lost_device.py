@@ -24,11 +24,15 @@ STREAM = re.compile(
 )
 
 
-def lost_device(error: Exception, number: int) -> ServeError | None:
+class LostDeviceError(ServeError):
+    """A GPU, or a model's stream of one, with which a model runs no more."""
+
+
+def lost_device(error: Exception, number: int) -> LostDeviceError | None:
     """The error for clients if a GPU failed so that it answers no more, or a model's stream is gone, else None."""
     gone = STREAM.search(str(error))
     if gone is not None:
-        return ServeError(
+        return LostDeviceError(
             f"the stream of cuda:{number} that this model runs on has been destroyed",
             status=503,
             got=gone[0],
@@ -37,7 +41,7 @@ def lost_device(error: Exception, number: int) -> ServeError | None:
     found = LOST.search(str(error))
     if found is None:
         return None
-    return ServeError(
+    return LostDeviceError(
         f"cuda:{number} has failed, and takes no more work of this server",
         status=503,
         got=found[0],

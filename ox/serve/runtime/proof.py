@@ -153,7 +153,7 @@ def _rows_differ(values: Sequence[Array]) -> bool:
 
 def _memory_error(error: ServeError) -> str:
     error.__traceback__ = None  # its frames hold outputs of other rows
-    return f"runs have too little memory to try it: {error.got} than {error.expected}"
+    return f"runs have too little memory to try it: {error.got}; expected {error.expected}"
 
 
 def rows(engine: Engine, samples: Sequence[Sample], count: int, scarce: list[str] | None = None) -> list[SingleRun]:

@@ -17,6 +17,7 @@ from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.device_memory import free_pools
 from ox.serve.runtime.dimension_memory import varying
 from ox.serve.runtime.instance import Feed
+from ox.serve.runtime.lost_device import LostDeviceError
 from ox.serve.runtime.proof import draw
 from ox.serve.runtime.session import Engine, Run
 
@@ -102,6 +103,8 @@ def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int
     while size <= limit:
         try:
             bytes_ = max(_run(run, row, size) for row in rows)
+        except LostDeviceError:
+            raise
         except (ServeError, OutOfMemoryError, MemoryError, np.exceptions.AxisError) as error:
             error.__traceback__ = None  # its frames hold the buffers
             break
@@ -111,7 +114,11 @@ def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int
         if 2 * bytes_ * batches > SHARE * host:
             break
         left = _free(number)
-        if free and left is not None and 2 * (free - left) * engine.buffers.instances_on(number) > SHARE * free:
+        if (
+            free is not None
+            and left is not None
+            and 2 * (free - left) * engine.buffers.instances_on(number) > SHARE * free
+        ):
             break
     return largest
 

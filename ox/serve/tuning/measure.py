@@ -21,6 +21,7 @@ from ox.graph.contract import Array, Sample
 from ox.serve.batching.padding import Padding
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.runtime.instance import Feed, Instance
+from ox.serve.runtime.lost_device import LostDeviceError
 from ox.serve.runtime.proof import Proof, promise, prove, rows
 from ox.serve.runtime.session import Engine, Run
 from ox.serve.runtime.source import Source
@@ -78,7 +79,8 @@ def fit(
     if max_rows is None:
         max_rows = USUAL[engine.device]
         if row is not None and (best := _best_rows(engine, row, options)) is not None:
-            max_rows, unwanted = best, "batches are not faster (measured)"
+            # a CUDA graph saves launches, which the trial without graphs cannot see
+            max_rows, unwanted = max(best, 2) if engine.captures else best, "batches are not faster (measured)"
             measured.add("rows")
     proof = prove(engine, samples, max_rows, through, unwanted)
     cores = max(1, len(engine.placement.numbers)) if on_gpu else usable_threads()
@@ -122,6 +124,8 @@ def best_rows(
                 seconds[size] = min(seconds.get(size, float("inf")), _shortest_run(run, feed, 0.0, now))
             if now() - started > budget_s:
                 break
+    except LostDeviceError:
+        raise
     except (ServeError, MemoryError, np.exceptions.AxisError):
         return None
     times = {size: (each + HANDOFF_S) / size for size, each in seconds.items()}

@@ -21,6 +21,7 @@ from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.lost_device import LostDeviceError
 from ox.serve.runtime.source import read
 from ox.serve.tuning import gpu_trial, measure
 from ox.serve.tuning.measure import best_rows
@@ -195,3 +196,24 @@ def test_graphs_are_captured_for_the_sizes_that_were_chosen(mlp: Path, monkeypat
     assert model.proof.max_rows == 64 and set(graphs[: graphs.index("-1") + 9]) == {"-1"}
     captured = {rows for rows, graph in zip(card.bound, graphs, strict=True) if graph != "-1"}
     assert captured == {1, 2, 4, 8, 16, 32, 64}
+
+
+def test_graphs_are_captured_where_batches_are_not_faster(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Card(monkeypatch, lambda n: 1e-3 * n**1.5).load(mlp, cuda={"enable_cuda_graph": True})
+    assert model.proof.max_rows == 2 and str(model.graphs) == "2 CUDA graphs (batch sizes 1, 2)"
+
+
+def test_a_gpu_that_is_lost_meanwhile(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(rows: int) -> float:
+        if rows >= 8:
+            raise RuntimeError("CUDA failure 719: unspecified launch failure ; GPU=0")
+        return 1e-3
+
+    with pytest.raises(LostDeviceError, match="cuda:0 has failed"):
+        Card(monkeypatch, fail).load(mlp)
+
+
+def test_a_gpu_without_free_memory_runs_small_batches(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card(monkeypatch, lambda n: 1e-3)
+    monkeypatch.setattr(gpu_trial.cuda, "memory", lambda device: Memory(0, 0, 0, 2000 * MIB, 2000 * MIB))
+    assert card.load(mlp).proof.max_rows == 1
