@@ -113,12 +113,8 @@ def _largest(engine: Engine, run: Run, rows: list[Feed], number: int, limit: int
             break
         if 2 * bytes_ * batches > SHARE * host:
             break
-        left = _free(number)
-        if (
-            free is not None
-            and left is not None
-            and 2 * (free - left) * engine.buffers.instances_on(number) > SHARE * free
-        ):
+        left, instances = _free(number), engine.buffers.instances_on(number)
+        if free is not None and left is not None and 2 * (free - left) * instances >= SHARE * free:
             break
     return largest
 
