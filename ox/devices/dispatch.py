@@ -43,10 +43,18 @@ class Undecided:
         self._op, self._decided = op, False
         self._found: Accelerated | None = None
 
-    def worthwhile(self, arrays: list[Any]) -> bool:
+    def decided(self, arrays: list[Any]) -> Accelerated | None:
+        """What `accelerated` gives for arrays on the CPU; None for others."""
         if not self._decided:
-            self._found, self._decided = accelerated(self._op, arrays), True
-        return self._found is not None and self._found.worthwhile(arrays)
+            executor = accelerated(self._op, arrays)
+            if isinstance(executor, Undecided):
+                return None
+            self._found, self._decided = executor, True
+        return self._found
+
+    def worthwhile(self, arrays: list[Any]) -> bool:
+        executor = self.decided(arrays)
+        return executor is not None and executor.worthwhile(arrays)
 
     def run(self, op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         assert self._found is not None

@@ -12,6 +12,7 @@ from ox.core.mode import switch_mode
 from ox.core.operator import OPS, Operator
 from ox.core.subgraph import Control
 from ox.devices import Accelerated, accelerated
+from ox.devices.dispatch import Undecided
 from ox.devices.executors import dispatch
 from ox.engines.class_check import CHECKED, check_classes
 from ox.errors import LoadError, OxError
@@ -53,6 +54,8 @@ class KernelCall:
         if types != self._types:
             self.op.schema.check_types(arrays)
             self._accelerated, self._types = accelerated(self.op, arrays), types
+        if isinstance(self._accelerated, Undecided):  # after a call on a GPU
+            return self._accelerated.decided(arrays)
         return self._accelerated
 
     def explained(self, arrays: list[Array], error: Exception) -> OxError:

@@ -13,7 +13,10 @@ from recorded_step import task_of
 
 import ox
 from ox import nn
+from ox.core.operator import OPS
 from ox.engines.native import Native
+from ox.engines.native.calls import KernelCall
+from ox.graph.ir import Node
 from ox.tolerance import allowed
 
 pytestmark = pytest.mark.gpu
@@ -276,3 +279,11 @@ def test_constants_are_there_for_calls_on_other_streams() -> None:
             run._prepared(arrays)
         waits.append(counts["waits"])
     assert waits == [1, 0]
+
+
+def test_a_prepared_call_on_the_cpu_is_as_fast_after_one_on_a_gpu() -> None:
+    node, x = Node("Softmax", "", [], []), np.zeros((64, 512), np.float32)
+    expected = KernelCall(OPS["Softmax"], node).accelerated_for([x])
+    call = KernelCall(OPS["Softmax"], node)
+    call.results([ox.zeros(64, 512, device="cuda").array])
+    assert expected is not None and type(call.accelerated_for([x])) is type(expected)
