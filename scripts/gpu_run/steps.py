@@ -127,8 +127,10 @@ class Run:
             else:
                 known[i] = Outcome(step.name, RUNNING, reason="it had not ended when this was written")
                 self.save(known)
+                left = self.end - self.clock()
                 later = share * sum(each.least for each in steps[i + 1 :] if can_run(each))
-                known[i] = self.one(step, min(step.most, self.end - self.clock() - later))
+                # a step whose least still fits runs, also if later ones then have less
+                known[i] = self.one(step, min(step.most, max(left - later, min(step.least, left))))
                 self.save(known)
             self.tell(known[i].line())
             if step.vital and known[i].state != PASSED:

@@ -90,6 +90,13 @@ def test_first_steps_are_not_starved_for_later_ones(tmp_path: Path) -> None:
     assert (tmp_path / "one.txt").read_text() == "60.0\n"
 
 
+def test_a_step_whose_least_fits_runs_although_later_ones_need_more(tmp_path: Path) -> None:
+    said = "import os; print(os.environ['GPU_STEP_SECONDS'])"
+    chosen = [step("one", said, 90, 15), step("two", said, 90, 40)]
+    assert [each.state for each in run(tmp_path, *chosen, seconds=20, clock=lambda: 0.0)] == [PASSED, NOT_RUN]
+    assert (tmp_path / "one.txt").read_text() == "15.0\n"
+
+
 def test_nothing_is_kept_for_what_cannot_run(tmp_path: Path) -> None:
     said = "import os; print(os.environ['GPU_STEP_SECONDS'])"
     tool, package = (
