@@ -258,8 +258,9 @@ class GenerationEngine:
                 self._end(text, not_started(self._start_s))
 
     def _end(self, text: Text, why: FinishReason | OxError) -> None:
-        self._outbox.put(text, why if isinstance(why, OxError) else text.end(why))
+        news = why if isinstance(why, OxError) else text.end(why)
         self._finish(text, "error" if isinstance(why, OxError) else why)
+        self._outbox.put(text, news)  # last: where that fails, the text is still among those that `_guarded` ends
 
     def _finish(self, text: Text, why: str) -> None:
         if text.row >= 0:
@@ -276,9 +277,9 @@ class GenerationEngine:
             return bool(work())
         except Exception as error:  # a defect: whoever waits gets to hear it
             log.exception("the generation engine failed")
-            texts = list(self._scheduler.texts)
-            for text in texts:
-                self._end(text, self._run.memory.refusal(error) or failed(error))
+            texts, why = list(self._scheduler.texts), self._run.memory.refusal(error) or failed(error)
+            for text in reversed(texts):  # the last row first: none is moved, which fails on a device that has failed
+                self._end(text, why)
             return bool(texts)  # those that wait have their turn now
 
     def _step(self) -> bool:
@@ -394,6 +395,6 @@ class GenerationEngine:
             if isinstance(outcome, OxError):
                 self._end(text, outcome)
             else:
-                self._outbox.put(text, outcome)
                 if outcome.finish_reason is not None:
                     self._finish(text, outcome.finish_reason)
+                self._outbox.put(text, outcome)

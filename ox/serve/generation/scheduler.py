@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from ox.errors import LoadError
 from ox.serve.config.generation_options import GenerationOptions
@@ -132,14 +133,16 @@ class Scheduler:
 
     def remove(self, text: Text) -> None:
         """A text leaves its slot; the last row fills the gap."""
-        last = self.texts.pop()
+        last = self.texts[-1]
         if last is not text:
-            self.slots.move(last.row, text.row, last.computed)
+            self.slots.move(last.row, text.row, last.computed)  # first: if it fails, no text is lost
             last.row = text.row
             self.texts[text.row] = last
+        self.texts.pop()
         text.row = -1
         if not self.texts and not self._fixed and not self._fits(2 * self._most_rows, self.slots.capacity):
-            self._resize(self._capacity(1))  # else the next text takes them as they are: new ones cost time
+            with suppress(Exception):  # of a device that has failed, as the next text will find
+                self._resize(self._capacity(1))  # else the next text takes them as they are: new ones cost time
 
     def save(self, text: Text) -> None:
         """Keeps what was computed for a text, for others that begin alike and for itself."""

@@ -659,3 +659,27 @@ def test_a_copy_on_a_gpu_that_fails_ends_texts_with_503(
     monkeypatch.setattr(GpuMemory, "read_blocks", fail)
     error = client.ask(list(range(1, 65)), 3).error
     assert error is not None and error.status == 503 and error.what.startswith("cuda:0 has failed")
+
+
+def test_a_gpu_that_fails_in_all_it_does_leaves_no_text_unanswered(
+    client_on: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure")
+
+    client = client_on("cuda", 8)
+    step, failing = client.engine._run.step, []
+
+    def lose(*arguments: Any) -> Any:
+        if len(client.engine._scheduler.texts) == 4 and not failing:
+            failing.append(True)
+            for name in ("move", "read_blocks", "zeros"):
+                monkeypatch.setattr(GpuMemory, name, fail)
+        return fail() if failing else step(*arguments)
+
+    monkeypatch.setattr(client.engine._run, "step", lose)
+    answers = [client.send(prompt, 20, ignore_eos=True) for prompt in prompts(4)]
+    errors = [answer.wait().error for answer in answers]
+    assert [error is not None and error.what.startswith("cuda:0 has failed") for error in errors] == [True] * 4
+    later = client.ask([1, 2, 3], 3).error
+    assert later is not None and later.what.startswith("cuda:0 has failed")
