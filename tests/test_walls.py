@@ -62,7 +62,7 @@ FOREIGN = {
 # What ox.serve imports of packages that it does not import as a whole.
 SERVE_IMPORTS = (
     "ox.graph.contract",
-    "ox.graph.kept_statistics",
+    "ox.graph.training_statistics",
     "ox.graph.reader.model_file",
     "ox.generation.detokenizer",
     "ox.generation.genai_config",

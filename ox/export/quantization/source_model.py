@@ -16,9 +16,9 @@ from onnx import helper, inliner, numpy_helper
 
 from ox.errors import ArgumentError, ExportError, OxError
 from ox.export.files import MAX_INLINE_BYTES
-from ox.graph.kept_statistics import keep_statistics
 from ox.graph.reader.model_file import graphs_of, nodes_of, opset_of, subgraphs
 from ox.graph.reader.source import read_model
+from ox.graph.training_statistics import keep_statistics
 
 QUANTIZED = frozenset(
     {

@@ -9,8 +9,8 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
-from ox.graph.kept_statistics import keep_statistics, overwrites
 from ox.graph.reader.model_file import check_data, external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
+from ox.graph.training_statistics import keep_statistics, overwrites
 from ox.serve.runtime.constant_folding import largest_fold
 from ox.serve.runtime.decoder_graph import PAST
 from ox.serve.runtime.endless_loops import suspect
@@ -38,7 +38,7 @@ class Source:
     suspect: bool = False  # a single operator may run for ever: see ox.serve.runtime.endless_loops
     mixing: str | None = None  # why rows of a batch may depend on one another, from the graph
     decoder: bool = False  # generates texts: it has a cache of keys and values as inputs
-    overwrites: bool = False  # runs would write over what they read: see ox.graph.kept_statistics
+    overwrites: bool = False  # runs would write over what they read: see ox.graph.training_statistics
 
     @property
     def may_run_long(self) -> bool:

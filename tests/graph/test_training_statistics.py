@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ox.export import quantize
 from ox.graph.contract import Array
-from ox.graph.kept_statistics import keep_statistics, overwrites
+from ox.graph.training_statistics import keep_statistics, overwrites
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
 

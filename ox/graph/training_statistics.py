@@ -50,9 +50,9 @@ class _Copies:
         self.stored = {tensor.name for graph in graphs for tensor in graph.initializer}
         self.readers = Counter(name for node in nodes_of(model) for name in node.input)
         self.readers.update(info.name for graph in graphs for info in graph.output)
-        taken = self.readers.keys() | self.stored | {info.name for graph in graphs for info in graph.input}
-        taken |= {name for node in nodes_of(model) for name in node.output}
-        self.names = (name for name in map("kept_statistics_{}".format, count()) if name not in taken)
+        used = self.readers.keys() | self.stored | {info.name for graph in graphs for info in graph.input}
+        used |= {name for node in nodes_of(model) for name in node.output}
+        self.names = (name for name in map("training_statistics_{}".format, count()) if name not in used)
 
     def add(self, change: bool) -> bool:
         """Whether a copy is missing; it is then added, if wanted."""
