@@ -138,20 +138,22 @@ def test_no_graph_is_captured_while_the_first_session_ends(added: Path, monkeypa
 def test_their_memory_is_free_when_the_model_is_closed(added: Path, instances: int) -> None:
     """And that of buffers."""
 
-    async def main() -> int:
+    async def main() -> None:
         model = load(added, instances=instances)
         model.start(asyncio.get_running_loop())
-        held = cuda.memory().held
-        assert held >= (W["w"].nbytes if instances > 1 else 1)
+        loaded = cuda.memory()
+        # a block of the pool that others use a part of may have room for it
+        assert loaded.held >= before.held and loaded.used - before.used >= (W["w"].nbytes if instances > 1 else 0)
         CudaSession.made.clear()
         await model.close()
-        return held
 
     gc.collect()  # models of other tests
     GATE.end_pending()
     cuda.empty_cache()
-    before = cuda.memory().held
-    assert asyncio.run(main()) > before == cuda.memory().held
+    before = cuda.memory()
+    asyncio.run(main())
+    after = cuda.memory()
+    assert (after.used, after.held) == (before.used, before.held)
 
 
 @pytest.mark.parametrize("fails", [True, False], ids=["a session fails", "one is left on the CPU"])
@@ -161,10 +163,10 @@ def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.Mon
     gc.collect()  # models of other tests
     GATE.end_pending()
     cuda.empty_cache()
-    before, copies = cuda.memory().held, list[int]()
+    before, copies = cuda.memory().used, list[int]()
     copy = shared_weights.SharedWeights._copied
     monkeypatch.setattr(
-        shared_weights.SharedWeights, "_copied", lambda *args: (copy(*args), copies.append(cuda.memory().held))[0]
+        shared_weights.SharedWeights, "_copied", lambda *args: (copy(*args), copies.append(cuda.memory().used))[0]
     )
     monkeypatch.setattr(CudaSession, "get_providers", lambda _: [providers.CPU])
     monkeypatch.setattr(CudaSession, "made", deque(maxlen=0))  # would keep them
@@ -177,7 +179,7 @@ def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(session, "_session", fail)
     engine = Engine(read(added), "auto", 2, 1)
-    assert copies and min(copies) > before == cuda.memory().held
+    assert copies and min(copies) > before == cuda.memory().used
     assert engine.device == "cpu" and engine._weights is None and engine._sessions[0].ox_weights is None
     assert np.array_equal(engine.run(feed())[0], feed()["x"] + W["w"])
 
