@@ -189,6 +189,11 @@ class AccessError(LoadError, PermissionError):
     """A file that this user may not read."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that is not blank; the name of its class where it has no message."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def cannot_open(path: object, error: OSError, what: str = "cannot be opened", **fields: Any) -> LoadError:
     """The error for a file that the system does not open: a LoadError, and the class of `error` where a program is
     likely to catch that."""

@@ -14,7 +14,7 @@ from rows import rows
 
 import ox
 from ox import errors
-from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError, OxError, ShapeError
+from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError, OxError, ShapeError, first_line
 
 BUILT_IN = {
     "ShapeError": ValueError, "DTypeError": TypeError, "ArgumentError": ValueError, "BoundsError": IndexError,
@@ -191,6 +191,19 @@ def test_no_traceback_of_the_library_below() -> None:
 def test_long_strings_of_a_file_are_shown_by_their_start() -> None:
     error = LoadError("m.onnx: " + 3000 * "x", got=2000 * "ab ")
     assert str(error) == f"m.onnx: {200 * 'x'}…\n  got    {(2000 * 'ab ')[:2000]}…"
+
+
+def test_first_lines_of_messages() -> None:
+    assert first_line(ValueError("\n  one \ntwo")) == "one"
+    assert first_line(MemoryError()) == "MemoryError"
+    assert first_line(ValueError(" \n")) == "ValueError"
+
+
+def test_no_first_line_is_read_of_a_message_that_may_be_empty() -> None:
+    """Foreign libraries also raise exceptions without a message."""
+    unsafe = re.compile(r"str\(\w+\)(\.strip\(\))?\.splitlines\(\)\[")
+    package = Path(ox.__file__).parent
+    assert not [str(path) for path in package.rglob("*.py") if unsafe.search(path.read_text(encoding="utf-8"))]
 
 
 def test_one_line_is_one() -> None:

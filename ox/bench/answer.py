@@ -13,6 +13,7 @@ import orjson
 from ox.bench.inputs import TYPES, from_bytes
 from ox.bench.model import Model, as_bytes
 from ox.bench.protobuf import Value, fields, integers
+from ox.errors import first_line
 from ox.tolerance import compare
 
 # the field of InferTensorContents that holds a tensor of each type
@@ -61,7 +62,7 @@ class ResponseValidator:
         try:
             outputs = read(reply, self.grpc)
         except (ValueError, KeyError, TypeError) as error:
-            return f"wrong: unreadable ({_brief(error)})"
+            return f"wrong: unreadable ({first_line(error)[:80]})"
         first = self._first[place]
         wrong = differs(first, outputs, self.check)
         return None if wrong is None else f"wrong: {wrong}"
@@ -148,7 +149,3 @@ def _typed(contents: bytes, kind: str, shape: tuple[int, ...]) -> npt.NDArray[An
     if kind in ("FP32", "FP64"):
         return np.frombuffer(b"".join(as_bytes(value) for value in values), TYPES[kind]).reshape(shape)
     return np.array(integers(values)).astype(TYPES[kind]).reshape(shape)
-
-
-def _brief(error: Exception) -> str:
-    return str(error).splitlines()[0][:80] if str(error) else type(error).__name__

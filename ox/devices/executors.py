@@ -16,7 +16,7 @@ from ox.devices.dispatch import namespace, take_scalars_along
 from ox.devices.node_session import NoKernelError as NoKernelError
 from ox.devices.operator import Operator
 from ox.dtypes import bfloat16
-from ox.errors import ArgumentError, DeviceError
+from ox.errors import ArgumentError, DeviceError, first_line
 
 if TYPE_CHECKING:
     from ox.devices.dispatch import Accelerated
@@ -89,7 +89,7 @@ def on_onnxruntime(op: Operator, arrays: list[Any], attributes: dict[str, Any], 
         try:
             return found.any_type(arrays)
         except node_session.runtime().binding.NotImplemented as error:
-            found = str(error).splitlines()[0]
+            found = first_line(error)
     types = ", ".join(sorted({str(a.dtype) for a in arrays if a is not None}))
     raise NoKernelError(
         f"ONNX Runtime has no CPU kernel for {op.name}" + (f" in {types}" if types else ""),

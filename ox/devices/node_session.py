@@ -22,7 +22,7 @@ from ox.devices.machine import threads
 from ox.devices.operator import Operator
 from ox.devices.runtime import onnxruntime
 from ox.dtypes import FROM_ONNX, NARROW, DType, bfloat16, float32, onnx_type
-from ox.errors import DeviceError
+from ox.errors import DeviceError, first_line
 
 forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.dispatch_table
 SESSIONS = 4096  # kept; the least recently used goes
@@ -193,7 +193,7 @@ def session(op: Operator, types: tuple[DType | None, ...], outputs: int, key: no
         try:
             made = runtime().session(node_model.write(op.name, types, attributes, outputs, opset))
         except runtime().refusals as error:
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
         else:
             return Session(made, names, outputs)
     return reason

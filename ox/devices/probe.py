@@ -18,6 +18,7 @@ from types import ModuleType
 from ox.devices.captured_output import captured_output
 from ox.devices.device_code import code_of
 from ox.devices.machine import Driver
+from ox.errors import first_line
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -88,7 +89,7 @@ def _run_one_node(runtime: ModuleType, provider: str) -> Probe:
             return Probe(provider, False, missing_library(runtime, provider) or f"the session chose {chosen}")
         (result,) = session.run(None, {"x": np.array([1.5, -2.0], np.float32)})
     except Exception as error:  # every exception of a broken installation is a result
-        return Probe(provider, False, str(error).splitlines()[0] if str(error) else type(error).__name__)
+        return Probe(provider, False, first_line(error))
     if result.tolist() != [3.0, -4.0]:
         return Probe(provider, False, f"wrong result {result.tolist()} for 2 * [1.5, -2.0]")
     return Probe(provider, True)
@@ -143,7 +144,7 @@ def cupy_state() -> str:
 
         cupy.arange(2).sum().get()
     except Exception as error:  # a missing driver, a wrong CUDA version: the message is what the user needs
-        return f"CuPy does not work: {(str(error) or type(error).__name__).splitlines()[0]}"
+        return f"CuPy does not work: {first_line(error)}"
     return f"CuPy {cupy.__version__} works"
 
 

@@ -207,7 +207,9 @@ def open_file(path: Path) -> tuple[str, Callable[[dict[str, Array]], dict[str, A
             core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": PRECISIONS["float32"]}
         )
     except Exception as error:  # RuntimeError and others
-        raise DeviceError(f"{version} does not take {path}", got=str(error).strip().splitlines()[-1]) from error
+        raise DeviceError(
+            f"{version} does not take {path}", got=(str(error).strip() or type(error).__name__).splitlines()[-1]
+        ) from error
 
     def run(feed: dict[str, Array]) -> dict[str, Array]:
         taken = {name for port in compiled.inputs for name in port.names}  # what nothing reads is no input

@@ -12,7 +12,7 @@ import onnx
 from ox.autograd.grad_mode import no_grad
 from ox.core.size_expression import evaluate, leaves, solve
 from ox.core.symbolic import Dim
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, first_line
 from ox.export.drawn_inputs import Feed, runnable
 from ox.export.input_file import read_inputs
 from ox.export.model_runtimes import open_model
@@ -84,7 +84,7 @@ def convert(
         try:
             both(example)
         except Exception as error:  # runtimes share no base class
-            raise ArgumentError(f"{path} cannot run with these inputs", got=str(error).splitlines()[0]) from error
+            raise ArgumentError(f"{path} cannot run with these inputs", got=first_line(error)) from error
     batches = {str(info.dims[0]) for info in infos if info.dims and fewest > 1}
     unstated = fewest > max([1, *(rules.ranges[name].min for name in batches if name in rules.ranges)])
     infos = tuple(info.with_rank(example[info.name].ndim) for info in infos)

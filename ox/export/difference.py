@@ -15,7 +15,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from ox import tolerance
-from ox.errors import ExportError, OxError
+from ox.errors import ExportError, OxError, first_line
 from ox.export.drawn_inputs import runnable
 from ox.export.model_runtimes import open_model
 from ox.export.proof import check_finite
@@ -125,5 +125,5 @@ def _numbers(
             runs.append(outputs)
         check_finite(runs, hint="prove(a, b, inputs=...) compares with inputs that the model is for")
     except OxError as error:
-        return None, str(error).splitlines()[0]
+        return None, first_line(error)
     return worst, None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.core.size_expression import evaluate, leaves
-from ox.errors import ExportError
+from ox.errors import ExportError, first_line
 from ox.graph.contract import DTYPES, Array, Contract, TensorInfo
 from ox.graph.size_rules import SizeRange, SizeRules, is_name_of
 
@@ -118,10 +118,11 @@ def runnable(
         except Exception as error:  # runtimes share no base class of exceptions
             failure = failure or error
     else:
+        assert failure is not None
         raise ExportError(
             "no input was found that the file takes",
             expected=", ".join(map(str, inputs)),
-            got=str(failure).strip().splitlines()[0],
+            got=first_line(failure),
             hint="inputs (--inputs FILE) that it takes, golden samples in the file, or an export from the model itself",
         ) from failure
     if most is None:

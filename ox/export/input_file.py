@@ -12,7 +12,7 @@ import numpy as np
 
 from ox.core.tensor import is_tensor
 from ox.devices import cpu
-from ox.errors import ArgumentError, LoadError
+from ox.errors import ArgumentError, LoadError, first_line
 from ox.graph.contract import DTYPES, Array, TensorInfo
 
 Feed = dict[str, Array]
@@ -88,4 +88,4 @@ def _read(path: Path) -> Any:
     except FileNotFoundError as error:
         raise LoadError(f"there is no input file {path}", expected="an .npz file of arrays by input name") from error
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise LoadError(f"{path} is no file of arrays, or damaged", got=str(error).splitlines()[0]) from error
+        raise LoadError(f"{path} is no file of arrays, or damaged", got=first_line(error)) from error

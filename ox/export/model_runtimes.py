@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from ox.autograd.grad_mode import no_grad
 from ox.devices.node_session import runtime
 from ox.engines.openvino import open_file
-from ox.errors import ArgumentError, ExportError, LoadError
+from ox.errors import ArgumentError, ExportError, LoadError, first_line
 from ox.export.drawn_inputs import Feed
 from ox.export.runtimes import refuse_aborting
 from ox.graph.contract import Array
@@ -46,7 +46,7 @@ def _onnxruntime(path: Path) -> tuple[str, Run]:
     try:
         session = module.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ExportError(f"ONNX Runtime refuses {path}", got=str(error).strip().splitlines()[0]) from error
+        raise ExportError(f"ONNX Runtime refuses {path}", got=first_line(error)) from error
     names = [o.name for o in session.get_outputs()]
     mapped = any(o.type.startswith("seq") for o in session.get_outputs())
     nodes = parse(path).graph.node if mapped else ()
@@ -82,7 +82,7 @@ def _reference(path: Path) -> tuple[str, Run]:
     try:
         session = ReferenceEvaluator(read_model(path))
     except NotImplementedError as error:
-        raise ExportError(f"onnx.reference refuses {path}", got=str(error).strip().splitlines()[0]) from error
+        raise ExportError(f"onnx.reference refuses {path}", got=first_line(error)) from error
     names = list(session.output_names)
     return f"onnx.reference {onnx.__version__}", lambda feed: dict(zip(names, session.run(names, feed), strict=True))
 

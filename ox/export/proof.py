@@ -16,7 +16,7 @@ from ox import tolerance
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.dtypes import DType, is_floating
-from ox.errors import ArgumentError, ExportError
+from ox.errors import ArgumentError, ExportError, first_line
 from ox.export.amplification import amplified
 from ox.export.files import Written
 from ox.export.large_weights import to_run
@@ -192,9 +192,7 @@ def _run(runtime: Runtime, case: Case) -> dict[str, Array]:
     try:
         return runtime.run(case.inputs)
     except Exception as error:  # runtimes share no base class of exceptions
-        raise ExportError(
-            f"{runtime.name} cannot run the file at batch {case.rows}", got=str(error).strip().splitlines()[0]
-        ) from error
+        raise ExportError(f"{runtime.name} cannot run the file at batch {case.rows}", got=first_line(error)) from error
 
 
 def narrowest(graph: Graph) -> DType | None:

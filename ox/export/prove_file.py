@@ -12,7 +12,7 @@ import numpy as np
 
 from ox import tolerance
 from ox.autograd.grad_mode import no_grad
-from ox.errors import ArgumentError, ExportError
+from ox.errors import ArgumentError, ExportError, first_line
 from ox.export.drawn_inputs import Feed, runnable
 from ox.export.input_file import read_inputs
 from ox.export.model_runtimes import Run, open_model
@@ -82,7 +82,7 @@ def prove(
         except Exception as error:  # runtimes share no base class of exceptions
             if against is None and batch == 1 and not contract.samples and given is None:
                 continue  # ox reflects one row alone, and ONNX Runtime does not; what fails always fails at others, too
-            raise ExportError(f"{name} cannot run {path}", got=str(error).strip().splitlines()[0]) from error
+            raise ExportError(f"{name} cannot run {path}", got=first_line(error)) from error
         for output, y in outputs.items():
             if output not in got:
                 raise ExportError(f"{path} has no output '{output}'", expected=", ".join(outputs), got=", ".join(got))
@@ -106,7 +106,7 @@ def _given(feed: Feed, path: Path, run: Run) -> Iterator[tuple[int | None, Feed,
     try:
         yield first.pop() if len(first) == 1 else None, feed, run(feed)
     except Exception as error:  # runtimes share no base class
-        raise ArgumentError(f"{path} cannot run with these inputs", got=str(error).strip().splitlines()[0]) from error
+        raise ArgumentError(f"{path} cannot run with these inputs", got=first_line(error)) from error
 
 
 def _expected(against: Any, path: Path, inputs: Any, outputs: list[str]) -> tuple[str, Run]:

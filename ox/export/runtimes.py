@@ -19,7 +19,7 @@ from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.devices.node_session import runtime as shared
 from ox.dtypes import bfloat16, float32, onnx_type
-from ox.errors import ExportError
+from ox.errors import ExportError, first_line
 from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.replay import call, replay
 from ox.graph.writer.workarounds import mixed_bfloat16
@@ -135,12 +135,12 @@ def _session(model: Path | bytes, weights: Mapping[str, Array] = MappingProxyTyp
     try:
         session = ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     except NoKernel as error:
-        missing = str(error).strip().splitlines()[0].split(" : ")[-1]
+        missing = first_line(error).split(" : ")[-1]
         note = f"ONNX Runtime {version} has no kernel for this file: {missing}"
         loaded = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
         return Runtime(ReferenceEvaluator(loaded, new_ops=[Gelu]), f"onnx.reference {onnx.__version__}", note)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ExportError(f"ONNX Runtime {version} refuses the file", got=_first_line(error)) from error
+        raise ExportError(f"ONNX Runtime {version} refuses the file", got=first_line(error)) from error
     runtime = Runtime(session, f"ONNX Runtime {version} ({_provider(session)})")
     runtime.weights = kept
     return runtime
@@ -149,10 +149,6 @@ def _session(model: Path | bytes, weights: Mapping[str, Array] = MappingProxyTyp
 def _provider(session: Any) -> str:
     name: str = session.get_providers()[0].removesuffix("ExecutionProvider").lower()
     return name or platform.machine()
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _like(value: Value, name: str, dtype: Any) -> Value:

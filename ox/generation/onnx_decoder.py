@@ -11,7 +11,7 @@ import numpy as np
 
 from ox.core.operator import make_tensor
 from ox.devices.runtime import onnxruntime
-from ox.errors import LoadError
+from ox.errors import LoadError, first_line
 from ox.generation.genai_config import FILE, read_genai_config
 from ox.generation.generate import Generates
 from ox.generation.generation_config import read_generation_config
@@ -64,7 +64,7 @@ class OnnxDecoder(Generates):
         try:
             self.session = ort.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions share no base class
-            got = str(error).strip().splitlines()[0]
+            got = first_line(error)
             raise LoadError(f"ONNX Runtime refuses {self.path}", got=got) from error
         self._inputs = {info.name: info for info in self.session.get_inputs()}
         self._outputs = [info.name for info in self.session.get_outputs()]

@@ -21,7 +21,7 @@ import onnx
 from ox import tolerance
 from ox.core.operator import make_tensor
 from ox.dtypes import is_floating
-from ox.errors import ExportError
+from ox.errors import ExportError, first_line
 from ox.export.declared_dims import Sizes
 from ox.export.example_inputs import Example, recording_sizes
 from ox.export.proof import narrowest
@@ -178,9 +178,7 @@ def _prove_chain(runtime: Runtime, graph: Graph, chain: Chain, before: Mapping[s
             got = runtime.run({name: {**state, **feed}[name] for name in fed})
         except Exception as error:  # runtimes share no base class of exceptions
             at = "" if chain.rows is None else f" at batch {chain.rows}"
-            raise ExportError(
-                f"{runtime.name} cannot run the step{at}", got=str(error).strip().splitlines()[0]
-            ) from error
+            raise ExportError(f"{runtime.name} cannot run the step{at}", got=first_line(error)) from error
         state |= {name: got[following(name)] for name in state if following(name) in got}
         now = {**got, **state}
         for name, array in expected.items():

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ox.errors import ServeError
+from ox.errors import ServeError, first_line
 from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.request import Constraint
 from ox.serve.text.tokenizer import INSTALL, Tokenizer
@@ -63,12 +63,12 @@ class Constraints:
                 raise ServeError(
                     "texts of a form need another tokenizer",
                     expected="one whose tokens are bytes (ByteLevel or ByteFallback)",
-                    got=str(error).strip().splitlines()[0][:200],
+                    got=first_line(error)[:200],
                 ) from error
         grammar = _grammar(llguidance.LLMatcher, constraint)
         matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0)
         if matcher.is_error():
-            got = matcher.get_error().strip().splitlines()[0][:300]
+            got = matcher.get_error().strip().partition("\n")[0][:300]
             raise ServeError(f"no text can be of this {_NAMES[constraint.kind]}", got=got)
         return matcher
 
@@ -103,7 +103,7 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            got = self._matcher.get_error().strip().splitlines()[0][:300]
+            got = self._matcher.get_error().strip().partition("\n")[0][:300]
             raise ServeError("the text cannot be held to its form", got=got, hint="a simpler form")
 
 
@@ -135,7 +135,7 @@ def _grammar(matcher: Any, constraint: Constraint) -> str:
             _check_length(what, text)
             return str(matcher.grammar_from_regex(text))
     except ValueError as error:
-        raise ServeError(f"invalid {what}", got=str(error).strip().splitlines()[0][:300]) from error
+        raise ServeError(f"invalid {what}", got=first_line(error)[:300]) from error
     expected = {"regex": "a text", "choice": "a list of texts", "json_schema": "an object"}
     raise ServeError(f"invalid {what}", expected=expected.get(kind, ", ".join(_NAMES)), got=repr(value)[:100])
 

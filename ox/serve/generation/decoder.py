@@ -14,7 +14,7 @@ from ox.devices.machine import available_memory
 from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
-from ox.errors import DeviceError, LoadError
+from ox.errors import DeviceError, LoadError, first_line
 from ox.graph.contract import DTYPES, Contract
 from ox.graph.reader.model_file import parse
 from ox.serve.config.cuda_options import CudaOptions
@@ -235,7 +235,7 @@ class Decoder:
                 reasons.append(str(error))
             except Exception as error:  # ONNX Runtime's exceptions share no base class
                 self._control.check()
-                reasons.append(str(error).strip().splitlines()[0][:200])
+                reasons.append(first_line(error)[:200])
             with memory.using():  # on a GPU, no session is destroyed while a CUDA graph is captured
                 run = None
         return None, list(dict.fromkeys(reasons))
@@ -252,7 +252,7 @@ class Decoder:
             try:
                 self._check.check(run, together)
             except Exception as error:  # ONNX Runtime's exceptions share no base class
-                reasons.append(str(error).strip().splitlines()[0][:200])
+                reasons.append(first_line(error)[:200])
                 continue
             self.batched = together
             if singly:
@@ -312,7 +312,7 @@ class Decoder:
                 self._control.check()
                 raise LoadError(
                     f"a step of {count} texts of {self.path} cannot be captured as a CUDA graph",
-                    got=str(error).strip().splitlines()[0][:300],
+                    got=first_line(error)[:300],
                     hint="without enable_cuda_graph",
                 ) from error
 
@@ -359,7 +359,7 @@ class Decoder:
             return session
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             self._control.check()
-            got = str(error).strip().splitlines()[0][:300]
+            got = first_line(error)[:300]
             raise LoadError(f"ONNX Runtime refuses {self.path}", got=got) from error
         finally:
             self._control.forget(stop)

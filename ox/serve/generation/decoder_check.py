@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ox.errors import LoadError
+from ox.errors import LoadError, first_line
 from ox.serve.generation.cache_slots import Array, CacheShape, CacheSlots
 from ox.serve.generation.decoder_memory import HOST
 from ox.serve.generation.decoder_run import DecoderRun, SharedCacheRun
@@ -127,7 +127,7 @@ class DecoderCheck:
             raise LoadError(
                 f"{self._decoder.path} does not take the tokens of a text",
                 expected=f"tokens {list(ids.shape)} after {before} others",
-                got=str(error).strip().splitlines()[0][:300],
+                got=first_line(error)[:300],
                 hint="an export for CPUs: some operators of exports for GPUs are for these only",
             ) from error
         return logits[:, -1], new

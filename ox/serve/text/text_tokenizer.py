@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.errors import LoadError, ServeError
+from ox.errors import LoadError, ServeError, first_line
 from ox.graph.contract import Array
 from ox.serve.text.tokenizer import Tokenizer
 
@@ -41,7 +41,7 @@ class TextTokenizer(Tokenizer):
             self._cut.enable_truncation(max_length)
         except Exception as error:  # tokenizers raises plain Exception
             raise LoadError(
-                f"{path} does not fit a model of {max_length} tokens", got=str(error).splitlines()[0][:200]
+                f"{path} does not fit a model of {max_length} tokens", got=first_line(error)[:200]
             ) from error
         named = (self.id_of(name) for name in ("[PAD]", "<pad>"))
         self.pad = int(padding.get("pad_id", next((token for token in named if token is not None), 0)))

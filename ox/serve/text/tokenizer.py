@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ox.errors import DeviceError, LoadError
+from ox.errors import DeviceError, LoadError, first_line
 
 FILE = "tokenizer.json"
 INSTALL = 'pip install "ox-onnx[text]"'
@@ -33,7 +33,7 @@ class Tokenizer:
             raw.no_truncation()
             raw.no_padding()
         except Exception as error:  # tokenizers raises plain Exception
-            got = str(error).strip().splitlines()[0][:200]
+            got = first_line(error)[:200]
             raise LoadError(f"{path} is no tokenizer", expected="a file of the package tokenizers", got=got) from error
         self.raw: Any = raw
         self.vocab_size: int = raw.get_vocab_size()

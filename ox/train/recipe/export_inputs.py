@@ -9,7 +9,7 @@ import numpy as np
 
 from ox.autograd import no_grad
 from ox.core.tensor import is_tensor
-from ox.errors import RecipeError
+from ox.errors import RecipeError, first_line
 from ox.functions.creation import from_numpy
 from ox.train import rng_state
 from ox.train.batch import named_parts, ordered_inputs
@@ -123,7 +123,7 @@ def _call_failed(recipe: Recipe, model: Any, inputs: list[np.ndarray[Any, Any]],
     needed = "example_inputs(count)" + " that returns the arguments of forward: for each an array of count samples"
     if recipe.optional("export") is None:
         needed += "; and export(model), where only a part is exported"
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    first = first_line(error)
     kinds = ", ".join(f"{x.dtype} {list(x.shape)}" for x in inputs)
     return RecipeError(
         f"{type(model).__name__} cannot be called with {'example_inputs()' if own else 'the samples of data()'}",
