@@ -19,7 +19,7 @@ from ox.devices.cuda_installation import RUNTIME, first_problem
 from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA, TENSORRT
 from ox.devices.runtime import onnxruntime
-from ox.errors import LoadError
+from ox.errors import DeviceError, LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.batching.padding import Padding
 from ox.serve.config.cuda_options import CudaOptions
@@ -109,11 +109,12 @@ class Engine:
             problem = sessions[0].get_providers()[0]
         except CudaFailure as failure:
             problem = str(failure)
-        if problem != self.providers[0]:
-            error = not_loaded(self.providers[0], problem, first_problem(RUNTIME))
             if placement.kind != "auto":
-                raise error
-            warn_of_cpu(error)
+                raise self._not_loaded(problem) from failure
+        if problem != self.providers[0]:
+            if placement.kind != "auto":
+                raise self._not_loaded(problem)
+            warn_of_cpu(self._not_loaded(problem))
             with GATE.using():  # memory of the GPU is freed
                 sessions.clear()
                 numbers, self._weights = self.shares_on, None
@@ -149,6 +150,9 @@ class Engine:
         if self.captures and not self._has_streams:
             what = f"{source.path} cannot be captured as CUDA graphs"
             raise LoadError(what, expected="CuPy", got="no CuPy that works", hint="without enable_cuda_graph")
+
+    def _not_loaded(self, problem: str) -> DeviceError:
+        return not_loaded(self.providers[0], problem, first_problem(RUNTIME))
 
     def _make_run(self, index: int) -> ControlledRun:
         memory = self.memory if self.device == "cpu" else self._device_memory(index)

@@ -18,7 +18,7 @@ from cuda_session import CudaSession
 from onnx import TensorProto
 
 from ox.devices import cuda
-from ox.errors import LoadError
+from ox.errors import DeviceError, LoadError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
 from ox.serve.runtime import providers, session, shared_weights
@@ -182,6 +182,16 @@ def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.Mon
     assert copies and min(copies) > before == cuda.memory().used
     assert engine.device == "cpu" and engine._weights is None and engine._sessions[0].ox_weights is None
     assert np.array_equal(engine.run(feed())[0], feed()["x"] + W["w"])
+
+
+def test_the_failure_of_cuda_is_the_cause(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise session.CudaFailure("CUDA failure 35")
+
+    monkeypatch.setattr(session, "_session", fail)
+    with pytest.raises(DeviceError, match="CUDA failure 35") as caught:
+        Engine(read(added), "cuda", 2, 1)
+    assert isinstance(caught.value.__cause__, session.CudaFailure)
 
 
 def test_no_memory_for_them(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
