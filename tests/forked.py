@@ -44,7 +44,7 @@ from typing import Any, NoReturn
 PRELOADED = (
     "ox", "ox.train", "ox.train.run.curves", "ox.export", "ox.serve", "ox.distributed.mpi", "ox.data", "ox_cli.launch",
     "ox_cli.train", "ox_cli.serve", "matplotlib.figure", "matplotlib.backends.backend_agg", "onnx", "onnxruntime",
-    "tensorboardX", "typer.rich_utils",
+    "typer.rich_utils",
 )  # fmt: skip
 # Variables that nothing reads at its import.
 FREE_VARIABLES = frozenset({

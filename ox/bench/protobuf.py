@@ -5,25 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from ox.protobuf import BYTES, VARINT, field, varint
+
 Value = int | bytes
-FIXED64, FIXED32, VARINT, BYTES = 1, 5, 0, 2
-
-
-def varint(number: int) -> bytes:
-    number &= (1 << 64) - 1  # negative numbers are written as 64 bits
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def field(number: int, value: int | str | bytes) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3 | VARINT) + varint(value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | BYTES) + varint(len(data)) + data
+FIXED64, FIXED32 = 1, 5
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:

@@ -14,9 +14,10 @@ from ox.bench.address import Address
 from ox.bench.answer import OK, Reply
 from ox.bench.grpc import GrpcCall
 from ox.bench.model import Model, as_bytes, from_json, from_message
-from ox.bench.protobuf import field, fields, framed
+from ox.bench.protobuf import fields, framed
 from ox.bench.request import INFER
 from ox.errors import OxError, ServeError
+from ox.protobuf import field
 
 SERVICE = "/inference.GRPCInferenceService/"
 MODEL_HINT = "--model NAME"

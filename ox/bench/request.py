@@ -10,8 +10,9 @@ import orjson
 from ox.bench.address import Address
 from ox.bench.inputs import InputArrays, to_bytes
 from ox.bench.model import Model
-from ox.bench.protobuf import field, framed, packed
+from ox.bench.protobuf import framed, packed
 from ox.errors import ArgumentError
+from ox.protobuf import field
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 

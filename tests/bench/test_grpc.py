@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from ox.bench import Result
-from ox.bench.protobuf import field, framed, packed
+from ox.bench.protobuf import framed, packed
 from ox.errors import ServeError
+from ox.protobuf import field
 
 h2 = pytest.importorskip("h2.connection", reason="h2 is not installed")
 from h2.config import H2Configuration  # noqa: E402

@@ -7,7 +7,8 @@ import struct
 import pytest
 from rows import rows
 
-from ox.bench.protobuf import field, fields, integers, packed, varint
+from ox.bench.protobuf import fields, integers, packed
+from ox.protobuf import field, varint
 
 PRIMES = [0, 1, 127, 128, 300, 2**31, 2**63 - 1, -1, -(2**63)]
 

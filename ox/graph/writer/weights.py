@@ -13,6 +13,7 @@ from ox.graph.array_bytes import length_of, pieces
 from ox.graph.contract import DATA_MARK
 from ox.graph.ir import Array, Graph
 from ox.graph.writer.write import tensor_proto
+from ox.protobuf import varint
 
 Places = dict[str, tuple[int, int]]  # where the bytes of a weight begin in a file, and how many there are
 
@@ -46,14 +47,14 @@ def write_inside(bare: onnx.ModelProto, graph: Graph, file: BinaryIO) -> Places:
     for name, array in _owned(graph):
         lengths[name] = length_of(array) if name in large else 0
         inner = _info(name, array) if name in large else tensor_proto(array, name)
-        head = inner.SerializeToString() + (_varint(_RAW_DATA) + _varint(lengths[name]) if name in large else b"")
-        heads[name] = _varint(_INITIALIZER) + _varint(len(head) + lengths[name]) + head
+        head = inner.SerializeToString() + (varint(_RAW_DATA) + varint(lengths[name]) if name in large else b"")
+        heads[name] = varint(_INITIALIZER) + varint(len(head) + lengths[name]) + head
     body = bare.graph.SerializeToString()
     rest = onnx.ModelProto()
     rest.CopyFrom(bare)
     rest.ClearField("graph")
     total = len(body) + sum(len(head) + lengths[name] for name, head in heads.items())
-    file.write(rest.SerializeToString() + _varint(_GRAPH) + _varint(total) + body)
+    file.write(rest.SerializeToString() + varint(_GRAPH) + varint(total) + body)
     places: Places = {}
     for name, head in heads.items():
         file.write(head)
@@ -107,12 +108,3 @@ def _large(graph: Graph) -> dict[str, Array]:
 def _info(name: str, array: Array) -> TensorProto:
     """Name, type and sizes, without the data."""
     return TensorProto(name=name, data_type=onnx_type(array.dtype), dims=array.shape)
-
-
-def _varint(number: int) -> bytes:
-    """As protobuf writes it: seven bits a byte, the lowest first."""
-    parts = []
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])

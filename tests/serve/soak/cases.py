@@ -14,8 +14,9 @@ from world import STABLE, WIDTH, World
 from ox.bench.address import Address
 from ox.bench.answer import OK, Reply, read
 from ox.bench.model import Model, Tensor, as_bytes
-from ox.bench.protobuf import field, fields, framed
+from ox.bench.protobuf import fields, framed
 from ox.bench.request import build
+from ox.protobuf import field
 
 BUSY = ("HTTP 503", "HTTP 504", "gRPC 14", "gRPC 4", "gRPC 8")
 Judge = Callable[[Reply, float], str | None]

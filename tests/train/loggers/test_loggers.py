@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import struct
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +89,18 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert scalars[4] == (2, "epoch/loss")
     (restart,) = [event for event in found if event.session_log.status]
     assert (restart.step, restart.session_log.status) == (2, 1)  # START: what is at or after this step is dropped
+
+
+def test_tensorboard_needs_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tensorboardX imports PyTorch where it is installed. A value that float32 has not is infinite."""
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "tensorboardX", None)
+        with TensorBoard(tmp_path) as log:
+            log.step({"step": 1 << 40, "epoch": 1, "loss": 1e300, "größe": True, "text": "no number"})
+    scalars = [
+        (event.step, value.tag, value.simple_value) for event in events(tmp_path) for value in event.summary.value
+    ]
+    assert scalars == [(1 << 40, "train/loss", np.inf), (1 << 40, "train/größe", 1)]
 
 
 def test_a_disk_that_refuses_is_one_error(tmp_path: Path) -> None:

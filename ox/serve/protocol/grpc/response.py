@@ -11,9 +11,9 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.graph.contract import Array, to_bytes
+from ox.protobuf import varint
 from ox.serve.protocol.grpc.proto import message
 from ox.serve.protocol.grpc.request_template import RequestTemplate
-from ox.serve.protocol.grpc.wire import write_varint
 from ox.serve.protocol.v2.outputs import prepare
 from ox.serve.protocol.v2.parameters import echoed_parameters
 from ox.serve.protocol.v2.request import Request
@@ -45,7 +45,7 @@ class ResponseWriter:
         identifier = b""
         if request.id:
             text = request.id.encode()
-            identifier = ID + write_varint(len(text)) + text
+            identifier = ID + varint(len(text)) + text
         if not plan.plain:
             return self._write_uncached(plan, request, arrays) + identifier
         if len(request.outputs) == 1:
@@ -81,7 +81,7 @@ class ResponseWriter:
         head = self._head(plan, request)
         for info, array in outputs:
             head.outputs.add(name=info.name, datatype=info.dtype, shape=array.shape)
-        before = [RAW + write_varint(array.nbytes) for _, array in outputs]
+        before = [RAW + varint(array.nbytes) for _, array in outputs]
         self._check(sum(array.nbytes for _, array in outputs))
         return [head.SerializeToString() + before[0], *before[1:]] if before else []
 
@@ -119,15 +119,15 @@ class ResponseWriter:
 
 def stream_response(answer: Body) -> Body:
     """Wraps a response for a stream."""
-    start = RESPONSE + write_varint(len(answer))
+    start = RESPONSE + varint(len(answer))
     return start + answer if isinstance(answer, bytes) else answer.with_prefix(start)
 
 
 def stream_error(error: str, identifier: str) -> bytes:
     """An error as a response of a stream, with the id of its request."""
     text, name = error.encode(), identifier.encode()
-    inner = ID + write_varint(len(name)) + name if name else b""
-    return ERROR + write_varint(len(text)) + text + RESPONSE + write_varint(len(inner)) + inner
+    inner = ID + varint(len(name)) + name if name else b""
+    return ERROR + varint(len(text)) + text + RESPONSE + varint(len(inner)) + inner
 
 
 def _infer_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -164,13 +164,3 @@ def _read_varint(body: bytes, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
     raise malformed("ModelInferRequest", "a varint that is too long")
-
-
-def write_varint(value: int) -> bytes:
-    """Encodes a varint."""
-    parts = bytearray()
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rows import rows
 
 from ox.errors import ServeError
+from ox.protobuf import varint
 from ox.serve.protocol.grpc.proto import message
 from ox.serve.protocol.grpc.wire import (
     MAX_FIELDS,
@@ -16,7 +17,6 @@ from ox.serve.protocol.grpc.wire import (
     layout_of,
     parse,
     split_message,
-    write_varint,
 )
 
 Request = message("inference.ModelInferRequest")
@@ -149,5 +149,5 @@ def test_a_large_message_of_tiny_fields_is_not_parsed() -> None:
 
 @pytest.mark.parametrize("value", [0, 127, 128, 300, 1 << 32])
 def test_varint(value: int) -> None:
-    body = b"\x08" + write_varint(value) + b"\x3a\x01x"
+    body = b"\x08" + varint(value) + b"\x3a\x01x"
     assert split_message(body).raw == [(len(body) - 1, 1)]
