@@ -61,6 +61,7 @@ FOREIGN = {
 }
 # What ox.serve imports of packages that it does not import as a whole.
 SERVE_IMPORTS = (
+    "ox.graph.bfloat16_file",
     "ox.graph.contract",
     "ox.graph.training_statistics",
     "ox.graph.reader.model_file",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import numpy as np
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
 from ox.core.symbolic import Dim
+from ox.dtypes import bfloat16
 from ox.errors import ArgumentError, ExportError
 from ox.export.decoder_settings import check_settings
 from ox.export.model_folder import replace_folder, write_json
@@ -90,7 +92,8 @@ def save_decoder(
     Hugging Face's Optimum.
 
     The file is proven as `save` does it, and then by texts: greedy tokens of the file in ONNX Runtime are those of the
-    model, in batches of prompts of several lengths.
+    model, in batches of prompts of several lengths. Of a decoder in bfloat16, both are computed in float32 with the
+    same weights.
 
     Args:
         model: a module that inherits `Generates`.
@@ -127,7 +130,7 @@ def save_decoder(
                 model, new, vocabulary, sizes,
                 opset=opset, optimize=optimize, metadata={DECODER: json.dumps(about), **(metadata or {})},
             )  # fmt: skip
-            texts, tokens, ties = _compare(model, OnnxDecoder(new), vocabulary)
+            texts, tokens, ties = _compare(_in_float32(model), OnnxDecoder(new), vocabulary)
             _write_beside(new, tokenizer, chat_template, generation)
             files = tuple(sorted(path.name for path in new.iterdir()))
             replace_folder(folder, new)
@@ -169,6 +172,14 @@ def _save_model(model: Any, folder: Path, vocabulary: int, sizes: list[tuple[int
     )
 
 
+def _in_float32(model: Any) -> Any:
+    """A decoder in bfloat16 as `OnnxDecoder` runs its file: with the same weights, computed in float32. In bfloat16
+    its scores are too coarse to tell rounding from defects; `save` has compared the file with the model itself."""
+    if not any(parameter.dtype == bfloat16 for parameter in model.parameters()):
+        return model
+    return copy.deepcopy(model).float()
+
+
 def _compare(model: Any, file: OnnxDecoder, vocabulary: int) -> tuple[int, int, int]:
     """Texts, tokens, and texts that ended in a tie.
 
@@ -189,7 +200,7 @@ def _compare(model: Any, file: OnnxDecoder, vocabulary: int) -> tuple[int, int, 
         for row, (got, want) in enumerate(zip(found, wanted, strict=True)):
             same = next((i for i, pair in enumerate(zip(got, want, strict=True)) if pair[0] != pair[1]), len(want))
             if same < len(want):
-                prompt = np.concatenate([ids[row, -lengths[row] :], want[:same]])
+                prompt = np.array([*ids[row, -lengths[row] :], *want[:same]], np.int64)
                 _must_be_tie(model, prompt, got[same], want[same], same, lengths[row])
                 ties += 1
             texts, tokens = texts + 1, tokens + same

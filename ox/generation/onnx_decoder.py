@@ -38,7 +38,7 @@ class OnnxDecoder(Generates):
     """A decoder in an ONNX file with the inputs and outputs of Optimum's: ``input_ids``, ``attention_mask``,
     ``position_ids`` (not all have it), ``past_key_values.N.key`` and ``.value`` to ``logits``, ``present.N.key`` and
     ``.value``. `ox.export.save_decoder` writes it. Folders of onnxruntime-genai, which name them in genai_config.json,
-    are read, too.
+    are read, too. What is in bfloat16 is computed in float32.
 
     Args:
         path: the file, or a folder with model.onnx or genai_config.json.
@@ -57,15 +57,7 @@ class OnnxDecoder(Generates):
         self.path = config.file if config is not None else path / "model.onnx" if path.is_dir() else path
         if not self.path.is_file():
             raise LoadError(f"there is no file {self.path}", expected="a decoder in ONNX, or its folder")
-        ort = onnxruntime()
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 4
-        try:
-            self.session = ort.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's exceptions share no base class
-            got = first_line(error)
-            raise LoadError(f"ONNX Runtime refuses {self.path}", got=got) from error
+        self.session = self._session(threads)
         self._inputs = {info.name: info for info in self.session.get_inputs()}
         self._outputs = [info.name for info in self.session.get_outputs()]
         self._names = dict(PLAIN) if config is None else config.names
@@ -82,6 +74,26 @@ class OnnxDecoder(Generates):
             self._context, self.defaults = config.context_length, config.defaults
         elif (beside := self.path.with_name("generation_config.json")).is_file():
             self.defaults = read_generation_config(beside)
+
+    def _session(self, threads: int) -> Any:
+        from ox.graph.bfloat16_file import takes_bfloat16, widen  # onnx takes a while to import
+        from ox.graph.reader.model_file import parse
+
+        ort = onnxruntime()
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 4
+        model: str | bytes = str(self.path)
+        parsed = parse(self.path)
+        if takes_bfloat16(parsed):
+            widen(parsed)
+            model = parsed.SerializeToString()
+            folder = str(self.path.resolve().parent)
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        try:
+            return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise LoadError(f"ONNX Runtime refuses {self.path}", got=first_line(error)) from error
 
     @property
     def context_length(self) -> int:

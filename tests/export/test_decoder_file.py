@@ -102,6 +102,28 @@ def test_in_lower_precision(model: Any, folder: Path, tmp_path: Path, scheme: st
     assert file.generate(IDS, MASK, max_new_tokens=20).shape == (2, 23)
 
 
+@pytest.mark.parametrize("kind", [gpt2, llama])
+def test_a_model_in_bfloat16(kind: Any, tmp_path: Path) -> None:
+    """The file is in bfloat16; on the CPU it is computed in float32 with the same weights, and so is its proof."""
+    narrow = kind().bfloat16()
+    report = save_decoder(narrow, tmp_path / "narrow")
+    stored = onnx.load(tmp_path / "narrow" / "model.onnx")
+    cache = [info for info in stored.graph.input if info.name.startswith("past_key_values")]
+    assert {info.type.tensor_type.elem_type for info in cache} == {onnx.TensorProto.BFLOAT16}
+    assert {str(parameter.dtype) for parameter in narrow.parameters()} == {"bfloat16"}
+    assert report.texts == 6 and report.tokens > 150
+    wide, ids = narrow.float(), ox.tensor(np.random.default_rng(3).integers(0, 23, (2, 12)))
+    with ox.no_grad():
+        np.testing.assert_allclose(OnnxDecoder(tmp_path / "narrow")(ids).numpy(), wide(ids).numpy(), atol=1e-3)
+
+
+def test_other_texts_than_of_a_model_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = OnnxDecoder.__call__
+    monkeypatch.setattr(OnnxDecoder, "__call__", lambda *args, **named: -exact(*args, **named))
+    with pytest.raises(ExportError, match="another text than the model"):
+        save_decoder(llama().bfloat16(), tmp_path / "narrow")
+
+
 def test_a_prompt_in_parts(model: Any, folder: Path) -> None:
     """Several new tokens past a cache."""
     file, ids = OnnxDecoder(folder), np.random.default_rng(3).integers(0, 23, (2, 12))
@@ -206,7 +228,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no file"):
         OnnxDecoder(tmp_path)
     (tmp_path / "bad.onnx").write_bytes(b"nothing")
-    with pytest.raises(LoadError, match="ONNX Runtime refuses"):
+    with pytest.raises(LoadError, match="is not an ONNX file"):
         OnnxDecoder(tmp_path / "bad.onnx")
     ox.export.save(nn.Linear(2, 2), tmp_path / "linear.onnx", np.ones((2, 2), np.float32))
     with pytest.raises(LoadError, match="no decoder with a cache") as caught:

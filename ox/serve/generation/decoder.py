@@ -15,6 +15,7 @@ from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError, first_line
+from ox.graph.bfloat16_file import widen
 from ox.graph.contract import DTYPES, Contract
 from ox.graph.reader.model_file import parse
 from ox.serve.config.cuda_options import CudaOptions
@@ -26,7 +27,6 @@ from ox.serve.generation.decoder_memory import HOST, GpuMemory, HostMemory
 from ox.serve.generation.decoder_run import TYPES, AppendedCacheRun, SharedCacheRun
 from ox.serve.generation.gpu_claims import GpuClaims
 from ox.serve.runtime import providers
-from ox.serve.runtime.bfloat16_file import widen
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.decoder_graph import PAST, DecoderGraph, PatternMissing
 from ox.serve.runtime.load_control import LoadControl

@@ -11,6 +11,11 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 TYPES = ("to", "dtype", "output_dtype")  # attributes that name an element type
 
 
+def takes_bfloat16(model: onnx.ModelProto) -> bool:
+    """Whether an input is in bfloat16, as the cache of a decoder in bfloat16."""
+    return any(info.type.tensor_type.elem_type == TensorProto.BFLOAT16 for info in model.graph.input)
+
+
 def widen(model: onnx.ModelProto) -> None:
     """Makes float32 of all that is bfloat16: weights keep their values, and are cast when the model is loaded.
 

@@ -8,7 +8,7 @@ import pytest
 from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 
-from ox.serve.runtime.bfloat16_file import widen
+from ox.graph.bfloat16_file import widen
 
 HALF, FULL = TensorProto.BFLOAT16, TensorProto.FLOAT
 
