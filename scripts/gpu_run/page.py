@@ -61,7 +61,10 @@ ROWS = (
     ),
     Row("serving: batch sizes", tests=("tests/serve/tuning/test_gpu_trial.py",)),
     Row("serving: weights that instances share", tests=("tests/serve/runtime/test_shared_weights.py",)),
-    Row("serving: text generation", tests=("tests/serve/generation/test_on_gpu.py",)),
+    Row(
+        "serving: text generation",
+        tests=("tests/serve/generation/test_on_gpu.py", "tests/serve/generation/test_bfloat16_decoder.py"),
+    ),
     Row("serving: TensorRT", tests=("tests/serve/runtime/test_tensorrt.py",)),
     Row("serving: ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",), steps=("serving by CUDA",)),
     Row("CUDA shared memory of the protocol", tests=("tests/serve/protocol/test_cuda_shared_memory.py",)),

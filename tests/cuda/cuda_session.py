@@ -18,8 +18,8 @@ import onnxruntime
 from ml_dtypes import bfloat16
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
+from ox.graph.bfloat16_file import widen
 from ox.serve.runtime import providers
-from ox.serve.runtime.bfloat16_file import widen
 from ox.serve.runtime.capture_gate import GATE
 
 CUDA, CPU, TENSORRT = "CUDAExecutionProvider", "CPUExecutionProvider", "TensorrtExecutionProvider"

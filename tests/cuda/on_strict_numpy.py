@@ -38,6 +38,7 @@ BEYOND = {
     "serve/text/test_on_gpu.py": "memory of the host",
     "serve/tuning/test_gpu_trial.py": "memory of the host",
     "serve/generation/test_on_gpu.py": "memory of the host",
+    "serve/generation/test_bfloat16_decoder.py": "memory of the host",
     "serve/runtime/test_shared_weights.py": "memory of the host",
     "serve/runtime/test_tensorrt.py": "memory of the host",
     "serve/runtime/test_models_on_gpus.py": "memory of the host",
