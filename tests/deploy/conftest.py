@@ -10,17 +10,12 @@ from typing import Any
 import onnx
 import pytest
 import typer
-import yaml
 from onnx import TensorProto, helper
 
 from ox.serve import ModelConfig, Server
 from ox_cli.serve import serve
 
 HERE = Path(__file__).parent
-DEFINITIONS = yaml.safe_load((HERE / "schemas.yaml").read_text())
-VENDORED: dict[str, Any] = {"$defs": {}}  # the projects' own schemas, see scripts/vendor_schemas.py
-for path in sorted((HERE / "vendored").glob("*.json")):
-    VENDORED["$defs"] |= json.loads(path.read_text())["$defs"]
 
 
 @pytest.fixture(scope="session")
@@ -31,17 +26,23 @@ def deploy() -> Path:
 @pytest.fixture(scope="session")
 def check() -> Callable[[str, Any], list[str]]:
     """What is wrong with a document of a kind."""
+    import yaml
     from jsonschema import Draft202012Validator
 
+    definitions = yaml.safe_load((HERE / "schemas.yaml").read_text())
+    vendored: dict[str, Any] = {"$defs": {}}  # the projects' own schemas, see scripts/vendor_schemas.py
+    for path in sorted((HERE / "vendored").glob("*.json")):
+        vendored["$defs"] |= json.loads(path.read_text())["$defs"]
+
     def errors(kind: str, document: Any) -> list[str]:
-        known = [schemas for schemas in (VENDORED, DEFINITIONS) if kind in schemas["$defs"]]
+        known = [schemas for schemas in (vendored, definitions) if kind in schemas["$defs"]]
         assert known, f"no schema of {kind}"
         validators = [Draft202012Validator({**schemas, "$ref": f"#/$defs/{kind}"}) for schemas in known]
         found = [error for validator in validators for error in validator.iter_errors(document)]
         return [f"{error.json_path}: {error.message}" for error in found]
 
-    Draft202012Validator.check_schema(DEFINITIONS)
-    Draft202012Validator.check_schema(VENDORED)
+    Draft202012Validator.check_schema(definitions)
+    Draft202012Validator.check_schema(vendored)
     return errors
 
 

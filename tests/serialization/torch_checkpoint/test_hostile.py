@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 import zipfile
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -217,7 +218,7 @@ LATIN = name("_codecs.encode") + b"h\x01" + text("latin1") + b"\x86R"
 BOMBS = {
     "sets": b"(" + b"\x8f" * 200_000 + b"t",
     "marks": b"(" * 200_000,
-    "memo": b"N" + b"".join(b"r" + struct.pack("<I", i) for i in range(200_000)),
+    "memo": b"N" + b"".join(map(struct.Struct("<cI").pack, repeat(b"r"), range(200_000))),
     "a list made a set, again and again": b"](" + b"".join(map(number, range(200))) + b"eq\x000("
     + call("builtins.set", b"h\x00") * 5000 + b"t",
     "a tensor again and again": FLOATS + b"q\x000(" + (AGAIN + b"R") * 5000 + b"t",
