@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ox.graph.contract import Array
 
 TYPES = ("to", "dtype", "output_dtype")  # attributes that name an element type
 
@@ -25,6 +29,37 @@ def widen(model: onnx.ModelProto) -> None:
     _widen_graph(model.graph)
     for function in model.functions:
         _widen_nodes(function.node)
+
+
+def cast_weights(data: bytes, folder: Path, larger_than: int) -> tuple[bytes, dict[str, Array]]:
+    """Casts weights that `widen` left to ONNX Runtime, which casts in each run what is above its limit of constants.
+
+    Args:
+        data: the widened model.
+        folder: of the file's external data.
+        larger_than: bytes in float32.
+
+    Returns:
+        The model, in which these weights are float32 without values, and the values by name for
+        `SessionOptions.add_external_initializers`.
+    """
+    model = onnx.ModelProto.FromString(data)
+    large = {
+        tensor.name: tensor
+        for tensor in model.graph.initializer
+        if tensor.data_type == TensorProto.BFLOAT16 and 4 * math.prod(tensor.dims) > larger_than
+    }
+    casts = [node for node in model.graph.node if node.op_type == "Cast" and node.input[0] in large]
+    values: dict[str, Array] = {}
+    for cast in casts:
+        tensor, name = large[cast.input[0]], cast.output[0]
+        values[name] = numpy_helper.to_array(tensor, str(folder)).astype(np.float32)
+        outside = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=tensor.dims)
+        outside.data_location = TensorProto.EXTERNAL
+        outside.external_data.add(key="location", value="values")  # which no file has
+        tensor.CopyFrom(outside)
+        model.graph.node.remove(cast)
+    return (model.SerializeToString(), values) if values else (data, {})
 
 
 def _widen_graph(graph: onnx.GraphProto) -> None:

@@ -15,7 +15,7 @@ from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA
 from ox.devices.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError, first_line
-from ox.graph.bfloat16_file import widen
+from ox.graph.bfloat16_file import cast_weights, widen
 from ox.graph.contract import DTYPES, Contract
 from ox.graph.reader.model_file import parse
 from ox.serve.config.cuda_options import CudaOptions
@@ -343,6 +343,11 @@ class Decoder:
         # the event loop and other models need the cores.
         options.add_session_config_entry("session.intra_op.allow_spinning", "1")
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        if self._is_bfloat16 and memory is HOST:
+            assert isinstance(model, bytes)
+            model, weights = cast_weights(model, self.path.parent, self._source.largest_fold)
+            values = [ort.OrtValue.ortvalue_from_numpy(value) for value in weights.values()]
+            options.add_external_initializers([*weights], values)
         if isinstance(model, bytes):  # weights beside the file are found there
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(self.path.parent)
