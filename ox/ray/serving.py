@@ -25,7 +25,12 @@ class Replica:
     """A server of ox in a replica. Ray Serve, or its HAProxy, owns the port; requests come by ASGI."""
 
     async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
-        self, models: Sequence[str], options: ModelConfig, limits: RequestLimits, threads: int, settings: dict[str, Any]
+        self,
+        models: Sequence[str],
+        options: ModelConfig | None,
+        limits: RequestLimits,
+        threads: int,
+        settings: dict[str, Any],
     ) -> None:
         machine.use(threads)
         self.server = Server(models, options=options, limits=limits, host="127.0.0.1", port=0, grpc="off", **settings)
@@ -98,4 +103,4 @@ def deployment(
         name="ox", max_ongoing_requests=ONGOING, ray_actor_options={"num_cpus": threads}, **scaling
     )(serve.ingress()(Replica))
     paths = [str(Path(path).resolve() if Path(path).exists() else path) for path in given]
-    return made.bind(paths, options or ModelConfig(), limits or RequestLimits(), threads, settings)
+    return made.bind(paths, options, limits or RequestLimits(), threads, settings)

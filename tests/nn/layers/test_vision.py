@@ -52,6 +52,15 @@ def test_a_plane_stays_a_plane(mode: str, rank: int, align: bool) -> None:
     assert np.allclose(one, 1)
 
 
+@rows(("recompute", "scale"), [(False, 1.5), (True, 4 / 3)], ids=["scale", "quotient of the sizes"])
+def test_positions_of_a_scale_that_does_not_divide(recompute: bool, scale: float) -> None:
+    """Three samples times 1.5 are four; a position is divided by the scale itself unless it is recomputed."""
+    row = np.array([0.0, 1.0, 5.0])
+    positions = (np.arange(4) + 0.5) / scale - 0.5
+    out = F.interpolate(ox.tensor(row[None, None]), scale_factor=1.5, mode="linear", recompute_scale_factor=recompute)
+    assert np.allclose(out.numpy()[0, 0], np.interp(positions, np.arange(3), row))
+
+
 def test_area_and_antialias_keep_the_mean() -> None:
     x = ox.tensor(R.normal(size=(1, 1, 12, 8)))
     assert np.isclose(F.interpolate(x, (4, 2), mode="area").numpy().mean(), x.numpy().mean())

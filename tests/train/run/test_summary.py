@@ -34,6 +34,7 @@ def test_a_finished_run(two: list[train.Run]) -> None:
     figures = found.figures()
     assert figures["test accuracy"] == result["held_back"]["accuracy"]
     assert figures["validation loss"] == result["best"]["validation_loss"]
+    assert result["held_back"]["count"] and not {"validation count", "test count", "test correct"} & figures.keys()
 
 
 def test_a_run_that_was_stopped_and_one_that_is_trained(two: list[train.Run]) -> None:
