@@ -63,7 +63,7 @@ ROWS = (
     Row("serving: weights that instances share", tests=("tests/serve/runtime/test_shared_weights.py",)),
     Row(
         "serving: text generation",
-        tests=("tests/serve/generation/test_on_gpu.py", "tests/serve/generation/test_bfloat16_decoder.py"),
+        tests=("tests/serve/generation/gpu/", "tests/serve/generation/test_bfloat16_decoder.py"),
     ),
     Row("serving: TensorRT", tests=("tests/serve/runtime/test_tensorrt.py",)),
     Row("serving: ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",), steps=("serving by CUDA",)),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cuda_session
 import numpy as np
 import onnx
 import pytest
+from cuda_session import CudaSession
 from onnx import TensorProto, helper, numpy_helper
+from serving_gpu import ServingGpu
 
 from ox.graph.contract import Contract
 from ox.serve import ModelConfig, RequestLimits, Server
@@ -217,10 +217,14 @@ def infer() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The stand-ins, and what counts on them."""
-    host_cuda = sys.modules.get("host_cuda")
-    if host_cuda is None:
-        pytest.skip("one GPU is not the memory of the host")
-    cuda_session.install(monkeypatch.setattr)
-    yield host_cuda
+def gpu() -> ServingGpu:
+    """The GPU, or the stand-in."""
+    return ServingGpu()
+
+
+@pytest.fixture
+def cuda(gpu: ServingGpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServingGpu]:
+    """The same, with sessions that note what they are asked."""
+    gpu.serve(monkeypatch)
+    yield gpu
+    CudaSession.made.clear()  # their memory is the next test's

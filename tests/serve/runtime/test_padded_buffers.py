@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cuda_session import CudaSession
 from onnx import TensorProto
+from serving_gpu import ServingGpu, close
 
 from ox.clock import SYSTEM
 from ox.errors import LoadError, OutOfMemoryError
@@ -73,20 +74,18 @@ def test_the_results_are_those_of_the_cpu(embed: Path) -> None:
         parts = padding.scatter(instance((padding.gather(feeds),)), feeds)
         for each, part in zip(feeds, parts, strict=True):
             for got, expected in zip(part, plain((each,)), strict=True):
-                assert got.shape == expected.shape and np.allclose(got, expected, rtol=1e-5, atol=1e-5)
+                assert close(got, expected)
 
 
-def test_a_copy_for_each_tensor_and_one_wait(embed: Path, cuda: Any) -> None:
+def test_a_copy_for_each_tensor_and_one_wait(embed: Path, cuda: ServingGpu) -> None:
     model = load(embed, max_dims={"tokens": 40}, cuda=GRAPHS)
     instance = bound(model)
     assert model.padding is not None
     batch = model.padding.gather([feed(2, 9), feed(1, 13)])
-    with cuda.counting() as done:
-        instance((batch,))
     # 4 rows of 16 numbers of int64 and float32
     copied = {"bytes to device": 4 * 16 * 12, "bytes to host": 4 * (16 + 1) * 4 * 4}
-    expected = {"to device": 2, "to host": 2, "waits": 1, **copied}
-    assert done == {name: expected.get(name, 0) for name in done}
+    with cuda.doing({"to device": 2, "to host": 2, "waits": 1, **copied}):
+        instance((batch,))
 
 
 def test_all_shapes_lie_in_the_memory_of_the_largest(embed: Path) -> None:
@@ -121,7 +120,7 @@ def test_lengths_without_a_graph_run_as_they_are(embed: Path) -> None:
     plain = Engine(read(embed), "cpu", 1, 1).instance(0)
     for rows, tokens in ((1, 3), (1, 24), (5, 8)):  # not a whole bucket, above the last, more samples
         for got, expected in zip(instance((feed(rows, tokens),)), plain((feed(rows, tokens),)), strict=True):
-            assert np.allclose(got, expected, rtol=1e-5, atol=1e-5)
+            assert close(got, expected)
     assert len(graphs) == count
     assert {shape[1] for shape in graph_shapes(4, instance._padding)} == {(("tokens", n),) for n in (8, 16, 20)}
 
@@ -165,7 +164,7 @@ def test_no_memory_for_buffers(embed: Path, monkeypatch: pytest.MonkeyPatch) -> 
     expected = instance((feed(2, 8),))
     instance._staged, instance._buckets = [], {}
     monkeypatch.setattr(device_buffers, "StagedBuffer", fail)
-    assert all(np.allclose(*pair) for pair in zip(instance((feed(2, 8),)), expected, strict=True))
+    assert all(close(*pair) for pair in zip(instance((feed(2, 8),)), expected, strict=True))
 
 
 def test_the_longest_is_tried_last_with_few_rows_and_memory_goes_back(

@@ -182,7 +182,8 @@ def test_buffers_on_a_gpu(mlp: Path, cuda: dict[str, Any]) -> None:
     assert isinstance(bound, DeviceInstance)
     for counts in ((1,), (3,), (2, 3), (8,), (9,), (3,)):  # the last replays a graph
         feeds = rows(*counts)
-        assert np.allclose(bound(feeds)[0], plain(feeds)[0], rtol=1e-2, atol=1e-2)
+        expected = plain(feeds)[0]
+        assert abs(bound(feeds)[0] - expected).max() < 1e-2 * abs(expected).max()  # TF32
 
 
 def text_and_halves(build: Any, kind: int) -> Path:

@@ -16,8 +16,9 @@ import onnx
 import pytest
 from cuda_session import CudaSession
 from onnx import TensorProto
+from serving_gpu import ServingGpu
 
-from ox.devices import cuda
+from ox.devices.cuda import empty_cache, memory
 from ox.errors import DeviceError, LoadError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
@@ -56,7 +57,7 @@ def shared(model: Model) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_all_instances_read_the_same_memory(added: Path, tmp_path: Path, external: bool) -> None:
+def test_all_instances_read_the_same_memory(added: Path, tmp_path: Path, cuda: ServingGpu, external: bool) -> None:
     path = added
     if external:
         path = tmp_path / "added.onnx"
@@ -67,6 +68,7 @@ def test_all_instances_read_the_same_memory(added: Path, tmp_path: Path, externa
     for instance in instances:
         assert np.array_equal(instance((feed(),))[0], feed()["x"] + W["w"])
     shared(model)["w"].array[...] = 5
+    cuda.wait()
     for instance in instances:
         assert np.array_equal(instance((feed(),))[0], feed()["x"] + np.float32(5))
 
@@ -141,7 +143,7 @@ def test_their_memory_is_free_when_the_model_is_closed(added: Path, instances: i
     async def main() -> None:
         model = load(added, instances=instances)
         model.start(asyncio.get_running_loop())
-        loaded = cuda.memory()
+        loaded = memory()
         # a block of the pool that others use a part of may have room for it
         assert loaded.held >= before.held and loaded.used - before.used >= (W["w"].nbytes if instances > 1 else 0)
         CudaSession.made.clear()
@@ -149,10 +151,10 @@ def test_their_memory_is_free_when_the_model_is_closed(added: Path, instances: i
 
     gc.collect()  # models of other tests
     GATE.end_pending()
-    cuda.empty_cache()
-    before = cuda.memory()
+    empty_cache()
+    before = memory()
     asyncio.run(main())
-    after = cuda.memory()
+    after = memory()
     assert (after.used, after.held) == (before.used, before.held)
 
 
@@ -162,11 +164,11 @@ def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.Mon
     make: Any = session._session
     gc.collect()  # models of other tests
     GATE.end_pending()
-    cuda.empty_cache()
-    before, copies = cuda.memory().used, list[int]()
+    empty_cache()
+    before, copies = memory().used, list[int]()
     copy = shared_weights.SharedWeights._copied
     monkeypatch.setattr(
-        shared_weights.SharedWeights, "_copied", lambda *args: (copy(*args), copies.append(cuda.memory().used))[0]
+        shared_weights.SharedWeights, "_copied", lambda *args: (copy(*args), copies.append(memory().used))[0]
     )
     monkeypatch.setattr(CudaSession, "get_providers", lambda _: [providers.CPU])
     monkeypatch.setattr(CudaSession, "made", deque(maxlen=0))  # would keep them
@@ -179,7 +181,7 @@ def test_sessions_of_the_cpu_have_their_own(added: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(session, "_session", fail)
     engine = Engine(read(added), "auto", 2, 1)
-    assert copies and min(copies) > before == cuda.memory().used
+    assert copies and min(copies) > before == memory().used
     assert engine.device == "cpu" and engine._weights is None and engine._sessions[0].ox_weights is None
     assert np.array_equal(engine.run(feed())[0], feed()["x"] + W["w"])
 

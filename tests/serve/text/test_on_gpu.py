@@ -31,6 +31,6 @@ def test_texts(sentences: Path, vector: Any, connect: Any, captures: bool) -> No
             )
             assert status == 200
             got = np.array(json.loads(reply)["outputs"][0]["data"], np.float32).reshape(len(texts), -1)
-            assert np.allclose(got, [vector(text) for text in texts], atol=1e-6)
+            assert np.allclose(got, [vector(text) for text in texts], atol=1e-5)
         assert len(made.graphs) > count  # runs with buffers
         assert set(made.graphs) == graphs if captures else graphs == {"-1"}

@@ -1,0 +1,90 @@
+"""The memory of a GPU that models of texts claim."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial, partialmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_session import CudaSession
+from gpu_decoder import budget_of, load, model_of
+
+import ox
+from ox.devices.staged_buffer import StagedBuffer
+from ox.errors import LoadError
+from ox.serve.generation.cache_slots import CacheSlots
+from ox.serve.generation.device_scores import DeviceScores
+from ox.serve.generation.scheduler import MIB
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+
+
+def test_a_model_claims_its_memory_and_gives_it_back(file: Path) -> None:
+    budget = budget_of(16)
+    model = model_of(file, budget, cache_mib=4)
+    taken = 16 * MIB - budget.gpu.free(0)
+    assert 8 * MIB < taken < 9 * MIB  # a session, a cache, and what is staged
+    with pytest.raises(LoadError, match=r"cuda:0 has no room for other 1") as caught:
+        model_of(file, budget, "other", cache_mib=4)
+    line = caught.value.one_line()
+    assert "expected at most 3 MiB, of 16 for all models" in line and "got 5 MiB (its cache, saved prefixes" in line
+    assert "loaded: writer 1 4 MiB, writer 1 4 MiB, other 1 4 MiB" in line and "cache_mib = ..." in line
+    assert budget.gpu.free(0) == 16 * MIB - taken
+    before = ox.devices.cuda.memory()
+    model.release()
+    assert budget.gpu.free(0) == 16 * MIB
+    after = ox.devices.cuda.memory()
+    assert after.used < before.used
+    with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
+        model_of(file, budget, cuda={})
+    assert budget.gpu.free(0) == 16 * MIB
+    model_of(file, budget, cache_mib=4)
+    gc.collect()  # a model that nobody ended
+    assert budget.gpu.free(0) == 16 * MIB
+
+
+def test_the_usual_cache_is_a_part_of_what_models_may_take(file: Path) -> None:
+    budget = budget_of(40)
+    model = model_of(file, budget)
+    assert model.describe().endswith("9 MiB")  # a quarter of 36, which the session leaves
+    model.release()
+
+
+def test_what_is_staged_is_what_was_claimed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of buffers on the GPU, of steps and of the largest read."""
+    sizes = list[int]()
+
+    def noted(make: Callable[..., None], self: Any, *arguments: Any) -> None:
+        make(self, *arguments)
+        sizes.append(self.device.nbytes)
+
+    run, shapes = load(file).run, load(file).shapes
+    for each in (StagedBuffer, DeviceScores):
+        monkeypatch.setattr(each, "__init__", partialmethod(partial(noted, each.__init__)))
+    run.attach(CacheSlots(shapes, 20, 64, run.memory))
+    run.begin(0, [np.arange(3)] * 16)
+    assert sum(sizes) <= run.staged_bytes(20, 48, 20 * 64) < 2 * sum(sizes)
+
+
+def test_a_draft_model_claims_its_session(file: Path) -> None:
+    budget = budget_of(16)
+    model = model_of(file, budget, cache_mib=4, draft=".")
+    assert 12 * MIB < 16 * MIB - budget.gpu.free(0) < 13 * MIB
+    limits = [made.options.get("gpu_mem_limit") for made in CudaSession.made]
+    assert len(limits) == 2 and set(limits) == {str(4 * MIB)}
+    model.release()
+    assert budget.gpu.free(0) == 16 * MIB
+
+
+def test_a_decoder_that_runs_on_the_cpu_claims_nothing(folders: dict[str, Path], file: Path) -> None:
+    budget = budget_of(6)
+    model = model_of(folders["llama"] / "model.onnx", budget, device="auto", cuda={}, cache_mib=4)
+    assert budget.gpu.free(0) == 6 * MIB
+    model.release()
+    with pytest.raises(LoadError, match="has no room for large 1") as caught:
+        model_of(file, budget, "large", cuda={"gpu_mem_limit": "8MiB"})
+    assert "got 8 MiB (gpu_mem_limit of its session)" in caught.value.one_line()
