@@ -68,7 +68,7 @@ def graphs(
         LoadError: it cannot have any, or would have too many.
     """
     what, hint = f"{name} cannot be captured as CUDA graphs", "without enable_cuda_graph"
-    if proof.why is not None:
+    if proof.why is not None and not bound:
         raise LoadError(what, expected="proven batches", got=proof.why, hint=hint)
     if not (engine.bindable or (padding is not None and engine.bindable_with(padding))):
         got = refusal or ", ".join(map(str, (*engine.inputs, *engine.outputs)))

@@ -93,7 +93,9 @@ def fit(
             if other is not engine:
                 engine, instances, threads = other, 1, cores
     bound = 0
-    if engine.bindable and row is not None and proof.why is None and (on_gpu or _binding_is_faster(engine, row, proof)):
+    single = engine.captures and options.max_rows == 1  # a graph of one sample needs no proof of batches
+    takes = engine.bindable and (single or proof.why is None)
+    if takes and row is not None and (on_gpu or _binding_is_faster(engine, row, proof)):
         bound = _bound(engine, row, proof.max_rows, [(row, proof.max_rows)], through)
     return Fit(engine, proof, instances, threads, bound, frozenset(measured))
 

@@ -293,14 +293,22 @@ def test_what_uses_a_gpu_waits_for_a_capture(mlp: Path, monkeypatch: pytest.Monk
     assert entered[2:] == ["using", "loading"]
 
 
-def test_graphs_need_sizes_that_are_fixed(build: Any, mlp: Path) -> None:
+def test_graphs_need_sizes_that_are_fixed(build: Any) -> None:
     ends = (TensorProto.FLOAT, ["batch", "tokens"])
     path = build("open", [("Relu", ["x"], ["y"], {})], {"x": ends}, {"y": ends})
     with pytest.raises(LoadError, match="cannot be captured as CUDA graphs"):
         load(path, cuda={"enable_cuda_graph": True})
-    with pytest.raises(LoadError, match="cannot be captured as CUDA graphs") as caught:
-        Model(mlp, ModelConfig("cuda", max_rows=1, cuda={"enable_cuda_graph": True}), RequestLimits())
-    assert "max_rows is 1" in str(caught.value.got)
+
+
+def test_a_graph_of_one_sample(mlp: Path, connect: Any, infer: Any) -> None:
+    options = ModelConfig("cuda", max_rows=1, cuda={"enable_cuda_graph": True})
+    with Server([mlp], options=options) as server, connect(server) as client:
+        graphs = CudaSession.made[0].graphs
+        first = len(graphs)
+        for count in (1, 1, 3):
+            infer(client, "mlp", x=np.repeat(rows(1)[0]["x"], count, 0))
+        assert len(set(graphs[first:])) == 1 and len(graphs) == first + 2  # more samples run without buffers
+        assert graphs[-1] != "-1"
 
 
 def test_a_run_with_buffers_that_fails_is_run_without(mlp: Path) -> None:
