@@ -288,15 +288,15 @@ class Engine:
         """Whether the sessions run on streams of CuPy."""
         return hasattr(self._sessions[0], "ox_stream")
 
-    def release_memory(self, row: Feed) -> None:
-        """Gives memory of the first session's arena on a GPU, that no run needs now, back to the device, by a run.
+    def release_memory(self, row: Feed, index: int = 0) -> None:
+        """Gives memory of a session's arena on a GPU, that no run needs now, back to the device, by a run.
 
         Raises:
             ServeError: the run fails.
         """
         options = self._control()
-        options.add_run_config_entry(SHRINK, f"gpu:{self.placement.number(0)}")
-        self._runs[0](row, options)
+        options.add_run_config_entry(SHRINK, f"gpu:{self.placement.number(index)}")
+        self._runs[index](row, options)
 
     def instance(self, index: int, bound: int = 0, captures: bool = True, padding: Padding | None = None) -> Instance:
         """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers,

@@ -27,8 +27,16 @@ SHARE = 0.5  # of the memory that is free before, on the GPU and on the host: al
 WARM_S = 2.0  # for the first runs, in which cuDNN looks for algorithms
 
 
+def kinds(engine: Engine) -> list[int]:
+    """An instance on each kind of GPU that the instances of a model run on: its index."""
+    first: dict[str, int] = {}
+    for index in range(engine.buffers.instances):
+        first.setdefault(cuda.device_name(engine.placement.number(index)) if cuda.available() else "", index)
+    return [*first.values()]
+
+
 @contextmanager
-def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterator[tuple[Run, int]]:
+def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int], index: int = 0) -> Iterator[tuple[Run, int]]:
     """Runs of a model as requests will run, but not captured, and the largest batch to try; 0 if one row does not run.
 
     Each size runs once, from 1 on. The next one may take twice the memory, which all instances of the GPU must have in
@@ -41,10 +49,11 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterato
         engine: on a GPU.
         row: a valid input of one row.
         max_dims: the largest sizes of dimensions, by name.
+        index: of the instance that runs.
     """
     bound = _buffered(engine) if engine.bindable else 0
-    instances = [engine.instance(0, bound, captures=False)]
-    number = engine.placement.number(0)
+    instances = [engine.instance(index, bound, captures=False)]
+    number = engine.placement.number(index)
 
     def run(feed: Feed) -> list[Array]:
         return instances[0]((feed,))
@@ -65,15 +74,15 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int]) -> Iterato
     finally:
         instances.clear()  # whose buffers lie in CuPy's pool
         engine.buffers.hold(0)
-        give_memory_back(engine, row)
+        give_memory_back(engine, row, index)
 
 
-def give_memory_back(engine: Engine, row: Feed) -> None:
-    """Memory of the GPU of the first session that only tries took goes back to it: of the arena, and of CuPy's pool."""
+def give_memory_back(engine: Engine, row: Feed, index: int = 0) -> None:
+    """Memory of the GPU of a session that only tries took goes back to it: of the arena, and of CuPy's pool."""
     with suppress(ServeError):
-        engine.release_memory(row)
+        engine.release_memory(row, index)
     with GATE.using():
-        free_pools([engine.placement.number(0)])
+        free_pools([engine.placement.number(index)])
 
 
 def _buffered(engine: Engine) -> int:

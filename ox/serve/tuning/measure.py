@@ -103,8 +103,12 @@ def fit(
 def _best_rows(engine: Engine, row: Feed, options: ModelConfig) -> int | None:
     if engine.device == "cpu":
         return best_rows(engine.run, row, MAX_BATCH, engine.now)
-    with gpu_trial.gpu_trial(engine, row, options.max_dims) as (run, largest):
-        return best_rows(run, row, largest, engine.now, USUAL["cuda"], GPU_BUDGET_S) if largest else None
+    best = []
+    for index in gpu_trial.kinds(engine):
+        with gpu_trial.gpu_trial(engine, row, options.max_dims, index) as (run, largest):
+            best.append(best_rows(run, row, largest, engine.now, USUAL["cuda"], GPU_BUDGET_S) if largest else None)
+    sizes = [size for size in best if size is not None]
+    return min(sizes) if len(sizes) == len(best) else None
 
 
 def best_rows(

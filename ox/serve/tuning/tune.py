@@ -23,13 +23,14 @@ from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.request import Request
 from ox.serve.runtime.instance import Feed
 from ox.serve.runtime.proof import rows as valid_rows
+from ox.serve.tuning.gpu_trial import gpu_trial
 
 if TYPE_CHECKING:
     from ox.serve.repository.model import Model
 
 T = TypeVar("T")
 
-SIZES = (1, 2, 4, 8, 16, 32)
+SIZES = (1, 2, 4, 8, 16, 32)  # on a CPU
 CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128)
 LIKE = 0.97  # of the highest throughput: no difference worth a longer wait
 GRID_SHARE = 0.7  # of the time; the rest is for the recommended setting under other loads
@@ -125,7 +126,7 @@ def tune(
     if not feeds:
         raise ArgumentError("no valid input to tune with", where=str(path), hint="export with golden samples")
     cores = max(1, len(first.engine.placement.numbers)) if first.engine.device == "cuda" else usable_threads()
-    sizes: Sequence[int] = SIZES if first.proof.why is None else SIZES[:1]
+    sizes = _sizes(first, feeds[0], clients)
     ways: Sequence[tuple[int, int]] = layouts(cores)
     spent = SYSTEM.now() - started
     fits = max(1, int((seconds * GRID_SHARE - spent) / (LEAST_S + first.warm_s)))
@@ -152,6 +153,16 @@ def tune(
         loads.append(run(load(best.setting), feeds, best.setting, count, max(LEAST_S, rest / len(counts))))
         tell(loads[-1])
     return Tuning(first.name, tuple(points), best, tuple(loads), cores, first.proof.why, whole - len(grid))
+
+
+def _sizes(model: Model, row: Feed, clients: int) -> Sequence[int]:
+    """The batch sizes to measure; on a GPU up to those that it has memory for, as far as the clients fill them."""
+    if model.proof.why is not None:
+        return SIZES[:1]
+    if model.engine.device == "cpu":
+        return SIZES
+    with gpu_trial(model.engine, row, {}) as (_, largest):
+        return [1 << power for power in range(max(1, min(largest, max(clients, SIZES[-1]))).bit_length())]
 
 
 def layouts(cores: int) -> list[tuple[int, int]]:

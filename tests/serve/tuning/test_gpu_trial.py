@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from ox.clock import SYSTEM
 from ox.devices.cuda import Memory
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.batching.admission import Budget
+from ox.serve.config.placement import Placement
 from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.lost_device import LostDeviceError
+from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
-from ox.serve.tuning import gpu_trial, measure
+from ox.serve.tuning import gpu_trial, measure, tune
 from ox.serve.tuning.measure import best_rows
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
@@ -144,6 +147,33 @@ def test_what_the_limit_of_all_models_leaves(
     model = Card(monkeypatch, lambda n: 1e-3).load(mlp, budget, instances=instances, cuda={"gpu_mem_limit": "1MiB"})
     assert model.proof.max_rows == expected and model.fit.bound == bound
     assert gpus.free(0) == (left - instances * bound) * row
+
+
+@pytest.mark.parametrize(("other", "expected"), [("the same", 256), ("a smaller one", 64)])
+def test_each_kind_of_gpu_is_tried(mlp: Path, monkeypatch: pytest.MonkeyPatch, other: str, expected: int) -> None:
+    """The first has room for more samples than the second."""
+    card = Card(monkeypatch, lambda n: 1e-3)
+    indices = list[int]()
+
+    @contextmanager
+    def trial(engine: Engine, row: Any, max_dims: Any, index: int) -> Iterator[tuple[Any, int]]:
+        indices.append(index)
+        yield (lambda feed: card.run(len(feed["x"]))), (256, 64)[index]
+
+    engine = card.load(mlp, max_rows=2).engine
+    monkeypatch.setattr(engine, "placement", Placement.parse("cuda:0,cuda:1"))
+    monkeypatch.setattr(engine.buffers, "instances", 4)
+    monkeypatch.setattr(gpu_trial, "gpu_trial", trial)
+    monkeypatch.setattr(gpu_trial.cuda, "device_name", lambda number: ("the same", other)[number])
+    assert measure._best_rows(engine, {"x": np.zeros((1, 64), np.float32)}, ModelConfig("cuda")) == expected
+    assert indices == ([0] if other == "the same" else [0, 1])
+
+
+@pytest.mark.parametrize(("clients", "expected"), [(32, 32), (200, 128), (4096, 256)])
+def test_sizes_that_tuning_measures(mlp: Path, monkeypatch: pytest.MonkeyPatch, clients: int, expected: int) -> None:
+    model = Card(monkeypatch, lambda n: 1e-3, 1.0).load(mlp, max_rows=2)
+    row = {"x": np.zeros((1, 64), np.float32)}
+    assert list(tune._sizes(model, row, clients)) == [1 << power for power in range(expected.bit_length())]
 
 
 def test_sizes_the_host_cannot_make_end_the_trial(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
