@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from ox.devices import cuda_state
 from ox.devices.cublas import KINDS, Cublas
 from ox.devices.cuda import cupy
+from ox.devices.cudnn import NotPreparedError
 from ox.errors import DeviceError
 
 _capturing = threading.local()
@@ -20,10 +22,11 @@ class CaptureError(DeviceError):
 
 
 class CuPyInGraphs:
-    """The module `cupy` with products that can be captured."""
+    """The module `cupy` with products that can be captured, and handles of cuDNN that live as long as graphs do."""
 
     def __init__(self, module: Any, cublas: Cublas) -> None:
         self._module, self.cublas = module, cublas
+        self.cudnn_handles: dict[int, Any] = {}  # by device
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         """`cupy.matmul`; other element types than cuBLAS has are not captured."""
@@ -106,14 +109,23 @@ class GraphMemory:
         """The graph of the work, which does not run now: a `cupy.cuda.Graph`, to be launched.
 
         Args:
-            work: is called with the namespace that stands for CuPy. What it makes lies in this memory.
+            work: is called with the namespace that stands for CuPy. What it makes lies in this memory. It is called
+                again where cuDNN first had to be prepared for it.
 
         Raises:
             CaptureError: it waits for the device, or copies memory of the host.
         """
+        while True:
+            try:
+                return self._captured(work)
+            except NotPreparedError as error:
+                error.prepare()
+
+    def _captured(self, work: Callable[[Any], None]) -> Any:
         module, stream = self._cupy, self.stream
+        allocating = module.cuda.using_allocator(self._pool.malloc)
         try:
-            with stream, module.cuda.using_allocator(self._pool.malloc):
+            with stream, allocating, cuda_state.standing_in(self.namespace):
                 stream.begin_capture()
                 _capturing.now = True
                 try:
@@ -124,6 +136,8 @@ class GraphMemory:
                         graph = stream.end_capture()
                     except Exception:  # work that cannot be captured ends the capture
                         graph = None
+        except NotPreparedError:
+            raise
         except Exception as error:
             raise CaptureError("this cannot be captured into a CUDA graph", got=str(error)) from error
         if graph is None:

@@ -1,27 +1,40 @@
-"""cuDNN through its graph API (nvidia-cudnn-frontend): a handle and the plans of each thread and device. A plan is
-built once for the sizes, layouts and types of a call; memory to work in comes from CuPy's pool."""
+"""cuDNN through its graph API (nvidia-cudnn-frontend): a handle and its plans for each thread and device, and for CUDA
+graphs. A plan is built once for the sizes, layouts and types of a call; memory to work in comes from CuPy's pool.
+
+Nothing is made during the capture of a CUDA graph: cuDNN allocates, loads code and may wait for the device when it
+makes a handle or builds a plan."""
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from ox.devices import cudnn_settings
+from ox.devices import cuda_state, cudnn_settings
 from ox.devices.cuda import cupy
 from ox.devices.cudnn_graphs import Graph
 from ox.devices.cudnn_settings import Settings
 from ox.dtypes import float32
+from ox.errors import DeviceError
 
 MOST_PLANS = 4096  # of a thread; when there are more, all are forgotten
 ALIGNED = 16  # bytes, to which what cuDNN is given lies: plans are built for it, and refuse other addresses
 
 _threads = threading.local()
+
+
+class NotPreparedError(DeviceError):
+    """A capture of a CUDA graph needs a handle or a plan that is not there: it has to end, and `prepare` be called."""
+
+    def __init__(self, what: str, prepare: Callable[[], object]) -> None:
+        super().__init__(f"{what} cannot be made during the capture of a CUDA graph")
+        self.prepare = prepare
 
 
 @cache
@@ -70,16 +83,29 @@ def takes(graph: Graph) -> bool:
 
 
 def _here() -> Handle | None:
-    """That of this thread on the current device; None where cuDNN makes none."""
-    held: dict[int, Handle | None] = _threads.__dict__.setdefault("by_device", {})
+    """That of CUDA graphs in their work, else of this thread, on the current device; None where cuDNN makes none."""
+    held: dict[int, Handle | None] | None = getattr(cuda_state.module(None), "cudnn_handles", None)
+    if held is None:
+        held = _threads.__dict__.setdefault("by_device", {})
     device = cupy().cuda.Device().id
     if device not in held:
-        try:
-            held[device] = Handle(library())
-        except RuntimeError as error:
-            _warn("cuDNN does not start", error)
-            held[device] = None
+        if _is_capturing():
+            raise NotPreparedError("a handle of cuDNN", partial(_start, held, device))
+        _start(held, device)
     return held[device]
+
+
+def _start(held: dict[int, Handle | None], device: int) -> None:
+    """Put a handle for the current device there."""
+    try:
+        held[device] = Handle(library())
+    except RuntimeError as error:
+        _warn("cuDNN does not start", error)
+        held[device] = None
+
+
+def _is_capturing() -> bool:
+    return bool(cupy().cuda.get_current_stream().is_capturing())
 
 
 class Plan:
@@ -130,24 +156,27 @@ class Handle:
     def __init__(self, cudnn: Any) -> None:
         self._cudnn, self._handle = cudnn, cudnn.create_handle()
         self._plans: dict[tuple[Graph, Settings], Plan | None] = {}
+        self._of_graphs: set[Plan] = set()  # CUDA graphs have the kernels of these
 
     def plan(self, graph: Graph, settings: Settings) -> Plan | None:
         """The plan of a graph; None where cuDNN has no way to do it."""
         key = (graph, settings)
         if key not in self._plans:
+            if _is_capturing():
+                raise NotPreparedError("a plan of cuDNN", partial(self._build, graph, settings))
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            self._plans[key] = self._built(graph, settings)
+            self._build(graph, settings)
         return self._plans[key]
 
-    def _built(self, graph: Graph, settings: Settings) -> Plan | None:
+    def _build(self, graph: Graph, settings: Settings) -> None:
+        plan = None
         try:
-            return Plan(self._cudnn, graph, settings, handle=self._handle)
-        except self._cudnn.cudnnGraphNotSupportedError:
-            return None
+            with suppress(self._cudnn.cudnnGraphNotSupportedError):
+                plan = Plan(self._cudnn, graph, settings, handle=self._handle)
         except RuntimeError as error:  # of the library or the driver
             _warn("cuDNN builds no plan", error)
-            return None
+        self._plans[graph, settings] = plan
 
     def execute(self, plan: Plan, addresses: Sequence[int]) -> None:
         """Run a plan on the current stream. With `benchmark`, the first run times the ways; not in the capture of a
@@ -155,7 +184,9 @@ class Handle:
         settings, stream = cudnn_settings.current(), cupy().cuda.get_current_stream()
         self._cudnn.set_stream(handle=self._handle, stream=stream.ptr)
         memory = dict(zip(plan.tensors, addresses, strict=True))
-        if settings.benchmark and plan.index is None and not stream.is_capturing():
+        if stream.is_capturing():
+            self._of_graphs.add(plan)
+        elif settings.benchmark and plan.index is None:
             plan.index, plan.workspace = self._fastest(plan, memory, settings.benchmark_limit)
         workspace = cupy().empty(plan.workspace, np.uint8)
         if plan.index is None:

@@ -43,7 +43,12 @@ ROWS = (
     Row("kernels of convolutions, pools", tests=("tests/devices/test_cuda_windows.py",)),
     Row(
         "cuDNN: convolutions, attention, norms",
-        tests=("tests/devices/test_cudnn.py", "tests/devices/test_cudnn_norm.py", "tests/backends/test_cudnn.py"),
+        tests=(
+            "tests/devices/test_cudnn.py",
+            "tests/devices/test_cudnn_norm.py",
+            "tests/devices/test_captured_cudnn.py",
+            "tests/backends/test_cudnn.py",
+        ),
     ),
     Row("sorting, Fourier transforms", tests=("tests/ops/",), operators=LINEAR_ALGEBRA),
     Row("autocast, GradScaler", tests=("tests/amp/",)),

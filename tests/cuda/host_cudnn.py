@@ -1,13 +1,20 @@
 """Stands for the module `cudnn` of nvidia-cudnn-frontend on host_cuda: graphs of convolutions, attention and norms,
-computed by NumPy in device memory. It refuses what cuDNN refuses, and work that is done in another order."""
+computed by NumPy in device memory, at once or whenever a CUDA graph that was captured of them is launched. It refuses
+what cuDNN refuses, and work that is done in another order.
+
+During a capture it makes no handle and no plan: the real one allocates, loads code and may wait then. A graph of CUDA
+holds kernels that belong to the plan and to the handle, which have to live on."""
 
 from __future__ import annotations
 
 import ctypes
 import enum
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+from weakref import ref
 
+import host_cuda
 import ml_dtypes
 import numpy as np
 from host_cudnn_math import (
@@ -67,6 +74,7 @@ class Handle:
 
 
 def create_handle() -> Handle:
+    host_cuda.refuse_in_capture()
     return Handle()
 
 
@@ -290,6 +298,7 @@ class pygraph:
             raise error
 
     def build_plans(self) -> None:
+        host_cuda.refuse_in_capture()
         self._step(5)
         log.built.append((self.kind, self.refused))
 
@@ -301,6 +310,7 @@ class pygraph:
         return 3
 
     def build_plan_at_index(self, index: int) -> None:
+        host_cuda.refuse_in_capture()
         if index == 1:
             raise cudnnGraphNotSupportedError("not on this device")
 
@@ -308,11 +318,22 @@ class pygraph:
         return 64 + index
 
     def execute(self, memory: dict[Tensor, int], workspace: int, *, handle: Handle) -> None:
+        self._submit(memory, workspace, handle, "")
+
+    def execute_plan_at_index(self, memory: dict[Tensor, int], workspace: int, index: int, *, handle: Handle) -> None:
+        self._submit(memory, workspace, handle, f" by way {index}")
+
+    def _submit(self, memory: dict[Tensor, int], workspace: int, handle: Handle, way: str) -> None:
         import cupy
 
         assert handle is self.handle and handle.stream == cupy.cuda.get_current_stream().ptr and self.stage == 5
-        np.frombuffer((ctypes.c_char * 64).from_address(workspace), np.uint8)[:] = 255
         assert set(memory) == {x for x in self.tensors if not x.made or x.is_output}
+        assert {host_cuda.device_of(address) for address in (*memory.values(), workspace)} == {cupy.cuda.Device().id}
+        host_cuda.submit(partial(_run, ref(self), ref(handle), memory, workspace, way))
+
+    def compute(self, memory: dict[Tensor, int], workspace: int) -> None:
+        """Do the work, in the memory at these addresses."""
+        np.frombuffer((ctypes.c_char * 64).from_address(workspace), np.uint8)[:] = 255
         given: dict[Tensor, Any] = {x: x.at(memory[x]).astype(np.float64) for x in self.tensors if not x.made}
         for made, compute in self.steps:
             given[made] = compute(given)
@@ -320,12 +341,14 @@ class pygraph:
         for x in self.tensors:
             if x.is_output:
                 x.at(memory[x])[...] = given[x].astype(x.data_type.value)
-        log.runs.append(self.kind)
-        log.strides.append([tuple(x.stride or ()) for x in memory])
 
-    def execute_plan_at_index(self, memory: dict[Tensor, int], workspace: int, index: int, *, handle: Handle) -> None:
-        self.execute(memory, workspace, handle=handle)
-        log.runs[-1] += f" by way {index}"
+
+def _run(graph: ref[pygraph], handle: ref[Handle], memory: dict[Tensor, int], workspace: int, way: str) -> None:
+    plan = graph()
+    assert plan is not None and handle() is not None, "a CUDA graph runs a plan of cuDNN that is gone"
+    plan.compute(memory, workspace)
+    log.runs.append(plan.kind + way)
+    log.strides.append([tuple(x.stride or ()) for x in memory])
 
 
 def _check_window(image: Tensor, pre_padding: Ints, post_padding: Ints, stride: Ints, dilation: Ints) -> None:

@@ -9,6 +9,7 @@ import strict_numpy
 
 TESTS = Path(__file__).resolve().parents[1]
 BEYOND = {
+    "devices/test_captured_cudnn.py": "CUDA graphs",
     "devices/test_cublas.py": "cuBLAS",
     "amp/test_cuda.py::test_a_collapsed_scale": "kernels",
     "devices/test_cuda_attention.py": "kernels",

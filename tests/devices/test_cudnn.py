@@ -258,7 +258,8 @@ def test_benchmark_keeps_the_fastest_way(log: Any, monkeypatch: pytest.MonkeyPat
 def test_no_ways_are_timed_in_the_capture_of_a_graph(log: Any) -> None:
     ox.backends.cudnn.benchmark = True
     x, w = random(1, 2, 5, 5).to("cuda"), random(3, 2, 3, 3).to("cuda")
-    GraphMemory().capture(lambda _: F.conv2d(x, w))  # timing waits, which ends a capture
+    memory = GraphMemory()
+    memory.capture(lambda _: F.conv2d(x, w)).launch()  # timing waits, which ends a capture
     assert log.runs == ["forward"]
 
 

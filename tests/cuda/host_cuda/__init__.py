@@ -15,7 +15,7 @@ import ctypes
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
@@ -60,6 +60,53 @@ def counting() -> Iterator[dict[str, int]]:
     made |= {name: number - before[name] for name, number in counts().items()}
 
 
+def is_capturing() -> bool:
+    """Whether a stream is being captured."""
+    return bool(ctypes.c_int.in_dll(_driver(), "host_cuda_capturing").value)
+
+
+def wait() -> None:
+    """Wait for the device, which counts, and ends a capture. Raises CUDARuntimeError."""
+    from cupy_backends.cuda.api import runtime
+
+    if status := _driver().host_cuda_wait():
+        raise runtime.CUDARuntimeError(status)
+
+
+def refuse_in_capture() -> None:
+    """End a capture that is under way, with an error: for what a device cannot do then."""
+    if is_capturing():
+        wait()
+
+
+def device_of(address: int) -> int:
+    """The device that memory belongs to."""
+    return int(_driver().host_cuda_device_of(ctypes.c_void_p(address)))
+
+
+@ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_long))
+def _run_captured(number: Any) -> None:
+    _captured[number[0]]()
+
+
+_captured: list[Callable[[], None]] = []  # work of Python in graphs, which have the numbers
+
+
+def submit(work: Callable[[], None]) -> None:
+    """Do work of a library of the device that is written in Python, as a launch; or let the graph that is being
+    captured do it whenever it is launched."""
+    driver = _driver()
+    if is_capturing():
+        _captured.append(work)
+        number = ctypes.c_long(len(_captured) - 1)
+        size = ctypes.c_size_t(ctypes.sizeof(number))
+        driver.host_cuda_submit(_run_captured, ctypes.byref(number), size, COUNTERS.index("launches"))
+        return
+    (ctypes.c_long * len(COUNTERS)).in_dll(driver, "host_cuda_counts")[COUNTERS.index("launches")] += 1
+    if not ctypes.c_int.in_dll(driver, "host_cuda_idle").value:
+        work()
+
+
 @contextmanager
 def busy() -> Iterator[None]:
     """A block in which events and streams say that their work has not ended. What waits for it waits for ever."""
@@ -90,10 +137,6 @@ def install() -> Any:
     driver = _driver()
     from cupy_backends.cuda.api import runtime
 
-    def wait(*args: Any) -> None:
-        if status := driver.host_cuda_wait():
-            raise runtime.CUDARuntimeError(status)
-
     def shared(function: str, *arguments: Any) -> None:
         if status := getattr(driver, function)(*arguments):
             raise runtime.CUDARuntimeError(status)
@@ -109,10 +152,6 @@ def install() -> Any:
         assert address.value is not None
         return address.value
 
-    def refuse_in_capture() -> None:
-        if ctypes.c_int.in_dll(driver, "host_cuda_capturing").value:
-            wait()
-
     path = str(build.built() / "host_cuda_runtime.so")
     loader = ExtensionFileLoader("host_cuda_runtime", path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("host_cuda_runtime", loader))  # type: ignore[arg-type]
@@ -122,7 +161,7 @@ def install() -> Any:
     classes = (runtime.CUDARuntimeError, runtime.PointerAttributes)
     devices = int(os.environ.get(DEVICES, 1))
     module.replace(runtime.__pyx_capi__, properties, *classes, 10 * major + minor, memory, devices)
-    _replace_in_python(runtime, module, properties, wait)
+    _replace_in_python(runtime, module, properties)
     runtime.ipcGetMemHandle, runtime.ipcOpenMemHandle = handle_of, opened
     runtime.ipcCloseMemHandle = lambda address: shared("host_cuda_close_shared", ctypes.c_void_p(address))
 
@@ -161,7 +200,7 @@ def install() -> Any:
     return cupy
 
 
-def _replace_in_python(runtime: Any, module: Any, properties: dict[str, Any], wait: Any) -> None:
+def _replace_in_python(runtime: Any, module: Any, properties: dict[str, Any]) -> None:
     """The functions that Python code calls by their name in the module, not in its table of C functions."""
 
     def nothing(*args: Any) -> None:
@@ -175,7 +214,7 @@ def _replace_in_python(runtime: Any, module: Any, properties: dict[str, Any], wa
             raise runtime.CUDARuntimeError(status)
         return devices
 
-    runtime.deviceSynchronize = runtime.streamSynchronize = runtime.eventSynchronize = wait
+    runtime.deviceSynchronize = runtime.streamSynchronize = runtime.eventSynchronize = lambda *args: wait()
     runtime.getDeviceCount = count
     runtime.getDevice, runtime.setDevice = module.getDevice, module.setDevice
     runtime.memGetInfo = module.memGetInfo

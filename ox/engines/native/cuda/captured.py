@@ -57,7 +57,8 @@ class Captured:
         xp = cupy()
         self._program, self._memory = program, memory
         inputs, sizes = program.task.graph.inputs, program.halves.sizes
-        self._buffers = {i: xp.empty(arrays[i].shape, arrays[i].dtype) for i in moving}
+        # which lie as the inputs do: cuDNN computes images channels last where they come so
+        self._buffers = {i: xp.empty_like(arrays[i]) for i in moving}
         self._uploads = _Block({v: sizes[v] for v in program.uploads}, LOAD)
         self._staged = np.empty(self._uploads.size, np.uint8)
         self._staging = self._uploads.views(self._staged)
@@ -66,13 +67,16 @@ class Captured:
         self._small_results = self._small.views(self._small.memory)
         self._tables = xp.empty(program.table_length, np.int64)
         tables = np.zeros(program.table_length, np.int64)
-        values: Values = {
+        before: Values = {
             v: self._buffers.get(i, arrays[i]) for i, v in enumerate(inputs) if v in program.halves.on_device
         }
-        values |= program.constants
-        values |= self._uploads.views(self._uploads.memory)
+        before |= program.constants
+        before |= self._uploads.views(self._uploads.memory)
+        values: Values = {}
 
         def work(namespace: Any) -> None:
+            values.clear()
+            values.update(before)
             program.run(values, namespace, tables, self._tables.data.ptr, None)
             for v, place in self._small_results.items():
                 place[...] = values[v]
