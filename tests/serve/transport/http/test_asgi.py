@@ -206,6 +206,8 @@ def test_a_response_in_parts() -> None:
             gone.set()
         else:
             taken.set()
+            await give_way(100)
+            assert sent[-1]["more_body"] and not serving.done()  # all parts are taken: the end alone wakes it
             streams[0].end()
         await asyncio.wait_for(serving, 60)
         return sent
