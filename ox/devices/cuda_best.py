@@ -29,6 +29,20 @@ def best_of_rows(rows: Any, out: Any, k: int, sums: bool, dtype: DType | None = 
         find((count,), (THREADS,), (rows, out, width, k, int(sums)))
 
 
+def forbid(rows: Any, allowed: Any, dtype: DType | None = None) -> None:
+    """Sets numbers of rows to minus infinity; ordered on the current stream.
+
+    Args:
+        rows: as of `best_of_rows`.
+        allowed: CuPy's uint32 [n, ceil(width / 32)], contiguous: a bit for each number that stays, the lowest first.
+        dtype: as of `best_of_rows`.
+    """
+    count, width = rows.shape
+    kernel("ox_device_forbid", "device_best.cu", dtype or rows.dtype)(
+        (count,), (THREADS,), (rows, allowed, width, allowed.shape[1])
+    )
+
+
 def best_from_words(words: np.ndarray[Any, Any], k: int) -> tuple[Any, Any, Any]:
     """What `best_of_rows` has written.
 

@@ -84,3 +84,11 @@ extern "C" __global__ void ox_device_best(const NUMBER* RESTRICT numbers, unsign
     block_sums(sum);
     if (t == 0) best[k] = __double_as_longlong(sum[0]);
 }
+
+// A block sets the numbers of a row of `width` whose bits in `allowed` [rows, words] are 0 to minus infinity.
+extern "C" __global__ void ox_device_forbid(NUMBER* RESTRICT numbers, const unsigned* RESTRICT allowed, long long width, long long words) {
+    NUMBER* row = numbers + blockIdx.x * width;
+    allowed += blockIdx.x * words;
+    for (long long c = threadIdx.x; c < width; c += blockDim.x)
+        if (!(allowed[c >> 5] >> (c & 31) & 1)) row[c] = STORE(__uint_as_float(0xff800000u));
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -78,6 +79,7 @@ class Matcher:
 
     def __init__(self, matcher: Any, vocab_size: int) -> None:
         self._matcher, self._vocab_size = matcher, vocab_size
+        self._allowed: Array | None = None  # by the tokens until now
 
     def forbid(self, scores: Array) -> None:
         """Sets the scores of tokens that cannot follow to minus infinity.
@@ -85,11 +87,43 @@ class Matcher:
         Raises:
             ServeError: the form has grown beyond what the package computes (400).
         """
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        self._check()
-        allowed = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
-        scores[: len(allowed)][allowed == 0] = -np.inf
-        scores[len(allowed) :] = -np.inf
+        allowed = np.unpackbits(self.allowed().view(np.uint8), bitorder="little")[: self._vocab_size]
+        scores[allowed == 0] = -np.inf
+
+    def allowed(self) -> Array:
+        """The tokens that can follow, a bit for each, the lowest first: uint32 [ceil(vocabulary / 32)].
+
+        Raises:
+            ServeError: as of `forbid`.
+        """
+        if self._allowed is None:
+            self._allowed = self._bits(self._matcher)
+        return self._allowed
+
+    def allowed_after(self, draft: Sequence[int]) -> list[Array]:
+        """The tokens that can follow now, and after each token of a draft up to the first one that cannot follow, or
+        that completes the text.
+
+        Raises:
+            ServeError: as of `forbid`.
+        """
+        after, matcher = [self.allowed()], self._matcher.deep_copy()
+        for token in draft:
+            if not after[-1][token >> 5] >> np.uint32(token & 31) & 1:
+                break
+            matcher.consume_token(token)
+            if matcher.is_stopped():
+                break
+            after.append(self._bits(matcher))
+        return after
+
+    def _bits(self, matcher: Any) -> Array:
+        words = np.frombuffer(matcher.compute_bitmask(), np.uint32)
+        _check(matcher)
+        bits = np.zeros(-(-self._vocab_size // 32), np.uint32)
+        count = min(len(bits), len(words))
+        bits[:count] = words[:count]
+        return bits
 
     def add(self, token: int) -> bool:
         """The text goes on with this token.
@@ -97,14 +131,16 @@ class Matcher:
         Returns:
             whether it is complete, and nothing can follow.
         """
+        self._allowed = None
         self._matcher.consume_token(token)
-        self._check()
+        _check(self._matcher)
         return bool(self._matcher.is_stopped())
 
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            got = self._matcher.get_error().strip().partition("\n")[0][:300]
-            raise ServeError("the text cannot be held to its form", got=got, hint="a simpler form")
+
+def _check(matcher: Any) -> None:
+    if matcher.is_error():
+        got = matcher.get_error().strip().partition("\n")[0][:300]
+        raise ServeError("the text cannot be held to its form", got=got, hint="a simpler form")
 
 
 _NAMES = {"json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice"}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from ox.devices.cuda import cupy
-from ox.devices.cuda_best import MOST_BEST, best_from_words, best_of_rows
+from ox.devices.cuda_best import MOST_BEST, best_from_words, best_of_rows, forbid
 from ox.devices.staged_buffer import StagedBuffer, pinned_array
 from ox.dtypes import bfloat16
 from ox.serve.generation.scores import Array, BestScores, Needs, ScoreRows, Scores
 
+ALL = np.uint32(0xFFFFFFFF)  # tokens
 NO_SCORES = BestScores(np.zeros(0, np.int64), np.zeros(0, np.float32), np.nan)
 
 
@@ -25,7 +26,13 @@ def stored(dtype: Any) -> Any:
 def score_bytes(vocab_size: int, dtype: np.dtype[Any]) -> int:
     """Of a row of `DeviceScores` on the device."""
     widened = vocab_size * np.dtype(np.float32).itemsize if dtype == bfloat16 else 0
-    return vocab_size * dtype.itemsize + widened + (MOST_BEST + 1) * np.dtype(np.int64).itemsize
+    best = (MOST_BEST + 1) * np.dtype(np.int64).itemsize
+    return vocab_size * dtype.itemsize + widened + best + _words(vocab_size) * np.dtype(np.uint32).itemsize
+
+
+def _words(vocab_size: int) -> int:
+    """Of 32 bits, a bit for each token."""
+    return -(-vocab_size // 32)
 
 
 class DeviceScores:
@@ -44,6 +51,7 @@ class DeviceScores:
             self._whole: Any = xp.empty(tuple(shape), np.float32) if dtype == bfloat16 else self.device
         self._host: Array = np.empty((0, shape[1]))
         self._words = StagedBuffer((shape[0] * (MOST_BEST + 1),), np.int64, number)
+        self._allowed = StagedBuffer((shape[0], _words(shape[1])), np.uint32, number)
 
     @property
     def address(self) -> int:
@@ -74,6 +82,9 @@ class DeviceScores:
         of_best = [(row, need) for row, need in enumerate(needs) if need is not None and need.best]
         if not of_best:
             return lambda: self._scores(needs, host, 0, 0, self._words.host[:0])
+        masks = {row: need.allowed for row, need in of_best if need.allowed is not None}
+        if masks:
+            self._forbid(masks, stream)
         first, rows_of_best = of_best[0][0], of_best[-1][0] + 1 - of_best[0][0]
         k = min(max(need.best for _, need in of_best), self.device.shape[1])
         sums = any(need.log_sum for _, need in of_best)
@@ -81,6 +92,16 @@ class DeviceScores:
         words = slice(rows_of_best * (k + 1))
         self._words.device[words].get(stream=stream, out=self._words.host[words], blocking=False)
         return lambda: self._scores(needs, host, first, k, self._words.host[words])
+
+    def _forbid(self, masks: Mapping[int, Array], stream: Any) -> None:
+        """Makes the scores of tokens that rows do not allow minus infinity."""
+        first, end = min(masks), max(masks) + 1
+        allowed = self._allowed.part((end - first, self._allowed.host.shape[1]))
+        allowed.host.fill(ALL)
+        for row, bits in masks.items():
+            allowed.host[row - first] = bits
+        allowed.to_device(stream)
+        forbid(self.device[first:end], allowed.device, self._dtype)
 
     def _host_rows(self, count: int) -> Array:
         """Pinned memory for at least so many rows. It grows by doubling, as the pool keeps what is outgrown."""

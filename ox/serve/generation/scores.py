@@ -18,10 +18,12 @@ class Need(NamedTuple):
     Attributes:
         best: so many scores, the best ones; 0 for none.
         log_sum: also what makes log-probabilities of them.
+        allowed: of which tokens, a bit for each, uint32 [ceil(vocabulary / 32)]; None for all. Only without `log_sum`.
     """
 
     best: int
     log_sum: bool = False
+    allowed: Array | None = None
 
 
 NOTHING, GREEDY = Need(0), Need(1)

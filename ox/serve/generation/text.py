@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ox.devices.cuda_best import MOST_BEST
-from ox.errors import OxError
+from ox.errors import OxError, ServeError
 from ox.generation.sampler import Sampler
 from ox.generation.stopping import Stopping
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.prompt_lookup import PromptLookup
 from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
-from ox.serve.generation.scores import BestScores, LogProbabilities, Need, Scores
+from ox.serve.generation.scores import NOTHING, BestScores, LogProbabilities, Need, Scores
 
 if TYPE_CHECKING:
     from ox.serve.generation.constraint import Matcher
@@ -104,10 +104,30 @@ class Text:
     def need(self, vocab_size: int) -> Need | None:
         """What of its scores chooses the next token; None for all of them."""
         params = self.request.sampling
-        if self.matcher is not None or not self.plain or not (params.greedy or 0 < params.top_k < vocab_size):
+        if not self.plain or not (params.greedy or 0 < params.top_k < vocab_size):
             return None
-        best = max(1 if params.greedy else params.top_k, self.request.logprobs or 0)
-        return Need(best, self.request.logprobs is not None) if best <= MOST_BEST else None
+        best, logprobs = max(1 if params.greedy else params.top_k, self.request.logprobs or 0), self.request.logprobs
+        if best > MOST_BEST:
+            return None
+        if self.matcher is None:
+            return Need(best, logprobs is not None)
+        if logprobs is not None:  # of the scores before tokens are forbidden
+            return None
+        try:
+            return Need(best, allowed=self.matcher.allowed())
+        except ServeError:  # which the choice of the token raises again, for this text alone
+            return None
+
+    def needs(self, vocab_size: int, draft: Sequence[int]) -> list[Need | None]:
+        """What is needed of its scores now, and after each token of a draft."""
+        need = self.need(vocab_size)
+        if need is None or self.matcher is None:
+            return [need] * (1 + len(draft))
+        try:
+            after = self.matcher.allowed_after(draft)
+        except ServeError:
+            return [need, *[None] * len(draft)]
+        return [*(need._replace(allowed=allowed) for allowed in after), *[NOTHING] * (1 + len(draft) - len(after))]
 
     def logprobs(self, scores: Scores) -> LogProbabilities | None:
         """The logarithmic probabilities of tokens, if they were asked for."""
