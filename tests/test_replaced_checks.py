@@ -23,6 +23,7 @@ ASKED = {  # function: the test in which nothing replaces it
     "devices/cuda_installation.py:first_problem": (
         "devices/test_cuda_installation.py:test_the_installed_packages_are_looked_at"
     ),
+    "devices/cudnn_libraries.py:conflict": "devices/test_cudnn_libraries.py:test_two_wheels",
     "devices/machine.py:_process_limit": "cli/test_machine.py:test_the_tightest_limit_wins",
     "devices/machine.py:available_memory": "serve/runtime/test_memory.py:test_memory_that_is_available",
     "devices/machine.py:cgroup_quota": "cli/test_machine.py:test_quota",

@@ -86,7 +86,7 @@ def _kernels() -> str:
 
 def _cuda(runtimes: dict[str, str]) -> list[str]:
     """The state of the GPU, and a line for each problem."""
-    from ox.devices import cudnn, device_list, machine
+    from ox.devices import cudnn, cudnn_libraries, device_list, machine
     from ox.devices.cuda_installation import contents, problems
     from ox.devices.probe import CUDA, cupy_state, probe
 
@@ -99,6 +99,8 @@ def _cuda(runtimes: dict[str, str]) -> list[str]:
         result = probe(CUDA)
         state.append(f"{CUDA}, loads" if result.loads else f"{CUDA}, does not load: {result.reason}")
     state += [cupy_state(), cudnn.state()]
+    if conflict := cudnn_libraries.conflict():  # of what these have loaded
+        found.append(f"{conflict} · {cudnn_libraries.HINT}")
     extra = "cuda13" if major >= 13 else "cuda12"
     brings = [f"ox-onnx[{extra}] brings {contents(extra)}"] if found else []
     return [" · ".join(state), *found, *device_list.warnings(), *brings]

@@ -104,11 +104,11 @@ def _no_driver() -> Problem:
 def _overwritten(packages: Mapping[str, str], extra: str) -> list[Problem]:
     """Distributions that bring the same module."""
     found = []
-    for stopped in (RUNTIME, CUPY):
-        names = [name for name in packages if name.startswith(stopped)]
+    for prefix, stops in (RUNTIME, {RUNTIME}), (CUPY, {CUPY}), ("nvidia-cudnn-", {RUNTIME}):
+        names = [name for name in packages if name.startswith(prefix)]
         if len(names) > 1:
             hint = f'pip uninstall {" ".join(names)}, then pip install "ox-onnx[{extra}]"'
-            found.append(Problem(f"{' and '.join(names)} overwrite each other's files", hint, frozenset((stopped,))))
+            found.append(Problem(f"{' and '.join(names)} overwrite each other's files", hint, frozenset(stops)))
     return found
 
 

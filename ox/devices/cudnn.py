@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import cuda_state, cudnn_settings
+from ox.devices import cuda_state, cudnn_libraries, cudnn_settings
 from ox.devices.cuda import cupy
 from ox.devices.cudnn_graphs import Graph
 from ox.devices.cudnn_settings import Settings
@@ -52,6 +52,8 @@ def library() -> Any:
     except Exception as error:
         _warn("cuDNN does not load", error)
         return None
+    if found := cudnn_libraries.conflict():
+        warnings.warn(f"{found}, which do not work together: {cudnn_libraries.HINT}", RuntimeWarning, stacklevel=2)
     return cudnn
 
 
@@ -220,7 +222,9 @@ def _warn(what: str, error: Exception) -> None:
     """Once a process."""
     if not _warned:
         _warned.append(what)
-        warnings.warn(f"{what}, and ox's own kernels run: {error}", RuntimeWarning, stacklevel=2)
+        found = cudnn_libraries.conflict()
+        why = f"{error} ({found}: {cudnn_libraries.HINT})" if found else error
+        warnings.warn(f"{what}, and ox's own kernels run: {why}", RuntimeWarning, stacklevel=2)
 
 
 _warned: list[str] = []
@@ -231,5 +235,4 @@ def state() -> str:
     if library() is None:
         missing = find_spec("cudnn") is None
         return 'no cuDNN frontend: pip install "ox-onnx[cudnn]"' if missing else "cuDNN does not load"
-    number = int(library().backend_version())
-    return f"cuDNN {number // 10_000}.{number // 100 % 100}.{number % 100}"
+    return f"cuDNN {cudnn_libraries.version_text(int(library().backend_version()))}"

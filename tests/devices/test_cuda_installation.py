@@ -42,6 +42,8 @@ def test_nothing_is_wrong(driver: Driver, packages: dict[str, str]) -> None:
         (OLD, {**CUDA_12, "cupy-cuda13x": "14.2.0"}, "cupy-cuda12x and cupy-cuda13x overwrite", "uninstall", {CUPY}),
         (NEW, {"onnxruntime": "1.31.1", **CUDA_13}, "onnxruntime and onnxruntime-gpu overwrite each other's files",
          "pip uninstall onnxruntime onnxruntime-gpu", {RUNTIME}),
+        (NEW, {**CUDA_13, "nvidia-cudnn-cu12": "9.1"}, "nvidia-cudnn-cu13 and nvidia-cudnn-cu12 overwrite each other's",
+         "pip uninstall nvidia-cudnn-cu13 nvidia-cudnn-cu12", {RUNTIME}),
         (OLD, {**CUDA_12, "onnxruntime-gpu": "1.31.1"},
          "onnxruntime-gpu 1.31.1 is for CUDA 13, and the driver for CUDA 12.8", '"ox-onnx[cuda12]"', {RUNTIME}),
         (NEW, {**CUDA_13, "onnxruntime-gpu": "1.26.0"},

@@ -12,7 +12,7 @@ from gpu_and_cpu import compare, random
 
 import ox
 from ox import nn, tolerance
-from ox.devices import cudnn, cudnn_conv, cudnn_settings
+from ox.devices import cudnn, cudnn_conv, cudnn_libraries, cudnn_settings
 from ox.devices.cuda_graph import GraphMemory
 from ox.devices.cudnn_settings import Settings
 
@@ -275,6 +275,18 @@ def test_what_cudnn_refuses_runs_on_own_kernels(log: Any) -> None:
         compare(lambda x, w: F.conv2d(x, w, padding=1), x, w)
         compare(lambda x, w: F.conv2d(x, w, padding=2), x, w)
     assert len(warned) == 1 and not log.runs
+
+
+@pytest.mark.gpu
+def test_two_versions_of_cudnn(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = "this process has loaded cuDNN 9.28.1 (/a) and 9.10.2 (/b)"
+    monkeypatch.setattr(cudnn_libraries, "conflict", lambda: two)
+    x, w = random(1, 2, 5, 5), random(3, 2, 3, 3)
+    with pytest.warns(RuntimeWarning, match="which do not work together: one nvidia-cudnn package"):
+        compare(F.conv2d, x, w)
+    log.refuses = lambda graph: RuntimeError("CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH")
+    with pytest.warns(RuntimeWarning, match="own kernels run: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH .this process"):
+        compare(lambda x, w: F.conv2d(x, w, padding=1), x, w)
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from ox.devices import cudnn_libraries
 from ox.devices.cuda_installation import Problem, driver_problem
 from ox.devices.machine import Driver, nvidia_driver
 from ox.devices.probe import CPU, CUDA, TENSORRT, missing_code, missing_library, preload
@@ -26,11 +27,10 @@ log = logging.getLogger("ox.serve")
 def not_loaded(provider: str, got: str, problem: Problem | None = None) -> DeviceError:
     """The error where the provider that was asked for does not work."""
     name, hint = NAMES[provider]
-    if problem is None and "SUBLIBRARY_VERSION_MISMATCH" in got:
-        problem = Problem(
-            "this process has loaded parts of two versions of cuDNN",
-            "one nvidia-cudnn package, and no other cuDNN in LD_LIBRARY_PATH",
-        )
+    if "CUDNN" in got and (found := cudnn_libraries.conflict()):
+        problem = Problem(found, cudnn_libraries.HINT)
+    elif problem is None and "SUBLIBRARY_VERSION_MISMATCH" in got:
+        problem = Problem("this process has loaded parts of two versions of cuDNN", cudnn_libraries.HINT)
     if problem is not None:
         got, hint = f"{got} ({problem.what})", problem.hint
     hint += f"; or --device {'auto to accept the CPU' if provider == CUDA else 'cuda'}"
@@ -46,6 +46,12 @@ def ignored_options(path: Path, provider: str) -> DeviceError:
 def warn_of_cpu(error: OxError) -> None:
     """With `auto`: there is a GPU and a provider for it, and the model runs on the CPU."""
     log.warning("the model runs on the CPU, although this machine has a GPU: %s", error.one_line())
+
+
+def warn_of_two_cudnns() -> None:
+    """A model runs on a GPU, in a process that has loaded two versions of cuDNN."""
+    if found := cudnn_libraries.conflict():
+        log.warning("%s, which do not work together: %s", found, cudnn_libraries.HINT)
 
 
 def choose(runtime: ModuleType, device: str) -> list[str]:

@@ -35,7 +35,7 @@ from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.memory import RunMemory
-from ox.serve.runtime.providers import not_loaded, warn_of_cpu
+from ox.serve.runtime.providers import not_loaded, warn_of_cpu, warn_of_two_cudnns
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
 from ox.serve.runtime.runtime_error import is_of_device, reason, refused_file
 from ox.serve.runtime.shared_weights import Adjust, SharedWeights
@@ -268,6 +268,8 @@ class Engine:
         """
         self.loading.forget(self._stop)
         self.loading.check()  # after it: an end that came before may have reached the runs
+        if self.device != "cpu":
+            warn_of_two_cudnns()
 
     @property
     def bindable(self) -> bool:

@@ -1,0 +1,61 @@
+"""Which libraries of cuDNN this process has loaded: two versions do not work together.
+
+ONNX Runtime, CuPy, PyTorch and cuDNN's own frontend each load cuDNN, from a wheel or from the system, and cuDNN loads
+its parts (libcudnn_graph and others) by name, from wherever the loader finds them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+MAPS = Path("/proc/self/maps")
+LIBRARY = re.compile(r"libcudnn(_\w+)?\.so[.\d]*")
+VERSION = re.compile(r"\.so\.(\d+\.\d+[.\d]*)")
+HINT = "one nvidia-cudnn package, and no other cuDNN in LD_LIBRARY_PATH or among the system's libraries"
+
+
+def conflict(maps: Path = MAPS) -> str | None:
+    """That cuDNN is loaded from several folders in different versions, with a file of each; None where it is not, or
+    where the system does not say what is loaded (it is not Linux).
+
+    Args:
+        maps: the list of files that the process has in memory.
+    """
+    files: dict[Path, Path] = {}  # by folder; the main library rather than a part of it
+    for path in _loaded(maps):
+        if path.parent not in files or path.name.startswith("libcudnn.so"):
+            files[path.parent] = path
+    versions = {path: _version(path) for path in files.values()}
+    if len(files) < 2 or (len(set(versions.values())) == 1 and None not in versions.values()):
+        return None
+    each = (f"{version or 'of an unknown version'} ({path})" for path, version in sorted(versions.items()))
+    return f"this process has loaded cuDNN {' and '.join(each)}"
+
+
+def _loaded(maps: Path) -> list[Path]:
+    try:
+        lines = maps.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    paths = {fields[5].removesuffix(" (deleted)") for line in lines if len(fields := line.split(maxsplit=5)) == 6}
+    return sorted(Path(path) for path in paths if LIBRARY.fullmatch(os.path.basename(path)))
+
+
+def _version(path: Path) -> str | None:
+    """From the library, which is loaded already; of a part of cuDNN, from the name of its file."""
+    if path.name.startswith("libcudnn.so"):
+        with suppress(OSError, AttributeError):
+            get: Callable[[], int] = ctypes.CDLL(str(path), os.RTLD_NOW | os.RTLD_NOLOAD).cudnnGetVersion
+            return version_text(get())
+    found = VERSION.search(path.name)
+    return None if found is None else ".".join(found[1].split(".")[:3])
+
+
+def version_text(number: int) -> str:
+    """ "9.28.1" of 92801."""
+    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
