@@ -7,26 +7,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_run.served_tensors import NOT_HERE
 from gpu_run.steps import SKIPPED, TIMED_OUT
 
 HEADING = "## What has been checked"
 COLUMN = "run on a GPU"
+SERVING = "serving by CUDA"
 LINEAR_ALGEBRA = ("Det", "DFT", "STFT", "TopK", "Unique")  # and Einsum is a product
 
 
 @dataclass(frozen=True)
 class Row:
-    """What belongs to a row: tests by the beginnings of their names, and steps by name."""
+    """What belongs to a row: tests by the beginnings of their names, steps by name, and parts of the step SERVING."""
 
     begins: str  # of the row's first cell
     tests: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()  # of the tests, those with one of these parameters only
     steps: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
     def has(self, test: str) -> bool:
         if not test.startswith(self.tests):
             return False
         return not self.operators or any(f"[{name}]" in test for name in self.operators)
+
+    def served(self, outcome: dict[str, Any]) -> tuple[int, int]:
+        """How many of its parts an outcome says to have passed and failed; neither are those that this machine lacks
+        something for, and those that did not run."""
+        if outcome["name"] != SERVING:
+            return 0, 0
+        found = outcome["findings"].get("served", {})
+        good = sum(part in found and NOT_HERE not in found[part] for part in self.parts)
+        failed = [text for text in outcome["failed"] if not text.endswith(": not run")]
+        return good, sum(any(text.startswith(f"{part}: ") for text in failed) for part in self.parts)
 
 
 ROWS = (
@@ -63,15 +76,32 @@ ROWS = (
             "tests/serve/runtime/test_padded_buffers.py",
             "tests/serve/text/test_on_gpu.py",
         ),
+        parts=("CUDA graphs", "lengths"),
     ),
-    Row("serving: batch sizes", tests=("tests/serve/tuning/test_gpu_trial.py",)),
-    Row("serving: weights that instances share", tests=("tests/serve/runtime/test_shared_weights.py",)),
+    Row("serving: batch sizes", tests=("tests/serve/tuning/test_gpu_trial.py",), parts=("batch sizes",)),
+    Row(
+        "serving: weights that instances share",
+        tests=("tests/serve/runtime/test_shared_weights.py",),
+        parts=("shared weights",),
+    ),
+    Row(
+        "serving: the memory of all models",
+        tests=("tests/serve/runtime/test_models_on_gpus.py",),
+        parts=("float16", "memory limit"),
+    ),
     Row(
         "serving: text generation",
         tests=("tests/serve/generation/gpu/", "tests/serve/generation/test_bfloat16_decoder.py"),
+        parts=(
+            "texts in float16",
+            "texts by CUDA graphs",
+            "texts in bfloat16",
+            "texts of long prompts",
+            "texts in float32",
+        ),
     ),
-    Row("serving: TensorRT", tests=("tests/serve/runtime/test_tensorrt.py",)),
-    Row("serving: ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",), steps=("serving by CUDA",)),
+    Row("serving: TensorRT", tests=("tests/serve/runtime/test_tensorrt.py",), parts=("TensorRT",)),
+    Row("serving: ONNX Runtime's CUDA provider", tests=("tests/serve/runtime/",), steps=(SERVING,)),
     Row("CUDA shared memory of the protocol", tests=("tests/serve/protocol/test_cuda_shared_memory.py",)),
 )
 
@@ -96,6 +126,8 @@ def cell(row: Row, outcomes: Sequence[dict[str, Any]], where: str) -> str | None
                 words.append(f"{findings['held']} of {findings['lines']} lines")
             else:
                 words.append(f"{outcome['name']} {outcome['state']}")
+        if sum(parts := row.served(outcome)):
+            words.append(f"{parts[0]} of {sum(parts)} parts of {SERVING}")
     if passed or failed:
         text = f"{passed:,} of {passed + failed:,} tests"
         words.insert(0, f"{text} before the time ran out" if cut else text)

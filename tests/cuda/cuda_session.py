@@ -232,17 +232,26 @@ class HostSession(CudaSession):
         binding.narrow()
 
 
+class Choosing(type):
+    """A class whose calls make sessions of another kind where they are for a GPU. What is set on it, is set on ONNX
+    Runtime's own: eager code gives all sessions of the process one pool of threads by another `__init__`."""
+
+    session: type[CudaSession]
+
+    def __call__(cls, *args: Any, **more: Any) -> Any:
+        return (cls.session if "enable_fallback" in more else InferenceSession)(*args, **more)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        setattr(InferenceSession, name, value)
+
+
 Replace = Callable[[Any, str, Any], object]
 
 
 def note(replace: Replace = setattr, session: type[CudaSession] = CudaSession, value: Any = device_value) -> None:
     """Let models that are loaded from now on for a GPU run in sessions of a kind that notes what it is asked."""
     replace(onnxruntime.OrtValue, "from_dlpack", value)
-    replace(
-        onnxruntime,
-        "InferenceSession",
-        lambda *args, **more: (session if "enable_fallback" in more else InferenceSession)(*args, **more),
-    )
+    replace(onnxruntime, "InferenceSession", Choosing("InferenceSession", (InferenceSession,), {"session": session}))
     CudaSession.made, CudaSession.surveys, CudaSession.failures, CudaSession.missing = [], 0, 0, ()
     CudaSession.broken, CudaSession.failure = "", "CUDA failure 700: an illegal memory access was encountered"
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from gpu_run import page
+from gpu_run.cuda_serving import PARTS
 from gpu_run.environment import ROOT
 from gpu_run.page import ROWS, PageError, written
 
@@ -31,6 +34,35 @@ def test_each_row_has_its_evidence() -> None:
     for row in ROWS:
         assert all((ROOT / path).exists() for path in row.tests), row
         assert all(name in OPS for name in row.operators), row
+
+
+def test_each_row_of_serving_has_tests_that_run_on_a_gpu() -> None:
+    """Those that do not need the stand-in: with it, the CPU provider computes."""
+    serving = [row for row in ROWS if any(path.startswith("tests/serve/") for path in row.tests)]
+    paths = [path for row in serving for path in row.tests]
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu and not stand_in", *paths]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600).stdout.split("\n")
+    tests = [line for line in listed if "::" in line]
+    for row in serving:
+        assert sum(row.has(test) for test in tests) > 0, row.begins
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "serve").rglob("test_*.py")}
+    marked = {file for file in files if "mark.gpu" in (ROOT / file).read_text()}
+    assert marked - {test.partition("::")[0] for test in tests} <= {"tests/serve/telemetry/test_gpu.py"}
+
+
+def test_each_part_of_serving_is_there() -> None:
+    assert {part for row in ROWS for part in row.parts} <= {*PARTS}
+
+
+def test_parts_of_serving() -> None:
+    found = {"texts in float16": {"texts": 12}, "lengths": {}, "TensorRT": {"not here:": "libnvinfer.so.10"}}
+    failed = ["texts in bfloat16: AssertionError: token 3", "CUDA graphs: RuntimeError: x", "batch sizes: not run"]
+    outcomes = [{**outcome("serving by CUDA", "failed", served=found), "failed": failed}]
+    last = {begins: cells[-1] for begins, cells in rows(written(TEXT, outcomes, WHERE)).items()}
+    assert last["serving: text generation"] == f"1 of 2 parts of serving by CUDA; {WHERE}"
+    assert last["serving: pinned buffers"] == f"1 of 2 parts of serving by CUDA; {WHERE}"
+    assert last["serving: ONNX Runtime's CUDA provider"] == f"serving by CUDA failed; {WHERE}"
+    assert last["serving: TensorRT"] == last["serving: batch sizes"] == "no"
 
 
 def test_only_the_last_column_is_written() -> None:
