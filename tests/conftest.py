@@ -21,8 +21,9 @@ from hypothesis.internal.conjecture import providers
 from rows import name_rows, seed
 
 from ox.core.operator import OPS
-from ox.devices import compiled
+from ox.devices import compiled, machine
 from ox.errors import DeviceError
+from ox.kernels import Library, reason
 
 # Unbuffered, `print` writes word by word, and the words of several ranks mix within a line.
 os.environ.pop("PYTHONUNBUFFERED", None)
@@ -101,6 +102,17 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "library", lambda: None)
     for op in OPS.values():
         monkeypatch.setattr(op, "_plans", {})
+
+
+@pytest.fixture
+def library() -> Iterator[Library]:
+    """The compiled kernels of this process, or a skip where this machine cannot compile them; their number of threads
+    is set back."""
+    found = compiled.library()
+    if found is None:
+        pytest.skip(f"no compiled kernels: {reason()}")
+    yield found
+    found.set_threads(machine.threads())
 
 
 @pytest.fixture(scope="session")

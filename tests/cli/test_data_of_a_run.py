@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import run_main
 
 import ox
 from ox import train
@@ -17,7 +18,6 @@ from ox.data import Subset
 from ox.errors import TrainError
 from ox.graph.contract import DATASET
 from ox.train.recipe.manifest import Manifest
-from ox_cli.main import main
 
 HEAD = '''
 """Labels that are noise: nobody predicts those of a test set."""
@@ -60,10 +60,6 @@ SPLITS = {
 AT_THE_TOP = ("\ndef noted", "\norder = np.random.permutation(60)\n\n\ndef noted")
 UNSEEDED = "i = np.random.default_rng().permutation(60)"
 CUTS = "CUTS = (0, 36), (36, 48), (48, 60)\n"
-
-
-def run_main(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -710,6 +710,22 @@ time.sleep(3600)
         os.kill(fork, signal.SIGKILL)
 
 
+def signalled(page: str, number: int) -> tuple[int, str, str]:
+    """The exit code and the outputs of a program whose group gets a signal after its first line."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", page],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    program.stdout.readline()
+    os.killpg(program.pid, number)
+    out, err = program.communicate(timeout=150)
+    return program.returncode, out, err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_of_the_group_are_the_parents_affair(number: int) -> None:
     """Ctrl-C, or a scheduler's SIGTERM, reaches every process of the group: the loop may finish what it does."""
@@ -731,17 +747,7 @@ for batch in DataLoader(Slow(), 2, num_workers=2):
         print("ready", flush=True)
 print(caught, seen == list(range(30)))
 """
-    program = subprocess.Popen(
-        [sys.executable, "-c", page],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert program.stdout is not None
-    program.stdout.readline()
-    os.killpg(program.pid, number)
-    out, err = program.communicate(timeout=150)
+    _, out, err = signalled(page, number)
     assert (out, err) == (f"[{int(number)}] True\n", "")
 
 
@@ -759,18 +765,8 @@ class Slow(Dataset):
 for i, batch in enumerate(DataLoader(Slow(), 2, num_workers=2)):
     if i == 2: print("ready", flush=True)
 """
-    program = subprocess.Popen(
-        [sys.executable, "-c", page],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert program.stdout is not None
-    program.stdout.readline()
-    os.killpg(program.pid, signal.SIGINT)
-    _, err = program.communicate(timeout=150)
-    assert err.count("Traceback") == 1 and "KeyboardInterrupt" in err and program.returncode != 0
+    code, _, err = signalled(page, signal.SIGINT)
+    assert err.count("Traceback") == 1 and "KeyboardInterrupt" in err and code != 0
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

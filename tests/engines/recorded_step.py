@@ -105,6 +105,7 @@ class LeNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        # no bias before the batch norm, as that takes away whatever a bias adds
         self.strokes = nn.Sequential(
             nn.Conv2d(1, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,16 +32,12 @@ def as_float32(name: str, sample: Sample) -> tuple[list[Any], list[int]]:
     return tensors, [i for i, x in enumerate(tensors) if x is not None and not schema.input_at(i).host]
 
 
-def problems(name: str, sample: Sample, with_gradient: bool) -> list[str]:
-    """What differs between eager, the file on ONNX Runtime, and the replay, for a call and its gradients."""
-    tensors, given = as_float32(name, sample)
-    wanted = [i for i in followed(name, sample) if i in given] if with_gradient else []
-    if with_gradient and not wanted:
-        return []
-    weights = np.random.default_rng(3)
+def step_of(name: str, sample: Sample, tensors: list[Any], wanted: list[int]) -> Callable[..., list[Any]]:
+    """The call with its gradients for the inputs `wanted`, by cotangents that are the same each time."""
+    given = as_float32(name, sample)[1]
 
     def step(*inputs: Any) -> list[Any]:
-        own = list(tensors)
+        own, random = list(tensors), np.random.default_rng(3)
         for i, x in zip(given, inputs, strict=True):
             own[i] = x
         for i in wanted:
@@ -50,15 +47,24 @@ def problems(name: str, sample: Sample, with_gradient: bool) -> list[str]:
         followed_outputs = [y for y in outputs if y.requires_grad]
         if not followed_outputs:
             return outputs
-        cotangents = [make_tensor(weights.standard_normal(y.array.shape).astype(y.dtype)) for y in followed_outputs]
+        cotangents = [make_tensor(random.standard_normal(y.array.shape).astype(y.dtype)) for y in followed_outputs]
         found = grad(followed_outputs, [own[i] for i in wanted], cotangents, allow_unused=True)
         return [*(y.detach() for y in outputs), *(g for g in found if g is not None)]
 
+    return step
+
+
+def problems(name: str, sample: Sample, with_gradient: bool) -> list[str]:
+    """What differs between eager, the file on ONNX Runtime, and the replay, for a call and its gradients."""
+    tensors, given = as_float32(name, sample)
+    wanted = [i for i in followed(name, sample) if i in given] if with_gradient else []
+    if with_gradient and not wanted:
+        return []
+    step = step_of(name, sample, tensors, wanted)
     names = [f"in{i}" for i in given]
     inputs = dict(zip(names, (tensors[i] for i in given), strict=True))
     fresh = [make_tensor(tensors[i].array) for i in given]
     eager = step(*fresh)
-    weights = np.random.default_rng(3)
     dims = {n: [f"{n}_{axis}" for axis in range(t.ndim)] for n, t in inputs.items()}
     graph = record(step, inputs, dims=dims)
     model = to_model(graph)

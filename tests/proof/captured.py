@@ -17,17 +17,6 @@ State = dict[str, Any]  # name -> tensor
 Arrays = dict[str, np.ndarray]
 
 
-def training_state(model: Any, optimizer: Any) -> State:
-    """Everything that a step changes, and the optimizer's own numbers, by name."""
-    names = {id(p): name for name, p in model.named_parameters()}
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    for p, held in optimizer.state.items():
-        state |= {f"{names[id(p)]}.{key}": tensor for key, tensor in held.items()}
-    for i, group in enumerate(optimizer.param_groups):
-        state |= {f"group{i}.{key}": tensor for key, tensor in group.tensors.items()}
-    return state
-
-
 def snapshot(state: State) -> Arrays:
     return {name: tensor.array.copy() for name, tensor in state.items()}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recorded_step import LeNet, Transformer, training_state
 from rows import rows
 
 import ox
@@ -23,37 +24,6 @@ captured = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(captured)
 
 STEPS, RECORDED_AT, RUN_AT = 20, 3, 5
-
-
-class LeNet(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        # no bias before the batch norm, as that takes away whatever a bias adds
-        self.strokes = nn.Sequential(
-            nn.Conv2d(1, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2)
-        )
-        self.shapes = nn.Sequential(nn.Conv2d(6, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-        self.head = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-
-    def forward(self, image: Any) -> Any:
-        return self.head(self.shapes(self.strokes(image)))
-
-
-class Transformer(nn.Module):
-    def __init__(self, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.embed, self.place = nn.Embedding(11, 16), nn.Parameter(ox.randn(6, 16) * 0.1)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(16, 4, 32, dropout, activation="gelu", batch_first=True, norm_first=True)
-            for _ in range(2)
-        )
-        self.head = nn.Linear(16, 11)
-
-    def forward(self, tokens: Any) -> Any:
-        x = self.embed(tokens) + self.place
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
 
 
 def images(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +72,7 @@ def test_a_step_is_one_plain_graph(name: str, optimizer_name: str) -> None:
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
     step = training_step(model, optimizer)
     step(*map(ox.from_numpy, data(random, 4)))  # makes the optimizer's state
-    state = captured.training_state(model, optimizer)
+    state = training_state(model, optimizer)
     start = captured.snapshot(state)
 
     x, y = map(ox.from_numpy, data(random, RECORDED_AT))
@@ -133,7 +103,7 @@ def test_dropout_draws_the_same_masks() -> None:
     step = training_step(model, optimizer)
     step(*map(ox.from_numpy, tokens(random, 4)))
     generator = ox.random.default_generator
-    state = {**captured.training_state(model, optimizer), "counter": generator.counter}
+    state = {**training_state(model, optimizer), "counter": generator.counter}
     start = captured.snapshot(state)
     before = ox.random.get_state()
 

@@ -60,6 +60,13 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def here(page: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the recipe `points`, to stand in."""
+    monkeypatch.chdir(page.parent)
+    return page.parent
+
+
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> train.Run:
     """A run of the recipe `points` that nothing stopped. To be read, not changed."""

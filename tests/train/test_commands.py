@@ -9,21 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import run_main
 
 from ox import train
-from ox_cli.main import main
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
-
-
-def run_main(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
-
-
-@pytest.fixture
-def here(page: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(page.parent)
-    return page.parent
 
 
 @pytest.fixture

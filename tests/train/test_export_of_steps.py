@@ -10,23 +10,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from command_line import run_main
 from steps_eager import driver
 
 import ox
 from ox import train
-from ox_cli.main import main
 
 steps = driver()
-
-
-def run_main(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
-
-
-@pytest.fixture
-def here(page: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(page.parent)
-    return page.parent
 
 
 def layout_of(path: Path) -> dict[str, Any]:

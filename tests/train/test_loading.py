@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rows import rows
+from stopped_runs import StopAfter
 
 from ox import nn, train
 from ox.data import IterableDataset, Sampler
 from ox.errors import ArgumentError, RecipeError
-from ox.train.display import Silent
 from ox.train.run import checkpoint
 
 HEAD = """
@@ -120,15 +120,6 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-class Killed(Silent):
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def step(self, trainer, rate) -> None:
-        if trainer.progress.step == self.after:
-            raise KeyError("killed")
-
-
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("after", [3, 8, 12])
@@ -136,7 +127,7 @@ def test_killed_and_resumed_bit_for_bit(tmp_path: Path, name: str, after: int) -
     page = written(tmp_path, PAGES[name])
     whole = train.train(page, out=tmp_path / "whole")
     with pytest.raises(KeyError):
-        train.train(page, out=tmp_path / "cut", checkpoint_every=1e-9, show=Killed(after))
+        train.train(page, out=tmp_path / "cut", checkpoint_every=1e-9, show=StopAfter(after))
     cut = train.resume(tmp_path / "cut" / "page-0001")
     one, other = checkpoint.load(whole.last), checkpoint.load(cut.last)
     assert all(one["model"][name].numpy().tobytes() == x.numpy().tobytes() for name, x in other["model"].items())

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stopped_runs import StopAfter
 from waiting import AUGMENT_WAITS, wait_until
 
 from ox import train
@@ -44,17 +45,6 @@ def lines(run: train.Run) -> list[tuple]:
     return [tuple((k, v) for k, v in line.items() if k not in ("seconds", "samples_per_second")) for line in read]
 
 
-class Stop(train.run.loop.Silent):
-    """Stops the process's own run, as a kill would, after so many steps."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def step(self, trainer, rate) -> None:
-        if trainer.progress.step == self.after:
-            raise KeyError("killed")
-
-
 def test_same_seed_same_weights(page: Path, tmp_path: Path) -> None:
     one, two = (train.train(page, out=tmp_path / name) for name in "ab")
     other = train.train(page, out=tmp_path / "c", seed=1)
@@ -68,7 +58,7 @@ def test_stopped_after_any_step(page: Path, tmp_path: Path, every: float) -> Non
     whole = train.train(page, out=tmp_path / "whole", epochs=3, checkpoint_every=every)
     for after in range(1, 15):
         with pytest.raises(KeyError):
-            train.train(page, out=tmp_path / "stopped", epochs=3, checkpoint_every=every, show=Stop(after))
+            train.train(page, out=tmp_path / "stopped", epochs=3, checkpoint_every=every, show=StopAfter(after))
         folder = max((tmp_path / "stopped").iterdir())
         resumed = train.resume(folder)
         assert weights(resumed) == weights(whole), after
@@ -226,7 +216,7 @@ def test_a_disk_that_refuses(variant, tmp_path: Path) -> None:
 
 def stopped(page: Path, root: Path) -> Path:
     with pytest.raises(KeyError):
-        train.train(page, out=root, checkpoint_every=1e-9, show=Stop(7))
+        train.train(page, out=root, checkpoint_every=1e-9, show=StopAfter(7))
     return root / "points-0001"
 
 
@@ -257,7 +247,7 @@ def test_what_killed_processes_left_is_removed(page: Path, tmp_path: Path) -> No
 def test_killed_before_the_first_checkpoint(page: Path, tmp_path: Path) -> None:
     whole = train.train(page, out=tmp_path / "whole", epochs=2)
     with pytest.raises(KeyError):
-        train.train(page, out=tmp_path / "stopped", epochs=2, show=Stop(1))
+        train.train(page, out=tmp_path / "stopped", epochs=2, show=StopAfter(1))
     folder = max((tmp_path / "stopped").iterdir())
     for left in [*(folder / "checkpoints").iterdir(), folder / "metrics.jsonl"]:
         left.unlink(missing_ok=True)
@@ -392,7 +382,7 @@ def test_a_checkpoint_of_another_architecture(page: Path, variant, tmp_path: Pat
         ("(2, 16)", "(2, 16, bias=False)"),
     )
     with pytest.raises(KeyError):
-        train.train(other, out=tmp_path / "others", checkpoint_every=1e-9, show=Stop(7))
+        train.train(other, out=tmp_path / "others", checkpoint_every=1e-9, show=StopAfter(7))
     from ox.serialization import files
 
     last, theirs = find(folder).last, find(tmp_path / "others" / "other-0001").last

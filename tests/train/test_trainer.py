@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stopped_runs import StopAfter
 
 import ox
 from ox import nn, train
@@ -35,15 +36,6 @@ def weights(model: nn.Module) -> dict[str, np.ndarray]:
 
 def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return all(one[name].tobytes() == other[name].tobytes() for name in one)
-
-
-class Stop(Silent):
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def step(self, trainer, rate) -> None:
-        if trainer.progress.step == self.after:
-            raise KeyError("killed")
 
 
 # -- plain objects ---------------------------------------------------------------------------------------------------
@@ -151,7 +143,7 @@ def test_a_script_that_is_started_again_goes_on(tmp_path: Path) -> None:
     for after in (1, 9, 14):
         folder = tmp_path / str(after)
         with pytest.raises(KeyError):
-            script(folder, Stop(after))
+            script(folder, StopAfter(after))
         with pytest.raises(TrainError, match="there is a run in"):
             script(folder, resume=False)
         with pytest.raises(TrainError, match="other options") as caught:
@@ -373,7 +365,7 @@ def model():"""
     assert whole.options.amp == "fp16"
     for after in (1, 3, 5, 6, 11):
         with pytest.raises(KeyError):
-            train.train(page, out=tmp_path / "stopped", checkpoint_every=every, show=Stop(after))
+            train.train(page, out=tmp_path / "stopped", checkpoint_every=every, show=StopAfter(after))
         resumed = train.resume(max((tmp_path / "stopped").iterdir()))
         one, other = checkpoint.load(whole.last), checkpoint.load(resumed.last)
         clock = {"seconds", "samples_per_second"}
@@ -555,7 +547,7 @@ def test_workers_change_nothing(page: Path, tmp_path: Path, after: int) -> None:
     """The weights are those of one process, also when the run was stopped in the middle of an epoch."""
     alone = train.train(page, out=tmp_path / "alone", epochs=2)
     with pytest.raises(KeyError):
-        train.train(page, out=tmp_path / "helped", epochs=2, workers=2, checkpoint_every=1e-9, show=Stop(after))
+        train.train(page, out=tmp_path / "helped", epochs=2, workers=2, checkpoint_every=1e-9, show=StopAfter(after))
     helped = train.resume(tmp_path / "helped" / "points-0001")
     one, other = (checkpoint.load(run.last)["model"] for run in (alone, helped))
     assert flat(one) == flat(other)
@@ -634,7 +626,7 @@ def test_a_run_without_a_seed_resumes_with_the_one_that_it_drew(tmp_path: Path) 
     whole = trainer(1)
     whole.fit(tmp_path / "whole")
     with pytest.raises(KeyError):
-        trainer(1).fit(tmp_path / "run", show=Stop(17))
+        trainer(1).fit(tmp_path / "run", show=StopAfter(17))
     seeded = trainer(2, seed=3)
     with pytest.raises(TrainError, match="other options"):
         seeded.fit(tmp_path / "run", resume=True)

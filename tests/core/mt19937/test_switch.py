@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stopped_runs import StopAfter
 
 import ox
 from ox import nn, train
 from ox.data import DataLoader, TensorDataset
 from ox.errors import ArgumentError, RecordError
 from ox.nn import functional as F
-from ox.train.display import Silent
 from ox.utils.checkpoint import checkpoint
 
 torch_compatible = ox.random.torch_compatible
@@ -222,15 +222,6 @@ class Drawing:
         return len(ox.random.get_state())
 
 
-class Stop(Silent):
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def step(self, trainer: Any, rate: float) -> None:
-        if trainer.progress.step == self.after:
-            raise KeyError("killed")
-
-
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("after", [3, 9])
 def test_a_run_that_is_resumed(tmp_path: Path, after: int) -> None:
@@ -251,7 +242,7 @@ def test_a_run_that_is_resumed(tmp_path: Path, after: int) -> None:
     whole.fit(tmp_path / "whole")
     stopped = trainer()
     with pytest.raises(KeyError):
-        stopped.fit(tmp_path / "stopped", show=Stop(after))
+        stopped.fit(tmp_path / "stopped", show=StopAfter(after))
     again = trainer()
     again.fit(tmp_path / "stopped", resume=True)
     for name, value in whole.model.state_dict().items():

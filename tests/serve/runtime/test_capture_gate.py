@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from rows import rows
 
 from ox.errors import LoadError
 from ox.serve.runtime import capture_gate
@@ -51,7 +52,8 @@ def test_a_capture_waits_for_those_that_use_a_gpu_and_they_for_it() -> None:
     assert order[1] == "capture" and sorted(order[2:]) == ["capture", "use"]
 
 
-def test_a_block_inside_of_another_waits_for_no_capture() -> None:
+@rows("outer", ["using", "loading"])
+def test_a_block_inside_of_another_waits_for_no_capture(outer: str) -> None:
     gate, order = CaptureGate(), list[str]()
     gate._changed = changed = Noted()
 
@@ -60,7 +62,7 @@ def test_a_block_inside_of_another_waits_for_no_capture() -> None:
             order.append("capture")
 
     with ThreadPoolExecutor(1) as pool:
-        with gate.using():
+        with getattr(gate, outer)():
             part = pool.submit(capture)
             assert changed.waiting.acquire(timeout=60)
             with gate.using():
@@ -68,24 +70,6 @@ def test_a_block_inside_of_another_waits_for_no_capture() -> None:
             order.append("outer")
         part.result()
     assert order == ["inner", "outer", "capture"] and not gate._users
-
-
-def test_a_capture_lets_runs_go_on_while_it_waits_for_a_load() -> None:
-    gate, order = CaptureGate(), list[str]()
-    gate._changed = changed = Noted()
-
-    def capture() -> None:
-        with gate.capturing():
-            order.append("capture")
-
-    with ThreadPoolExecutor(1) as pool:
-        with gate.loading():
-            part = pool.submit(capture)
-            assert changed.waiting.acquire(timeout=60)
-            with gate.using():
-                order.append("use")
-        part.result()
-    assert order == ["use", "capture"]
 
 
 def test_a_run_that_does_not_end_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

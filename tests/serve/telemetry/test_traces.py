@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from span_memory import span_memory
 from waiting import wait_until
 
 from ox.errors import ArgumentError
@@ -20,8 +21,6 @@ from ox.serve import ModelConfig, Server
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
 
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -33,11 +32,9 @@ STAGES = ["parse", "queue", "run", "serialise"]
 
 @pytest.fixture(scope="module")
 def traced(mlp: Path) -> Iterator[tuple[Server, InMemorySpanExporter]]:
-    memory = InMemorySpanExporter()
-    kept = TracerProvider(shutdown_on_exit=False)
-    kept.add_span_processor(SimpleSpanProcessor(memory))
+    spans, memory = span_memory()
     with Server([mlp], options=ModelConfig(device="cpu", instances=1)) as server:
-        server.service.telemetry.trace(kept)
+        server.service.telemetry.trace(spans)
         yield server, memory
 
 
@@ -116,11 +113,9 @@ def test_a_model_that_comes_later_is_traced(build: Any, connect: Any, tmp_path: 
         build(name, [("Neg", ["x"], ["y"], {})], {"x": kind}, {"y": kind}, folder=tmp_path)
 
     write("first")
-    memory = InMemorySpanExporter()
-    kept = TracerProvider(shutdown_on_exit=False)
-    kept.add_span_processor(SimpleSpanProcessor(memory))
+    spans, memory = span_memory()
     with Server([tmp_path], options=ModelConfig(device="cpu", instances=1)) as server:
-        server.service.telemetry.trace(kept)
+        server.service.telemetry.trace(spans)
         write("mlp")
         wait_until(lambda: len(server.models) == 2)  # the disk is looked at
         assert ask(server, connect, inputs(1)) == 200

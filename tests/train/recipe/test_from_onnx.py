@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from command_line import run_main
+from stopped_runs import StopAfter
 
 import ox
 from ox import nn, train
 from ox.errors import LoadError, RecipeError
 from ox.train.run import checkpoint
-from ox_cli.main import main
 
 MISFIT = "RecipeError: the data do not fit four.onnx: input 'point'"
 PAGE = '''
@@ -67,10 +68,6 @@ class Two(nn.Module):
         return self.head(ox.cat([point, weight], 1))
 
 
-def run_main(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with clouds.py and four.onnx, to stand in."""
@@ -94,15 +91,6 @@ def arrays(path: str, classes: int = 3, count: int = 60, **changed: Any) -> Path
 
 def weights(run: train.Run, which: str = "last") -> dict[str, bytes]:
     return {name: x.numpy().tobytes() for name, x in checkpoint.load(getattr(run, which))["model"].items()}
-
-
-class Stop(train.run.loop.Silent):
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def step(self, trainer: Any, rate: float) -> None:
-        if trainer.progress.step == self.after:
-            raise KeyError("killed")
 
 
 def test_a_float16_file_and_what_it_shares(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,7 +225,7 @@ def test_stopped_and_resumed(here: Path, layers: str) -> None:
     whole = train.train(recipe, out="whole")
     for after in (1, 7):
         with pytest.raises(KeyError):
-            train.train(recipe, out=f"stopped-{after}", checkpoint_every=1e-9, show=Stop(after))
+            train.train(recipe, out=f"stopped-{after}", checkpoint_every=1e-9, show=StopAfter(after))
     Path("four.onnx").unlink()
     Path("clouds.py").unlink()
     for after in (1, 7):
@@ -254,7 +242,7 @@ def test_stopped_and_resumed(here: Path, layers: str) -> None:
 
 def test_resumed_from_the_command_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyError):
-        train.train(train.load_from("four.onnx", "clouds.py"), checkpoint_every=1e-9, show=Stop(7))
+        train.train(train.load_from("four.onnx", "clouds.py"), checkpoint_every=1e-9, show=StopAfter(7))
     Path("four.onnx").rename("gone.onnx")
     assert run_main("train", "--resume", "runs/four-clouds-0001") == 0
     shown = capsys.readouterr().out.splitlines()

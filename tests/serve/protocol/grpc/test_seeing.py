@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from span_memory import span_memory
 
 from ox.serve import Server
 from ox.serve.telemetry.logs import Log
@@ -77,14 +78,9 @@ def test_a_client_that_cancels_is_counted(grpc_server: Server, wire: Any, ones: 
 
 @pytest.mark.parametrize("transport", ["own", "grpcio"])
 def test_a_span(mlp: Path, transport: str, dial: Callable[[str], Any], ones: Any) -> None:
-    sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="OpenTelemetry is not installed")
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    memory, kept = InMemorySpanExporter(), sdk.TracerProvider(shutdown_on_exit=False)
-    kept.add_span_processor(SimpleSpanProcessor(memory))
+    provider, memory = span_memory()
     with Server([mlp], grpc=transport, grpc_port=0) as server:
-        server.service.telemetry.trace(kept)
+        server.service.telemetry.trace(provider)
         wire = dial(f"127.0.0.1:{server.grpc_port}")
         parent = [("traceparent", f"00-{TRACE}-{PARENT}-01")]
         wire.call("ModelInfer", ones().SerializeToString(), metadata=parent)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from span_memory import span_memory
 from waiting import wait_until
 
 from ox.serve import ModelConfig, Server
@@ -106,17 +107,10 @@ def test_the_access_log_counts_tokens(guarded: tuple[Server, Path], post: Any, c
 
 
 def test_statistics_and_traces(decoder: Path, connect: Any) -> None:
-    pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    memory = InMemorySpanExporter()
-    kept = TracerProvider(shutdown_on_exit=False)
-    kept.add_span_processor(SimpleSpanProcessor(memory))
+    spans, memory = span_memory()
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     with Server([decoder], options=ModelConfig(threads=1)) as server, connect(server) as client:
-        server.service.telemetry.trace(kept)
+        server.service.telemetry.trace(spans)
         headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
         assert client.ask("POST", "/v1/completions", json.dumps(ASK).encode(), headers)[0] == 200
         (statistics,) = json.loads(client.ask("GET", "/v2/models/tiny/stats")[2])["model_stats"]

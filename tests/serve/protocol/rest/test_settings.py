@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from span_memory import span_memory
 from waiting import wait_until
 
 from ox.serve import ModelConfig, Server
@@ -22,14 +23,7 @@ def change(client: Any, path: str, **settings: Any) -> Any:
 
 
 def test_traces(mlp: Any, connect: Any) -> None:
-    pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    memory = InMemorySpanExporter()
-    kept = TracerProvider(shutdown_on_exit=False)
-    kept.add_span_processor(SimpleSpanProcessor(memory))
+    spans, memory = span_memory()
 
     def traced(client: Any, count: int) -> int:
         memory.clear()
@@ -38,7 +32,7 @@ def test_traces(mlp: Any, connect: Any) -> None:
         return sum(span.name == "infer mlp" for span in memory.get_finished_spans())
 
     with Server([mlp], options=ModelConfig(instances=1), manage=True) as server, connect(server) as client:
-        server.service.telemetry.trace(kept)
+        server.service.telemetry.trace(spans)
         assert json.loads(client.ask("GET", "/v2/trace/setting")[2])["trace_level"] == ["TIMESTAMPS"]
         assert traced(client, 3) == 3
         assert change(client, "trace/setting", trace_level=["OFF"])["trace_level"] == ["OFF"]
