@@ -21,19 +21,17 @@ from ox.serve.generation.batch_sampler import next_events
 from ox.serve.generation.constraint import Constraints
 from ox.serve.generation.decoder import UNLIMITED, Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder, decoder_file
-from ox.serve.generation.decoder_memory import HOST
 from ox.serve.generation.draft_model import load_draft
 from ox.serve.generation.drafter import Drafter
 from ox.serve.generation.generation_errors import failed, late, not_started, unloaded
 from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
-from ox.serve.generation.prompt_batches import Part, batches, needs_of, next_parts
+from ox.serve.generation.prompt_batches import Part, batches, needs_of, needs_of_step, next_parts
 from ox.serve.generation.queue_limit import QueueLimit
 from ox.serve.generation.request import FinishReason, GenerationRequest
 from ox.serve.generation.request_reader import RequestReader
 from ox.serve.generation.scheduler import Scheduler, cache_budget
-from ox.serve.generation.scores import Need
 from ox.serve.generation.text import OnError, OnEvent, Text
 from ox.serve.runtime.runtime_error import run_failure
 from ox.serve.runtime.source import read
@@ -347,10 +345,7 @@ class GenerationEngine:
             if rows == 1:  # where several texts share a run, more tokens cost more time than they save
                 draft = self._drafter.draft(texts[0], self._scheduler.slots.capacity)
             tokens = np.array([[text.tokens[-1], *draft] for text in texts], np.int64)
-            needs: list[Need | None] | None = None
-            if self._run.memory is not HOST:
-                # a draft is of one text
-                needs = [need for text in texts for need in text.needs(self.vocab_size, draft)]
+            needs = None if self._run.memory.kind == "cpu" else needs_of_step(texts, draft, self.vocab_size)
             scores = self._run.step(tokens, lengths, needs)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             for text in texts:

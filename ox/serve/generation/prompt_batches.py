@@ -61,3 +61,8 @@ def batches(parts: Iterable[Part]) -> list[list[Part]]:
 def needs_of(batch: Iterable[Part], vocab_size: int) -> list[Need | None]:
     """What is needed of the scores after each part: nothing before the end of a prompt."""
     return [text.need(vocab_size) if text.computed + len(part) == len(text.tokens) else NOTHING for text, part in batch]
+
+
+def needs_of_step(texts: Iterable[Text], draft: Sequence[int], vocab_size: int) -> list[Need | None]:
+    """What is needed of the scores after a token of each text, and after each token of a draft of a single text."""
+    return [need for text in texts for need in text.needs(vocab_size, draft)]
