@@ -115,6 +115,8 @@ class Decoder:
         self.run, self.form = self._on_gpu(device, cuda or CudaOptions()) or self._fastest(original)
         if self.run.memory is not HOST:
             self.shapes = gpu_shapes
+        if cuda is not None and claims is not None and Placement.parse(device).kind == "auto":
+            cuda = replace(cuda, gpu_mem_limit=None)  # which a limit of all models needs on a GPU
         if self.run.memory is HOST and cuda not in (None, CudaOptions()):
             raise providers.ignored_options(self.path, CPU)
         if threads is None and self.threads > 1 and self.run.memory is HOST:
@@ -364,8 +366,7 @@ class Decoder:
             return session
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             self._control.check()
-            got = first_line(error)[:300]
-            raise LoadError(f"ONNX Runtime refuses {self.path}", got=got) from error
+            raise LoadError(f"ONNX Runtime refuses {self.path}", got=first_line(error)[:300]) from error
         finally:
             self._control.forget(stop)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from asyncio import AbstractEventLoop
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 from ox.errors import LoadError, ServeError
@@ -15,6 +16,7 @@ from ox.serve.batching.job import Job
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.placement import Placement
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
@@ -32,6 +34,7 @@ from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.device_memory import free_pools
 from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.providers import warn_of_cpu
 from ox.serve.runtime.source import Source
 from ox.serve.telemetry.stages import Stages
 
@@ -126,15 +129,43 @@ class GenerationModel(Model):
         claims: GpuClaims | None,
         control: LoadControl,
     ) -> None:
+        """On the device of the options; with `auto` on the CPU, where the GPU has no room for the cache."""
+        self._gpus: list[int] = []
+        try:
+            self._load_on(self.options.device, source, folder, generation, cuda, claims, control)
+            return
+        except LoadError as error:
+            if Placement.parse(self.options.device).kind != "auto" or not self._gpus:
+                raise
+            control.check()
+            warn_of_cpu(error)
+        with GATE.using():
+            gc.collect()  # the sessions
+            free_pools(self._gpus)
+        if claims is not None:
+            claims.release()
+            cuda = replace(cuda, gpu_mem_limit=None)  # which a limit of all models needs on a GPU
+        self._load_on("cpu", source, folder, generation, cuda, None, control)
+
+    def _load_on(
+        self,
+        device: str,
+        source: Source,
+        folder: DecoderFolder,
+        generation: GenerationOptions,
+        cuda: CudaOptions,
+        claims: GpuClaims | None,
+        control: LoadControl,
+    ) -> None:
         options = self.options
-        decoder = Decoder(source, options.threads, control, folder, options.device, cuda, claims)
+        decoder = Decoder(source, options.threads, control, folder, device, cuda, claims)
         control.enter("loading the draft model")
         memory = decoder.run.memory
         self._device = "cpu" if memory is HOST else f"{memory.kind}:{memory.number}"
         draft_device = "cpu" if memory is HOST else f"auto:{memory.number}"
+        self._gpus = [] if memory is HOST else [memory.number]
         draft = load_draft(generation, folder, decoder.vocab_size, options.threads, control, draft_device, claims)
         control.enter("making the cache")
-        self._gpus = [] if memory is HOST else [memory.number]
         free = claims.free(memory.number) if claims and self._gpus else None
         cache = cache_budget(generation, memory, free)
         if claims is not None and self._gpus:

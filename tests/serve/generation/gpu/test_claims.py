@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
 from functools import partial, partialmethod
 from pathlib import Path
@@ -16,9 +17,13 @@ from gpu_decoder import budget_of, load, model_of
 import ox
 from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import LoadError
+from ox.serve import ModelConfig, RequestLimits
 from ox.serve.generation.cache_slots import CacheSlots
+from ox.serve.generation.decoder_memory import GpuMemory
 from ox.serve.generation.device_scores import DeviceScores
 from ox.serve.generation.scheduler import MIB
+from ox.serve.repository.generation_model import GenerationModel
+from ox.serve.runtime.source import read
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -68,6 +73,31 @@ def test_what_is_staged_is_what_was_claimed(file: Path, monkeypatch: pytest.Monk
     run.attach(CacheSlots(shapes, 20, 64, run.memory))
     run.begin(0, [np.arange(3)] * 16)
     assert sum(sizes) <= run.staged_bytes(20, 48, 20 * 64) < 2 * sum(sizes)
+
+
+@pytest.mark.parametrize("options", [{"gpu_mem_limit": "4MiB"}, {}], ids=["a cache", "a session"])
+def test_without_room_auto_takes_the_cpu(file: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]) -> None:
+    """For the cache; and for the session, to which nobody has set a limit."""
+    budget = budget_of(6)
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        model = model_of(file, budget, device="auto", cache_mib=4, cuda=options)
+    assert "generates texts on cpu" in model.describe() and budget.gpu.free(0) == 6 * MIB
+    assert "the model runs on the CPU, although this machine has a GPU" in caplog.text
+    assert ("(its cache, saved prefixes" if options else "no gpu_mem_limit") in caplog.text
+    model.release()
+    with pytest.raises(LoadError, match="has no room for writer 1" if options else "may take any amount"):
+        model_of(file, budget, device="cuda", cache_mib=4, cuda=options)
+
+
+def test_a_cache_larger_than_the_gpu_is_on_the_host(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(GpuMemory, "available", lambda _: 3 * MIB)
+    options = ModelConfig("auto", generation={"cache_mib": 4}, threads=1)
+    with caplog.at_level(logging.WARNING, "ox.serve"):
+        model = GenerationModel(read(file), options, RequestLimits(), name="writer", version="1")
+    assert "generates texts on cpu" in model.describe() and "cache_mib = 4" in caplog.text
+    model.release()
 
 
 def test_a_draft_model_claims_its_session(file: Path) -> None:
