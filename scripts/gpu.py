@@ -179,8 +179,11 @@ def run_steps(given: argparse.Namespace, work: Path, began: float) -> int:
         if cache:
             cache.pack()
 
+    def show(known: list[Outcome]) -> None:
+        results.write_report(found_by([*first, *known], stand_in, quick), folder)
+
     end = began + given.minutes * 60 - RESERVE
-    run = Run(work, end - time.monotonic(), variables, ROOT, say, save=save, keeps=not given.first)
+    run = Run(work, end - time.monotonic(), variables, ROOT, say, save=save, show=show, keeps=not given.first)
     with handled(run):
         save(unknown)
         first[0] = prepare(given, work, cache, end)

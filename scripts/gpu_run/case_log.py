@@ -68,10 +68,10 @@ def reason_of(report: Any) -> str:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The findings of a run: the tests by outcome, what failed, and warnings with their number."""
+    """The findings of a run that may still write: tests by outcome, what failed, and warnings with their number."""
     cases: dict[str, dict[str, str]] = {}
     warnings: Counter[str] = Counter()
-    for line in file.read_text().splitlines():
+    for line in file.read_text().split("\n")[:-1]:  # what is behind the last one is not whole yet
         case = json.loads(line)
         if case["outcome"] == "warned":
             warnings[case["reason"]] += 1

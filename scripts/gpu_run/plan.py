@@ -193,7 +193,7 @@ class Plan:
         variables = {"GPU_CASE_LOG": log, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         return Step(
             name, [*words, *files], most, least, missing=lambda: environment.missing_text(needs, self.folder),
-            variables=variables, source=".log", read=case_log.read,
+            variables=variables, source=".log", read=case_log.read, lines=True,
         )  # fmt: skip
 
     def two_ranks(self) -> Step:

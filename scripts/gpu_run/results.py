@@ -1,6 +1,7 @@
 """The few files that a run leaves in its folder.
 
-They are written before and after each step, each by a rename: what is there is whole whenever the run is ended.
+They are written before and after each step, and the report also during steps of many tests, each by a rename: what is
+there is whole whenever the run is ended.
 """
 
 from __future__ import annotations
@@ -26,11 +27,17 @@ def new_folder(folder: Path) -> None:
 
 
 def write(found: dict[str, Any], folder: Path, work: Path) -> None:
-    """The report as JSON, as a page and in short, and the outputs of the steps.
+    """The report, and the outputs of the steps.
 
     Args:
-        work: the folder with the outputs.
+        work: the folder with the outputs, to which nothing writes now.
     """
+    write_report(found, folder)
+    pack(work, outputs(work), folder / OUTPUTS)
+
+
+def write_report(found: dict[str, Any], folder: Path) -> None:
+    """The report as JSON, as a page and in short."""
     for name, text in (
         (REPORT, json.dumps(found, indent=1)),
         (PAGE, report.text(found)),
@@ -39,7 +46,6 @@ def write(found: dict[str, Any], folder: Path, work: Path) -> None:
         part = folder / f"{name}.part"
         part.write_text(text)
         part.replace(folder / name)
-    pack(work, outputs(work), folder / OUTPUTS)
 
 
 def outputs(work: Path) -> list[Path]:

@@ -9,13 +9,14 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 PASSED, FAILED, TIMED_OUT, NOT_RUN, SKIPPED = "passed", "failed", "timed out", "not run", "skipped"
 RUNNING, ENDED = "running", "ended"  # when a report was written; by a signal to the whole run
 BAD = (FAILED, TIMED_OUT, NOT_RUN, RUNNING, ENDED)
+LOOKED_AT_EVERY = 2.0  # seconds: the file of a running step, if it is `lines`
 KILLED_AFTER = 3.0  # seconds that a process has to end by itself, to write what it knows
 
 
@@ -37,6 +38,7 @@ class Step:
 
     Args:
         source: the ending of the file that `read` reads the findings from; ".txt" is the output of the process.
+        lines: whether that file can be read while the process writes it.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Step:
     variables: Mapping[str, str] = field(default_factory=dict)  # of its environment
     source: str = ".json"
     read: Callable[[Path], dict[str, Any]] = read_json
+    lines: bool = False
 
     @property
     def file(self) -> str:
@@ -89,6 +92,7 @@ class Run:
         folder: takes the output of each step in NAME.txt, and its findings in NAME.json.
         tell: is given a line after each step.
         save: is given the outcomes of all steps, as far as they are known, before and after each.
+        show: is given them while a step of `lines` runs, when there are more.
         keeps: whether later steps keep the seconds that they need at least; else the first ones take what they may.
 
     `ended_by` is the number of the signal that ended the run; 0 if none did.
@@ -103,10 +107,11 @@ class Run:
         tell: Callable[[str], object] = print,
         clock: Callable[[], float] = time.monotonic,
         save: Callable[[list[Outcome]], object] = lambda known: None,
+        show: Callable[[list[Outcome]], object] = lambda known: None,
         keeps: bool = True,
     ) -> None:
         self.folder, self.environment, self.cwd, self.tell, self.clock = folder, environment, cwd, tell, clock
-        self.save, self.keeps, self.end = save, keeps, clock() + seconds
+        self.save, self.show, self.keeps, self.end = save, show, keeps, clock() + seconds
         self.ended_by, self.waits = 0, False
 
     def end_by(self, number: int, frame: object = None) -> None:
@@ -125,12 +130,17 @@ class Run:
             if lost:
                 known[i] = Outcome(step.name, NOT_RUN, reason=lost)
             else:
-                known[i] = Outcome(step.name, RUNNING, reason="it had not ended when this was written")
+                known[i] = still_running(step.name)
                 self.save(known)
+
+                def show(outcome: Outcome, i: int = i) -> None:
+                    known[i] = outcome
+                    self.show(known)
+
                 left = self.end - self.clock()
                 later = share * sum(each.least for each in steps[i + 1 :] if can_run(each))
                 # a step whose least still fits runs, also if later ones then have less
-                known[i] = self.one(step, min(step.most, max(left - later, min(step.least, left))))
+                known[i] = self.one(step, min(step.most, max(left - later, min(step.least, left))), show)
                 self.save(known)
             self.tell(known[i].line())
             if step.vital and known[i].state != PASSED:
@@ -149,8 +159,12 @@ class Run:
             return 0.0
         return 1.0 if needed <= left else max(0.0, 0.5 * left / needed)
 
-    def one(self, step: Step, limit: float) -> Outcome:
-        """Run a step for at most `limit` seconds."""
+    def one(self, step: Step, limit: float, show: Callable[[Outcome], object] = lambda outcome: None) -> Outcome:
+        """Run a step for at most `limit` seconds.
+
+        Args:
+            show: is given what is known of a step of `lines` while it runs, when there is more.
+        """
         if reason := step.skipped():
             return Outcome(step.name, SKIPPED, reason=reason)
         if reason := step.missing():
@@ -159,7 +173,7 @@ class Run:
             return Outcome(step.name, NOT_RUN, reason=f"no time left: it needs {step.least:.0f} s")
         output, began = self.folder / f"{step.file}.txt", self.clock()
         try:
-            code = self.process(step, output, limit)
+            code = self.process(step, output, limit, lambda: show(self.so_far(step, began)))
         except OSError as error:
             return Outcome(step.name, FAILED, reason=f"it cannot be started: {error}")
         findings = self.findings(step)
@@ -178,7 +192,13 @@ class Run:
             reason = f"{reason} ({output.name})" if reason else f"see {output.name}"
         return Outcome(step.name, state, self.clock() - began, reason, failed, findings)
 
-    def process(self, step: Step, output: Path, limit: float) -> int | None:
+    def so_far(self, step: Step, began: float) -> Outcome:
+        """What is known of a step that runs."""
+        findings = self.findings(step)
+        failed = [str(text) for text in findings.pop("failed", [])]
+        return replace(still_running(step.name), seconds=self.clock() - began, failed=failed, findings=findings)
+
+    def process(self, step: Step, output: Path, limit: float, show: Callable[[], object] = lambda: None) -> int | None:
         """The exit code; None if it did not end in time. No process of it is left."""
         environment = {**self.environment, **step.variables, "GPU_STEP_SECONDS": f"{limit:.1f}"}
         with output.open("w") as file:
@@ -187,11 +207,21 @@ class Run:
                 stdin=subprocess.DEVNULL, process_group=0,
             )  # fmt: skip
             try:
-                self.waits = True  # before the question: a signal after it is not only noted
-                if self.ended_by:  # since the step began
-                    raise Ended
-                code = process.wait(limit)
-                self.waits = False
+                code, size = None, 0
+                while code is None:
+                    self.waits = True  # before the question: a signal after it is not only noted
+                    if self.ended_by:  # since the step began, or since the last look
+                        raise Ended
+                    turn = min(limit, LOOKED_AT_EVERY) if step.lines else limit
+                    try:
+                        code = process.wait(turn)
+                    except subprocess.TimeoutExpired:
+                        if (limit := limit - turn) <= 0:
+                            raise
+                    self.waits = False
+                    if code is None and (now := self.size(step)) != size:
+                        size = now
+                        show()
                 return code
             except (subprocess.TimeoutExpired, Ended):
                 self.waits = False
@@ -204,6 +234,11 @@ class Run:
                 kill_group(process.pid)
                 process.wait()
 
+    def size(self, step: Step) -> int:
+        """Of the file with its findings; 0 where there is none."""
+        file = self.folder / f"{step.file}{step.source}"
+        return file.stat().st_size if file.exists() else 0
+
     def findings(self, step: Step) -> dict[str, Any]:
         """What the process left; nothing of a file that is not whole."""
         file = self.folder / f"{step.file}{step.source}"
@@ -211,6 +246,10 @@ class Run:
             return step.read(file) if file.exists() else {}
         except ValueError:
             return {}
+
+
+def still_running(name: str) -> Outcome:
+    return Outcome(name, RUNNING, reason="it had not ended when this was written")
 
 
 def can_run(step: Step) -> bool:

@@ -94,3 +94,9 @@ def test_a_test_that_failed_has_failed(tmp_path: Path) -> None:
     log.write_text("".join(json.dumps({"test": t, "outcome": o, "reason": r}) + "\n" for t, o, r in entries))
     found = case_log.read(log)
     assert found["failed"] == ["a: the first", "b: end"] and found["failed tests"] == ["a", "b"] and not found["passed"]
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(json.dumps({"test": "a", "outcome": "passed", "reason": ""}) + '\n{"test": "b", "outc')
+    assert case_log.read(log)["passed"] == ["a"]

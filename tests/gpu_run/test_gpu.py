@@ -104,12 +104,19 @@ def test_wheels_that_cannot_be_installed_stop_nothing(fake: Any, tmp_path: Path)
 
 FAKE = """
 import json, sys
+from dataclasses import replace
 import gpu
 from gpu_run.plan import Plan
 from gpu_run.steps import Step
 
 scripts = json.loads(sys.argv[1])
-Plan.steps = lambda self: [Step(f"step {i}", ["sh", "-c", script], 600, 0) for i, script in enumerate(scripts)]
+
+def step(self, i, script):  # one of the shell's; of tests, if it is a list of words
+    if isinstance(script, str):
+        return Step(f"step {i}", ["sh", "-c", script], 600, 0)
+    return replace(self.tests(f"step {i}", [], 600, 0, needs=()), words=script)
+
+Plan.steps = lambda self: [step(self, i, script) for i, script in enumerate(scripts)]
 gpu.device_count = lambda *_: 1
 sys.exit(gpu.main(sys.argv[2:]))
 """
@@ -120,7 +127,7 @@ def fake(tmp_path: Path) -> Iterator[Any]:
     """Starts a run whose steps are scripts of the shell, in tmp_path / "run". It changes no page of the tree."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(scripts: list[str], *arguments: str) -> subprocess.Popen[bytes]:
+    def start(scripts: list[Any], *arguments: str) -> subprocess.Popen[bytes]:
         folder = ["--folder", str(tmp_path / "run"), "--quick"]
         words = [sys.executable, "-c", FAKE, json.dumps(scripts), *folder, *arguments]
         env = {**environment_with(ROOT / "scripts"), "TMPDIR": str(tmp_path)}
@@ -159,6 +166,45 @@ def test_what_is_left_when_a_run_is_ended(number: signal.Signals, at: int, fake:
     assert f"step {at}" in (folder / "summary.txt").read_text() and f"| step {at} | {ended} " in page_of(folder)
     outputs = {f"step-{i}.txt": f"output of {i}\n" for i in range(at)}
     assert outputs_of(folder) == outputs | ({} if killed else {f"step-{at}.txt": ""})
+
+
+TESTS = """
+import os, signal
+from pathlib import Path
+
+import pytest
+
+@pytest.mark.parametrize("i", range(30))
+def test_one(i):
+    assert i % 10 != 3
+    if i == 25:
+        Path(__file__).with_name("pid").write_text(str(os.getpid()))
+        signal.pause()  # until it is killed
+"""
+
+
+def test_what_is_left_of_tests_when_a_run_is_killed_in_the_middle(fake: Any, tmp_path: Path) -> None:
+    """By SIGKILL, which lets it write nothing more: the report has each test that is over."""
+    (tmp_path / "test_some.py").write_text(TESTS)
+    words = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "gpu_run.case_log", "-p", "no:randomly", "-q"]
+    process = fake([[*words, f"--rootdir={tmp_path}", str(tmp_path / "test_some.py")]])
+    folder, pid = tmp_path / "run", tmp_path / "pid"
+
+    def is_shown() -> bool:
+        """In the file that is written last: how many have passed, of 25 tests of which three fail."""
+        return pid.exists() and " s 22 " in (folder / "summary.txt").read_text()
+
+    try:
+        wait_until(is_shown, process=process)
+        process.kill()
+        process.wait(60)
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    _, tests = report_of(folder)["steps"]
+    assert tests["state"] == "running" and len(tests["findings"]["passed"]) == 22
+    failed = [text.partition("::")[2].partition(":")[0] for text in tests["failed"]]
+    assert failed == ["test_one[13]", "test_one[23]", "test_one[3]"]
+    assert "test_one[3]" in (folder / "summary.txt").read_text() and "test_one[13]" in page_of(folder)
 
 
 def page_of(folder: Path) -> str:
