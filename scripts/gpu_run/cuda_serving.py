@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "shared weights": served_memory.shared_weights,
     "batch sizes": served_tensors.batch_sizes,
     "float16": served_tensors.float16,
+    "TF32": served_tensors.tf32,
     "memory limit": served_memory.memory_limit,
     "three instances": served_tensors.three_instances,
     "loads": served_memory.loads,

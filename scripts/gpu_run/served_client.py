@@ -15,7 +15,7 @@ import numpy as np
 from gpu_run.served_models import numbers, write_small
 
 ROWS = 8  # of a batch at most
-TOLERANCE = 1e-3  # of float32, of the largest number of an output; without TF32
+TOLERANCE = 1e-3  # of float32, of the largest number of an output
 TYPES = {"float32": "FP32", "int64": "INT64"}
 
 
@@ -68,7 +68,7 @@ class Client:
 def served(
     write: Callable[[Path], object] = write_small, device: str = "cuda", limits: Any = None, **options: Any
 ) -> Iterator[Client]:
-    """A client of a server, in float32 without TF32.
+    """A client of a server.
 
     Args:
         write: writes the models into a folder.
@@ -76,10 +76,10 @@ def served(
     """
     from ox.serve import ModelConfig, Server
 
-    cuda = {"use_tf32": False, **options.pop("cuda", {})}
     with tempfile.TemporaryDirectory() as temporary:
         write(Path(temporary))
-        chosen = ModelConfig(device, cuda=cuda, **options)
+        chosen = ModelConfig(device, **options)
         with Server([temporary], options=chosen, limits=limits, watch=False, manage=True) as server:
-            assert {model.engine.device for model in server.models} == {"cuda"}
+            places = {model.engine.device for model in server.models}
+            assert places == {"cuda"}, f"models run on {places}"
             yield Client(server, Path(temporary))

@@ -65,6 +65,15 @@ def batch_sizes() -> dict[str, Any]:
     return {"largest batch": rows, "largest difference": max(differences)}
 
 
+def tf32() -> dict[str, Any]:
+    """A file with golden samples, whose products may be rounded."""
+    with served(write_proven, max_rows=ROWS, cuda={"use_tf32": True}) as client:
+        (model,) = client.server.models
+        assert model.proof.max_rows == ROWS, f"it has no batches: {model.proof.why}"
+        differences = [client.check("mlp", rows, rows, tolerance=1e-2) for rows in (1, ROWS)]
+    return {"largest difference in TF32": max(differences)}
+
+
 def float16() -> dict[str, Any]:
     """A float32 file that is converted when it is loaded, and compared with its golden samples on the GPU."""
     with served(write_proven, max_rows=ROWS, dtype="float16") as client:

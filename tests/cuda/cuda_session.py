@@ -120,7 +120,7 @@ class HostBinding(Binding):
 
 
 class CudaSession(InferenceSession):  # type: ignore[misc]
-    """A session on a GPU that notes what it is asked. Without a word on TF32 it computes float32 as the CPU does."""
+    """A session on a GPU that notes what it is asked."""
 
     made: list[CudaSession]
     surveys: int  # sessions that only write their optimized graph
@@ -139,7 +139,7 @@ class CudaSession(InferenceSession):  # type: ignore[misc]
         self.captured: dict[str, list[bytes]] = {}  # by graph: what it read on the host
         self.waited: list[bool] = []
         self.shrunk: list[str] = []  # whose arenas
-        self._begin(path, options, [*first, (CUDA, {"use_tf32": "0", **self.options}), CPU])
+        self._begin(path, options, providers)
         if options.optimized_model_filepath:
             CudaSession.surveys += 1
         else:

@@ -43,6 +43,7 @@ BEYOND = {
     "serve/generation/test_bfloat16_decoder.py": "memory of the host",
     "serve/runtime/test_shared_weights.py": "memory of the host",
     "serve/runtime/test_tensorrt.py": "memory of the host",
+    "serve/runtime/test_tf32.py": "memory of the host",
     "serve/runtime/test_models_on_gpus.py": "memory of the host",
     "gpu_run/test_cuda_serving.py": "memory of the host",
     "serve/protocol/test_cuda_shared_memory.py": "memory of other processes",

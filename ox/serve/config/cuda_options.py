@@ -24,8 +24,8 @@ NEEDED = {
 
 @dataclass(frozen=True)
 class CudaOptions:
-    """Options of the CUDA provider; None leaves ONNX Runtime's default. Source: ONNX Runtime, "CUDA Execution
-    Provider", Configuration Options.
+    """Options of the CUDA provider; None leaves ONNX Runtime's default, but for `use_tf32`. Source: ONNX Runtime,
+    "CUDA Execution Provider", Configuration Options.
 
     Args:
         gpu_mem_limit: the most bytes of the arena of each session, from which runs and weights allocate; cuDNN and
@@ -33,7 +33,8 @@ class CudaOptions:
         arena_extend_strategy: how the arena grows: "kNextPowerOfTwo" (default) or "kSameAsRequested".
         cudnn_conv_algo_search: how algorithms of convolutions are chosen: "EXHAUSTIVE" (default), "HEURISTIC" or
             "DEFAULT".
-        use_tf32: whether products and convolutions of float32 may use TF32 (default: yes).
+        use_tf32: whether products and convolutions of float32 may use TF32 (default: no; ONNX Runtime's: yes), whose
+            results are held to the tolerance of float16.
         prefer_nhwc: whether convolutions and pools compute with channels last (default: no); ONNX Runtime turns their
             inputs and outputs around.
         cudnn_conv_use_max_workspace: whether cuDNN may take as much memory as its fastest algorithm wants (default:

@@ -123,6 +123,8 @@ class Model:
         engine = Engine(
             source, options.device, options.instances, options.threads or 1, limits.memory, control, cuda, claim
         )
+        if engine.uses_tf32 and contract.through is None:
+            contract = replace(contract, precision="float16")
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)

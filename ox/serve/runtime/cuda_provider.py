@@ -37,11 +37,11 @@ def provider_options(options: CudaOptions, stream: int | None, number: int = 0) 
     """Options of ONNX Runtime's CUDA provider, as texts.
 
     Args:
-        options: those of the model; what is None keeps ONNX Runtime's default.
+        options: those of the model; what is None keeps ONNX Runtime's default, but for TF32, which it would use.
         stream: the address of the CUDA stream on which runs, and their copies, are ordered; None for ONNX Runtime's.
         number: of the GPU.
     """
-    given = {name: value for name, value in asdict(options).items() if value is not None}
+    given = {"use_tf32": False} | {name: value for name, value in asdict(options).items() if value is not None}
     texts = {name: str(int(value)) if isinstance(value, bool | int) else value for name, value in given.items()}
     if stream is not None:  # copies on another stream would race with those of the buffers
         texts |= {"user_compute_stream": str(stream), "do_copy_in_default_stream": "1"}

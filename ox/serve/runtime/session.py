@@ -245,6 +245,12 @@ class Engine:
         return "cpu" if self.provider == CPU else "cuda"
 
     @property
+    def uses_tf32(self) -> bool:
+        """Whether products and convolutions of float32 may round their factors to TF32, which has the digits of
+        float16. TensorRT's always may."""
+        return self.provider == TENSORRT or (self.device == "cuda" and bool(self._cuda.use_tf32))
+
+    @property
     def place(self) -> str:
         """The device, with the numbers of GPUs that were asked for."""
         kind = "tensorrt" if self.provider == TENSORRT else self.device

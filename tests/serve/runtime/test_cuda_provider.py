@@ -22,17 +22,17 @@ STREAM = {"user_compute_stream": "4096", "do_copy_in_default_stream": "1"}
 @pytest.mark.parametrize(
     ("options", "stream", "texts"),
     [
-        (CudaOptions(), None, {"device_id": "0", "enable_cuda_graph": "0"}),
-        (CudaOptions(), 4096, {"device_id": "0", "enable_cuda_graph": "0", **STREAM}),
+        (CudaOptions(), None, {"device_id": "0", "use_tf32": "0", "enable_cuda_graph": "0"}),
+        (CudaOptions(), 4096, {"device_id": "0", "use_tf32": "0", "enable_cuda_graph": "0", **STREAM}),
         (
-            CudaOptions(1 << 30, "kSameAsRequested", "HEURISTIC", False, True, False, 2, True, True, 50, True),
+            CudaOptions(1 << 30, "kSameAsRequested", "HEURISTIC", True, True, False, 2, True, True, 50, True),
             4096,
             {
                 "device_id": "0",
                 "gpu_mem_limit": "1073741824",
                 "arena_extend_strategy": "kSameAsRequested",
                 "cudnn_conv_algo_search": "HEURISTIC",
-                "use_tf32": "0",
+                "use_tf32": "1",
                 "prefer_nhwc": "1",
                 "cudnn_conv_use_max_workspace": "0",
                 "sdpa_kernel": "2",
