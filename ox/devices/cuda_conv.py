@@ -23,7 +23,7 @@ def _usable(*arrays: Any) -> bool:
     return given[0].dtype in TYPES and all(a.dtype == given[0].dtype and a.size for a in given)
 
 
-def _dense(array: Any) -> Any:
+def _contiguous(array: Any) -> Any:
     return None if array is None else cupy().ascontiguousarray(array)
 
 
@@ -43,7 +43,7 @@ def conv(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     made = cudnn_conv.forward(x, w, bias, found, shape)
     if made is not None:
         return made
-    x, w, bias = _dense(x), _dense(w), _dense(bias)
+    x, w, bias = _contiguous(x), _contiguous(w), _contiguous(bias)
     return _grouped(x, w, bias, group, found, shape) if group > 1 else _multiplied(xp, x, w, bias, found, shape)
 
 
@@ -108,7 +108,7 @@ def conv_transpose(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> An
     images = cudnn_conv.data(x, w, found, shape) if bias is None else None
     if images is not None:
         return images
-    x, w, bias = _dense(x), _dense(w), _dense(bias)
+    x, w, bias = _contiguous(x), _contiguous(w), _contiguous(bias)
     y = cupy().empty(shape, x.dtype)
     last = 0 if bias is None else bias
     if group > 1:
@@ -137,7 +137,7 @@ def conv_weights(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     made = cudnn_conv.weights(x, g, found, shape)
     if made is not None:
         return made
-    x, g = _dense(x), _dense(g)
+    x, g = _contiguous(x), _contiguous(g)
     if group > 1:
         result = cupy().empty(shape, x.dtype)
         # a warp for each element
@@ -165,7 +165,7 @@ def fold(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     if columns.shape[1] % taps or columns.shape[2] != places:
         return None
     images = cupy().empty((columns.shape[0], columns.shape[1] // taps, *sizes), columns.dtype)
-    _fold(_dense(columns), 0, images, found)
+    _fold(_contiguous(columns), 0, images, found)
     return images
 
 

@@ -8,19 +8,18 @@ from typing import Any
 from ox.devices import cuda_state, device_checks
 from ox.devices.cuda import cupy
 from ox.devices.cuda_elements import launch
-from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, kernel, together
+from ox.devices.cuda_kernels import MOST_BLOCKS, THREADS, WORDS, kernel, together
 from ox.devices.cuda_sort import INDEX, position_bits, sorted_places
 from ox.devices.cuda_tensors import kind_of
 from ox.dtypes import DType, float32, float64, int64
 from ox.errors import BoundsError, OxError, ShapeError
 
-ELEMENT = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "uint4"}
 SORTED_FROM = 2048  # places; fewer are compared with each other, which sorts nothing
 SHORTEST_PART = 64  # rows of one place that are added one after the other
 
 
 def _kernel(name: str, index: Any, element: int = 4, number: DType = float32, vector: int = 1) -> Any:
-    lines = f"#define INDEX {INDEX[index]}\n#define ELEMENT {ELEMENT[element]}\n#define VECTOR {vector}\n"
+    lines = f"#define INDEX {INDEX[index]}\n#define ELEMENT {WORDS[element]}\n#define VECTOR {vector}\n"
     return kernel(name, "device_index.cu", number, lines)
 
 
@@ -78,7 +77,7 @@ def _check_coordinates(name: str, sizes: tuple[int, ...], indices: Any) -> None:
 def gather(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """Gather."""
     data, indices = arrays
-    if not data.ndim or indices.dtype not in INDEX or data.itemsize not in ELEMENT or not indices.size:
+    if not data.ndim or indices.dtype not in INDEX or data.itemsize not in WORDS or not indices.size:
         return None
     axis = attributes.get("axis", 0) % data.ndim
     n, inner = data.shape[axis], prod(data.shape[axis + 1 :])

@@ -27,6 +27,9 @@ TYPES: dict[DType, tuple[str, str, str, str]] = {
     float64: ("double", "x", "x", "double"),
 }
 
+# Unsigned words by their bytes, of which kernels that only move elements copy any type
+WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "uint4"}
+
 Kernel = Callable[[int, int, int], None]  # the number of rows; addresses of the table and the plan (blocks.h)
 
 

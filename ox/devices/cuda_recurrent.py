@@ -1,7 +1,7 @@
 """RNN, GRU and LSTM over time on a GPU, for one direction: float32 and float64.
 
 The products with the inputs of all steps are one product, and so are those of the gradients of W, R and X. A step is a
-product with the state by cuBLAS and one kernel (device_recurrent.cu), on arrays that are made once.
+product with the state by cuBLAS and one kernel (device_recurrent.cu), on arrays that are allocated once.
 
 Shapes: X [T, N, I], W [k·H, I], R [k·H, H], b [2·k·H] or None, states [N, H]; states over time [T, N, H], whose steps
 may lie apart. `alive` [T, N, 1] bool or None: False once a sample has ended; it keeps its state, and its gates are 0.
@@ -65,8 +65,8 @@ def _step(name: str, like: Any, *arguments: int) -> Callable[[int], None]:
         (blocks_of_elements(like.size),),
         (THREADS,),
     )
-    known = (like.size, *arguments)
-    return lambda step: function(grid, block, (*known, step))
+    fixed = (like.size, *arguments)
+    return lambda step: function(grid, block, (*fixed, step))
 
 
 def _forward(

@@ -234,10 +234,10 @@ def _losses(scores: Any, target: Any, weight: Any, ignored: int, spread: bool) -
     return losses, logs, last
 
 
-def _dense(scores: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
+def _operands(scores: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
     """The three as kernels read them; 0 for no weights."""
-    dense = cupy().ascontiguousarray
-    return dense(scores), dense(target, np.int64), 0 if weight is None else dense(weight)
+    rows = cupy().ascontiguousarray
+    return rows(scores), rows(target, np.int64), 0 if weight is None else rows(weight)
 
 
 def weighted_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -246,7 +246,7 @@ def weighted_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any
     if not _usable(scores, target, weight):
         return None
     count = attributes.get("outputs", 2)
-    outputs = _losses(*_dense(scores, target, weight), attributes.get("ignore_index", -100), spread=count == 3)
+    outputs = _losses(*_operands(scores, target, weight), attributes.get("ignore_index", -100), spread=count == 3)
     return outputs[0] if count == 1 else outputs[:count]
 
 
@@ -256,7 +256,7 @@ def mean_cross_entropy(xp: Any, arrays: list[Any], attributes: dict[str, Any]) -
     if not _usable(scores, target, weight):
         return None
     ignored, smoothing = attributes.get("ignore_index", -100), np.float32(attributes.get("smoothing", 0.0))
-    scores, target, weight = _dense(scores, target, weight)
+    scores, target, weight = _operands(scores, target, weight)
     losses, logs, spreads = _losses(scores, target, weight, ignored, spread=bool(smoothing))
     loss, count = cupy().empty((), float32), cupy().empty((), float32)
     blocks = min(-(-losses.size // LOSSES), THREADS)
@@ -294,7 +294,7 @@ def _gradient(
         return None
     if any(each.dtype != float32 for each in (logs, *cotangents)) or any(each.shape != shape for each in cotangents):
         return None
-    scores, target, weight = _dense(scores, target, weight)
+    scores, target, weight = _operands(scores, target, weight)
     g, to_spread = (0 if each is None else cupy().ascontiguousarray(each) for each in (g, to_spread))
     logs, result = cupy().ascontiguousarray(logs), cupy().empty(scores.shape, scores.dtype)
     keep, rest = (1.0, 1.0) if smoothing is None else (1 - smoothing, smoothing)

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from ox.devices.cuda import cupy
-from ox.devices.cuda_kernels import THREADS, kernel
+from ox.devices.cuda_kernels import THREADS, WORDS, kernel
 
-UNITS = {16: "uint4", 8: "unsigned long long", 4: "unsigned", 2: "unsigned short", 1: "unsigned char"}
 MOST_PARTS = 64  # blocks that share a line of the table
 
 
@@ -27,8 +26,8 @@ def copy_runs(*columns: Any, exchange: bool = False) -> None:
         return
     sizes = table[:, [0, 1, 3, 4, 5]]
     common = int(np.gcd.reduce(sizes, None))
-    unit = min(max(UNITS), common & -common)
+    unit = min(max(WORDS), common & -common)
     table[:, 3:] //= unit
     parts = min(MOST_PARTS, max(1, -(-int(table[:, 3].max()) // THREADS)))
-    copy = kernel("ox_device_copy_runs", "device_runs.cu", more=f"#define UNIT {UNITS[unit]}\n")
+    copy = kernel("ox_device_copy_runs", "device_runs.cu", more=f"#define UNIT {WORDS[unit]}\n")
     copy((len(table), parts), (THREADS,), (cupy().asarray(table), int(exchange)))

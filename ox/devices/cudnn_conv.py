@@ -1,7 +1,7 @@
-"""Convolutions by cuDNN, of float32 and halves. Each function gives None for what cuDNN does not do.
+"""Convolutions by cuDNN, of float32 and half precision. Each function gives None for what cuDNN does not do.
 
-Images of halves whose channels lie next to each other, [N, C, H, W] with the strides of [N, H, W, C], stay so, and so
-does the result: cuDNN's kernels on tensor cores work in this order, and turn other images into it and back.
+Images in half precision whose channels lie next to each other, [N, C, H, W] with the strides of [N, H, W, C], stay so,
+and so does the result: cuDNN's kernels on tensor cores work in this order, and turn other images into it and back.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def is_channels_last(x: Any) -> bool:
     return x.ndim > 3 and not x.flags.c_contiguous and bool(cupy().moveaxis(x, 1, -1).flags.c_contiguous)
 
 
-def _dense(x: Any, channels_last: bool) -> Any:
+def _in_layout(x: Any, channels_last: bool) -> Any:
     """The array, or a copy that lies so."""
     if not channels_last:
         return cupy().ascontiguousarray(x)
@@ -70,7 +70,7 @@ def _empty(shape: Shape, dtype: DType, channels_last: bool) -> Any:
     return cupy().moveaxis(cupy().empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
 
 
-def _made(kind: str, shapes: tuple[Shape, Shape, Shape], window: Window, inputs: list[Any], shape: Shape) -> Any:
+def _run(kind: str, shapes: tuple[Shape, Shape, Shape], window: Window, inputs: list[Any], shape: Shape) -> Any:
     """The result of this shape; of inputs in the order of the graph's tensors, of which the first are images."""
     images, dtype = inputs[0], inputs[0].dtype
     if dtype not in DATA_TYPES or min(*window.befores, *window.behinds) < 0 or not cudnn.is_on():
@@ -81,22 +81,22 @@ def _made(kind: str, shapes: tuple[Shape, Shape, Shape], window: Window, inputs:
         graph = convolution(kind, *shapes, dtype, window, bool(bias), channels_last)
         if not cudnn.takes(graph):
             continue
-        dense = [_dense(each, channels_last) for each in inputs[:2]] + [_dense(each, False) for each in bias]
-        made = _empty(shape, dtype, channels_last)
-        return made if cudnn.run(graph, [*map(cudnn.aligned, dense), made]) else None
+        operands = [_in_layout(each, channels_last) for each in inputs[:2]] + [_in_layout(each, False) for each in bias]
+        result = _empty(shape, dtype, channels_last)
+        return result if cudnn.run(graph, [*map(cudnn.aligned, operands), result]) else None
     return None
 
 
 def forward(x: Any, w: Any, bias: Any, window: Window, shape: Shape) -> Any:
     """x * w + bias, of the shape of the places."""
-    return _made("forward", (x.shape, w.shape, shape), window, [x, w] if bias is None else [x, w, bias], shape)
+    return _run("forward", (x.shape, w.shape, shape), window, [x, w] if bias is None else [x, w, bias], shape)
 
 
 def data(g: Any, w: Any, window: Window, shape: Shape) -> Any:
     """The data of this shape from places g: what ConvTranspose makes of g."""
-    return _made("data", (shape, w.shape, g.shape), window, [g, w], shape)
+    return _run("data", (shape, w.shape, g.shape), window, [g, w], shape)
 
 
 def weights(x: Any, g: Any, window: Window, shape: Shape) -> Any:
     """The gradient of the weights, which have this shape, from data x and gradients g of the places."""
-    return _made("weights", (x.shape, shape, g.shape), window, [x, g], shape)
+    return _run("weights", (x.shape, shape, g.shape), window, [x, g], shape)

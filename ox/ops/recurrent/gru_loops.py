@@ -10,8 +10,8 @@ def gru(
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H] (held after a sequence's end) and the gates z r n q [T, 4, N, H], where q is what the reset gate
     multiplies: the product with the state (`linear`: before the reset), or the state itself."""
-    if linear and (found := compiled(xp, X, R)) is not None:
-        kernels, first = found
+    if linear and (loaded := compiled(xp, X, R)) is not None:
+        kernels, first = loaded
         kernels.gru(first, X, W, R, b, h, alive, reverse, Y, gates)
         return
     H = R.shape[1]
@@ -49,8 +49,8 @@ def gru_backward(
     gates: Array, gY: Array | None, dh: Array,
 ) -> Array:  # fmt: skip
     """Add up the weights' gradients; the cotangent of the first state from that of the last."""
-    if linear and (found := compiled(xp, sums.X, R)) is not None:
-        kernels, first = found
+    if linear and (loaded := compiled(xp, sums.X, R)) is not None:
+        kernels, first = loaded
         *to_weights, to_h = kernels.gru_backward(
             first, sums.X, sums.W, R, starts.Y, starts.first, alive, reverse, gates, gY, dh, sums.dX is not None
         )
@@ -76,18 +76,18 @@ def gru_backward(
             e[...] = d
             if linear:
                 e[:, 2 * H :] *= reset
-                made = xp.matmul(e, R)
+                dh_before = xp.matmul(e, R)
             else:
-                made = xp.matmul(d[:, : 2 * H], R[: 2 * H])
-                made += product * reset
+                dh_before = xp.matmul(d[:, : 2 * H], R[: 2 * H])
+                dh_before += product * reset
                 xp.multiply(reset, start, out=resets[k])
-            made += total * update
+            dh_before += total * update
             if alive is None:
-                dh = made
+                dh = dh_before
             else:
                 d *= alive[t]
                 e *= alive[t]
-                dh = xp.where(alive[t], made, dh)
+                dh = xp.where(alive[t], dh_before, dh)
         sums.add(piece, to_inputs, to_states, before)
         if not linear:  # the last third multiplied reset times state
             n = len(piece)

@@ -14,8 +14,8 @@ def lstm(
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H] (held, not zeroed, after a sequence's end), gates i o f c [T, 4, N, H] (0 there) and cells C
     [T, N, H]."""
-    if (found := compiled(xp, X, R)) is not None:
-        kernels, first = found
+    if (loaded := compiled(xp, X, R)) is not None:
+        kernels, first = loaded
         kernels.lstm(first, X, W, R, b, h, c, alive, reverse, Y, gates, C)
         return
     N, H = h.shape
@@ -51,8 +51,8 @@ def lstm_backward(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Add up the weights' gradients; the cotangents of the first states from those of the last."""
     T, _, N, H = gates.shape
-    if (found := compiled(xp, sums.X, R)) is not None:
-        kernels, first = found
+    if (loaded := compiled(xp, sums.X, R)) is not None:
+        kernels, first = loaded
         *to_weights, to_h, to_c = kernels.lstm_backward(
             first, sums.X, sums.W, R, starts.Y, starts.first, c, alive, reverse, gates, C, gY, dh, dc,
             sums.dX is not None,
@@ -60,7 +60,7 @@ def lstm_backward(
         sums.add_whole(*to_weights)
         return to_h, to_c
     dh, dc = dh.copy(), dc.copy()
-    total, slope, kept, made = (xp.empty_like(dh) for _ in range(4))
+    total, slope, scratch, dh_before = (xp.empty_like(dh) for _ in range(4))
     d, inner = xp.empty((4, N, H), gates.dtype), xp.empty((3, N, H), gates.dtype)
     steps = list(pieces(T, not reverse, 4 * N * H))
     dZ, before = sums.scratch(steps, 4 * H), sums.scratch(steps, H)
@@ -73,10 +73,10 @@ def lstm_backward(
                 total = dh
             else:
                 xp.add(dh, gY[t], out=total)
-            xp.tanh(C[t], out=kept)
+            xp.tanh(C[t], out=scratch)
             # towards the cell: dc + dh o (1 - tanh(c)²)
-            xp.multiply(total, kept, out=d[1])
-            xp.multiply(kept, kept, out=slope)
+            xp.multiply(total, scratch, out=d[1])
+            xp.multiply(scratch, scratch, out=slope)
             xp.subtract(1, slope, out=slope)
             slope *= z[1]
             slope *= total
@@ -88,9 +88,9 @@ def lstm_backward(
             xp.subtract(1, z[:3], out=inner)
             inner *= z[:3]
             d[:3] *= inner
-            xp.multiply(z[3], z[3], out=kept)
-            xp.subtract(1, kept, out=kept)
-            d[3] *= kept
+            xp.multiply(z[3], z[3], out=scratch)
+            xp.subtract(1, scratch, out=scratch)
+            d[3] *= scratch
             if alive is not None:
                 d *= alive[t]
             xp.copyto(row.reshape(N, 4, H), d.transpose(1, 0, 2))
@@ -100,7 +100,7 @@ def lstm_backward(
                 xp.matmul(row, R, out=dh)
             else:
                 xp.copyto(dc, slope, where=alive[t])
-                xp.matmul(row, R, out=made)
-                xp.copyto(dh, made, where=alive[t])
+                xp.matmul(row, R, out=dh_before)
+                xp.copyto(dh, dh_before, where=alive[t])
         sums.add(piece, dZ, dZ, before)
     return dh, dc

@@ -1,7 +1,7 @@
 """What the time loops of RNN, GRU and LSTM on arrays share, and those of RNN.
 
-A loop is for one direction and the usual activations. The products with the inputs are made for some steps at a time,
-in memory that stays in the cache and is used again: fresh memory costs as much as the arithmetic.
+A loop is for one direction and the usual activations. The products with the inputs are computed for some steps at a
+time, in memory that stays in the cache and is used again: fresh memory costs as much as the arithmetic.
 
 Shapes: X [T, N, I], W [k·H, I], R [k·H, H], b [2·k·H] or None, states [N, H], alive [T, N, 1] bool or None.
 """
@@ -13,7 +13,7 @@ from ox.core.mode import MODE
 from ox.core.types import XP, Array
 from ox.devices import compiled_recurrent, cuda_recurrent
 
-ELEMENTS = 1 << 20  # of the products that are made at once
+ELEMENTS = 1 << 20  # of the products that are computed at once
 
 
 def compiled(xp: XP, X: Array, R: Array) -> tuple[Any, Any] | None:
@@ -45,12 +45,12 @@ def projected(xp: XP, X: Array, W: Array, b: Array | None, reverse: bool) -> Ite
     sums = xp.empty((max([len(piece) for piece in steps], default=0), N, rows), X.dtype)
     for piece in steps:
         low, high = bounds(piece)
-        made = sums[: high - low]
-        xp.matmul(X[low:high].reshape(-1, size), W.T, out=made.reshape(-1, rows))
+        sums_of_part = sums[: high - low]
+        xp.matmul(X[low:high].reshape(-1, size), W.T, out=sums_of_part.reshape(-1, rows))
         if b is not None:
-            made += b
+            sums_of_part += b
         for t in piece:
-            yield t, made[t - low]
+            yield t, sums_of_part[t - low]
 
 
 def sigmoid(xp: XP, x: Array) -> None:
@@ -104,7 +104,7 @@ class Sums:
         return self.xp.empty((most, self.X.shape[1], width), self.X.dtype)
 
     def add_whole(self, to_w: Array, to_r: Array, to_outer: Array, to_inner: Array, to_x: Array | None) -> None:
-        """The gradients of W, R, the biases of inputs and states, and X, made of all steps at once."""
+        """The gradients of W, R, the biases of inputs and states, and X, computed of all steps at once."""
         self.dW, self.dR = to_w, to_r
         self.db[: len(to_outer)], self.db[len(to_outer) :] = to_outer, to_inner
         if self.dX is not None and to_x is not None:
@@ -136,8 +136,8 @@ def rnn(
     function: str, Y: Array,
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H], held after a sequence's end."""
-    if (found := compiled(xp, X, R)) is not None:
-        kernels, first = found
+    if (loaded := compiled(xp, X, R)) is not None:
+        kernels, first = loaded
         kernels.rnn(first, X, W, R, b, h, alive, reverse, function, Y)
         return
     H = R.shape[1]
@@ -160,8 +160,8 @@ def rnn_backward(
     Y: Array, gY: Array | None, dh: Array,
 ) -> Array:  # fmt: skip
     """Add up the weights' gradients; the cotangent of the first state from that of the last."""
-    if (found := compiled(xp, sums.X, R)) is not None:
-        kernels, first = found
+    if (loaded := compiled(xp, sums.X, R)) is not None:
+        kernels, first = loaded
         *to_weights, to_h = kernels.rnn_backward(
             first, sums.X, sums.W, R, Y, starts.first, alive, reverse, function, gY, dh, sums.dX is not None
         )
@@ -179,7 +179,7 @@ def rnn_backward(
             xp.multiply(total, slope, out=d)
             if alive is not None:
                 d *= alive[t]
-            made = xp.matmul(d, R)
-            dh = made if alive is None else xp.where(alive[t], made, dh)
+            dh_before = xp.matmul(d, R)
+            dh = dh_before if alive is None else xp.where(alive[t], dh_before, dh)
         sums.add(piece, dZ, dZ, before)
     return dh
