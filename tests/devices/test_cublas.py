@@ -97,7 +97,6 @@ def test_a_repeated_product_of_arrays_with_gaps_is_refused() -> None:
         Cublas().repeated(a, b, xp.empty((3, 5)))
 
 
-LEADS = [((), ()), ((2,), ()), ((2,), (2,)), ((2, 1), (3,)), ((1,), (1, 1)), ((0,), ())]
 LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
     "as it is": lambda xp, x: x,
     "turned": lambda xp, x: xp.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),

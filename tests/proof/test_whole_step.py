@@ -6,9 +6,7 @@ twenty steps at another, each step fed what the last one gave. The weights must 
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,51 @@ from rows import rows
 
 import ox
 from ox import nn, tolerance
+from ox.devices.node_session import runtime
+from ox.graph.ir import Graph
+from ox.graph.passes.shape_inference import simplify
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 
-spec = importlib.util.spec_from_file_location("captured", Path(__file__).with_name("captured.py"))
-assert spec is not None and spec.loader is not None
-captured = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(captured)
-
+State = dict[str, Any]  # name -> tensor
+Arrays = dict[str, np.ndarray]
 STEPS, RECORDED_AT, RUN_AT = 20, 3, 5
+
+
+def snapshot(state: State) -> Arrays:
+    return {name: tensor.array.copy() for name, tensor in state.items()}
+
+
+def record_step(
+    step: Callable[..., Any], batch: Mapping[str, Any], state: State, dims: Mapping[str, Any], extra: Any = dict
+) -> Graph:
+    """`step(*batch)`, which writes `state` in place and returns the loss, as a graph from (batch, state) to (loss, next
+    state). `extra` gives further outputs by name after the step."""
+
+    def whole(*tensors: Any) -> dict[str, Any]:
+        loss = step(*tensors[: len(batch)])
+        return {"loss": loss, **{f"{name}.next": tensor for name, tensor in state.items()}, **extra()}
+
+    graph = record(whole, {**batch, **state}, dims=dims, restore=list(state.values()))
+    simplify(graph)
+    return graph
+
+
+class Captured:
+    """The graph in stock ONNX Runtime; every call feeds the last call's state."""
+
+    def __init__(self, graph: Graph, start: Arrays) -> None:
+        self.model = to_model(graph)
+        ort = runtime().module  # the process gets its one pool first, which every session then shares
+        self.session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
+        self.state = dict(start)
+
+    def __call__(self, **batch: np.ndarray) -> Any:
+        names = [o.name for o in self.session.get_outputs()]
+        results = dict(zip(names, self.session.run(names, {**batch, **self.state}), strict=True))
+        loss = results.pop("loss")
+        self.state = {name.removesuffix(".next"): array for name, array in results.items()}
+        return loss
 
 
 def images(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,15 +109,15 @@ def test_a_step_is_one_plain_graph(name: str, optimizer_name: str) -> None:
     step = training_step(model, optimizer)
     step(*map(ox.from_numpy, data(random, 4)))  # makes the optimizer's state
     state = training_state(model, optimizer)
-    start = captured.snapshot(state)
+    start = snapshot(state)
 
     x, y = map(ox.from_numpy, data(random, RECORDED_AT))
-    graph = captured.record_step(step, {"x": x, "y": y}, state, dims)
+    graph = record_step(step, {"x": x, "y": y}, state, dims)
     assert {node.domain for node in graph.nodes} == {""}, "only ai.onnx operators"
-    for key, array in captured.snapshot(state).items():
+    for key, array in snapshot(state).items():
         np.testing.assert_array_equal(array, start[key], err_msg=f"recording changed {key}")
 
-    run = captured.Captured(graph, start)
+    run = Captured(graph, start)
     batches = [data(random, RUN_AT) for _ in range(STEPS)]
     eager = [step(*map(ox.from_numpy, batch)).item() for batch in batches]
     plain = [float(run(x=x, y=y)) for x, y in batches]
@@ -89,7 +125,7 @@ def test_a_step_is_one_plain_graph(name: str, optimizer_name: str) -> None:
     assert eager[-1] != eager[0]
     for i, (a, b) in enumerate(zip(eager, plain, strict=True)):
         assert tolerance.compare(np.float32([b]), np.float32([a])).ok, f"loss of step {i}: eager {a}, captured {b}"
-    for key, array in captured.snapshot(state).items():
+    for key, array in snapshot(state).items():
         difference = tolerance.compare(run.state[key], array)
         assert difference.ok, f"{key}: {difference}"
 
@@ -104,31 +140,30 @@ def test_dropout_draws_the_same_masks() -> None:
     step(*map(ox.from_numpy, tokens(random, 4)))
     generator = ox.random.default_generator
     state = {**training_state(model, optimizer), "counter": generator.counter}
-    start = captured.snapshot(state)
+    start = snapshot(state)
     before = ox.random.get_state()
 
     x, y = map(ox.from_numpy, tokens(random, RECORDED_AT))
-    graph = captured.record_step(
+    graph = record_step(
         step, {"x": x, "y": y}, state, MODELS["transformer"][2], lambda: {"counter.next": generator.counter}
     )
     assert {node.domain for node in graph.nodes} == {"", "ox"}, "ai.onnx, and the random functions with their bodies"
     assert ox.random.get_state() == before
 
-    run = captured.Captured(graph, start)
+    run = Captured(graph, start)
     batches = [tokens(random, RUN_AT) for _ in range(STEPS)]
     for batch in batches:
         eager = step(*map(ox.from_numpy, batch)).item()
         plain = float(run(x=batch[0], y=batch[1]))
         assert tolerance.compare(np.float32([plain]), np.float32([eager])).ok
     assert run.state["counter"] == generator.counter.array
-    for key, array in captured.snapshot({k: v for k, v in state.items() if k != "counter"}).items():
+    for key, array in snapshot({k: v for k, v in state.items() if k != "counter"}).items():
         assert tolerance.compare(run.state[key], array).ok, key
 
 
 def test_a_training_batch_norm_leaves_its_old_statistics_alone() -> None:
     """ONNX Runtime writes the new running statistics over the old ones; a written file shields them."""
     from ox import ops
-    from ox.graph.record.recording import record
 
     x = ox.tensor(np.random.default_rng(0).random((4, 3, 2), dtype=np.float32))
     ones, zeros = ox.ones(3), ox.zeros(3)
@@ -139,7 +174,7 @@ def test_a_training_batch_norm_leaves_its_old_statistics_alone() -> None:
         return {"y": y, "moved": new - mean}
 
     graph = record(moved, {"x": x, "mean": mean, "var": var}, dims={"x": ["batch", 3, 2]})
-    run = captured.Captured(graph, {})
+    run = Captured(graph, {})
     feed = {"x": x.numpy(), "mean": mean.numpy().copy(), "var": var.numpy().copy()}
     _, difference = run.session.run(None, feed)
     np.testing.assert_allclose(difference, 0.5 * (x.numpy().mean((0, 2)) - 0.25), rtol=1e-5)

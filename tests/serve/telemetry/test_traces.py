@@ -17,7 +17,7 @@ from span_memory import span_memory
 from waiting import wait_until
 
 from ox.errors import ArgumentError
-from ox.serve import ModelConfig, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
 
@@ -114,7 +114,8 @@ def test_a_model_that_comes_later_is_traced(build: Any, connect: Any, tmp_path: 
 
     write("first")
     spans, memory = span_memory()
-    with Server([tmp_path], options=ModelConfig(device="cpu", instances=1)) as server:
+    often = RequestLimits(poll_s=0.01)
+    with Server([tmp_path], options=ModelConfig(device="cpu", instances=1), limits=often) as server:
         server.service.telemetry.trace(spans)
         write("mlp")
         wait_until(lambda: len(server.models) == 2)  # the disk is looked at

@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ox.graph.contract import Contract, Sample, TensorInfo
-from ox.serve import ModelConfig, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.web.page import page
 from ox_cli.keys import app
 
@@ -231,7 +231,8 @@ def test_a_model_comes_another_goes_a_third_is_broken(browser: Any, build: Any, 
 
     write("one", "Neg")
     names = "[...document.querySelectorAll('details.model')].map((m) => m.querySelector('.name').innerText).join()"
-    with Server([tmp_path], options=ModelConfig(device="cpu", instances=1)) as server:
+    often = RequestLimits(poll_s=0.01)
+    with Server([tmp_path], options=ModelConfig(device="cpu", instances=1), limits=often) as server:
         browser.open(server.url)
         browser.until(f"{names} === 'one'")
         write("two", "Abs")
