@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from ox import train
 from ox.errors import LoadError, TrainError
 from ox.serialization.files import load as read_file
 from ox.train.display import Silent
-from ox.train.run import checkpoint
+from ox.train.run import checkpoint, loop
 from ox.train.run.run import find
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -50,6 +52,23 @@ def test_same_seed_same_weights(page: Path, tmp_path: Path) -> None:
     other = train.train(page, out=tmp_path / "c", seed=1)
     assert weights(one) == weights(two) != weights(other)
     assert lines(one) == lines(two)
+
+
+def test_seconds_are_those_of_training(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All epochs so far, also those before a stop: here each look at the clock takes a second."""
+
+    def seconds(run: train.Run) -> list[float]:
+        rows = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+        return [row["seconds"] for row in rows if "seconds" in row]
+
+    clock = SimpleNamespace(perf_counter=itertools.count(1e6).__next__, monotonic=itertools.count(1e6).__next__)
+    monkeypatch.setattr(loop, "time", clock)
+    whole = seconds(train.train(page, out=tmp_path / "whole", epochs=4))
+    assert 0 < whole[0] < whole[1] < 100 and {*np.diff(whole)} == {whole[1] - whole[0]}
+    with pytest.raises(KeyError):
+        train.train(page, out=tmp_path / "stopped", show=StopAfter(7), **OPTIONS)
+    resumed = seconds(train.resume(max((tmp_path / "stopped").iterdir())))
+    assert len(resumed) == 4 and resumed == sorted(resumed) and abs(resumed[-1] - whole[-1]) < whole[0]
 
 
 @pytest.mark.parametrize("every", [1e-9, 1e9], ids=["each step", "each epoch"])
