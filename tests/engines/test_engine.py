@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_steps import OPTIMIZERS, FusedRecording, Step
+from recorded_step import FusedRecording
+from recorded_steps import OPTIMIZERS, Step
 
 import ox
 from ox import nn, ops, tolerance

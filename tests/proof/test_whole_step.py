@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from recorded_step import LeNet, Transformer, training_state
+from recorded_step import Transformer, training_state
+from recorded_steps import MODELS, tokens, training_step
 from rows import rows
 
 import ox
-from ox import nn, tolerance
+from ox import tolerance
 from ox.devices.node_session import runtime
 from ox.graph.ir import Graph
 from ox.graph.passes.shape_inference import simplify
@@ -62,19 +63,6 @@ class Captured:
         return loss
 
 
-def images(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    return random.random((n, 1, 8, 8), dtype=np.float32), random.integers(0, 10, n)
-
-
-def tokens(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    text = random.integers(0, 11, (n, 6))
-    return text, (text + 1) % 11
-
-
-MODELS: dict[str, tuple[Callable[[], Any], Any, Any]] = {
-    "LeNet": (LeNet, images, {"x": ["batch", 1, 8, 8], "y": ["batch"]}),
-    "transformer": (Transformer, tokens, {"x": ["batch", 6], "y": ["batch", 6]}),
-}
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "SGD with momentum": lambda p: ox.optim.SGD(p, lr=0.05, momentum=0.9),
     # softmax does not see what the key's bias adds, so its gradient is nothing but rounding, which differs between any
@@ -82,20 +70,6 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "Adam": lambda p: ox.optim.Adam(p, lr=1e-3, eps=1e-6),
     "AdamW": lambda p: ox.optim.AdamW(p, lr=1e-3, eps=1e-6, weight_decay=0.1),
 }
-
-
-def training_step(model: Any, optimizer: Any) -> Callable[..., Any]:
-    criterion = nn.CrossEntropyLoss()
-
-    def step(x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
-        out = model(x)
-        loss = criterion(out.reshape(-1, out.shape[-1]), y.reshape(-1))
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
 
 
 @rows("name", MODELS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recorded_steps import FusedRecording
+from recorded_step import FusedRecording
 from samples import Sample
 from test_gradients import followed
 from test_recording import as_float32, step_of

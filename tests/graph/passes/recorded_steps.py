@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+from recorded_step import FusedRecording, LeNet, Transformer, training_state
 
 import ox
+from ox import nn
 from ox.graph.ir import Graph, Value
-from ox.graph.record.recording import Recording, record
-
-PROOF = Path(__file__).parents[2] / "proof"
+from ox.graph.record.recording import record
 
 
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"proof_{name}", PROOF / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def images(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    return random.random((n, 1, 8, 8), dtype=np.float32), random.integers(0, 10, n)
 
 
-captured, whole_step = _load("captured"), _load("test_whole_step")
+def tokens(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    text = random.integers(0, 11, (n, 6))
+    return text, (text + 1) % 11
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Any, Any]] = {
+    "LeNet": (LeNet, images, {"x": ["batch", 1, 8, 8], "y": ["batch"]}),
+    "transformer": (Transformer, tokens, {"x": ["batch", 6], "y": ["batch", 6]}),
+}
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "SGD with momentum": lambda p: ox.optim.SGD(p, lr=0.05, momentum=0.9),
     # the gradient of the bias of attention's keys is nothing but rounding, of which a small eps makes whole steps
@@ -34,24 +35,32 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class FusedRecording(Recording):
-    """Fused functions stay nodes, as in what `ox.compile` records."""
+def training_step(model: Any, optimizer: Any) -> Callable[..., Any]:
+    criterion = nn.CrossEntropyLoss()
 
-    keeps_fused = True
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        out = model(x)
+        loss = criterion(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
 
 
 class Step:
     """A model, its optimizer and the graph of one step on `batch`; `state` are the tensors that the step changes."""
 
     def __init__(self, model: str, optimizer: str = "Adam", *, fused: bool = True, rows: int = 4) -> None:
-        make, self.data, _ = whole_step.MODELS[model]
+        make, self.data, _ = MODELS[model]
         self.random, self.rows = np.random.default_rng(0), rows
         ox.manual_seed(0)
         self.model = make()
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
-        self.eager: Callable[..., Any] = whole_step.training_step(self.model, self.optimizer)
+        self.eager: Callable[..., Any] = training_step(self.model, self.optimizer)
         self.eager(*self.tensors())  # makes the optimizer's state
-        self.state = captured.training_state(self.model, self.optimizer)
+        self.state = training_state(self.model, self.optimizer)
         x, y = self.tensors()
 
         def whole(*tensors: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from recorded_steps import FusedRecording
+from recorded_step import FusedRecording
 from rows import rows
 
 import ox
