@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ox.errors import ArgumentError
+from ox.devices import cuda_state
+from ox.errors import ArgumentError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -104,30 +105,68 @@ def _strided(memory: Array, like: Layout, start: int) -> Array:
 
 
 class memory_format:
-    """How PyTorch lays out the elements of a tensor. Here a tensor is in rows, and a format changes nothing."""
+    """How the elements of a tensor lie in memory: `channels_last` is [N, C, H, W] that lies as [N, H, W, C],
+    `channels_last_3d` [N, C, D, H, W] as [N, D, H, W, C]; the others are row-major. `torch.memory_format`."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, dimensions: int = 0) -> None:
+        """
+        Args:
+            dimensions: of the tensors whose channels come last; 0 for a row-major format.
+        """
+        self.name, self.dimensions = name, dimensions
 
     def __repr__(self) -> str:
         return f"ox.{self.name}"
 
 
 contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
-channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
+channels_last, channels_last_3d = memory_format("channels_last", 4), memory_format("channels_last_3d", 5)
 _warned: list[bool] = []
 
 
-def check_memory_format(wanted: Any) -> None:
-    """A memory format is accepted and ignored; one other than row-major warns once.
+def _channels_at_end(array: Array) -> Array:
+    return array.transpose(0, *range(2, array.ndim), 1)
+
+
+def lies_in(array: Array, dimensions: int, wanted: memory_format) -> bool:
+    """Whether the array of a tensor with so many dimensions has its channels last, as in a format, without gaps."""
+    return dimensions == wanted.dimensions and bool(_channels_at_end(array).flags.c_contiguous)
+
+
+def copied_to(array: Array, dimensions: int, wanted: memory_format) -> Array:
+    """A copy of such an array that has its channels last.
 
     Raises:
-        ArgumentError: what is no memory format.
+        ShapeError: the format is for another number of dimensions.
     """
-    if wanted is None or wanted is contiguous_format or wanted is preserve_format:
-        return
+    if dimensions != wanted.dimensions:
+        expected, got = f"{wanted.dimensions} dimensions", f"{dimensions} dimensions"
+        raise ShapeError(f"{wanted!r} is not for this tensor", expected=expected, got=got)
+    last = dimensions - 1
+    return cuda_state.copy(_channels_at_end(array)).transpose(0, last, *range(1, last))
+
+
+def channels_format(wanted: Any) -> memory_format | None:
+    """The format, if it has the channels last; None for row-major ones, and for None.
+
+    Raises:
+        ArgumentError: what is not a memory format.
+    """
+    if wanted is None:
+        return None
     if not isinstance(wanted, memory_format):
-        raise ArgumentError("this is no memory format", got=repr(wanted), expected="ox.contiguous_format")
-    if not _warned:
+        expected = "ox.contiguous_format, ox.preserve_format, ox.channels_last or ox.channels_last_3d"
+        raise ArgumentError("this is not a memory format", got=repr(wanted), expected=expected)
+    return wanted if wanted.dimensions else None
+
+
+def check_format_of_parameters(wanted: Any) -> None:
+    """Parameters stay row-major: another format warns once.
+
+    Raises:
+        ArgumentError: what is not a memory format.
+    """
+    if channels_format(wanted) and not _warned:
         _warned.append(True)
-        warnings.warn(f"{wanted!r} changes nothing: tensors are row-major (this warning appears once)", stacklevel=3)
+        what = f"{wanted!r} changes nothing for parameters, which stay row-major"
+        warnings.warn(f"{what}; inputs can lie so: x.to(memory_format={wanted!r}) (said once)", stacklevel=3)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ox import functions as F
 from ox import ops
+from ox.core.memory_format import channels_format
 from ox.core.operator import Operator, as_input
 from ox.core.size import Size
 from ox.dtypes import is_floating
@@ -139,13 +140,16 @@ class ComplexPairs(Tensor):
         return marked(super().detach())
 
     def clone(self, **options: Any) -> Tensor:
+        _refuse_format(options.get("memory_format"))
         return marked(without_mark(self).clone(**options))
 
     def contiguous(self, memory_format: Any = None) -> Tensor:
+        _refuse_format(memory_format)
         return self
 
     def to(self, *args: Any, **options: Any) -> Tensor:
         """On another device; another element type is for the pairs."""
+        _refuse_format(options.get("memory_format"))
         moved = without_mark(self).to(*args, **options)
         if moved.array.dtype != self.array.dtype or any(isinstance(arg, Tensor) for arg in args):
             raise _refused("another element type")
@@ -322,6 +326,11 @@ def _refused(what: str) -> PairsError:
         got="pairs of real and imaginary part [..., 2], as ox.fft gives them",
         hint=_HINT,
     )
+
+
+def _refuse_format(memory_format: Any) -> None:
+    if channels_format(memory_format):
+        raise _refused(repr(memory_format))
 
 
 def pairs_of(other: Any, what: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import warnings
+import math
 import weakref
 from typing import Any
 
@@ -12,9 +12,8 @@ import pytest
 from rows import rows
 
 import ox
-from ox.core import memory_format
 from ox.core.memory_format import layout, part_of, same_place
-from ox.errors import ArgumentError, GradientError, ShapeError
+from ox.errors import ArgumentError, GradientError, PairsError, ShapeError
 
 X, W = np.random.default_rng(5).normal(size=(3, 4)), np.random.default_rng(6).uniform(0.5, 2, size=4)
 
@@ -243,20 +242,58 @@ def test_shapes_change_in_place() -> None:
     assert a.detach_().is_leaf
 
 
-def test_memory_formats_change_nothing() -> None:
+@pytest.mark.parametrize(
+    ("wanted", "shape"), [(ox.channels_last, (2, 3, 4, 5)), (ox.channels_last_3d, (2, 3, 4, 5, 6))]
+)
+def test_tensors_whose_channels_come_last(wanted: Any, shape: tuple[int, ...]) -> None:
+    x = ox.arange(math.prod(shape)).reshape(shape).float().requires_grad_()
+    order = (0, *range(2, len(shape)), 1)
+    assert x.is_contiguous() and not x.is_contiguous(memory_format=wanted)
+    for y in (
+        x.contiguous(memory_format=wanted), x.clone(memory_format=wanted), x.to(memory_format=wanted),
+        x.double().float(memory_format=wanted), x.to("cpu", ox.float32, memory_format=wanted, copy=True),
+        x.permute(order).contiguous().permute(0, len(shape) - 1, *range(1, len(shape) - 1)),
+    ):  # fmt: skip
+        assert y.is_contiguous(memory_format=wanted) and not y.is_contiguous() and y.tolist() == x.tolist()
+        assert y.permute(order).is_contiguous() and y.contiguous(memory_format=wanted) is y
+        assert y.to(memory_format=wanted) is y and y.contiguous().is_contiguous()
+        x.grad = None
+        (y * y).sum().backward()
+        assert x.grad.tolist() == (2 * x).tolist()
+    y = x.detach().contiguous(memory_format=wanted)
+    y += 1
+    assert not y._is_view() and (x + 1).tolist() == y.tolist()
+    assert ox.ones(2, 3).is_contiguous(memory_format=wanted) is False
+    for call in ("contiguous", "clone", "to"):
+        with pytest.raises(
+            ShapeError, match=f"(?s){wanted!r}.*expected {len(shape)} dimensions.*got      2 dimensions"
+        ):
+            getattr(ox.ones(2, 3), call)(memory_format=wanted)
+
+
+def test_memory_formats_of_rows() -> None:
     x = ox.ones(1, 2, 3, 3)
-    memory_format._warned.clear()
-    with pytest.warns(UserWarning, match="changes nothing"):
-        assert x.contiguous(memory_format=ox.channels_last) is x
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # said once
-        assert x.to(memory_format=ox.channels_last) is x
-        assert x.clone(memory_format=ox.preserve_format).is_contiguous(memory_format=ox.contiguous_format)
+    assert x.clone(memory_format=ox.preserve_format).is_contiguous(memory_format=ox.contiguous_format)
+    assert x.transpose(2, 3).contiguous(memory_format=ox.contiguous_format).is_contiguous()
     with pytest.raises(ArgumentError, match="memory format"):
         x.contiguous(memory_format="rows")
     assert repr(ox.channels_last) == "ox.channels_last"
     assert x.to("cpu", ox.float32, False, True) is not x
     assert x.to(ox.float32, copy=True) is not x
+
+
+def test_one_channel_lies_both_ways() -> None:
+    x = ox.ones(2, 1, 3, 3)
+    assert x.is_contiguous() and x.is_contiguous(memory_format=ox.channels_last)
+    assert x.contiguous(memory_format=ox.channels_last) is x
+
+
+def test_complex_numbers_have_no_channels_last() -> None:
+    x = ox.fft.fft(ox.ones(2, 3, 4, 5))
+    assert not x.is_contiguous(memory_format=ox.channels_last_3d)
+    for call in ("contiguous", "clone", "to"):
+        with pytest.raises(PairsError, match=r"ox\.channels_last"):
+            getattr(x, call)(memory_format=ox.channels_last)
 
 
 def test_places_of_a_part_in_a_whole() -> None:

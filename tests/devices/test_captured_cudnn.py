@@ -26,7 +26,7 @@ TYPES = [*TOLERANCES]
 
 def channels_last(x: Any) -> Any:
     """[N, C, H, W] of the values of x, that lies as [N, H, W, C]."""
-    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    return x.contiguous(memory_format=ox.channels_last)
 
 
 class Convolutions(nn.Module):

@@ -33,8 +33,7 @@ def test_conv(x: Any, w: Any, settings: Any, dtype: Any) -> None:
 
 def channels_last(x: Any) -> Any:
     """[N, C, ...] of the values of x, that lies as [N, ..., C]."""
-    last = x.ndim - 1
-    return x.permute(0, *range(2, x.ndim), 1).contiguous().permute(0, last, *range(1, last))
+    return x.contiguous(memory_format=ox.channels_last if x.ndim == 4 else ox.channels_last_3d)
 
 
 def lies_so(x: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ox import functions as F
 from ox.core import views
-from ox.core.memory_format import address, check_memory_format, layout, part_of, same_place
+from ox.core.memory_format import address, channels_format, copied_to, layout, lies_in, part_of, same_place
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, note_lost_size
@@ -51,23 +51,39 @@ class MemoryMethods:
         return made
 
     def clone(self: Any, *, memory_format: Any = None) -> Tensor:
-        """A copy in new memory; gradients pass."""
-        check_memory_format(memory_format)
+        """A copy in new memory; gradients pass.
+
+        Args:
+            memory_format: `ox.channels_last` or `ox.channels_last_3d` for a copy that lies so; else it is row-major.
+
+        Raises:
+            ShapeError: that format is for another number of dimensions.
+        """
+        wanted = channels_format(memory_format)
         copied = OPS["Identity"](self)
-        if copied.array is self.array or copied.array.base is not None:
-            copied.array = row_major(copied.array)
+        if wanted or copied.array is self.array or copied.array.base is not None:
+            copied.array = copied_to(self.array, self.ndim, wanted) if wanted else row_major(copied.array)
             copied._base, copied._origin, copied._writes = None, None, [self.version, ""]  # it is no view after all
         return copied
 
     def contiguous(self: Any, memory_format: Any = None) -> Tensor:
-        """Itself when the array is in row-major order, else a copy that is."""
-        check_memory_format(memory_format)
-        return self if self.array.flags.c_contiguous else self.clone()
+        """Itself when the array is in row-major order, or in that of `memory_format`; else a copy that is.
+
+        Args:
+            memory_format: `ox.channels_last` or `ox.channels_last_3d`.
+
+        Raises:
+            ShapeError: that format is for another number of dimensions.
+        """
+        wanted = channels_format(memory_format)
+        if wanted is None:
+            return self if self.array.flags.c_contiguous else self.clone()
+        return self if lies_in(self.array, self.ndim, wanted) else self.clone(memory_format=wanted)
 
     def is_contiguous(self: Any, memory_format: Any = None) -> bool:
-        """Whether the array is in row-major order."""
-        check_memory_format(memory_format)
-        return bool(self.array.flags.c_contiguous)
+        """Whether the array is in row-major order, or in that of `ox.channels_last` or `ox.channels_last_3d`."""
+        wanted = channels_format(memory_format)
+        return bool(self.array.flags.c_contiguous) if wanted is None else lies_in(self.array, self.ndim, wanted)
 
     def stride(self: Any, dim: int | None = None) -> Any:
         """For each dimension (or one) how many elements of memory lie between neighbours."""

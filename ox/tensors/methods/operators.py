@@ -10,7 +10,7 @@ import numpy as np
 from ox import functions as F
 from ox.core.device import KINDS
 from ox.core.device import device as Device
-from ox.core.memory_format import check_memory_format
+from ox.core.memory_format import channels_format
 from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
 from ox.core.tensor import is_tensor
@@ -186,14 +186,15 @@ class Methods(
             non_blocking: the host does not wait for a copy from pinned memory (`pin_memory`) to a GPU, and that memory
                 may not be written before it has ended. Other copies to a GPU never wait; copies from one always do.
             copy: give a copy even where nothing changes; by position it comes after `non_blocking`.
-            memory_format: changes nothing.
+            memory_format: `ox.channels_last` or `ox.channels_last_3d` for a result that lies so.
 
         Raises:
             CallError: a type or a device twice.
             DTypeError: no such type.
             DeviceError: no such device here.
+            ShapeError: `memory_format` is for another number of dimensions.
         """
-        check_memory_format(memory_format)
+        wanted_format = channels_format(memory_format)
         x = self
         if args or tensor is not None:
             device, dtype, non_blocking, copy = move_arguments(args, device, dtype, tensor, non_blocking, copy)
@@ -206,7 +207,9 @@ class Methods(
             except TypeError:
                 raise no_such_type(dtype) from None
             x = cast(x, wanted)
-        return x.clone() if x is self and copy else x
+        if wanted_format is not None:
+            x = x.contiguous(wanted_format)
+        return x.clone(memory_format=memory_format) if x is self and copy else x
 
     def type(self: Any, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
         """In another element type, which may be ``ox.LongTensor`` or its name; without one, PyTorch's name of its own.
@@ -228,44 +231,34 @@ class Methods(
         return self.to(other)
 
     def float(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, float32)
+        return cast(self, float32) if memory_format is None else self.to(float32, memory_format=memory_format)
 
     def double(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, float64)
+        return cast(self, float64) if memory_format is None else self.to(float64, memory_format=memory_format)
 
     def half(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, float16)
+        return cast(self, float16) if memory_format is None else self.to(float16, memory_format=memory_format)
 
     def bfloat16(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, bfloat16)
+        return cast(self, bfloat16) if memory_format is None else self.to(bfloat16, memory_format=memory_format)
 
     def int(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, int32)
+        return cast(self, int32) if memory_format is None else self.to(int32, memory_format=memory_format)
 
     def long(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, int64)
+        return cast(self, int64) if memory_format is None else self.to(int64, memory_format=memory_format)
 
     def short(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, int16)
+        return cast(self, int16) if memory_format is None else self.to(int16, memory_format=memory_format)
 
     def char(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, int8)
+        return cast(self, int8) if memory_format is None else self.to(int8, memory_format=memory_format)
 
     def byte(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, uint8)
+        return cast(self, uint8) if memory_format is None else self.to(uint8, memory_format=memory_format)
 
     def bool(self: Any, memory_format: Any = None) -> Tensor:
-        check_memory_format(memory_format)
-        return cast(self, bool_)
+        return cast(self, bool_) if memory_format is None else self.to(bool_, memory_format=memory_format)
 
     def cpu(self: Any, memory_format: Any = None) -> Tensor:
         return self.to("cpu", memory_format=memory_format)

@@ -12,6 +12,7 @@ from rows import rows
 
 import ox
 from ox import nn
+from ox.core import memory_format
 from ox.errors import ArgumentError, BoundsError, DTypeError, GradientError, LoadError, ShapeError
 
 
@@ -506,6 +507,15 @@ def test_what_is_replaced_keeps_its_place() -> None:
     layer.register_parameter("bias", None)
     assert list(layer.state_dict()) == ["weight"] and next(iter(layer._parameters)) == "weight"
     assert next(name for name, _ in nn.Sequential(layer, nn.Linear(1, 1)).named_parameters()) == "0.weight"
+
+
+def test_parameters_stay_row_major(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_format, "_warned", [])
+    net = nn.Conv2d(2, 3, 3)
+    with pytest.warns(UserWarning, match=r"changes nothing for parameters.*x.to\(memory_format=ox.channels_last"):
+        assert net.to(memory_format=ox.channels_last) is net
+    assert net.to(memory_format=ox.channels_last).weight.is_contiguous()  # said once
+    assert not net.weight.is_contiguous(memory_format=ox.channels_last)
 
 
 def test_moving_takes_pytorchs_arguments() -> None:
