@@ -178,6 +178,7 @@ class Decoder:
             cuda = replace(cuda, gpu_mem_limit=self._claims.session_limit)
         try:
             self._check_for_gpu(placement)
+            providers.check_limit(self._source, cuda.gpu_mem_limit)
             with self._claims.loading(self.path, number, self._check.nbytes) if self._claims else nullcontext():
                 run, reasons = self._first_right(GpuMemory(number, cuda))
                 if run is None:
@@ -202,8 +203,7 @@ class Decoder:
             with cupy().cuda.Device(placement.number(0)):
                 check_bfloat16(f"{self.path}, which is in bfloat16,")
             return
-        types = sorted({str(shape.dtype) for shape in self.shapes.values()})
-        if types != ["float16"]:
+        if (types := sorted({str(shape.dtype) for shape in self.shapes.values()})) != ["float16"]:
             raise DeviceError(
                 f"{self.path} has a cache of {', '.join(types)}",
                 expected="float16 or bfloat16, which GroupQueryAttention takes on a GPU",

@@ -11,10 +11,12 @@ from ox.devices import cudnn_libraries
 from ox.devices.cuda_installation import Problem, driver_problem
 from ox.devices.machine import Driver, nvidia_driver
 from ox.devices.probe import CPU, CUDA, TENSORRT, missing_code, missing_library, preload
-from ox.errors import DeviceError, OxError
+from ox.errors import DeviceError, LoadError, OxError
 from ox.serve.config.placement import Placement
 from ox.serve.runtime.cuda_provider import check_numbers
+from ox.serve.runtime.source import Source
 
+MIB = 1 << 20
 # The name of each, and where it comes from.
 NAMES = {
     CUDA: ("CUDA", 'pip install "ox-onnx[cuda13]"'),
@@ -52,6 +54,27 @@ def warn_of_two_cudnns() -> None:
     """A model runs on a GPU, in a process that has loaded two versions of cuDNN."""
     if found := cudnn_libraries.conflict():
         log.warning("%s, which do not work together: %s", found, cudnn_libraries.HINT)
+
+
+def check_limit(source: Source, limit: int | None, shared: int = 0) -> None:
+    """Whether the weights of a session leave runs a part of its limit. ONNX Runtime allocates weights without looking
+    at the limit, and once they are beyond it, there is none (`BFCArena::Reserve` and `Extend`).
+
+    Args:
+        limit: `gpu_mem_limit` in bytes; None for none.
+        shared: bytes of weights that the session does not hold itself.
+
+    Raises:
+        LoadError: they do not.
+    """
+    own = source.weights - shared
+    if limit is not None and own >= limit:
+        raise LoadError(
+            f"the weights of {source.path} do not fit into gpu_mem_limit, which runs need a part of, too",
+            expected=f"less than {limit // MIB:,} MiB",
+            got=f"{own / MIB:,.1f} MiB",
+            hint="a higher gpu_mem_limit",
+        )
 
 
 def choose(runtime: ModuleType, device: str) -> list[str]:

@@ -35,7 +35,7 @@ from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.io_binding import BufferedInstance
 from ox.serve.runtime.load_control import LoadControl
 from ox.serve.runtime.memory import RunMemory
-from ox.serve.runtime.providers import not_loaded, warn_of_cpu, warn_of_two_cudnns
+from ox.serve.runtime.providers import check_limit, not_loaded, warn_of_cpu, warn_of_two_cudnns
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
 from ox.serve.runtime.runtime_error import is_of_device, reason, refused_file
 from ox.serve.runtime.shared_weights import Adjust, SharedWeights
@@ -217,6 +217,8 @@ class Engine:
         memory = stream = None
         if providers[0] != CPU:
             memory, number = self._device_memory(index), self.placement.number(index)
+            if adjust is None and providers[0] == CUDA:
+                check_limit(self._source, self._cuda.gpu_mem_limit, self._weights.nbytes if self._weights else 0)
             with GATE.using():
                 stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
             options = provider_options(self._cuda, None if stream is None else stream.ptr, number)
@@ -246,8 +248,7 @@ class Engine:
 
     @property
     def uses_tf32(self) -> bool:
-        """Whether products and convolutions of float32 may round their factors to TF32, which has the digits of
-        float16. TensorRT's always may."""
+        """Whether products of float32 may round their factors to TF32, with the digits of float16: TensorRT's may."""
         return self.provider == TENSORRT or (self.device == "cuda" and bool(self._cuda.use_tf32))
 
     @property

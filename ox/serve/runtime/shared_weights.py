@@ -40,7 +40,8 @@ class SharedWeights:
             session = survey(lambda options: _write_optimized(options, Path(folder)))
             with GATE.using():
                 del session  # which frees memory of the GPU
-            self.names = _unchanged(path, Path(folder) / OPTIMIZED)
+            unchanged = _unchanged(path, Path(folder) / OPTIMIZED)
+        self.names, self.nbytes = frozenset(unchanged), sum(unchanged.values())
         self._values: dict[int, dict[str, Any]] = {}  # by the number of the GPU
 
     @property
@@ -76,19 +77,19 @@ def _write_optimized(options: Any, folder: Path) -> None:
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", str(LEAST))
 
 
-def _unchanged(path: Path, optimized: Path) -> frozenset[str]:
-    """The large initializers that are the same in both files."""
+def _unchanged(path: Path, optimized: Path) -> dict[str, int]:
+    """The large initializers that are the same in both files, and their bytes."""
     model = parse(path)
     given = {info.name for info in model.graph.input}  # a request may replace these
     stored = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given}
-    names = set()
+    unchanged = {}
     for tensor in parse(optimized).graph.initializer:
         original = stored.get(tensor.name)
         if original is None or (tensor.data_type, *tensor.dims) != (original.data_type, *original.dims):
             continue
-        if _is_large(tensor) and _array(path, original).tobytes() == _array(optimized, tensor).tobytes():
-            names.add(tensor.name)
-    return frozenset(names)
+        if _is_large(tensor) and (data := _array(path, original).tobytes()) == _array(optimized, tensor).tobytes():
+            unchanged[tensor.name] = len(data)
+    return unchanged
 
 
 def _is_large(tensor: TensorProto) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from cuda_session import CPU, CudaSession
 from lent_stream import lent_stream
+from onnx import TensorProto
 
 from ox.clock import SYSTEM
 from ox.errors import DeviceError, LoadError
@@ -53,6 +54,21 @@ def test_what_sessions_claim(mlp: Path) -> None:
     with pytest.raises(LoadError, match="may take any amount of a GPU's memory"):
         load(mlp, budget, "three", use_tf32=False)
     assert read(mlp).weights > 4 * (64 * 64 + 64 * 10)
+
+
+def test_weights_beyond_the_limit_of_a_session(build: Any) -> None:
+    """ONNX Runtime would allocate them, and hold the session to no limit."""
+    f, dims = TensorProto.FLOAT, ["batch", 512, 1024]
+    weights = {"w": np.ones((512, 1024), np.float32)}  # 2 MiB
+    path = build("large", [("Add", ["x", "w"], ["y"], {})], {"x": (f, dims)}, {"y": (f, dims)}, weights)
+    for limit in ("1MiB", "2MiB"):
+        with pytest.raises(LoadError, match=r"the weights of .* do not fit into gpu_mem_limit") as caught:
+            Model(path, ModelConfig("cuda", max_rows=2, cuda={"gpu_mem_limit": limit}), RequestLimits())
+        assert f"expected less than {limit[0]} MiB; got 2.0 MiB" in caught.value.one_line()
+    shared = {"instances": 2, "cuda": {"gpu_mem_limit": "32MiB"}}
+    assert Model(path, ModelConfig("cuda", max_rows=2, **shared), RequestLimits()).engine._weights is not None
+    engine = Engine(read(path), "cuda", 2, 1, cuda=CudaOptions(1 << 20))  # which the sessions do not hold themselves
+    assert engine._weights is not None and engine._weights.nbytes == 2 << 20
 
 
 def test_a_closed_model_frees_its_memory_and_then_its_claims(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

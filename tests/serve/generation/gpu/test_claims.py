@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ import ox
 from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits
+from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.generation.cache_slots import CacheSlots
+from ox.serve.generation.decoder import Decoder
+from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.decoder_memory import GpuMemory
 from ox.serve.generation.device_scores import DeviceScores
 from ox.serve.generation.scheduler import MIB
@@ -50,6 +54,13 @@ def test_a_model_claims_its_memory_and_gives_it_back(file: Path) -> None:
     model_of(file, budget, cache_mib=4)
     gc.collect()  # a model that nobody ended
     assert budget.gpu.free(0) == 16 * MIB
+
+
+def test_weights_beyond_the_limit_of_the_session(file: Path) -> None:
+    source = replace(read(file), weights=5 * MIB)
+    with pytest.raises(LoadError, match="do not fit into gpu_mem_limit") as caught:
+        Decoder(source, 1, None, DecoderFolder.read(file), "cuda", CudaOptions(4 * MIB))
+    assert "expected less than 4 MiB; got 5.0 MiB" in caught.value.one_line()
 
 
 def test_the_usual_cache_is_a_part_of_what_models_may_take(file: Path) -> None:
