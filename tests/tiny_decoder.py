@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import tokenizers
+import pytest
 
 import ox
 from ox.export import decoder_file, save_decoder
@@ -33,6 +33,7 @@ def save_briefly(model: Generates, folder: Path, **beside: Any) -> None:
 
 def write_tokenizer(path: Path) -> int:
     """A byte-level tokenizer of single bytes; returns the number of its tokens."""
+    tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from gpu_run import environment
-from gpu_run.environment import WheelsError
+from gpu_run.environment import ROOT, WheelsError
+from gpu_run.plan import gpu_files
 from gpu_wheel import wheel
 
 
@@ -91,3 +92,26 @@ def test_every_step_finds_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert str(environment.ROOT) in paths and str(environment.ROOT / "tests" / "cuda") in paths
     assert variables["GPU_STAND_IN"] == "host_cuda" and "CUDA_LAUNCH_BLOCKING" not in variables
     assert environment.variables(tmp_path, None)["GPU_STAND_IN"] == ""
+
+
+ABSENT = (  # modules of extras that no step needs
+    "tokenizers", "llguidance", "jinja2", "grpc", "tritonclient", "sklearn", "pandas", "polars", "pyarrow", "torch",
+    "einops", "openvino", "h2", "h11", "cryptography", "openai", "jsonschema", "yaml", "fsspec", "s3fs",
+    "huggingface_hub", "ray", "optuna", "mpi4py", "skimage",
+)  # fmt: skip
+
+
+def test_tests_of_a_gpu_are_read_without_extras(tmp_path: Path) -> None:
+    """A conftest.py that cannot be imported ends the whole step."""
+    (tmp_path / "without_extras.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({ABSENT}))\n")
+    options = ["-p", "without_extras", "-p", "no:cacheprovider", "-m", "gpu", "-q", "--collect-only"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *gpu_files()],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
+             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for folder in ("tests/serve/generation/gpu/", "tests/serve/runtime/", "tests/devices/", "tests/ops/"):
+        assert folder in done.stdout

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generation_client import CONTEXT, END, VOCABULARY, Client, loaded, write_tokenizer
+from decoder_models import models
+from generation_client import CONTEXT, END, Client, loaded, write_tokenizer
 from tiny_decoder import save_briefly
 
-import ox
 from ox.clock import SYSTEM, Clock
 from ox.generation import OnnxDecoder
 from ox.serve.config.generation_options import GenerationOptions
@@ -19,17 +19,10 @@ from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.runtime.source import read
-from ox_models.gpt2 import GPT2Config, GPT2LMHeadModel
-from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
 
 def write_folders(root: Path) -> None:
-    ox.manual_seed(0)
-    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    llama = LlamaForCausalLM(
-        LlamaConfig(VOCABULARY, hidden_size=64, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
-    )
-    gpt2 = GPT2LMHeadModel(GPT2Config(VOCABULARY, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4))
+    llama, gpt2 = models()
     tokenizer = write_tokenizer(root / "tokenizer.json")
     save_briefly(llama, root / "llama", tokenizer=tokenizer, generation={"eos_token_id": END})
     save_briefly(gpt2, root / "gpt2")

@@ -9,23 +9,31 @@ from typing import Any
 
 import onnx
 import pytest
-from generation_client import CONTEXT, VOCABULARY, Client
+from decoder_models import models
+from generation_client import CONTEXT, Client
 from gpu_decoder import load
 from ml_dtypes import bfloat16
 from tiny_decoder import save_briefly
 
-import ox
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.decoder_folder import DecoderFolder
 from ox.serve.generation.engine import GenerationEngine
-from ox_models.llama import LlamaConfig, LlamaForCausalLM
 
 
 def write_halves(root: Path) -> None:
-    ox.manual_seed(0)
-    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config = LlamaConfig(VOCABULARY, hidden_size=64, intermediate_size=64, max_position_embeddings=CONTEXT, **sizes)
-    save_briefly(LlamaForCausalLM(config).half(), root / "halves")
+    save_briefly(models()[0].half(), root / "halves")
+
+
+def write_folders(root: Path) -> None:
+    for name, model in zip(("llama", "gpt2"), models(), strict=True):
+        save_briefly(model, root / name)
+
+
+@pytest.fixture(scope="session")
+def folders(shared_folder: Callable[..., Path]) -> dict[str, Path]:
+    """Decoders in float32 without a tokenizer, whose library a machine with a GPU may lack."""
+    root = shared_folder("without_tokenizer", write_folders)
+    return {name: root / name for name in ("llama", "gpt2")}
 
 
 @pytest.fixture(scope="module")
