@@ -10,6 +10,8 @@ import pytest
 from nvrtc import ARCHITECTURES, REAL, compiled, library_file, problem_of, process, report, resources
 from rows import rows
 
+from ox.devices.cuda_kernels import typed
+from ox.dtypes import float32
 from ox.kernels.compiler import SOURCE
 from ox.kernels.gpu_source import gpu_source
 from ox.kernels.signatures import FILES, signatures
@@ -54,3 +56,12 @@ def test_a_report_of_what_kernels_take(tmp_path: Path) -> None:
         single, double = (resources(source, architecture)["set"] for source in sources[:2])
         assert (single.stack, double.stack) == (256, 512) and single.registers > 8
         assert cell == f"{max(single.registers, double.registers)} / 512 / 0"
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("architecture", ["sm_80", pytest.param("sm_90", marks=pytest.mark.slow)])
+def test_attention_has_its_sums_in_registers(architecture: str, width: int) -> None:
+    """Two blocks on a multiprocessor leave a thread 128 of them."""
+    source = gpu_source(typed("device_attention.cu", float32, f"#define WIDTH {width}\n"))
+    for name, found in resources(source, architecture).items():
+        assert found.stack == found.spills == 0, (name, found)

@@ -60,11 +60,12 @@ FUNCTION int at_most(long long count, int most) { return count < most ? (int)cou
 
 // Columns [begin, begin + DEPTH) of rows, each column PITCH behind the one before; 0 where there is none.
 FUNCTION void load_turned(const NUMBER* RESTRICT from, long long step, int rows, int begin, int width, float* RESTRICT to) {
+    const int first = threadIdx.x / DEPTH, d = threadIdx.x % DEPTH;
+    const int count = begin + d < width ? rows : 0;
+    from += first * step + begin + d;
+    to += d * PITCH;
 #pragma unroll 4
-    for (int n = threadIdx.x; n < TILE * DEPTH; n += THREADS) {
-        const int row = n / DEPTH, d = n % DEPTH;
-        to[d * PITCH + row] = row < rows && begin + d < width ? LOAD(from[row * step + begin + d]) : 0.0f;
-    }
+    for (int row = first; row < TILE; row += THREADS / DEPTH, from += THREADS / DEPTH * step) to[row] = row < count ? LOAD(*from) : 0.0f;
 }
 
 // The products of rows of `a` with rows of `b`, which are `width` wide.
@@ -93,11 +94,10 @@ FUNCTION void multiply(const NUMBER* RESTRICT a, long long a_step, int a_rows, c
 FUNCTION void accumulate(const float* RESTRICT tile, const NUMBER* RESTRICT x, long long step, int rows, int width, float* RESTRICT chunk, Sums& sums) {
     for (int begin = 0; begin < rows; begin += ROWS_OF_CHUNK) {
         __syncthreads();  // the tile is written, and what is in the chunk is read
+        const int first = threadIdx.x / WIDTH, c = threadIdx.x % WIDTH, count = c < width ? rows - begin : 0;
+        const NUMBER* from = x + (begin + first) * step + c;
 #pragma unroll 4
-        for (int n = threadIdx.x; n < ROWS_OF_CHUNK * WIDTH; n += THREADS) {
-            const int row = begin + n / WIDTH, c = n % WIDTH;
-            chunk[n] = row < rows && c < width ? LOAD(x[row * step + c]) : 0.0f;
-        }
+        for (int row = first; row < ROWS_OF_CHUNK; row += THREADS / WIDTH, from += THREADS / WIDTH * step) chunk[row * WIDTH + c] = row < count ? LOAD(*from) : 0.0f;
         __syncthreads();
 #pragma unroll 2
         for (int k = 0; k < ROWS_OF_CHUNK; k++)
