@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-# After these errors every call of the process fails (cudaError_t in the CUDA runtime's documentation)
-BREAKING = re.compile(
-    "cudaErrorIllegalAddress|cudaErrorLaunchFailure|cudaErrorIllegalInstruction|cudaErrorMisalignedAddress"
-    "|cudaErrorInvalidAddressSpace|cudaErrorInvalidPc|cudaErrorAssert|cudaErrorHardwareStackError|cudaErrorLaunchTimeout"
-    "|CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_LAUNCH_FAILED"
-)
-
 
 def breaks_the_device(text: str) -> bool:
     """Whether an error of this text leaves the device unusable for its process."""
-    return BREAKING.search(text) is not None
+    from ox.devices.cuda_errors import lost  # which a run of steps does not need to begin
+
+    return lost(text) is not None
 
 
 def write(test: str, outcome: str, reason: str = "") -> None:

@@ -48,7 +48,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     own = {
         name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")
     }  # if this is a worker
-    env = {**own, "GPU_CASE_LOG": str(log), "PYTHONPATH": str(ROOT / "scripts")}
+    env = {**own, "GPU_CASE_LOG": str(log), "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     return case_log.read(log)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 
-from ox.errors import ServeError
+from ox.devices import cuda
+from ox.devices.cuda_errors import lost
+from ox.errors import DeviceError, ServeError
 
-# Errors after which CUDA refuses all further work of the process on the device, in the words of CUDA, as ONNX Runtime
-# ("CUDA failure 719: ...") and CuPy repeat them, of the runtime and of the driver, which launches CuPy's kernels
-# ("cudaErrorLaunchFailure: ...", "CUDA_ERROR_LAUNCH_FAILED: ...").
-LOST = re.compile(
-    r"(?:CUDA failure \d+|cudaError\w+|CUDA_ERROR_\w+): (an illegal memory access was encountered|"
-    r"unspecified launch failure|an illegal instruction was encountered|misaligned address|hardware stack error|"
-    r"invalid program counter|"
-    r"operation not supported on global/shared address space|"
-    r"device-side assert triggered|the launch timed out and was terminated|unknown error|context is destroyed|"
-    r"uncorrectable ECC error encountered|uncorrectable NVLink error detected[^;\n]*)"
-)
+# Of CUDA and its libraries. A product or a convolution that fails to run may have met a lost GPU.
+OF_DEVICE = re.compile(r"CUDA (failure|error)|cudaError|CUDA_ERROR_|CUBLAS|CUDNN|CUFFT", re.I)
 
 # A stream that something else in this process destroyed.
 STREAM = re.compile(
@@ -38,12 +31,27 @@ def lost_device(error: Exception, number: int) -> LostDeviceError | None:
             got=gone[0],
             hint="unload the model, and load it again; other models go on",
         )
-    found = LOST.search(str(error))
+    found = lost(str(error))
+    if found is None and OF_DEVICE.search(str(error)):
+        found = device_error(number)
     if found is None:
         return None
     return LostDeviceError(
         f"cuda:{number} has failed, and takes no more work of this server",
         status=503,
-        got=found[0],
+        got=found,
         hint="nvidia-smi, and a restart of the server; models on other devices go on",
     )
+
+
+def device_error(number: int) -> str | None:
+    """What CUDA answers on a GPU to a question that waits for nothing: the error of a lost GPU, which it gives to each
+    call; None where it works, or where CuPy is missing."""
+    if cuda.available():
+        try:
+            cuda.memory(f"cuda:{number}")
+        except DeviceError:  # there is no such number for CuPy
+            return None
+        except cuda.cupy().cuda.runtime.CUDARuntimeError as error:
+            return str(error)
+    return None

@@ -122,9 +122,17 @@ def idle() -> Iterator[None]:
 
 
 @contextmanager
-def _switched_on(name: str) -> Iterator[None]:
+def lost(status: int) -> Iterator[None]:
+    """A block in which the device has failed with an error (cudaError_t): what waits for it, or asks for its memory,
+    gets that error."""
+    with _switched_on("host_cuda_lost", status):
+        yield
+
+
+@contextmanager
+def _switched_on(name: str, value: int = 1) -> Iterator[None]:
     switch = ctypes.c_int.in_dll(_driver(), name)
-    switch.value = 1
+    switch.value = value
     try:
         yield
     finally:

@@ -67,7 +67,7 @@ constexpr int VERSION = 13000, BLOCKS_PER_MULTIPROCESSOR = 2, BLOCKS = 264, THRE
 
 extern "C" {
 long host_cuda_counts[COUNTERS];
-int host_cuda_capturing, host_cuda_busy, host_cuda_idle, host_cuda_devices = 1;
+int host_cuda_capturing, host_cuda_busy, host_cuda_idle, host_cuda_lost, host_cuda_devices = 1;
 thread_local int host_cuda_device;
 
 void host_cuda_own(void* begin, size_t size) {
@@ -104,6 +104,7 @@ int host_cuda_wait() {
         lost = true;
         return CAPTURE_UNSUPPORTED;
     }
+    if (host_cuda_lost) return host_cuda_lost;
     ++host_cuda_counts[WAITS];
     return faults ? faults = 0, FAULT : SUCCESS;
 }

@@ -168,6 +168,7 @@ PyObject* none_of(int, int) { return done(); }
 PyObject* none(int) { return done(); }
 PyObject* context() { return done(); }
 PyObject* free_and_total(int) {
+    if (host_cuda_lost) return failed(host_cuda_lost);
     return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(total_memory - used_memory), static_cast<Py_ssize_t>(total_memory));
 }
 PyObject* free_and_total_in_python(PyObject*, PyObject*) { return free_and_total(0); }

@@ -25,6 +25,8 @@ void host_cuda_disown(void* memory);
 int host_cuda_device_of(void* memory);
 // Whether events and streams say that their work is still under way.
 extern int host_cuda_busy;
+// The error that what waits for the device, and what asks for its memory, gives; SUCCESS while it works.
+extern int host_cuda_lost;
 // Do the work, or keep it. `counter` counts it when it is done.
 void host_cuda_submit(void (*run)(void*), const void* data, size_t size, enum Counter counter);
 // For what waits: the error of a capture, which is lost then, or SUCCESS.

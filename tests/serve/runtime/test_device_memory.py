@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ox.devices.cuda import Memory
-from ox.errors import LoadError
+from ox.devices.cuda_errors import LOST
+from ox.errors import DeviceError, LoadError
 from ox.serve.repository.entry import Slot
 from ox.serve.runtime import device_memory
 from ox.serve.runtime.device_memory import DeviceMemory
@@ -25,7 +26,13 @@ def card(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU of 1,000 MiB, of which 100 are free; CuPy's pool holds 300, 200 of them in arrays."""
     monkeypatch.setattr(device_memory.cuda, "available", lambda: True)
     cards = {"cuda:0": Memory(200 * MIB, 300 * MIB, 100 * MIB, 1000 * MIB, 1000 * MIB), "cuda:1": Memory(0, 0, 7, 8, 8)}
-    monkeypatch.setattr(device_memory.cuda, "memory", lambda device: cards[device])
+
+    def memory(device: str) -> Memory:
+        if device not in cards:
+            raise DeviceError(f"there is no {device}")
+        return cards[device]
+
+    monkeypatch.setattr(device_memory.cuda, "memory", memory)
 
 
 HELD = (
@@ -58,17 +65,22 @@ def test_a_run(text: str, limit: int | None, status: int, got: str) -> None:
             NODE + "CUDA failure 719: unspecified launch failure ; GPU=1 ; hostname=secret ; file=/x.cc ; line=7",
             "CUDA failure 719: unspecified launch failure",
         ),
-        ("cudaErrorECCUncorrectable: uncorrectable ECC error encountered", None),
-        ("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", None),
-        ("cudaErrorInvalidAddressSpace: operation not supported on global/shared address space", None),
         ("CUDA failure 999: unknown error ; GPU=192915439 ; expr=cudaSetDevice(info_.device_id); ",
          "CUDA failure 999: unknown error"),
     ],
 )  # fmt: skip
-def test_a_gpu_that_is_lost(text: str, got: str | None) -> None:
+def test_a_gpu_that_is_lost(text: str, got: str) -> None:
     refusal = DeviceMemory(None, 1).refusal(RuntimeError(text))
-    assert refusal is not None and refusal.status == 503 and refusal.got == (got or text)
+    assert refusal is not None and refusal.status == 503 and refusal.got == got
     assert refusal.what == "cuda:1 has failed, and takes no more work of this server"
+
+
+@pytest.mark.parametrize("number", LOST)
+def test_each_error_of_a_lost_gpu(number: int) -> None:
+    for text in (f"CUDA failure {number}: in CUDA's words", *(f"{name}: in CUDA's words" for name in LOST[number])):
+        refusal = DeviceMemory(None, 1).refusal(RuntimeError(f"{text} ; GPU=1 ; hostname=secret"))
+        assert refusal is not None and refusal.status == 503 and refusal.got == text
+    assert DeviceMemory(None, 1).refusal(RuntimeError(f"CUDA failure {number}0: another error")) is None
 
 
 @pytest.mark.parametrize(
@@ -102,6 +114,8 @@ def test_other_processes_are_named_to_the_operator(
 def test_other_failures_are_none() -> None:
     assert DeviceMemory(None).refusal(RuntimeError("CUDA failure 1: invalid argument ; GPU=0")) is None
     assert DeviceMemory(None).refusal(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")) is None
+    assert DeviceMemory(None).refusal(RuntimeError("CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED")) is None
+    assert DeviceMemory(None, 7).refusal(RuntimeError("CUDNN_STATUS_INTERNAL_ERROR")) is None  # CuPy has no such number
     busy = "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable"  # by another process
     assert DeviceMemory(None).refusal(RuntimeError(busy)) is None
 

@@ -154,6 +154,24 @@ def test_a_gpu_that_falls_off(tmp_path: Path, mlp: Path, connect: Any, infer: An
         assert np.allclose(infer(client, "on_cpu", x=x)["y"], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.stand_in("a GPU is not broken on purpose")
+@pytest.mark.parametrize("words", ["CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED", "CUDNN failure 4: x"])
+def test_a_library_that_fails_because_its_gpu_is_lost(words: str, tmp_path: Path, mlp: Path, connect: Any) -> None:
+    """The GPU is asked: cuBLAS fails on one that works, too."""
+    import host_cuda
+
+    (tmp_path / "a.onnx").write_bytes(mlp.read_bytes())
+    entry = {"name": "x", "shape": [2, 64], "datatype": "FP32", "data": [1.0] * 128}
+    with Server([tmp_path], options=ModelConfig("cuda", max_rows=2)) as server, connect(server) as client:
+        CudaSession.broken = f"{words} ; GPU=0 ; hostname=secret"
+        for number, expected in (0, 500), (700, 503), (226, 503), (0, 500):
+            with host_cuda.lost(number):
+                status, _, text = client.ask("POST", "/v2/models/a/infer", json.dumps({"inputs": [entry]}).encode())
+            assert status == expected and b"secret" not in text, text
+            assert (b"cuda:0 has failed, and takes no more work" in text) == (expected == 503)
+            assert (b"cudaErrorIllegalAddress: " in text) == (number == 700), text
+
+
 @pytest.mark.stand_in("using a stream that was destroyed is undefined on a GPU")
 def test_a_stream_that_was_destroyed(tmp_path: Path, mlp: Path, connect: Any, infer: Any) -> None:
     for name in ("a", "b"):
