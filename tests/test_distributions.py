@@ -67,6 +67,14 @@ def test_samples_have_the_moments(name: str) -> None:
     np.testing.assert_allclose(drawn.var(0).array, d.variance.array, atol=0.05)
 
 
+@rows("name", [name for name, d in EVERY.items() if type(d).entropy is not D.Distribution.entropy])
+def test_the_entropy_is_the_mean_of_what_samples_say(name: str) -> None:
+    ox.manual_seed(4)
+    d = EVERY[name]
+    said = -d.log_prob(d.sample((40_000,)))
+    np.testing.assert_allclose(said.mean(0).array, d.entropy().array, atol=0.03)
+
+
 def test_classes_come_as_often_as_they_should() -> None:
     ox.manual_seed(4)
     probs = ox.tensor([[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]])
