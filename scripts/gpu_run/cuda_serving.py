@@ -26,6 +26,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "float16": served_tensors.float16,
     "TF32": served_tensors.tf32,
     "memory limit": served_memory.memory_limit,
+    "request beyond a limit": served_memory.request_beyond_the_limit,
     "three instances": served_tensors.three_instances,
     "loads": served_memory.loads,
     "TensorRT": served_tensors.tensorrt,  # which builds engines for minutes

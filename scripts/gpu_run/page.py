@@ -87,7 +87,7 @@ ROWS = (
     Row(
         "serving: the memory of all models",
         tests=("tests/serve/runtime/test_models_on_gpus.py",),
-        parts=("float16", "memory limit"),
+        parts=("float16", "memory limit", "request beyond a limit"),
     ),
     Row(
         "serving: text generation",

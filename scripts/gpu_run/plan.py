@@ -109,7 +109,7 @@ class Plan:
             *(self.smoke(name) for name in SMOKE),
             self.tests("tests", SHORT if self.quick else others, 210, 60),
             self.tests("tests of memory", ALONE, 30, 5, parallel=False),
-            self.program("serving by CUDA", "cuda_serving", 90, 20, missing=self.missing_for_serving),
+            self.program("serving by CUDA", "cuda_serving", 120, 20, missing=self.missing_for_serving),
             self.tests("tests of serving", serving, 120, 10, parallel=False, needs=FOR_SERVING),
             self.program("user lines", "user_line_verdicts", 90, 30, source=".log", read=user_line_verdicts.findings),
             self.program("step counts", "step_counts", 60, 20),

@@ -33,16 +33,20 @@ class Client:
         self.server = server
         self.plain = {file.stem: Engine(read(file), "cpu", 1, 1) for file in sorted(folder.glob("*.onnx"))}
 
-    def post(self, path: str, body: Any = None) -> Any:
+    def ask(self, path: str, body: Any = None) -> tuple[int, str]:
+        """The status and the body of an answer."""
         connection = HTTPConnection(self.server.host, self.server.port, timeout=120)
         try:
             connection.request("POST", path, json.dumps(body or {}))
             reply = connection.getresponse()
-            text = reply.read()
+            return reply.status, reply.read().decode()
         finally:
             connection.close()
-        assert reply.status == 200, f"{path}: {reply.status} {text[:300]!r}"
-        return json.loads(text or b"{}")
+
+    def post(self, path: str, body: Any = None) -> Any:
+        status, text = self.ask(path, body)
+        assert status == 200, f"{path}: {status} {text[:300]}"
+        return json.loads(text or "{}")
 
     def check(self, name: str, rows: int, seed: int, tolerance: float = TOLERANCE) -> float:
         """One request with a batch of a model with one input, `x`. Returns the largest difference."""

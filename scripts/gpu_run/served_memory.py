@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_run import device
 from gpu_run.served_client import ROWS, served
-from gpu_run.served_models import wide_bytes, write_wide
+from gpu_run.served_models import numbers, wide_bytes, write_products, write_wide
 
 LOADS, LOST = 50, 256 << 20  # of a model; bytes that so many loads may take in all
 MIB = 1 << 20
@@ -47,6 +47,20 @@ def shared_weights() -> dict[str, Any]:
     found = {"MiB of weights": wide_bytes() // MIB, "MiB taken": taken // MIB}
     assert taken < 2 * wide_bytes(), f"two instances take as much as two copies: {found}"
     return {**found, "largest difference": max(differences)}
+
+
+def request_beyond_the_limit() -> dict[str, Any]:
+    """A request that needs more than `gpu_mem_limit` is told so, by what ONNX Runtime says, and the next one runs. The
+    stand-in has no limit."""
+    size = 1024 if device.short() else 8192  # of whose products 256 MiB are made
+    with served(write_products, max_rows=1, max_dims={"n": size}, cuda={"gpu_mem_limit": "64MiB"}) as client:
+        tensor = {"name": "x", "shape": [1, size], "datatype": "FP32", "data": numbers(size).tolist()}
+        status, text = client.ask("/v2/models/products/infer", {"inputs": [tensor]})
+        if not device.stand_in():
+            said = "this request needs more memory of the GPU than a run may take"
+            assert status == 413 and said in text and "64 MiB for a session (gpu_mem_limit)" in text, f"{status} {text}"
+        difference = client.compare("products", {"x": numbers(1, 64)})
+    return {"status": status, "largest difference": difference}
 
 
 def memory_limit() -> dict[str, Any]:

@@ -110,6 +110,16 @@ def write_wide(folder: Path) -> None:
     write(folder, "wide", nodes, ends, ["y"], {"w": weights, "v": numbers(columns, 8) / np.float32(columns**0.5)})
 
 
+def write_products(folder: Path) -> None:
+    """The largest product of two numbers of a row, of all that there are."""
+    nodes: list[Node] = [
+        ("Unsqueeze", "x one", "rows"), ("Unsqueeze", "x two", "columns"), ("Mul", "rows columns", "all"),
+        ("ReduceMax", "all both", "y", {"keepdims": 0}),
+    ]  # fmt: skip
+    weights = {"one": np.array([1]), "two": np.array([2]), "both": np.array([1, 2])}
+    write(folder, "products", nodes, {"x": ["batch", "n"], "y": ["batch"]}, ["y"], weights)
+
+
 @cache
 def decoder(dtype: str) -> TemporaryDirectory[str]:
     """The folder of a decoder of two layers with a cache of a type, which goes with the process."""
