@@ -20,7 +20,7 @@ from gpu_run import device, parts
 from ox import nn
 from ox.core.operator import OPS
 from ox.devices import cuda_kernels
-from ox.devices.cuda_best import best_of_rows
+from ox.devices.cuda_best import best_of_rows, forbid
 from ox.devices.cuda_runs import copy_runs
 
 F = nn.functional
@@ -188,6 +188,7 @@ def decoding() -> None:
 
     scores, words = cupy.zeros((3, 700), np.float16), cupy.zeros(3 * 51, np.int64)
     best_of_rows(scores, words, 5, sums=True)
+    forbid(scores, cupy.full((len(scores), -(-scores.shape[1] // 32)), 5, np.uint32))
     crowded = cupy.tile(cupy.arange(256) < 20, (3, 100)).astype(np.float32)  # the best lie with few threads
     best_of_rows(crowded, words, 50, sums=False)
     copy_runs(int(scores.data.ptr), int(scores.data.ptr) + 1400, 2, 600, 700, 700, exchange=True)
