@@ -103,6 +103,30 @@ def gru(xp: Any, X: Any, W: Any, R: Any, b: Any, h: Any, alive: Any, reverse: bo
     _forward(xp, "ox_device_gru", X, W, R, b, h, alive, reverse, Y, _address(gates))
 
 
+def gru_before_product(
+    xp: Any, X: Any, W: Any, R: Any, b: Any, h: Any, alive: Any, reverse: bool, Y: Any, gates: Any
+) -> None:
+    """Fill Y and the gates z r n q [T, 4, N, H] of a GRU whose reset multiplies the state, q, before its product: two
+    products and two kernels a step."""
+    multiply, repeated = _products(xp)
+    (T, N, H), R, h = Y.shape, cupy().ascontiguousarray(R), cupy().ascontiguousarray(h)
+    b = None if b is None else cupy().ascontiguousarray(b)
+    inputs = multiply(_rows(X), W, turn_b=True)
+    sums, resets, product = (cupy().empty((N, size), X.dtype) for size in (2 * H, H, H))
+    of_states = repeated(h, R[: 2 * H], sums, turn_b=True)
+    of_resets = repeated(resets, R[2 * H :], product, turn_b=True)
+    arrays, sizes = tuple(map(_address, (b, alive, h, Y, gates))), (_apart(Y), divisor(H), T, int(reverse))
+    to_gates = _step("ox_device_gru_gates", h, _address(inputs), _address(sums), *arrays, _address(resets), *sizes)
+    to_state = _step("ox_device_gru_state", h, _address(inputs), _address(product), *arrays, *sizes)
+    state, first, between = _address(h), _address(Y), Y.strides[0]
+    for k in range(T):
+        of_states(state)
+        to_gates(k)
+        of_resets(_address(resets))
+        to_state(k)
+        state = first + (T - 1 - k if reverse else k) * between
+
+
 def rnn(xp: Any, X: Any, W: Any, R: Any, b: Any, h: Any, alive: Any, reverse: bool, function: str, Y: Any) -> None:
     """Fill Y of a plain RNN of tanh, relu or sigmoid."""
     _forward(xp, "ox_device_rnn", X, W, R, b, h, alive, reverse, Y, FUNCTIONS[function])
@@ -159,6 +183,38 @@ def gru_backward(
     gates = cupy().ascontiguousarray(gates)
     name, more = "ox_device_gru_backward", (_address(gates),)
     return _backward(xp, name, X, W, R, Y, h, alive, reverse, gY, dh, to_x, more, two=True)
+
+
+def gru_before_product_backward(
+    xp: Any, X: Any, W: Any, R: Any, Y: Any, h: Any, alive: Any, reverse: bool, gates: Any, gY: Any, dh: Any, to_x: bool
+) -> tuple[Any, ...]:
+    """Those of `gru_before_product`, as of `gru_backward`."""
+    multiply, repeated = _products(xp)
+    Y, gY, gates = _over_time(Y), _over_time(gY), cupy().ascontiguousarray(gates)
+    R, h, to_h = cupy().ascontiguousarray(R), cupy().ascontiguousarray(h), cupy().array(dh, order="C")
+    T, N, H = Y.shape
+    slopes, starts, resets = (cupy().empty((T, N, size), X.dtype) for size in (3 * H, H, H))
+    product, sizes = cupy().empty((N, H), X.dtype), (divisor(H), T, int(reverse))
+    through_reset = repeated(slopes[0][:, 2 * H :], R[2 * H :], product)
+    through_gates = repeated(slopes[0][:, : 2 * H], R[: 2 * H], to_h, added=True)
+    arrays = map(_address, (alive, h, Y, gY, to_h, starts, slopes, gates, resets))
+    of_state = _step("ox_device_gru_state_backward", h, *arrays, _apart(Y), _apart(gY), *sizes)
+    arrays = map(_address, (alive, product, to_h, slopes, gates))
+    of_gates = _step("ox_device_gru_gates_backward", h, *arrays, *sizes)
+    first, between = _address(slopes), slopes.strides[0]
+    for k in range(T):
+        slope = first + (k if reverse else T - 1 - k) * between
+        of_state(k)
+        through_reset(slope + 2 * H * slopes.itemsize)
+        of_gates(k)
+        through_gates(slope)
+    rows, to_r = _rows(slopes), cupy().empty(R.shape, R.dtype)
+    to_w = multiply(rows, _rows(X), turn_a=True)
+    multiply(rows[:, : 2 * H], _rows(starts), out=to_r[: 2 * H], turn_a=True)
+    multiply(rows[:, 2 * H :], _rows(resets), out=to_r[2 * H :], turn_a=True)
+    result = multiply(rows, W).reshape(X.shape) if to_x else None
+    to_b = sum_over(xp, rows, (0,))
+    return to_w, to_r, to_b, to_b, result, to_h
 
 
 def rnn_backward(

@@ -121,7 +121,6 @@ LEFT = {
     "an activation": ("LSTM", {"activations": ["Relu", "Tanh", "Tanh"]}),
     "clip": ("LSTM", {"clip": 0.5}),
     "input_forget": ("LSTM", {"input_forget": 1}),
-    "reset before the product": ("GRU", {"linear_before_reset": 0}),
     "Softsign": ("RNN", {"activations": ["Softsign"]}),
 }
 
@@ -141,6 +140,25 @@ def test_what_has_no_kernel_runs_in_operators(what: str, ran: list[str]) -> None
         sides.append([cpu(a.array) for a in (y.detach(), *(leaves[i].grad for i in (0, 1, 2, 3)))])
     assert not ran
     assert_close(*sides)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", SIZES[:2], ids=str)
+@pytest.mark.parametrize("dtype", [ox.float32, ox.float64, ox.float16], ids=str)
+@pytest.mark.parametrize(("direction", "ended"), [("forward", False), ("reverse", True), ("bidirectional", True)])
+def test_a_reset_before_the_product(
+    direction: str, ended: bool, dtype: Any, size: tuple[int, ...], ran: list[str]
+) -> None:
+    """As ONNX has a GRU by default. Also without biases and first states."""
+    settings = settings_of("GRU", direction) | {"linear_before_reset": 0}
+    inputs = of_type(inputs_of("GRU", size, direction, ended=ended), dtype)
+    for given in (inputs, [*inputs[:3], None, *inputs[4:5], None]):
+        ran.clear()
+        found = both("GRU", given, settings, put)
+        directions = 2 if direction == "bidirectional" else 1
+        names = [f"ox_device_gru_{part}" for part in ("gates", "state")]
+        assert ran == names * directions + [f"{name}_backward" for name in reversed(names)] * directions
+        assert_close([cpu(a) for a in found], both("GRU", given, settings))
 
 
 @pytest.mark.gpu
@@ -219,11 +237,14 @@ STEP = ["launches", "products", "fills", "on device"]
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("ended", [False, True], ids=["whole", "lengths"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_is_a_product_and_a_launch(kind: str, ended: bool) -> None:
-    """So many more for each further step, forward and backward; nothing is copied, and nothing waits."""
+@pytest.mark.parametrize(
+    ("kind", "products", "more"), [*((kind, 1, {}) for kind in KINDS), ("GRU", 2, {"linear_before_reset": 0})]
+)
+def test_a_step_is_a_product_and_a_launch(kind: str, products: int, more: dict[str, Any], ended: bool) -> None:
+    """So many more for each further step, forward and backward; nothing is copied, and nothing waits. Two of each where
+    the reset is before the product."""
     host_cuda = pytest.importorskip("host_cuda", reason="counts what CuPy asks of a device")
-    settings, totals = settings_of(kind, "bidirectional"), []
+    settings, totals = settings_of(kind, "bidirectional") | more, []
     for steps in (3, 8):
         inputs = inputs_of(kind, (steps, 2, 3, 4), "bidirectional", ended=ended)
         there = [None if a is None else put(a) for a in inputs]
@@ -233,8 +254,8 @@ def test_a_step_is_a_product_and_a_launch(kind: str, ended: bool) -> None:
             backward(kind, there, forward(kind, there, settings), cotangents, settings)
         assert not counts["waits"] and not counts["to host"] and not counts["to device"]
         totals.append([counts[name] for name in STEP])
-    more = np.subtract(totals[1], totals[0])
-    assert more.tolist() == [2 * 2 * 5] * 2 + [0, 0]  # of two directions, there and back
+    added = np.subtract(totals[1], totals[0])
+    assert added.tolist() == [2 * 2 * 5 * products] * 2 + [0, 0]  # of two directions, there and back
 
 
 @pytest.mark.gpu

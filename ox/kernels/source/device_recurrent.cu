@@ -82,6 +82,34 @@ EACH(ox_device_gru, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTR
     y[unit.t * y_step + i] = result.state;
 } END
 
+// A GRU whose reset gate multiplies the state before its product, as ONNX has it by default, in two kernels around that product:
+// the gates z and r with `resets`, reset times state [units]; then n, from the `product` of `resets`, and the state.
+EACH(ox_device_gru_gates, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* y, NUMBER* RESTRICT gates, NUMBER* RESTRICT resets, long long y_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(false);
+    const NUMBER old_state = state_before(first_state, y, unit, y_step);
+    NUMBER results[2] = {0, 0};
+    for (int g = 0; unit.alive && g < 2; g++)
+        results[g] = ox_sigmoid(product_at(inputs + unit.t * 3 * units, unit, hidden, 3, g) + product_at(states, unit, hidden, 2, g) + (bias_at(bias, unit, hidden, g) + bias_at(bias, unit, hidden, 3 + g)));
+    NUMBER* gate = gates + unit.t * 4 * units + i;
+    gate[0] = results[0];
+    gate[units] = results[1];
+    gate[3 * units] = unit.alive ? old_state : (NUMBER)0;
+    resets[i] = results[1] * old_state;
+} END
+
+EACH(ox_device_gru_state, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT product, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, NUMBER* RESTRICT gates, long long y_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(false);
+    const NUMBER old_state = state_before(first_state, y, unit, y_step);
+    NUMBER* gate = gates + unit.t * 4 * units + i;
+    NUMBER fresh = 0, state = old_state;
+    if (unit.alive) {
+        fresh = ox_tanh(product_at(inputs + unit.t * 3 * units, unit, hidden, 3, 2) + product[i] + (bias_at(bias, unit, hidden, 2) + bias_at(bias, unit, hidden, 5)));
+        state = (old_state - fresh) * gate[0] + fresh;
+    }
+    gate[2 * units] = fresh;
+    y[unit.t * y_step + i] = state;
+} END
+
 EACH(ox_device_rnn, i, units, const NUMBER* RESTRICT inputs, const NUMBER* RESTRICT states, const NUMBER* RESTRICT bias, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, NUMBER* y, long long function, long long y_step, long long width, long long steps, long long reverse, long long step) {
     UNIT(false);
     NUMBER* state = y + unit.t * y_step + i;
@@ -137,6 +165,35 @@ EACH(ox_device_gru_backward, i, units, const bool* RESTRICT alive, const NUMBER*
     slope[2 * hidden] = result.fresh;
     state_slope[2 * hidden] = result.product;
     starts[unit.t * units + i] = old_state;
+} END
+
+// Of a GRU whose reset gate multiplies the state before its product: the slopes of z and n, and `resets` [steps, units], reset
+// times state; then that of r, from the `product` of the slopes of n with their weights.
+EACH(ox_device_gru_state_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, const NUMBER* RESTRICT gates, NUMBER* RESTRICT resets, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {
+    UNIT(true);
+    const NUMBER old_state = unit.alive ? state_before(first_state, y, unit, y_step) : (NUMBER)0;
+    const NUMBER* gate = gates + unit.t * 4 * units + i;
+    const NUMBER update = gate[0], fresh = gate[2 * units];
+    NUMBER to_update = 0, to_fresh = 0;
+    if (unit.alive) {
+        const NUMBER total = total_at(to_state, y_gradient, unit, gradient_step);
+        to_update = total * (old_state - fresh) * update * ((NUMBER)1 - update);
+        to_fresh = total * ((NUMBER)1 - update) * ((NUMBER)1 - fresh * fresh);
+        to_state[i] = total * update;
+    }
+    NUMBER* slope = slopes_of(slopes, unit, units, hidden, 3);
+    slope[0] = to_update;
+    slope[2 * hidden] = to_fresh;
+    starts[unit.t * units + i] = old_state;
+    resets[unit.t * units + i] = unit.alive ? gate[units] * old_state : (NUMBER)0;
+} END
+
+EACH(ox_device_gru_gates_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT product, NUMBER* RESTRICT to_state, NUMBER* RESTRICT slopes, const NUMBER* RESTRICT gates, long long width, long long steps, long long reverse, long long step) {
+    UNIT(true);
+    const NUMBER* gate = gates + unit.t * 4 * units + i;
+    const NUMBER reset = gate[units];
+    slopes_of(slopes, unit, units, hidden, 3)[hidden] = unit.alive ? product[i] * gate[3 * units] * reset * ((NUMBER)1 - reset) : (NUMBER)0;
+    if (unit.alive) to_state[i] += product[i] * reset;
 } END
 
 EACH(ox_device_rnn_backward, i, units, const bool* RESTRICT alive, const NUMBER* RESTRICT first_state, const NUMBER* RESTRICT y, const NUMBER* RESTRICT y_gradient, NUMBER* RESTRICT to_state, NUMBER* RESTRICT starts, NUMBER* RESTRICT slopes, long long function, long long y_step, long long gradient_step, long long width, long long steps, long long reverse, long long step) {

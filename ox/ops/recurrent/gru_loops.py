@@ -1,6 +1,7 @@
 """The time loops of GRU on arrays, for one direction; shapes as in `ox.ops.recurrent.rnn_loops`."""
 
 from ox.core.types import XP, Array
+from ox.devices import cuda_recurrent
 from ox.ops.recurrent.rnn_loops import Starts, Sums, clear_ended, compiled, keep_ended, pieces, projected, sigmoid
 
 
@@ -15,6 +16,9 @@ def gru(
         kernels.gru(first, X, W, R, b, h, alive, reverse, Y, gates)
         return
     H = R.shape[1]
+    if not linear and cuda_recurrent.serves(X, H):
+        cuda_recurrent.gru_before_product(xp, X, W, R, b, h, alive, reverse, Y, gates)
+        return
     outer, inner = (None, xp.zeros(1, X.dtype)) if b is None else (b[: 3 * H], b[3 * H :])
     if outer is not None and not linear:
         outer = outer + inner
@@ -57,6 +61,12 @@ def gru_backward(
         sums.add_whole(*to_weights)
         return to_h
     T, _, N, H = gates.shape
+    if not linear and cuda_recurrent.serves(sums.X, H):
+        *to_weights, to_h = cuda_recurrent.gru_before_product_backward(
+            xp, sums.X, sums.W, R, starts.Y, starts.first, alive, reverse, gates, gY, dh, sums.dX is not None
+        )
+        sums.add_whole(*to_weights)
+        return to_h
     steps = list(pieces(T, not reverse, 3 * N * H))
     to_inputs, to_states = sums.scratch(steps, 3 * H), sums.scratch(steps, 3 * H)
     before, resets = sums.scratch(steps, H), sums.scratch(steps, H)
