@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
@@ -16,6 +15,7 @@ from ox.devices import matmul_precision
 from ox.devices.cuda import check_bfloat16, cupy
 from ox.devices.cuda_kernels import are_on, kernel
 from ox.devices.cuda_rows import launch
+from ox.devices.thread_handles import ThreadHandles
 from ox.dtypes import DType, bfloat16, float16, float32, float64
 from ox.errors import DeviceError, DTypeError, ShapeError
 
@@ -35,40 +35,12 @@ DEFAULT_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
 DISALLOW_REDUCED_PRECISION_REDUCTION = 16  # cublasMath_t: else the sums of parts of a long product may be halves
 
 
-class _Held(dict[int, "Cublas"]):
-    """The handles of a thread by device. When it ends, other threads take them: to destroy one waits for the device."""
-
-    def __del__(self) -> None:
-        for device, handle in self.items():
-            _left.setdefault(device, []).append(handle)
-
-
-_handles = threading.local()
-_left: dict[int, list[Cublas]] = {}  # handles of threads that have ended
-
-
 def cublas(xp: Any) -> Cublas:
     """The handle for a namespace of arrays: that of a CUDA graph, or one for this thread on the current device."""
     module = cupy()
     if xp is not module and isinstance(own := getattr(xp, "cublas", None), Cublas):
         return own
-    device = module.cuda.runtime.getDevice()
-    try:
-        return _handles.by_device[device]  # type: ignore[no-any-return]
-    except (AttributeError, KeyError):
-        return _handle(device)
-
-
-def _handle(device: int) -> Cublas:
-    """One that this thread did not have: of a thread that has ended, or a new one."""
-    held: _Held | None = _handles.__dict__.get("by_device")
-    if held is None:
-        held = _handles.by_device = _Held()
-    try:
-        held[device] = _left[device].pop()
-    except (KeyError, IndexError):
-        held[device] = Cublas()
-    return held[device]
+    return _handles.of_thread()[module.cuda.runtime.getDevice()]
 
 
 class _Operand(NamedTuple):
@@ -323,6 +295,9 @@ class Cublas:
 
     def _do(self, name: str, *arguments: Any) -> None:
         _check(name, getattr(self._library, name)(*arguments))
+
+
+_handles = ThreadHandles(Cublas)
 
 
 def _computed(dtype: DType, allow_tf32: bool | None) -> int:

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from ox.devices import cuda_state
+from ox.devices import cuda_state, cudnn
 from ox.devices.cublas import KINDS, Cublas
 from ox.devices.cuda import cupy
-from ox.devices.cudnn import NotPreparedError
 from ox.errors import DeviceError
 
 _capturing = threading.local()
@@ -26,7 +25,7 @@ class CuPyInGraphs:
 
     def __init__(self, module: Any, cublas: Cublas) -> None:
         self._module, self.cublas = module, cublas
-        self.cudnn_handles: dict[int, Any] = {}  # by device
+        self.cudnn_handles = cudnn.handles()
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         """`cupy.matmul`; other element types than cuBLAS has are not captured."""
@@ -118,7 +117,7 @@ class GraphMemory:
         while True:
             try:
                 return self._captured(work)
-            except NotPreparedError as error:
+            except cudnn.NotPreparedError as error:
                 error.prepare()
 
     def _captured(self, work: Callable[[Any], None]) -> Any:
@@ -136,7 +135,7 @@ class GraphMemory:
                         graph = stream.end_capture()
                     except Exception:  # work that cannot be captured ends the capture
                         graph = None
-        except NotPreparedError:
+        except cudnn.NotPreparedError:
             raise
         except Exception as error:
             raise CaptureError("this cannot be captured into a CUDA graph", got=str(error)) from error

@@ -6,7 +6,6 @@ makes a handle or builds a plan."""
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,13 +19,12 @@ from ox.devices import cuda_state, cudnn_libraries, cudnn_settings
 from ox.devices.cuda import cupy
 from ox.devices.cudnn_graphs import Graph
 from ox.devices.cudnn_settings import Settings
+from ox.devices.thread_handles import Handles, ThreadHandles
 from ox.dtypes import float32
 from ox.errors import DeviceError
 
 MOST_PLANS = 4096  # of a thread; when there are more, all are forgotten
 ALIGNED = 16  # bytes, to which what cuDNN is given lies: plans are built for it, and refuse other addresses
-
-_threads = threading.local()
 
 
 class NotPreparedError(DeviceError):
@@ -84,26 +82,31 @@ def takes(graph: Graph) -> bool:
     return found is not None and found.plan(graph, cudnn_settings.current()) is not None
 
 
+def handles() -> Handles[Handle | None]:
+    """Those for CUDA graphs, by device; None where cuDNN makes none."""
+    return Handles(_made)
+
+
 def _here() -> Handle | None:
     """That of CUDA graphs in their work, else of this thread, on the current device; None where cuDNN makes none."""
-    held: dict[int, Handle | None] | None = getattr(cuda_state.module(None), "cudnn_handles", None)
+    held: Handles[Handle | None] | None = getattr(cuda_state.module(None), "cudnn_handles", None)
     if held is None:
-        held = _threads.__dict__.setdefault("by_device", {})
+        held = _handles.of_thread()
     device = cupy().cuda.Device().id
-    if device not in held:
-        if _is_capturing():
-            raise NotPreparedError("a handle of cuDNN", partial(_start, held, device))
-        _start(held, device)
+    if device not in held and _is_capturing():
+        raise NotPreparedError("a handle of cuDNN", partial(held.__getitem__, device))
     return held[device]
 
 
-def _start(held: dict[int, Handle | None], device: int) -> None:
-    """Put a handle for the current device there."""
+def _made() -> Handle | None:
     try:
-        held[device] = Handle(library())
+        return Handle(library())
     except RuntimeError as error:
         _warn("cuDNN does not start", error)
-        held[device] = None
+        return None
+
+
+_handles = ThreadHandles(_made)
 
 
 def _is_capturing() -> bool:

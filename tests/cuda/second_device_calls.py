@@ -169,7 +169,7 @@ def products() -> None:
             for x in (there(3, 3), ox.rand(3, 3, device="cuda:0"), there(3, 3)):
                 numbers, made = x.cpu().numpy(), x @ x
                 assert made.device == x.device and np.allclose(made.cpu().numpy(), numbers @ numbers)
-            held.append([cublas._handles.by_device[device]._stream.ptr for device in (0, 1)])
+            held.append([cublas._handles.of_thread()[device]._stream.ptr for device in (0, 1)])
     assert held == [[0, 0], [0, side.ptr], [0, 0]], held
 
 

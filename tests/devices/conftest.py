@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from ox.devices import cudnn, cudnn_settings
 from ox.devices.cudnn_settings import Settings
+from ox.devices.thread_handles import ThreadHandles
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setitem(sys.modules, "cudnn", host_cudnn)
     monkeypatch.setattr(host_cudnn, "log", host_cudnn.Log())
-    monkeypatch.setattr(cudnn, "_threads", threading.local())
+    monkeypatch.setattr(cudnn, "_handles", ThreadHandles(cudnn._made))
     monkeypatch.setattr(cudnn, "_warned", [])
     monkeypatch.setattr(cudnn_settings, "_current", Settings())
     cudnn.library.cache_clear()

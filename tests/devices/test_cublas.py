@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ox.devices.cuda import cupy
+from ox.devices.thread_handles import ThreadHandles
 from ox.dtypes import bfloat16
 from ox.errors import DTypeError, ShapeError
 
@@ -289,7 +290,7 @@ def test_a_handle_that_a_thread_takes_over_runs_on_its_stream(monkeypatch: pytes
     from ox.devices import cublas
 
     xp, errors = cupy(), list[Exception]()
-    monkeypatch.setattr(cublas, "_left", {})
+    monkeypatch.setattr(cublas, "_handles", ThreadHandles(cublas.Cublas))
     handles = set[int]()
 
     def work() -> None:
@@ -332,7 +333,7 @@ def test_threads_take_the_handles_of_those_that_ended(monkeypatch: pytest.Monkey
     from ox.devices import cublas
 
     xp = cupy()
-    monkeypatch.setattr(cublas, "_left", {})
+    monkeypatch.setattr(cublas, "_handles", ThreadHandles(cublas.Cublas))
     handles = list[Any]()
 
     def work() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -195,6 +197,18 @@ def test_what_runs_and_what_is_kept(log: Any) -> None:
         model(random(2, 3, 8, 8).to("cuda"))
     assert log.streams[-1] == stream.ptr and len(log.built) == 4
     assert cudnn.state() == "cuDNN 9.28.1" and ox.backends.cudnn.version() == 92801
+
+
+@pytest.mark.gpu
+def test_threads_take_the_plans_of_those_that_have_ended(log: Any) -> None:
+    """Handles are never destroyed, which would wait for the device, and threads come and go."""
+    x, w, made = random(1, 2, 5, 5).to("cuda"), random(3, 2, 3, 3).to("cuda"), list[Any]()
+    for _ in range(3):
+        thread = Thread(target=lambda: made.append(F.conv2d(x, w)))
+        thread.start()
+        thread.join()
+        gc.collect()
+    assert len(made) == len(log.runs) == 3 and len(log.built) == 1
 
 
 @pytest.mark.gpu
