@@ -21,7 +21,7 @@ from ox.serve.generation.device_scores import DeviceScores, stored
 from ox.serve.generation.scores import Array, Needs, ScoreRows
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, provider_options
-from ox.serve.runtime.device_memory import DeviceMemory
+from ox.serve.runtime.device_memory import DeviceMemory, outside_pool
 from ox.serve.runtime.own_thread import OwnThread
 
 
@@ -51,6 +51,7 @@ class HostMemory:
     kind, number = "cpu", 0
     captures = False  # whether steps are captured as CUDA graphs, which keep addresses and sizes
     is_lazy = True  # memory is taken where it is first written
+    graph_bytes = 0  # of a GPU, that captured steps have taken
 
     def providers(self) -> list[Any]:
         """What sessions are made with."""
@@ -298,7 +299,9 @@ class GpuMemory(HostMemory):
             for buffer in sent:
                 buffer.to_device(self.stream)
             try:
+                before = 0 if captured else outside_pool(self.number)
                 session.run_with_iobinding(binding, options)
+                self.graph_bytes += 0 if captured else max(0, before - outside_pool(self.number))
                 result = scores.copy(count, needs, self.stream)
             finally:  # what was ordered reads and writes the buffers
                 self.stream.synchronize()

@@ -13,6 +13,8 @@ SESSION = "gpu_mem_limit of its session"
 CHECK = "two long texts, with which its scores are checked"
 CACHE = "its cache, saved prefixes, staged tokens and scores"
 
+GRAPHS = "CUDA graphs of its steps"
+
 
 class GpuClaims:
     """The claims of a decoder, and of the one that drafts for it.
@@ -67,6 +69,16 @@ class GpuClaims:
         """
         hint = "generation = { cache_mib = ... } in ox.toml"
         self._releases.append(self._claim(number, bytes_, CACHE, hint))
+
+    def graphs(self, number: int, bytes_: int) -> None:
+        """Claims what CUDA graphs have taken.
+
+        Raises:
+            LoadError: there is no room for it.
+        """
+        if bytes_:
+            hint = "generation = { max_texts = ... } with fewer, or no enable_cuda_graph"
+            self._releases.append(self._claim(number, bytes_, GRAPHS, hint))
 
     def _claim(self, number: int, bytes_: int, what: str, hint: str) -> Callable[[], None]:
         return self._budget.claim(self._model, {number: bytes_}, what, hint)

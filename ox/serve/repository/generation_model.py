@@ -186,6 +186,8 @@ class GenerationModel(Model):
             clock=self.clock,
             max_graphs=options.max_graphs,
         )
+        if claims is not None and self._gpus:
+            claims.graphs(memory.number, memory.graph_bytes)
 
     def start(self, loop: AbstractEventLoop) -> None:
         self._share.open()

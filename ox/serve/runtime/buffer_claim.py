@@ -16,6 +16,7 @@ from ox.serve.gpu_budget import FEWER
 from ox.serve.runtime.buffer import buffer_shape
 
 MIB = 1 << 20
+GRAPHS, FEWER_GRAPHS = "its CUDA graphs", "fewer of them: a smaller max_rows; without enable_cuda_graph"
 
 
 class Claim(Protocol):
@@ -39,6 +40,15 @@ class BufferClaim:
         self._path, self._claim, self.tensors = path, claim, tuple[TensorInfo, ...]()
         self._on, self.gpus, self.instances = instances, tuple(instances), sum(instances.values())
         self._give_back: Callable[[], object] = bool
+
+    def hold_graphs(self, bytes_: int) -> None:
+        """Keeps what the CUDA graphs of the one instance have taken of its GPU.
+
+        Raises:
+            LoadError: the limit of all models leaves no room for it.
+        """
+        if self._claim is not None and bytes_:
+            weakref.finalize(self, self._claim({self.gpus[0]: bytes_}, GRAPHS, FEWER_GRAPHS))
 
     def instances_on(self, number: int) -> int:
         """How many instances a GPU is known to have, each with a session; at least 1."""

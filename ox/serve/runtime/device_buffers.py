@@ -18,7 +18,7 @@ from ox.serve.batching.padding import Padding
 from ox.serve.runtime.buffer import buffer_shape
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.cuda_provider import NO_GRAPH, DeviceControl, graphs
-from ox.serve.runtime.device_memory import DeviceMemory
+from ox.serve.runtime.device_memory import DeviceMemory, outside_pool
 from ox.serve.runtime.instance import ControlledRun, Feed, Instance
 from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.own_thread import OwnThread
@@ -64,6 +64,7 @@ class DeviceInstance(Instance):
         captures: whether runs are captured as CUDA graphs, all in one thread.
         padding: how batches have been padded to whole buckets; others run without buffers. None where the first size
             alone varies.
+        hold_graphs: gets the bytes that the captured graphs have taken of the GPU.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class DeviceInstance(Instance):
         stream: Any,
         captures: bool,
         padding: Padding | None = None,
+        hold_graphs: Callable[[int], object] = bool,
     ) -> None:
         super().__init__(lambda feed, control: run(feed, control.options()), control, now)
         self._session, self._most, self._stream, self._padding = session, most, stream, padding
@@ -85,6 +87,7 @@ class DeviceInstance(Instance):
         self._thread = OwnThread("ox-cuda-graphs") if captures else None
         self._memory = DeviceMemory(None, stream.device_id)
         self._captures, self._captured = captures, set[Shape]()  # the shapes that have a graph
+        self._graph_bytes, self._hold_graphs = 0, hold_graphs
         self._failure = ""  # of the last run with buffers that failed
         self._inputs, self._outputs = inputs, outputs
         self._staged: list[StagedBuffer] = []  # of inputs, then outputs: for the largest shape until now
@@ -100,6 +103,8 @@ class DeviceInstance(Instance):
         padding = self._padding
         if self._captures:
             shapes = graph_shapes(self._most, padding)
+            largest = row if padding is None else padding.resized(row, dict(shapes[0][1]))
+            super().__call__((largest,) * self._most, self.usual)  # takes the arena's memory before it is measured
         else:
             sizes = {} if padding is None else padding.sizes(row)
             whole = tuple((dim, padding.length(dim, size)) for dim, size in sizes.items()) if padding else ()
@@ -112,6 +117,7 @@ class DeviceInstance(Instance):
                 self(feeds)  # memory that was freed meanwhile may have ended the first capture
                 if shape not in self._captured:
                     raise self._not_captured(rows, sizes)
+        self._hold_graphs(self._graph_bytes)
 
     def _not_captured(self, rows: int, sizes: Mapping[str, int]) -> LoadError:
         what = ", ".join([f"a batch of {rows}", *(f"{name} {size}" for name, size in sizes.items())])
@@ -146,7 +152,9 @@ class DeviceInstance(Instance):
         rows = sum(len(next(iter(feed.values()))) for feed in feeds)
         shape = self._shape(feeds, rows)
         if shape is not None:
-            with GATE.capturing() if self._captures and shape not in self._captured else GATE.using():
+            captures = self._captures and shape not in self._captured
+            with GATE.capturing() if captures else GATE.using():
+                before = outside_pool(self._memory.number) if captures else 0
                 try:
                     results = self._run_bucket(feeds, rows, shape, control)
                 except Exception as error:  # CuPy's, of copies and waits
@@ -154,6 +162,8 @@ class DeviceInstance(Instance):
                     if lost is None:
                         raise
                     raise lost from error
+                if captures:
+                    self._graph_bytes += max(0, before - outside_pool(self._memory.number))
             if results is not None:
                 self._captured.add(shape)
                 return results

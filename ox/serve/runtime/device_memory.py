@@ -97,6 +97,13 @@ def free_bytes(number: int) -> int | None:
     return None
 
 
+def outside_pool(number: int) -> int:
+    """What of a GPU is free or in CuPy's pool: the rest is taken by sessions, CUDA graphs and other processes. Within
+    `GATE`."""
+    memory = cuda.memory(f"cuda:{number}")
+    return memory.free + memory.held
+
+
 def free_pools(numbers: Iterable[int]) -> None:
     """Gives unused blocks of CuPy's pools on some GPUs back to the device, also those of sessions that have ended.
     Within `GATE`; nothing without CuPy."""

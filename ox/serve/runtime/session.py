@@ -323,7 +323,8 @@ class Engine:
         ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
             captures = captures and self.captures
-            instance: Instance = DeviceInstance(run, self._device_control, *ends, session.ox_stream, captures, padding)
+            stream, hold = session.ox_stream, self.buffers.hold_graphs
+            instance: Instance = DeviceInstance(run, self._device_control, *ends, stream, captures, padding, hold)
         elif bound:
             instance = BufferedInstance(run, self._control, *ends)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import weakref
 from collections import Counter
@@ -17,11 +18,15 @@ from cuda_session import CUDA, CudaSession
 from onnx import TensorProto
 from serving_gpu import ServingGpu, close
 
+from ox.clock import SYSTEM
 from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import LoadError, ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.batching.admission import Budget
+from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
+from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime import device_buffers, session
 from ox.serve.runtime.capture_gate import CaptureGate
 from ox.serve.runtime.device_buffers import DeviceInstance
@@ -298,6 +303,28 @@ def test_graphs_need_sizes_that_are_fixed(build: Any) -> None:
     path = build("open", [("Relu", ["x"], ["y"], {})], {"x": ends}, {"y": ends})
     with pytest.raises(LoadError, match="cannot be captured as CUDA graphs"):
         load(path, cuda={"enable_cuda_graph": True})
+
+
+def test_graphs_are_claimed(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 1 MiB; those that were tried before are not served."""
+    left = itertools.count(1000, -1)
+    monkeypatch.setattr(device_buffers, "outside_pool", lambda _: next(left) << 20)
+    options = ModelConfig("cuda", max_rows=8, cuda={"enable_cuda_graph": True, "gpu_mem_limit": "1MiB"})
+    before = (1 << 20) + 8 * 4 * (64 + 10)  # the session, and buffers
+
+    def load(mib: int) -> tuple[Model, GpuBudget]:
+        gpus = GpuBudget(mib << 20)
+        budget = Budget(1 << 20, 1 << 20, ResponseMemory(1 << 20, SYSTEM), gpus)
+        return Model(mlp, options, RequestLimits(), budget=budget), gpus
+
+    model, gpus = load(8)
+    assert str(model.graphs).startswith("4 CUDA graphs") and (8 << 20) - gpus.free(0) == before + (4 << 20)
+    del model
+    gc.collect()
+    assert gpus.free(0) == 8 << 20
+    with pytest.raises(LoadError, match="cuda:0 has no room for") as caught:
+        load(5)
+    assert "4 MiB (its CUDA graphs)" in str(caught.value.got)
 
 
 def test_a_graph_of_one_sample(mlp: Path, connect: Any, infer: Any) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, partialmethod
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ox.devices.staged_buffer import StagedBuffer
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.config.cuda_options import CudaOptions
+from ox.serve.generation import decoder_memory
 from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import Decoder
 from ox.serve.generation.decoder_folder import DecoderFolder
@@ -109,6 +111,20 @@ def test_a_cache_larger_than_the_gpu_is_on_the_host(
         model = GenerationModel(read(file), options, RequestLimits(), name="writer", version="1")
     assert "generates texts on cpu" in model.describe() and "cache_mib = 4" in caplog.text
     model.release()
+
+
+def test_graphs_are_claimed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 1 MiB."""
+    left = count(1000, -1)
+    monkeypatch.setattr(decoder_memory, "outside_pool", lambda _: next(left) * MIB)
+    cuda, budget = {"gpu_mem_limit": "4MiB", "enable_cuda_graph": True}, budget_of(16)
+    model = model_of(file, budget, cache_mib=4, cuda=cuda)
+    assert 12 * MIB < 16 * MIB - budget.gpu.free(0) < 13 * MIB  # a session, a cache, what is staged, and four graphs
+    model.release()
+    assert budget.gpu.free(0) == 16 * MIB
+    with pytest.raises(LoadError, match="has no room for writer 1") as caught:
+        model_of(file, budget_of(12), cache_mib=4, cuda=cuda)
+    assert "got 4 MiB (CUDA graphs of its steps)" in caught.value.one_line()
 
 
 def test_a_draft_model_claims_its_session(file: Path) -> None:
