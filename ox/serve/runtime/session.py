@@ -322,9 +322,8 @@ class Engine:
         run, session = self._runs[index], self._sessions[index]
         ends = self.now, session, self.inputs, self.outputs, bound
         if self.device == "cuda" and bound:
-            captures = captures and self.captures
-            stream, hold = session.ox_stream, self.buffers.hold_graphs
-            instance: Instance = DeviceInstance(run, self._device_control, *ends, stream, captures, padding, hold)
+            more = session.ox_stream, captures and self.captures, padding, self.buffers.hold_graphs
+            instance: Instance = DeviceInstance(run, self._device_control, *ends, *more)
         elif bound:
             instance = BufferedInstance(run, self._control, *ends)
         else:
