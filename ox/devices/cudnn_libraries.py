@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MAPS = Path("/proc/self/maps")
-LIBRARY = re.compile(r"libcudnn(_\w+)?\.so[.\d]*")
+LIBRARY = re.compile(r"libcudnn(?:_\w+)?\.so\.9(?:\.\d+)*")  # a process may have cuDNN 8 beside it
 VERSION = re.compile(r"\.so\.(\d+\.\d+[.\d]*)")
 HINT = "one nvidia-cudnn package, and no other cuDNN in LD_LIBRARY_PATH or among the system's libraries"
 

@@ -78,7 +78,8 @@ def test_a_part_of_another_version(library: Callable[[str, int], Path]) -> None:
 def test_two_copies_of_one_version(library: Callable[[str, int], Path]) -> None:
     one, other = library("wheel/libcudnn.so.9", 92801), library("system/libcudnn.so.9.28.1", 92801)
     engines = library("again/libcudnn_ops.so.9.28.1", 0)
-    assert said("conflict", one, other, engines) == "none"
+    old = library("old/libcudnn.so.8", 8907)  # whose names are others
+    assert said("conflict", one, other, engines, old) == "none"
 
 
 def test_a_system_that_does_not_say_what_is_loaded(tmp_path: Path) -> None:
