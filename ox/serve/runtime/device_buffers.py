@@ -98,13 +98,14 @@ class DeviceInstance(Instance):
         all models.
 
         Raises:
-            LoadError: a shape cannot be captured.
+            LoadError: a shape cannot be captured, or models may not take more of the GPU.
         """
         padding = self._padding
-        if self._captures:
+        if self._thread is not None:
             shapes = graph_shapes(self._most, padding)
             largest = row if padding is None else padding.resized(row, dict(shapes[0][1]))
-            super().__call__((largest,) * self._most, self.usual)  # takes the arena's memory before it is measured
+            # takes the arena's memory before what captures take is measured
+            self._thread.call(partial(super().__call__, (largest,) * self._most, self.usual))
         else:
             sizes = {} if padding is None else padding.sizes(row)
             whole = tuple((dim, padding.length(dim, size)) for dim, size in sizes.items()) if padding else ()
