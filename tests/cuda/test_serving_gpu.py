@@ -94,6 +94,19 @@ def test_a_session_notes_what_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert session.get_providers() == []
 
 
+def test_what_is_set_on_the_class_of_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager code replaces `__init__`, so that all sessions share one pool of threads; ONNX Runtime refuses others."""
+    own = cuda_session.InferenceSession
+    monkeypatch.setattr(own, "__init__", own.__init__)  # what it was comes back
+    cuda_session.note(monkeypatch.setattr)
+
+    def shared(*arguments: object, **more: object) -> None:
+        pass
+
+    onnxruntime.InferenceSession.__init__ = shared
+    assert own.__init__ is CudaSession.__mro__[1].__init__ is onnxruntime.InferenceSession.__init__ is shared
+
+
 @pytest.mark.gpu
 @pytest.mark.stand_in("a GPU does not count copies")
 def test_what_a_block_does() -> None:

@@ -11,6 +11,7 @@ from gpu_run import page
 from gpu_run.cuda_serving import PARTS
 from gpu_run.environment import ROOT
 from gpu_run.page import ROWS, PageError, written
+from gpu_run.plan import gpu_files
 
 from ox.core.operator import OPS
 
@@ -45,8 +46,7 @@ def test_each_row_of_serving_has_tests_that_run_on_a_gpu() -> None:
     tests = [line for line in listed if "::" in line]
     for row in serving:
         assert sum(row.has(test) for test in tests) > 0, row.begins
-    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "serve").rglob("test_*.py")}
-    marked = {file for file in files if "mark.gpu" in (ROOT / file).read_text()}
+    marked = {file for file in gpu_files() if file.startswith("tests/serve/")}
     assert marked - {test.partition("::")[0] for test in tests} <= {"tests/serve/telemetry/test_gpu.py"}
 
 
