@@ -34,5 +34,5 @@ _TEXT = re.compile(rf"\b(?:{_NAMES})\b[^;\n]*")
 
 def lost(text: str) -> str | None:
     """The part of an error's text that is one of these errors; None where there is none."""
-    found = _TEXT.search(text)
-    return None if found is None else found[0].strip()
+    match = _TEXT.search(text)
+    return None if match is None else match[0].strip()

@@ -50,8 +50,8 @@ def library() -> Any:
     except Exception as error:
         _warn("cuDNN does not load", error)
         return None
-    if found := cudnn_libraries.conflict():
-        warnings.warn(f"{found}, which do not work together: {cudnn_libraries.HINT}", RuntimeWarning, stacklevel=2)
+    if conflict := cudnn_libraries.conflict():
+        warnings.warn(f"{conflict}, which do not work together: {cudnn_libraries.HINT}", RuntimeWarning, stacklevel=2)
     return cudnn
 
 
@@ -84,21 +84,21 @@ def takes(graph: Graph) -> bool:
 
 def handles() -> Handles[Handle | None]:
     """Those for CUDA graphs, by device; None where cuDNN makes none."""
-    return Handles(_made)
+    return Handles(_new_handle)
 
 
 def _here() -> Handle | None:
     """That of CUDA graphs in their work, else of this thread, on the current device; None where cuDNN makes none."""
-    held: Handles[Handle | None] | None = getattr(cuda_state.module(None), "cudnn_handles", None)
-    if held is None:
-        held = _handles.of_thread()
+    by_device: Handles[Handle | None] | None = getattr(cuda_state.module(None), "cudnn_handles", None)
+    if by_device is None:
+        by_device = _handles.of_thread()
     device = cupy().cuda.Device().id
-    if device not in held and _is_capturing():
-        raise NotPreparedError("a handle of cuDNN", partial(held.__getitem__, device))
-    return held[device]
+    if device not in by_device and _is_capturing():
+        raise NotPreparedError("a handle of cuDNN", partial(by_device.__getitem__, device))
+    return by_device[device]
 
 
-def _made() -> Handle | None:
+def _new_handle() -> Handle | None:
     try:
         return Handle(library())
     except RuntimeError as error:
@@ -106,7 +106,7 @@ def _made() -> Handle | None:
         return None
 
 
-_handles = ThreadHandles(_made)
+_handles = ThreadHandles(_new_handle)
 
 
 def _is_capturing() -> bool:
@@ -225,8 +225,8 @@ def _warn(what: str, error: Exception) -> None:
     """Once a process."""
     if not _warned:
         _warned.append(what)
-        found = cudnn_libraries.conflict()
-        why = f"{error} ({found}: {cudnn_libraries.HINT})" if found else error
+        conflict = cudnn_libraries.conflict()
+        why = f"{error} ({conflict}: {cudnn_libraries.HINT})" if conflict else error
         warnings.warn(f"{what}, and ox's own kernels run: {why}", RuntimeWarning, stacklevel=2)
 
 

@@ -52,8 +52,8 @@ def _version(path: Path) -> str | None:
         with suppress(OSError, AttributeError):
             get: Callable[[], int] = ctypes.CDLL(str(path), os.RTLD_NOW | os.RTLD_NOLOAD).cudnnGetVersion
             return version_text(get())
-    found = VERSION.search(path.name)
-    return None if found is None else ".".join(found[1].split(".")[:3])
+    match = VERSION.search(path.name)
+    return None if match is None else ".".join(match[1].split(".")[:3])
 
 
 def version_text(number: int) -> str:

@@ -22,7 +22,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setitem(sys.modules, "cudnn", host_cudnn)
     monkeypatch.setattr(host_cudnn, "log", host_cudnn.Log())
-    monkeypatch.setattr(cudnn, "_handles", ThreadHandles(cudnn._made))
+    monkeypatch.setattr(cudnn, "_handles", ThreadHandles(cudnn._new_handle))
     monkeypatch.setattr(cudnn, "_warned", [])
     monkeypatch.setattr(cudnn_settings, "_current", Settings())
     cudnn.library.cache_clear()

@@ -31,15 +31,15 @@ def lost_device(error: Exception, number: int) -> LostDeviceError | None:
             got=gone[0],
             hint="unload the model, and load it again; other models go on",
         )
-    found = lost(str(error))
-    if found is None and OF_DEVICE.search(str(error)):
-        found = device_error(number)
-    if found is None:
+    reason = lost(str(error))
+    if reason is None and OF_DEVICE.search(str(error)):
+        reason = device_error(number)
+    if reason is None:
         return None
     return LostDeviceError(
         f"cuda:{number} has failed, and takes no more work of this server",
         status=503,
-        got=found,
+        got=reason,
         hint="nvidia-smi, and a restart of the server; models on other devices go on",
     )
 

@@ -29,8 +29,8 @@ log = logging.getLogger("ox.serve")
 def not_loaded(provider: str, got: str, problem: Problem | None = None) -> DeviceError:
     """The error where the provider that was asked for does not work."""
     name, hint = NAMES[provider]
-    if "CUDNN" in got and (found := cudnn_libraries.conflict()):
-        problem = Problem(found, cudnn_libraries.HINT)
+    if "CUDNN" in got and (conflict := cudnn_libraries.conflict()):
+        problem = Problem(conflict, cudnn_libraries.HINT)
     elif problem is None and "SUBLIBRARY_VERSION_MISMATCH" in got:
         problem = Problem("this process has loaded parts of two versions of cuDNN", cudnn_libraries.HINT)
     if problem is not None:
@@ -52,8 +52,8 @@ def warn_of_cpu(error: OxError) -> None:
 
 def warn_of_two_cudnns() -> None:
     """A model runs on a GPU, in a process that has loaded two versions of cuDNN."""
-    if found := cudnn_libraries.conflict():
-        log.warning("%s, which do not work together: %s", found, cudnn_libraries.HINT)
+    if conflict := cudnn_libraries.conflict():
+        log.warning("%s, which do not work together: %s", conflict, cudnn_libraries.HINT)
 
 
 def check_limit(source: Source, limit: int | None, shared: int = 0) -> None:
