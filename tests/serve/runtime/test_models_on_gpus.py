@@ -26,7 +26,7 @@ from ox.serve.gpu_budget import GpuBudget
 from ox.serve.repository import model
 from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
-from ox.serve.runtime import device_memory
+from ox.serve.runtime import device_memory, providers
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.device_memory import free_bytes
 from ox.serve.runtime.session import Engine
@@ -152,6 +152,15 @@ def test_a_gpu_that_falls_off(tmp_path: Path, mlp: Path, connect: Any, infer: An
         status, _, text = client.ask("POST", "/v2/models/on_gpu/infer", json.dumps({"inputs": [entry]}).encode())
         assert status == 503 and b"cuda:0 has failed, and takes no more work" in text and b"secret" not in text
         assert np.allclose(infer(client, "on_cpu", x=x)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_two_versions_of_cudnn_are_logged(
+    mlp: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    two = "this process has loaded cuDNN 9.28.1 (/a/libcudnn.so.9) and 9.10.2 (/b/libcudnn.so.9)"
+    monkeypatch.setattr(providers.cudnn_libraries, "conflict", lambda: two)
+    Model(mlp, ModelConfig("cuda", max_rows=2), RequestLimits())
+    assert caplog.text.count(f"{two}, which do not work together: one nvidia-cudnn package") == 1
 
 
 @pytest.mark.stand_in("a GPU is not broken on purpose")
