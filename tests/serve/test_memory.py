@@ -139,6 +139,7 @@ def attacked(build: Any, mlp: Path, tmp_path_factory: pytest.TempPathFactory) ->
         kind = S if name == "words" else INT if name == "range" else F
         paths.append(build(name, nodes, inputs, {"y": (kind, None)}, weights, folder=folder))
     arguments = ["--port", "0", "--limit", f"memory={CAP_MIB}MiB", "--deadline-ms", "60000", "--device", "cpu"]
+    arguments += ["--max-rows", "8", "--threads", "1"]  # neither is measured
     command = [sys.executable, "-c", CODE, f"{ROOT}:{ROOT / 'cli'}", "serve", *map(str, paths), *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None

@@ -71,18 +71,20 @@ def test_measured_and_drawn(mlp: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_runs_longer_than_their_time_are_measured(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second of time for 8 settings and 2 loads, with runs of 0.3 s each: none is said to answer nothing."""
+    """A tenth of a second for all settings and loads, with runs of 0.05 s each: none is said to answer nothing."""
     submit = Model.submit
 
     def slow(self: Model, job: Any) -> None:
-        asyncio.get_running_loop().call_later(0.3, submit, self, job)
+        asyncio.get_running_loop().call_later(0.05, submit, self, job)
 
     monkeypatch.setattr(Model, "submit", slow)
     monkeypatch.setattr(tune, "SIZES", (1, 8))
     monkeypatch.setattr(tune, "CLIENTS", (1,))
     monkeypatch.setattr(tune, "usable_threads", lambda: 1)
+    monkeypatch.setattr(tune, "FLOOR_S", 0.1)
+    monkeypatch.setattr(tune, "LEAST_S", 0.02)
     heard: list[Point] = []
-    tune.tune(mlp, seconds=1.0, clients=1, tell=heard.append)
+    tune.tune(mlp, seconds=0.1, clients=1, tell=heard.append)
     assert heard and all(p.rate > 0 and 0 < p.p50 < 10 for p in heard)
 
 
