@@ -201,6 +201,7 @@ class Run:
     def process(self, step: Step, output: Path, limit: float, show: Callable[[], object] = lambda: None) -> int | None:
         """The exit code; None if it did not end in time. No process of it is left."""
         environment = {**self.environment, **step.variables, "GPU_STEP_SECONDS": f"{limit:.1f}"}
+        end = self.clock() + limit
         with output.open("w") as file:
             process = subprocess.Popen(
                 step.words, cwd=self.cwd, env=environment, stdout=file, stderr=subprocess.STDOUT,
@@ -212,16 +213,18 @@ class Run:
                     self.waits = True  # before the question: a signal after it is not only noted
                     if self.ended_by:  # since the step began, or since the last look
                         raise Ended
-                    turn = min(limit, LOOKED_AT_EVERY) if step.lines else limit
+                    left = max(0.0, end - self.clock())  # the time that `show` takes is the step's, too
+                    turn = min(left, LOOKED_AT_EVERY) if step.lines else left
                     try:
                         code = process.wait(turn)
                     except subprocess.TimeoutExpired:
-                        if (limit := limit - turn) <= 0:
+                        if turn == left:
                             raise
                     self.waits = False
                     if code is None and (now := self.size(step)) != size:
                         size = now
-                        show()
+                        with suppress(OSError):  # a full disk, say: the step goes on, and `save` writes it later
+                            show()
                 return code
             except (subprocess.TimeoutExpired, Ended):
                 self.waits = False

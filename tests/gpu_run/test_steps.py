@@ -65,6 +65,37 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+WRITES = "import time\nwhile True:\n    print('a line', file=open('one.log', 'a'))\n    time.sleep(0.01)"
+
+
+def watched(code: str, most: float) -> Step:
+    return step("one", code, most, source=".log", read=lambda file: {"size": file.stat().st_size}, lines=True)
+
+
+def test_a_report_that_cannot_be_written_does_not_end_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LOOKED_AT_EVERY", 0.01)
+
+    def show(outcomes: list[Outcome]) -> None:
+        (tmp_path / "shown").touch()
+        raise OSError(28, "No space left on device")
+
+    waits = "import os, time\nopen('one.log', 'w').write('a line')\nwhile not os.path.exists('shown'): time.sleep(0.01)"
+    (outcome,) = run(tmp_path, watched(waits, 60), show=show)
+    assert (outcome.state, outcome.findings) == (PASSED, {"size": 6})
+
+
+def test_the_time_of_a_report_is_part_of_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LOOKED_AT_EVERY", 0.01)
+    now, shown = [0.0], list[str]()
+
+    def show(outcomes: list[Outcome]) -> None:
+        shown.append(outcomes[0].state)
+        now[0] += 100
+
+    (outcome,) = run(tmp_path, watched(WRITES, 2), clock=lambda: now[0], show=show)
+    assert (outcome.state, len(shown)) == (TIMED_OUT, 1)
+
+
 def test_later_steps_keep_the_seconds_that_they_need(tmp_path: Path) -> None:
     """The clock stands still: of 100 seconds, 60 are kept for two steps after the first."""
     said = "import os; print(os.environ['GPU_STEP_SECONDS'])"
