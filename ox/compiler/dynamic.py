@@ -83,7 +83,7 @@ class Sizes:
 
 def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
     if _is_tensor(one) and _is_tensor(other):
-        (shape, dtype, constant, _), (shape2, dtype2, constant2, _) = one, other
+        (shape, dtype, constant, memory), (shape2, dtype2, constant2, memory2) = one, other
         if len(shape) != len(shape2):
             yield f"{path} has {len(shape2)} dimensions after {len(shape)}"
         else:
@@ -94,6 +94,8 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
             yield f"{path} is {dtype2} after {dtype}"
         if constant != constant2:
             yield f"{path} {'does not require' if constant2 else 'requires'} a gradient"
+        if memory[2] != memory2[2]:
+            yield f"{path} has another memory order"
     elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         if len(one) == 2 and isinstance(one[0], type) and one[0] is other[0]:
             if isinstance(one[1], tuple):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ox.core.device import device
+from ox.core.memory_format import memory_order
 from ox.core.size import Size
 from ox.core.tensor import TensorBase
 from ox.nn.parameter import Buffer, Parameter
@@ -43,7 +44,9 @@ def describe(value: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
     if kind in PLAIN:
         tensors.append(value)
         array = value.array
-        return array.shape, array.dtype, value.node is None, (type(array), value._base is None)
+        # reshape, contiguous and others give a view or a copy by the order in memory
+        order = array.flags.c_contiguous or memory_order(array)
+        return array.shape, array.dtype, value.node is None, (type(array), value._base is None, order)
     if kind in BY_VALUE:
         return kind, value
     if kind is float:

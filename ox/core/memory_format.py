@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -93,6 +94,15 @@ def part_of(array: Any, whole: Any) -> Part | None:
         if not whole.size or part.offset + first < begin or part.offset + last > end:
             return None
     return part
+
+
+def memory_order(array: Any) -> tuple[Any, ...]:
+    """What arrays of one shape have in common when the same views of them need no copy: the dimensions from the largest
+    stride to the smallest, between which of them there are no gaps, and which are repeated (expanded)."""
+    sizes, strides = array.shape, array.strides
+    dims = sorted((d for d in range(array.ndim) if sizes[d] != 1), key=lambda d: -abs(strides[d]))
+    dense = [strides[a] == sizes[b] * strides[b] for a, b in pairwise(dims)]
+    return *dims, *dense, *[strides[d] == 0 for d in dims]
 
 
 def same_place(a: Any, b: Any) -> bool:

@@ -80,3 +80,59 @@ def test_a_frozen_parameter_that_is_only_asked() -> None:
     assert compiled(ox.ones(1)).item() == 3
     net[1].eval()
     assert compiled(ox.ones(1)).item() == 2
+
+
+CHANNELS_LAST = ox.channels_last
+VIEWS_OR_COPIES: dict[str, Callable[[Any], Any]] = {
+    "contiguous": lambda x: x.contiguous(),
+    "channels last": lambda x: x.contiguous(memory_format=CHANNELS_LAST),
+    "to": lambda x: x.to(memory_format=CHANNELS_LAST),
+    "float": lambda x: x.float(memory_format=CHANNELS_LAST),
+    "reshape": lambda x: x.reshape(-1),
+    "flatten": lambda x: ox.flatten(x),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_OR_COPIES)
+@pytest.mark.parametrize("last_first", [False, True])
+def test_a_view_or_a_copy_by_the_memory_order_of_an_argument(name: str, last_first: bool) -> None:
+    def function(x: Any) -> Any:
+        VIEWS_OR_COPIES[name](x).add_(1)
+        return x.sum()
+
+    compiled = ox.compile(function)
+    for last in (last_first, last_first, not last_first, not last_first, last_first):
+        one, other = (
+            ox.zeros(2, 3, 4, 5).clone(memory_format=CHANNELS_LAST if last else ox.contiguous_format) for _ in range(2)
+        )
+        assert compiled(one).item() == function(other).item()
+        assert (one == other).all()
+    assert len(recordings(compiled)) == 2
+    assert "argument 0 has another memory order" in str(ox.compiler.explain(compiled))
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 3, 4, 5)])
+def test_views_or_copies_of_arguments_that_are_views(sizes: tuple[int, ...]) -> None:
+    def function(x: Any) -> Any:
+        x.reshape(sizes[0] * sizes[1], -1).add_(1)
+        return x.sum()
+
+    a, b, c, d = sizes
+    makers: list[Callable[[], Any]] = [
+        lambda: ox.zeros(a, b, c, d)[:],
+        lambda: ox.zeros(d, c, b, a).permute(3, 2, 1, 0),
+        lambda: ox.zeros(a, 2 * b, c, d)[:, :b],
+        lambda: ox.zeros(a, b, c, 2 * d)[..., ::2],
+        lambda: ox.zeros(a, b, d, c).transpose(2, 3),
+    ]
+    compiled = ox.compile(function, recompile_limit=99)
+    for make in [*makers, *makers]:
+        assert compiled(make()).item() == function(make()).item()
+    assert recordings(compiled)
+
+
+def test_another_batch_size_of_a_transposed_argument_is_the_same_kind() -> None:
+    compiled = ox.compile(lambda x: x * 2, recompile_limit=1)
+    for size in (2, 3, 4):
+        compiled(ox.ones(size, 3, 5).transpose(1, 2))
+    assert len(recordings(compiled)) == 3 and not reasons(compiled)
