@@ -44,7 +44,8 @@ class DeviceMemory:
         GPU are for the operator's log: clients are not told of them.
         """
         if not self.is_missing(error):
-            return lost_device(error, self.number)
+            with GATE.using():
+                return lost_device(error, self.number)
         known, operator = memory_error(error), failed_operator(error)
         more = (f"{max(1, known[1] // MIB):,} MiB more" if known else "more") + (f" for {operator}" if operator else "")
         what, status = "the GPU has no memory left for this request", 503

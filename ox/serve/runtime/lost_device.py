@@ -46,12 +46,12 @@ def lost_device(error: Exception, number: int) -> LostDeviceError | None:
 
 def device_error(number: int) -> str | None:
     """What CUDA answers on a GPU to a question that waits for nothing: the error of a lost GPU, which it gives to each
-    call; None where it works, or where CuPy is missing."""
+    call; None where it works, where it has another error (no memory for a context), or where CuPy is missing."""
     if cuda.available():
         try:
             cuda.memory(f"cuda:{number}")
         except DeviceError:  # there is no such number for CuPy
             return None
         except cuda.cupy().cuda.runtime.CUDARuntimeError as error:
-            return str(error)
+            return lost(str(error))
     return None

@@ -18,6 +18,7 @@ from lent_stream import lent_stream
 from onnx import TensorProto
 
 from ox.clock import SYSTEM
+from ox.devices import cuda
 from ox.errors import DeviceError, LoadError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.batching.admission import Budget
@@ -28,7 +29,8 @@ from ox.serve.repository.model import Model
 from ox.serve.response_memory import ResponseMemory
 from ox.serve.runtime import device_memory, providers
 from ox.serve.runtime.capture_gate import GATE
-from ox.serve.runtime.device_memory import free_bytes
+from ox.serve.runtime.device_memory import DeviceMemory, free_bytes
+from ox.serve.runtime.lost_device import lost_device
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read
 from ox.serve.tuning import measure
@@ -179,6 +181,23 @@ def test_a_library_that_fails_because_its_gpu_is_lost(words: str, tmp_path: Path
             assert status == expected and b"secret" not in text, text
             assert (b"cuda:0 has failed, and takes no more work" in text) == (expected == 503)
             assert (b"cudaErrorIllegalAddress: " in text) == (number == 700), text
+
+
+@pytest.mark.stand_in("a GPU is not broken on purpose")
+@pytest.mark.parametrize("number", [2, 46, 900])  # no memory for a context, in use, during a capture
+def test_errors_after_which_a_gpu_works(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import host_cuda
+
+    users = []
+    query = cuda.memory
+    monkeypatch.setattr(cuda, "memory", lambda device: (users.append(GATE._users), query(device))[1])
+    error = RuntimeError("CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED")
+    with host_cuda.lost(number):
+        assert lost_device(error, 0) is None
+    with host_cuda.lost(700):
+        refusal = DeviceMemory(None).refusal(error)
+    assert refusal is not None and refusal.status == 503
+    assert users == [0, 1]  # what asks of a run's error waits for captures
 
 
 @pytest.mark.stand_in("using a stream that was destroyed is undefined on a GPU")
