@@ -15,6 +15,10 @@ MIB = 1 << 20
 SESSIONS, FEWER = "gpu_mem_limit of each session, and weights they share", "a lower gpu_mem_limit, fewer instances"
 
 
+class InsufficientMemoryError(LoadError):
+    """A model needs more memory than there is, or than models may take, of the device where it should be."""
+
+
 class GpuBudget:
     """What models have claimed before they were loaded. The limit of each claim is enforced by ONNX Runtime
     (`gpu_mem_limit`), or by the cache of texts, so that what runs take later is within it.
@@ -53,7 +57,7 @@ class GpuBudget:
             what, hint: what they are for, and how it could need fewer, for errors.
 
         Raises:
-            LoadError: a GPU has no room for it.
+            InsufficientMemoryError: a GPU has no room for it.
         """
         with self._lock:
             self._look(needs)
@@ -76,7 +80,7 @@ class GpuBudget:
             if free is not None:
                 self._there[number] = free
 
-    def _refusal(self, model: str, needs: Mapping[int, int], what: str, hint: str) -> LoadError | None:
+    def _refusal(self, model: str, needs: Mapping[int, int], what: str, hint: str) -> InsufficientMemoryError | None:
         for number, bytes_ in needs.items():
             loaded = [(name, each[number]) for name, each in list(self._claims) if number in each]
             there = self._there.get(number, self.limit)
@@ -89,7 +93,7 @@ class GpuBudget:
                     others = nvml.others(number)
                     bound += " beside other processes" if others else ""
                 listed = ", ".join(f"{name} {claimed // MIB:,} MiB" for name, claimed in loaded) or "no model"
-                return LoadError(
+                return InsufficientMemoryError(
                     f"cuda:{number} has no room for {model}",
                     expected=f"at most {free // MIB:,} MiB, {bound}",
                     got=f"{-(-bytes_ // MIB):,} MiB ({what}); loaded: {listed}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from ox.errors import LoadError
 from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.generation.cache_slots import CacheShape, CacheSlots
 from ox.serve.generation.decoder_memory import HOST, HostMemory
@@ -13,6 +12,7 @@ from ox.serve.generation.decoder_run import DecoderRun
 from ox.serve.generation.prefix_cache import BLOCK, PrefixCache
 from ox.serve.generation.text import Text
 from ox.serve.generation.waiting_texts import WaitingTexts
+from ox.serve.gpu_budget import InsufficientMemoryError
 
 MIB = 1 << 20
 SMALLEST = 8 * BLOCK  # tokens of a slot
@@ -26,13 +26,13 @@ def cache_budget(options: GenerationOptions, memory: HostMemory = HOST, free: in
         free: what models may still take of it; None for all that there is.
 
     Raises:
-        LoadError: more than there is.
+        InsufficientMemoryError: more than there is.
     """
     available = memory.available()
     if options.cache_mib is None:
         return min(available, available if free is None else free) // SHARE
     if options.cache_mib * MIB > available:
-        raise LoadError(
+        raise InsufficientMemoryError(
             "the cache does not fit into the memory that there is",
             expected=f"at most {available // MIB:,} MiB",
             got=f"cache_mib = {options.cache_mib:,}",
@@ -53,7 +53,7 @@ class Scheduler:
         budget: bytes.
 
     Raises:
-        LoadError: the budget does not hold one text as long as the context.
+        InsufficientMemoryError: the budget does not hold one text as long as the context.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Scheduler:
         self._admissions = 0
         token_bytes = sum(shape.nbytes for shape in shapes.values())
         if context * token_bytes > budget:
-            raise LoadError(
+            raise InsufficientMemoryError(
                 "the cache does not fit into the memory for it",
                 expected=f"{context * token_bytes / MIB:,.1f} MiB, for one text of {context:,} tokens of "
                 f"{token_bytes:,} bytes each",

@@ -26,6 +26,7 @@ from ox.serve.generation.draft_model import PART, load_draft
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.generation.gpu_claims import GpuClaims
 from ox.serve.generation.scheduler import MIB, cache_budget
+from ox.serve.gpu_budget import InsufficientMemoryError
 from ox.serve.protocol.v2.signature import Signature
 from ox.serve.repository.model import Model
 from ox.serve.repository.setup import Running
@@ -129,13 +130,16 @@ class GenerationModel(Model):
         claims: GpuClaims | None,
         control: LoadControl,
     ) -> None:
-        """On the device of the options; with `auto` on the CPU, where the GPU has no room for the cache."""
+        """On the device of the options; with `auto` on the CPU where the GPU has no room for the cache, unless the
+        model has options of CUDA, which the CPU refuses."""
         self._gpus: list[int] = []
         try:
             self._load_on(self.options.device, source, folder, generation, cuda, claims, control)
             return
-        except LoadError as error:
-            if Placement.parse(self.options.device).kind != "auto" or not self._gpus:
+        except InsufficientMemoryError as error:
+            if claims is not None:
+                cuda = replace(cuda, gpu_mem_limit=None)  # which a limit of all models needs on a GPU
+            if Placement.parse(self.options.device).kind != "auto" or not self._gpus or cuda != CudaOptions():
                 raise
             control.check()
             warn_of_cpu(error)
@@ -144,7 +148,6 @@ class GenerationModel(Model):
             free_pools(self._gpus)
         if claims is not None:
             claims.release()
-            cuda = replace(cuda, gpu_mem_limit=None)  # which a limit of all models needs on a GPU
         self._load_on("cpu", source, folder, generation, cuda, None, control)
 
     def _load_on(

@@ -102,6 +102,20 @@ def test_without_room_auto_takes_the_cpu(file: Path, caplog: pytest.LogCaptureFi
         model_of(file, budget, device="cuda", cache_mib=4, cuda=options)
 
 
+def test_options_of_cuda_are_refused_for_what_keeps_the_model_off_the_gpu(file: Path) -> None:
+    """The CPU would refuse the options."""
+    budget, cuda = budget_of(6), {"gpu_mem_limit": "4MiB", "enable_cuda_graph": True}
+    with pytest.raises(LoadError, match="cuda:0 has no room for writer 1"):
+        model_of(file, budget, device="auto", cache_mib=4, cuda=cuda)
+    assert budget.gpu.free(0) == 6 * MIB
+
+
+def test_auto_does_not_take_the_cpu_for_what_fails_there_too(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "ox.serve"), pytest.raises(LoadError, match="no-such-draft"):
+        model_of(file, budget_of(16), device="auto", cache_mib=4, draft="no-such-draft.onnx")
+    assert "the model runs on the CPU" not in caplog.text and len(CudaSession.made) == 1
+
+
 def test_a_cache_larger_than_the_gpu_is_on_the_host(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
