@@ -9,6 +9,7 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
+from ox.dtypes import ONNX_TYPES, PACKED, int2, uint2
 from ox.graph.reader.model_file import check_data, external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.graph.training_statistics import keep_statistics, overwrites
 from ox.serve.runtime.constant_folding import largest_fold
@@ -23,6 +24,9 @@ OPEN_ENDED = {
     "CenterCropPad", "OneHot", "Col2Im", "MaxUnpool", "AffineGrid", "DFT", "MelWeightMatrix", "HannWindow",
     "HammingWindow", "BlackmanWindow", "RandomNormal", "RandomUniform",
 }  # fmt: skip
+
+# Of types of which a byte has several elements
+BITS = {ONNX_TYPES[dtype]: 2 if dtype in (int2, uint2) else 4 for dtype in PACKED}
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,9 @@ def for_runtime(source: Source, options: Any) -> str | bytes:
 
 
 def _size(tensor: TensorProto) -> int:
-    """Bytes of a tensor, also where they are in another file."""
-    if tensor.data_location != TensorProto.EXTERNAL:
+    """Bytes that a tensor takes in memory, also where its file stores elements wider, or another file has them."""
+    if tensor.data_type == TensorProto.STRING or tensor.data_type not in TensorProto.DataType.values():
         return int(tensor.ByteSize())
-    width = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-    return width * int(math.prod(tensor.dims))
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    bits = BITS.get(tensor.data_type, 8 * int(dtype.itemsize))
+    return -(-bits * int(math.prod(tensor.dims)) // 8)

@@ -22,6 +22,7 @@ from ox.graph.contract import Contract, Sample, TensorInfo
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.repository.model import Model
 from ox.serve.runtime import providers, session
+from ox.serve.runtime.source import read
 
 F = TensorProto.FLOAT
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})
@@ -310,3 +311,29 @@ def test_servers_that_cannot_start(mlp: Path, tmp_path: Path) -> None:
 def test_several_instances_of_several_threads(mlp: Path) -> None:
     model = load(mlp, instances=2, threads=2)
     assert len(model.engine._runs) == 2 and "2 instances × 2 threads" in model.describe()
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "size"),
+    [
+        ("INT4", 1001, 501),
+        ("UINT4", 1000, 500),
+        ("FLOAT4E2M1", 1000, 500),
+        ("INT8", 1000, 1000),
+        ("FLOAT16", 1000, 2000),
+    ],
+)
+def test_the_bytes_of_weights(tmp_path: Path, kind: str, count: int, size: int) -> None:
+    """Where they are in the bytes of the file, in its lists of wider numbers, or in another file."""
+    number = TensorProto.DataType.Value(kind)
+    wider = helper.make_tensor("wider", number, [count], np.full(count, -1 if kind == "INT8" else 1))
+    exact = helper.make_tensor("exact", number, [count], bytes(size), raw=True)
+    other = TensorProto(name="other", data_type=number, dims=[count], data_location=TensorProto.EXTERNAL)
+    other.external_data.add(key="location", value="weights.bin")
+    (tmp_path / "weights.bin").write_bytes(bytes(size))
+    text = helper.make_tensor("text", TensorProto.STRING, [1], [b"x" * 1000])
+    for weight in (wider, exact, other, text):
+        y = helper.make_tensor_value_info(weight.name, weight.data_type, [*weight.dims])
+        onnx.save(helper.make_model(helper.make_graph([], "g", [], [y], [weight])), tmp_path / "m.onnx")
+        weights = read(tmp_path / "m.onnx").weights
+        assert 1000 <= weights < 1100 if weight is text else weights == size
