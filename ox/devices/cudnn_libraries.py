@@ -57,5 +57,6 @@ def _version(path: Path) -> str | None:
 
 
 def version_text(number: int) -> str:
-    """ "9.28.1" of 92801."""
-    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+    """ "9.28.1" of 92801, "8.9.7" of 8907: before cuDNN 9, minor versions had one digit."""
+    major = 10_000 if number >= 10_000 else 1_000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
