@@ -42,7 +42,7 @@ class BufferClaim:
         self._give_back: Callable[[], object] = bool
 
     def hold_graphs(self, bytes_: int) -> None:
-        """Keeps what the CUDA graphs of the one instance have taken of its GPU.
+        """Keeps what CUDA graphs of the one session have taken of its GPU, until the session ends.
 
         Raises:
             LoadError: the limit of all models leaves no room for it.

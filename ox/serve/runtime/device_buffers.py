@@ -87,7 +87,7 @@ class DeviceInstance(Instance):
         self._thread = OwnThread("ox-cuda-graphs") if captures else None
         self._memory = DeviceMemory(None, stream.device_id)
         self._captures, self._captured = captures, set[Shape]()  # the shapes that have a graph
-        self._graph_bytes, self._hold_graphs = 0, hold_graphs
+        self._hold_graphs = hold_graphs
         self._failure = ""  # of the last run with buffers that failed
         self._inputs, self._outputs = inputs, outputs
         self._staged: list[StagedBuffer] = []  # of inputs, then outputs: for the largest shape until now
@@ -118,7 +118,7 @@ class DeviceInstance(Instance):
                 self(feeds)  # memory that was freed meanwhile may have ended the first capture
                 if shape not in self._captured:
                     raise self._not_captured(rows, sizes)
-        self._hold_graphs(self._graph_bytes)
+        self._hold_graphs(self.graph_bytes)
 
     def _not_captured(self, rows: int, sizes: Mapping[str, int]) -> LoadError:
         what = ", ".join([f"a batch of {rows}", *(f"{name} {size}" for name, size in sizes.items())])
@@ -155,16 +155,15 @@ class DeviceInstance(Instance):
         if shape is not None:
             captures = self._captures and shape not in self._captured
             with GATE.capturing() if captures else GATE.using():
-                before = outside_pool(self._memory.number) if captures else 0
                 try:
+                    before = outside_pool(self._memory.number) if captures else 0
                     results = self._run_bucket(feeds, rows, shape, control)
+                    self.graph_bytes += max(0, before - outside_pool(self._memory.number)) if captures else 0
                 except Exception as error:  # CuPy's, of copies and waits
                     lost = lost_device(error, self._stream.device_id)
                     if lost is None:
                         raise
                     raise lost from error
-                if captures:
-                    self._graph_bytes += max(0, before - outside_pool(self._memory.number))
             if results is not None:
                 self._captured.add(shape)
                 return results

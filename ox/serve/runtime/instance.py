@@ -25,6 +25,7 @@ class Instance:
     """
 
     usual: Any = None
+    graph_bytes = 0  # of a GPU, that captured runs have taken
 
     def __init__(self, run: ControlledRun, control: Callable[[], Any], now: Callable[[], float]) -> None:
         self._run, self.control, self.now = run, control, now

@@ -234,6 +234,7 @@ def _bound(
         return 0
     instances = [engine.instance(0), engine.instance(0, max_rows, padding is None, padding)]
     works = _gives_the_same(instances, trials, through)
+    engine.buffers.hold_graphs(instances[1].graph_bytes)  # which ONNX Runtime holds as long as the session
     instances.clear()  # with their buffers
     if engine.device == "cuda" and not (works and padding is None):
         give_memory_back(engine, row)
