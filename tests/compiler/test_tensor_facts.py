@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from beside_eager import reasons, recordings
 
@@ -129,6 +130,27 @@ def test_views_or_copies_of_arguments_that_are_views(sizes: tuple[int, ...]) -> 
     for make in [*makers, *makers]:
         assert compiled(make()).item() == function(make()).item()
     assert recordings(compiled)
+
+
+def test_views_or_copies_of_arrays_of_numpy() -> None:
+    """Their tensors are no views, whatever they show of other arrays."""
+
+    def function(x: Any) -> Any:
+        VIEWS_OR_COPIES["to"](x).add_(1)
+        return x.sum()
+
+    makers: list[Callable[[], Any]] = [
+        lambda: np.zeros((2, 4, 5, 3)),
+        lambda: np.zeros((2, 4, 5, 6))[..., ::2],  # channels last, with gaps
+        lambda: np.zeros((2, 4, 5, 3))[::-1, ::-1, ::-1, ::-1],
+        lambda: np.zeros((2, 3, 4, 5)).transpose(0, 2, 3, 1),  # row-major
+        lambda: np.zeros((2, 4, 5, 1))[..., [0, 0, 0]],
+    ]
+    compiled = ox.compile(function, recompile_limit=99)
+    for make in [*makers, *makers]:
+        one, other = (ox.from_numpy(make().transpose(0, 3, 1, 2)) for _ in range(2))
+        assert compiled(one).item() == function(other).item()
+    assert len(recordings(compiled)) >= 4
 
 
 def test_another_batch_size_of_a_transposed_argument_is_the_same_kind() -> None:
