@@ -31,7 +31,8 @@ class Handles(dict[int, T]):
     def __del__(self) -> None:
         if self._left is not None:
             for device, handle in self.items():
-                self._left.setdefault(device, []).append(handle)
+                if handle is not None:  # the next thread tries again what failed
+                    self._left.setdefault(device, []).append(handle)
 
 
 class ThreadHandles(Generic[T]):
