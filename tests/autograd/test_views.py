@@ -277,6 +277,16 @@ def test_memory_formats_of_rows() -> None:
     assert x.transpose(2, 3).contiguous(memory_format=ox.contiguous_format).is_contiguous()
     with pytest.raises(ArgumentError, match="memory format"):
         x.contiguous(memory_format="rows")
+    y = ox.ones(2, 3, 4, 5).contiguous(memory_format=ox.channels_last)
+    for z in (
+        y.to(memory_format=ox.contiguous_format), y.to("cpu", memory_format=ox.contiguous_format, copy=True),
+        y.float(memory_format=ox.contiguous_format), y.half(memory_format=ox.contiguous_format),
+        y.clone(memory_format=ox.contiguous_format),
+    ):  # fmt: skip
+        assert z.is_contiguous()
+    assert y.to(memory_format=ox.preserve_format) is y
+    with pytest.raises(ArgumentError, match="memory format"):
+        x.to(memory_format="rows")
     assert repr(ox.channels_last) == "ox.channels_last"
     assert x.to("cpu", ox.float32, False, True) is not x
     assert x.to(ox.float32, copy=True) is not x

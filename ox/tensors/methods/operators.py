@@ -10,7 +10,7 @@ import numpy as np
 from ox import functions as F
 from ox.core.device import KINDS
 from ox.core.device import device as Device
-from ox.core.memory_format import channels_format
+from ox.core.memory_format import preserve_format
 from ox.core.operator import OPS
 from ox.core.promotion import cast, no_such_type
 from ox.core.tensor import is_tensor
@@ -186,7 +186,8 @@ class Methods(
             non_blocking: the host does not wait for a copy from pinned memory (`pin_memory`) to a GPU, and that memory
                 may not be written before it has ended. Other copies to a GPU never wait; copies from one always do.
             copy: give a copy even where nothing changes; by position it comes after `non_blocking`.
-            memory_format: `ox.channels_last` or `ox.channels_last_3d` for a result that lies so.
+            memory_format: `ox.channels_last`, `ox.channels_last_3d` or `ox.contiguous_format` (row-major) for a result
+                that lies so.
 
         Raises:
             CallError: a type or a device twice.
@@ -194,7 +195,6 @@ class Methods(
             DeviceError: no such device here.
             ShapeError: `memory_format` is for another number of dimensions.
         """
-        wanted_format = channels_format(memory_format)
         x = self
         if args or tensor is not None:
             device, dtype, non_blocking, copy = move_arguments(args, device, dtype, tensor, non_blocking, copy)
@@ -207,8 +207,8 @@ class Methods(
             except TypeError:
                 raise no_such_type(dtype) from None
             x = cast(x, wanted)
-        if wanted_format is not None:
-            x = x.contiguous(wanted_format)
+        if memory_format is not None and memory_format is not preserve_format:
+            x = x.contiguous(memory_format)
         return x.clone(memory_format=memory_format) if x is self and copy else x
 
     def type(self: Any, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
