@@ -36,7 +36,9 @@ def kinds(engine: Engine) -> list[int]:
 
 
 @contextmanager
-def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int], index: int = 0) -> Iterator[tuple[Run, int]]:
+def gpu_trial(
+    engine: Engine, row: Feed, max_dims: Mapping[str, int], index: int = 0, limit: int = MAX_BATCH
+) -> Iterator[tuple[Run, int]]:
     """Runs of a model as requests will run, but not captured, and the largest batch to try; 0 if one row does not run.
 
     Each size runs once, from 1 on. The next one may take twice the memory, which all instances of the GPU must have in
@@ -50,6 +52,7 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int], index: int
         row: a valid input of one row.
         max_dims: the largest sizes of dimensions, by name.
         index: of the instance that runs.
+        limit: the most samples to try.
     """
     bound = _buffered(engine) if engine.bindable else 0
     instances = [engine.instance(index, bound, captures=False)]
@@ -70,7 +73,7 @@ def gpu_trial(engine: Engine, row: Feed, max_dims: Mapping[str, int], index: int
     if known and max_dims and varying(engine.inputs):
         rows.insert(0, draw(engine.inputs, [row], 1, np.random.default_rng(0), max_dims))
     try:
-        yield run, _largest(engine, run, rows, number, (bound or MAX_BATCH) if known else USUAL)
+        yield run, _largest(engine, run, rows, number, min(limit, (bound or MAX_BATCH) if known else USUAL))
     finally:
         instances.clear()  # whose buffers lie in CuPy's pool
         engine.buffers.hold(0)

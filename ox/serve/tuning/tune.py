@@ -19,11 +19,12 @@ from ox.devices.machine import threads as usable_threads
 from ox.errors import ArgumentError, ServeError
 from ox.serve.batching.job import Job
 from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.placement import Placement
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.request import Request
 from ox.serve.runtime.instance import Feed
 from ox.serve.runtime.proof import rows as valid_rows
-from ox.serve.tuning.gpu_trial import gpu_trial
+from ox.serve.tuning.gpu_trial import gpu_trial, kinds
 
 if TYPE_CHECKING:
     from ox.serve.repository.model import Model
@@ -121,7 +122,7 @@ def tune(
         return Model(path, replace(chosen, max_queue=1 << 20), RequestLimits())
 
     started = SYSTEM.now()
-    first = load(Setting(1, 1, max(SIZES)))
+    first = load(Setting(len(Placement.parse(device).numbers) or 1, 1, max(SIZES)))  # an instance for each GPU
     feeds = [feed for feed, _ in valid_rows(first.engine, first.samples, 32)]
     if not feeds:
         raise ArgumentError("no valid input to tune with", where=str(path), hint="export with golden samples")
@@ -156,13 +157,16 @@ def tune(
 
 
 def _sizes(model: Model, row: Feed, clients: int) -> Sequence[int]:
-    """The batch sizes to measure; on a GPU up to those that it has memory for, as far as the clients fill them."""
+    """The batch sizes to measure; on GPUs up to those that each kind has memory for and the clients fill."""
     if model.proof.why is not None:
         return SIZES[:1]
     if model.engine.device == "cpu":
         return SIZES
-    with gpu_trial(model.engine, row, {}) as (_, largest):
-        return [1 << power for power in range(max(1, min(largest, max(clients, SIZES[-1]))).bit_length())]
+    most = max(clients, SIZES[-1])
+    for index in kinds(model.engine):
+        with gpu_trial(model.engine, row, {}, index, most) as (_, largest):
+            most = max(1, largest)
+    return [1 << power for power in range(most.bit_length())]
 
 
 def layouts(cores: int) -> list[tuple[int, int]]:

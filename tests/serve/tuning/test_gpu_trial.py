@@ -156,24 +156,32 @@ def test_each_kind_of_gpu_is_tried(mlp: Path, monkeypatch: pytest.MonkeyPatch, o
     indices = list[int]()
 
     @contextmanager
-    def trial(engine: Engine, row: Any, max_dims: Any, index: int) -> Iterator[tuple[Any, int]]:
+    def trial(engine: Engine, row: Any, max_dims: Any, index: int, limit: int = 1024) -> Iterator[tuple[Any, int]]:
         indices.append(index)
-        yield (lambda feed: card.run(len(feed["x"]))), (256, 64)[index]
+        yield (lambda feed: card.run(len(feed["x"]))), min(limit, (256, 64)[index])
 
-    engine = card.load(mlp, max_rows=2).engine
+    model = card.load(mlp, max_rows=2)
+    engine = model.engine
     monkeypatch.setattr(engine, "placement", Placement.parse("cuda:0,cuda:1"))
     monkeypatch.setattr(engine.buffers, "instances", 4)
     monkeypatch.setattr(gpu_trial, "gpu_trial", trial)
     monkeypatch.setattr(gpu_trial.cuda, "device_name", lambda number: ("the same", other)[number])
-    assert measure._best_rows(engine, {"x": np.zeros((1, 64), np.float32)}, ModelConfig("cuda")) == expected
-    assert indices == ([0] if other == "the same" else [0, 1])
+    monkeypatch.setattr(tune, "gpu_trial", trial)
+    row, tried = {"x": np.zeros((1, 64), np.float32)}, [0] if other == "the same" else [0, 1]
+    assert measure._best_rows(engine, row, ModelConfig("cuda")) == expected
+    assert indices == tried
+    assert max(tune._sizes(model, row, 200)) == min(128, expected)
+    assert indices == 2 * tried
 
 
 @pytest.mark.parametrize(("clients", "expected"), [(32, 32), (200, 128), (4096, 256)])
 def test_sizes_that_tuning_measures(mlp: Path, monkeypatch: pytest.MonkeyPatch, clients: int, expected: int) -> None:
-    model = Card(monkeypatch, lambda n: 1e-3, 1.0).load(mlp, max_rows=2)
+    card = Card(monkeypatch, lambda n: 1e-3, 1.0)
+    model = card.load(mlp, max_rows=2)
     row = {"x": np.zeros((1, 64), np.float32)}
+    card.sizes.clear()
     assert list(tune._sizes(model, row, clients)) == [1 << power for power in range(expected.bit_length())]
+    assert max(card.sizes) <= max(clients, 32)  # no size is tried that the clients do not fill
 
 
 def test_sizes_the_host_cannot_make_end_the_trial(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,9 @@ import pytest
 from manual_clock import ManualClock
 from onnx import TensorProto
 
-from ox.errors import ArgumentError, WriteError
+from ox.errors import ArgumentError, LoadError, WriteError
 from ox.serve.config.model_config import ModelConfig
+from ox.serve.repository import model
 from ox.serve.repository.model import Model
 from ox.serve.tuning import tune
 from ox.serve.tuning.chart import check, draw
@@ -129,3 +130,15 @@ def test_inputs_that_nobody_can_make_up(build: Any) -> None:
     )
     with pytest.raises(ArgumentError, match="no valid input"):
         tune.tune(path, tell=lambda _: None)
+
+
+@pytest.mark.parametrize(("device", "instances"), [("cpu", 1), ("cuda", 1), ("cuda:1", 1), ("cuda:0,cuda:1", 2)])
+def test_each_gpu_is_looked_at_before_sizes_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, device: str, instances: int
+) -> None:
+    def load(path: str, config: ModelConfig, limits: Any) -> None:
+        raise LoadError(f"{config.instances} instances")
+
+    monkeypatch.setattr(model, "Model", load)
+    with pytest.raises(LoadError, match=f"^{instances} instances"):
+        tune.tune("m.onnx", device=device, tell=print)
