@@ -12,15 +12,17 @@ from ox.errors import DeviceError
 
 
 def transfer(x: TensorType, device: str, non_blocking: bool = False) -> TensorType:
-    """`x` on `device` ("cpu", "cuda" or "cuda:1"). Raises DeviceError when it is not there.
+    """`x` on `device` ("cpu", "cuda" or "cuda:1"), row by row, or channels last where it is. Raises DeviceError when
+    the device is not there.
 
     Args:
         non_blocking: the host does not wait for a copy from pinned memory to a GPU.
     """
     from ox.devices import cpu
+    from ox.devices.channels_last import copied
     from ox.devices.pinned_memory import to_device
 
-    y = _with_array(x, cpu(x.array) if device == "cpu" else to_device(x.array, device, non_blocking))
+    y = _with_array(x, copied(lambda a: cpu(a) if device == "cpu" else to_device(a, device, non_blocking), x.array))
     if y.node is not None:
         origin = x.device
 
@@ -35,10 +37,11 @@ def transfer(x: TensorType, device: str, non_blocking: bool = False) -> TensorTy
 def pin(x: TensorType) -> TensorType:
     """`x` in pinned memory of the host. Raises DeviceError for a tensor on a GPU, and without a GPU."""
     from ox.devices import pinned_memory
+    from ox.devices.channels_last import copied
 
     if not isinstance(x.array, np.ndarray):
         raise DeviceError("only tensors of the host can be pinned", got=f"a tensor on {x.device}", hint="x.cpu()")
-    return x if pinned_memory.is_pinned(x.array) else _with_array(x, pinned_memory.pin(x.array))
+    return x if pinned_memory.is_pinned(x.array) else _with_array(x, copied(pinned_memory.pin, x.array))
 
 
 def _with_array(x: TensorType, array: Any) -> TensorType:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ox.devices import cuda_state
+from ox.devices.channels_last import from_end, to_end
 from ox.errors import ArgumentError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -135,13 +136,9 @@ channels_last, channels_last_3d = memory_format("channels_last", 4), memory_form
 _warned: list[bool] = []
 
 
-def _channels_at_end(array: Array) -> Array:
-    return array.transpose(0, *range(2, array.ndim), 1)
-
-
 def lies_in(array: Array, dimensions: int, wanted: memory_format) -> bool:
     """Whether the array of a tensor with so many dimensions has its channels last, as in a format, without gaps."""
-    return dimensions == wanted.dimensions and bool(_channels_at_end(array).flags.c_contiguous)
+    return dimensions == wanted.dimensions and bool(to_end(array).flags.c_contiguous)
 
 
 def copied_to(array: Array, dimensions: int, wanted: memory_format) -> Array:
@@ -153,8 +150,7 @@ def copied_to(array: Array, dimensions: int, wanted: memory_format) -> Array:
     if dimensions != wanted.dimensions:
         expected, got = f"{wanted.dimensions} dimensions", f"{dimensions} dimensions"
         raise ShapeError(f"{wanted!r} is not for this tensor", expected=expected, got=got)
-    last = dimensions - 1
-    return cuda_state.copy(_channels_at_end(array)).transpose(0, last, *range(1, last))
+    return from_end(cuda_state.copy(to_end(array)))
 
 
 def channels_format(wanted: Any) -> memory_format | None:

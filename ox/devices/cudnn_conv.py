@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ox.devices import cudnn
+from ox.devices.channels_last import from_end, is_channels_last, to_end
 from ox.devices.cuda import cupy
 from ox.devices.cuda_windows import Window, at_rank
 from ox.devices.cudnn_graphs import DATA_TYPES, Convolution, Layout, row_major
@@ -52,22 +53,17 @@ def convolution(
     return Convolution(kind, x, w, y, befores, behinds, strides, dilations, added)
 
 
-def is_channels_last(x: Any) -> bool:
-    """Whether images [N, C, H, W] or [N, C, D, H, W] lie with their channels next to each other, and not in rows."""
-    return x.ndim > 3 and not x.flags.c_contiguous and bool(cupy().moveaxis(x, 1, -1).flags.c_contiguous)
-
-
 def _in_layout(x: Any, channels_last: bool) -> Any:
     """The array, or a copy that lies so."""
     if not channels_last:
         return cupy().ascontiguousarray(x)
-    return cupy().moveaxis(cupy().ascontiguousarray(cupy().moveaxis(x, 1, -1)), -1, 1)
+    return from_end(cupy().ascontiguousarray(to_end(x)))
 
 
 def _empty(shape: Shape, dtype: DType, channels_last: bool) -> Any:
     if not channels_last:
         return cupy().empty(shape, dtype)
-    return cupy().moveaxis(cupy().empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+    return from_end(cupy().empty((shape[0], *shape[2:], shape[1]), dtype))
 
 
 def _run(kind: str, shapes: tuple[Shape, Shape, Shape], window: Window, inputs: list[Any], shape: Shape) -> Any:

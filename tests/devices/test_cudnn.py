@@ -14,7 +14,8 @@ from gpu_and_cpu import compare, random
 
 import ox
 from ox import nn, tolerance
-from ox.devices import cudnn, cudnn_conv, cudnn_libraries, cudnn_settings
+from ox.devices import cudnn, cudnn_libraries, cudnn_settings
+from ox.devices.channels_last import is_channels_last
 from ox.devices.cuda_graph import GraphMemory
 from ox.devices.cudnn_settings import Settings
 
@@ -39,7 +40,7 @@ def channels_last(x: Any) -> Any:
 
 
 def lies_so(x: Any) -> bool:
-    return bool(cudnn_conv.is_channels_last(x.array))
+    return bool(is_channels_last(x.array))
 
 
 @pytest.mark.gpu

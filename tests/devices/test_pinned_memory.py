@@ -34,6 +34,18 @@ class TestOnADevice:
             assert there.is_cuda and there.cpu().tolist() == x[part].tolist()
         assert pinned.T.cuda(non_blocking=True).cpu().tolist() == x.T.tolist()
 
+    @pytest.mark.parametrize(
+        ("wanted", "shape"), [(ox.channels_last, (2, 3, 4, 5)), (ox.channels_last_3d, (2, 3, 4, 5, 6))]
+    )
+    def test_images_stay_channels_last(self, wanted: ox.memory_format, shape: tuple[int, ...]) -> None:
+        x = ox.randn(*shape)
+        images = x.to(memory_format=wanted)
+        pinned = images.pin_memory()
+        assert pinned.is_pinned() and pinned.pin_memory() is pinned
+        on_gpu = [images.cuda(), pinned.cuda(), pinned.cuda(non_blocking=True)]
+        for each in (pinned, *on_gpu, on_gpu[0].cpu()):
+            assert each.stride() == images.stride() and each.cpu().tolist() == x.tolist()
+
     def test_the_gradient_comes_back(self) -> None:
         w = ox.ones(3, requires_grad=True)
         (w.pin_memory().to("cuda", non_blocking=True) * 2).sum().backward()
