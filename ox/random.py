@@ -17,7 +17,7 @@ from ox.autograd.grad_mode import no_grad
 from ox.core import operator
 from ox.core.constants import is_made_on_gpu, scalar
 from ox.core.generator import Generator, default_generator, words_of
-from ox.core.memory_format import preserve_format
+from ox.core.memory_format import check_ignored_format, preserve_format
 from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.mt19937 import Words, discrete, tensors
 from ox.core.mt19937.switch import is_torch_compatible, torch_compatible
@@ -228,6 +228,7 @@ def _of_another(draw: str, name: str, what: str) -> Any:
     ) -> Tensor:
         if dtype is None and input.is_complex():
             raise input.refused(name)
+        check_ignored_format(memory_format)
         like = input.array if memory_format is None or memory_format == preserve_format else None
         like = like if isinstance(like, np.ndarray) else None
         kind = dtype or input.array.dtype
@@ -306,6 +307,7 @@ def randint_like(
     memory_format: Any = None,
 ) -> Tensor:
     """`randint` of the shape and type of `input`. `torch.randint_like`."""
+    check_ignored_format(memory_format)
     low, high = (0, low) if high is None else (low, high)
     kind = dtype or input.array.dtype
     words = words_of(generator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ox.core.warn_once import once
 from ox.devices import cuda_state
 from ox.devices.channels_last import from_end, to_end
 from ox.errors import ArgumentError, ShapeError
@@ -133,7 +133,6 @@ class memory_format:
 
 contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
 channels_last, channels_last_3d = memory_format("channels_last", 4), memory_format("channels_last_3d", 5)
-_warned: list[bool] = []
 
 
 def lies_in(array: Array, dimensions: int, wanted: memory_format) -> bool:
@@ -167,13 +166,12 @@ def channels_format(wanted: Any) -> memory_format | None:
     return wanted if wanted.dimensions else None
 
 
-def check_format_of_parameters(wanted: Any) -> None:
-    """Parameters stay row-major: another format warns once.
+def check_ignored_format(wanted: Any, of: str = "new tensors") -> None:
+    """What is row-major whatever format is asked for: another one warns once.
 
     Raises:
         ArgumentError: what is not a memory format.
     """
-    if channels_format(wanted) and not _warned:
-        _warned.append(True)
-        what = f"{wanted!r} changes nothing for parameters, which stay row-major"
-        warnings.warn(f"{what}; inputs can lie so: x.to(memory_format={wanted!r}) (said once)", stacklevel=3)
+    if channels_format(wanted):
+        text = f"{wanted!r} changes nothing for {of}, which are row-major"
+        once(f"memory_format of {of}", f"{text}; x.to(memory_format={wanted!r}) gives a tensor that lies so")

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ox.core.argument_errors import not_tensor_error
+from ox.core.memory_format import check_ignored_format
 from ox.errors import ArgumentError, CallError, OxError, PairsError
 from ox.functions.out_argument import write
 
@@ -250,6 +251,8 @@ def _rename(form: _Form, given: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def _refuse_value(function: str, name: str, value: Any) -> None:
+    if name == "memory_format":
+        check_ignored_format(value)
     allowed = WITHOUT_EFFECT[name]
     if allowed and not any(value is each or value == each for each in allowed):
         raise ArgumentError(

@@ -9,6 +9,7 @@ import numpy as np
 from ox import ops
 from ox.core import operator
 from ox.core.constants import is_made_on_gpu, stored
+from ox.core.memory_format import check_ignored_format
 from ox.core.symbolic import COMPUTED, size_tensor
 from ox.devices import cuda
 from ox.dtypes import NARROW, DType
@@ -58,6 +59,7 @@ def full_like(
     memory_format: Any = None,
 ) -> Tensor:
     """The shape of `input` full of one number. `torch.full_like`."""
+    check_ignored_format(memory_format)
     stored(fill_value, np.dtype(dtype or input.array.dtype))  # raises for one that the type does not hold
     return full_like_shape(input, (input.shape,), fill_value, dtype, device, requires_grad)
 
@@ -71,6 +73,7 @@ def zeros_like(
     memory_format: Any = None,
 ) -> Tensor:
     """The shape of `input` full of zeros. `torch.zeros_like`."""
+    check_ignored_format(memory_format)
     return full_like_shape(input, (input.shape,), 0, dtype, device, requires_grad)
 
 
@@ -83,6 +86,7 @@ def ones_like(
     memory_format: Any = None,
 ) -> Tensor:
     """The shape of `input` full of ones. `torch.ones_like`."""
+    check_ignored_format(memory_format)
     return full_like_shape(input, (input.shape,), 1, dtype, device, requires_grad)
 
 
@@ -95,6 +99,7 @@ def empty_like(
     memory_format: Any = None,
 ) -> Tensor:
     """The shape of `input`, with values not to be relied on (they are zeros). `torch.empty_like`."""
+    check_ignored_format(memory_format)
     return full_like_shape(input, (input.shape,), 0, dtype, device, requires_grad)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from rows import rows
 
 import ox
+from ox.core import warn_once
+from ox.errors import ArgumentError
 from ox.functions.keyword_arguments import keywords
 
 x = ox.tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
@@ -124,3 +127,20 @@ def test_copysign_sends_a_gradient_of_zero_to_the_sign() -> None:
 def test_a_call_of_one_operator_names_the_function_in_its_type_error(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colour'"):
         getattr(ox, name)(x, colour=1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(partial(getattr(ox, f"{name}_like"), x) for name in ("zeros", "ones", "empty", "rand", "randn")),
+        partial(ox.full_like, x, 1), partial(ox.randint_like, x, 2), partial(ox.empty, 2, 3),
+    ],
+)  # fmt: skip
+def test_a_memory_format_of_new_tensors(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warn_once, "_warned", set())
+    with pytest.warns(UserWarning, match=r"ox.channels_last changes nothing for new tensors.*x.to\(memory_format="):
+        assert call(memory_format=ox.channels_last).is_contiguous()
+    call(memory_format=ox.channels_last)  # said once
+    call(memory_format=ox.contiguous_format)
+    with pytest.raises(ArgumentError, match="memory format"):
+        call(memory_format="foo")

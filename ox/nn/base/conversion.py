@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from ox.core.device import device as Device
-from ox.core.memory_format import check_format_of_parameters
+from ox.core.memory_format import check_ignored_format
 from ox.core.mode import switch_mode
 from ox.dtypes import DType, bfloat16, float16, float32, float64, is_floating
 from ox.errors import ArgumentError
@@ -67,7 +67,7 @@ class Moving(Tree):
         memory_format: Any = None,
     ) -> Self:
         """Another floating type for floating tensors, another device for all, or both, in place."""
-        check_format_of_parameters(memory_format)
+        check_ignored_format(memory_format, "parameters")
         device, dtype, *_ = move_arguments(args, device, dtype, tensor)
         device = None if device is None else Device(f"cuda:{device}" if isinstance(device, int) else device)
         if dtype is not None and not is_floating(np.dtype(dtype)):

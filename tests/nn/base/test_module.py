@@ -12,7 +12,7 @@ from rows import rows
 
 import ox
 from ox import nn
-from ox.core import memory_format
+from ox.core import warn_once
 from ox.errors import ArgumentError, BoundsError, DTypeError, GradientError, LoadError, ShapeError
 
 
@@ -510,7 +510,7 @@ def test_what_is_replaced_keeps_its_place() -> None:
 
 
 def test_parameters_stay_row_major(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_format, "_warned", [])
+    monkeypatch.setattr(warn_once, "_warned", set())
     net = nn.Conv2d(2, 3, 3)
     with pytest.warns(UserWarning, match=r"changes nothing for parameters.*x.to\(memory_format=ox.channels_last"):
         assert net.to(memory_format=ox.channels_last) is net
