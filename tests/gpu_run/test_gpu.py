@@ -178,7 +178,9 @@ import pytest
 def test_one(i):
     assert i % 10 != 3
     if i == 25:
-        Path(__file__).with_name("pid").write_text(str(os.getpid()))
+        pid = Path(__file__).with_name("pid")
+        pid.with_suffix(".new").write_text(str(os.getpid()))
+        pid.with_suffix(".new").rename(pid)
         signal.pause()  # until it is killed
 """
 
@@ -199,7 +201,8 @@ def test_what_is_left_of_tests_when_a_run_is_killed_in_the_middle(fake: Any, tmp
         process.kill()
         process.wait(60)
     finally:
-        os.kill(int(pid.read_text()), signal.SIGKILL)
+        if pid.exists():  # else the wait has failed before, and says why
+            os.kill(int(pid.read_text()), signal.SIGKILL)
     _, tests = report_of(folder)["steps"]
     assert tests["state"] == "running" and len(tests["findings"]["passed"]) == 22
     failed = [text.partition("::")[2].partition(":")[0] for text in tests["failed"]]
