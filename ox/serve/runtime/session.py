@@ -248,8 +248,10 @@ class Engine:
 
     @property
     def uses_tf32(self) -> bool:
-        """Whether products of float32 may round their factors to TF32, with the digits of float16: TensorRT's may."""
-        return self.provider == TENSORRT or (self.device == "cuda" and bool(self._cuda.use_tf32))
+        """Whether products of float32 may round their factors to TF32, with the digits of float16: TensorRT's may, in
+        which those of float64 are of float32, too."""
+        in_float32 = any(info.dtype == "FP32" for info in (*self.inputs, *self.outputs))
+        return self.provider == TENSORRT or (self.device == "cuda" and bool(self._cuda.use_tf32) and in_float32)
 
     @property
     def place(self) -> str:

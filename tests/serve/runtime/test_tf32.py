@@ -73,6 +73,12 @@ def test_what_is_rounded_is_held_to_the_tolerance_of_float16(proven: Path) -> No
     assert load(proven, use_tf32=True).proof.max_rows == 8
 
 
+def test_products_of_float64_are_not_rounded(build: Any) -> None:
+    ends: list[Any] = [{name: (TensorProto.DOUBLE, ["batch", 64])} for name in "xy"]
+    path = build("double", NODES, *ends, {"w": np.eye(64)})
+    assert not load(path, use_tf32=True).engine.uses_tf32
+
+
 @pytest.mark.usefixtures("rounding")
 def test_tensorrt_always_rounds(proven: Path, cuda: ServingGpu) -> None:
     cuda.require(TENSORRT)
