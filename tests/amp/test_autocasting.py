@@ -303,6 +303,8 @@ def test_policies_of_ones_own() -> None:
             assert (a @ a).dtype == ox.bfloat16  # every region begins with the table
     with pytest.raises(ox.errors.ArgumentError, match="'Matmul'"):
         ox.autocast("cpu", policy={"Matmul": "lower"})
+    with pytest.raises(ox.errors.ArgumentError, match="policy is a dict"):
+        ox.autocast("cpu", policy=["MatMul"])
     with pytest.raises(ox.errors.ArgumentError, match="lower or float32 or widest or keep"):
         ox.autocast("cpu", policy={"MatMul": "bfloat16"})
 

@@ -46,6 +46,7 @@ CASES: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (lambda a, k, v: a.hsplit([1, 3])[1], lambda a, k, v: np.hsplit(a, [1, 3])[1]),
     (lambda a, k, v: ox.meshgrid(v, a[0], indexing="xy")[1], lambda a, k, v: np.meshgrid(v, a[0])[1]),
     (lambda a, k, v: a.as_strided((2, 3), (1, 4), 2), lambda a, k, v: a.ravel()[[[2, 6, 10], [3, 7, 11]]]),
+    (lambda a, k, v: a.as_strided((0, 100), (1, 1)), lambda a, k, v: np.empty((0, 100), a.dtype)),  # reads nothing
     (lambda a, k, v: ox.block_diag(a[:1], v)[1], lambda a, k, v: np.concatenate([np.zeros(4), v])),
     (lambda a, k, v: ox.combinations(v), lambda a, k, v: v[[[0, 1], [0, 2], [1, 2]]]),
     (lambda a, k, v: ox.cartesian_prod(v, a[0, :2])[3], lambda a, k, v: np.array([v[1], a[0, 1]])),
