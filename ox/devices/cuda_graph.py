@@ -112,13 +112,16 @@ class GraphMemory:
                 again where cuDNN first had to be prepared for it.
 
         Raises:
-            CaptureError: it waits for the device, or copies memory of the host.
+            CaptureError: it waits for the device, or copies memory of the host, or cuDNN cannot be prepared for it.
         """
         while True:
             try:
                 return self._captured(work)
             except cudnn.NotPreparedError as error:
-                error.prepare()
+                try:
+                    error.prepare()
+                except Exception as problem:  # no memory, say
+                    raise CaptureError("cuDNN is not prepared for a CUDA graph", got=str(problem)) from problem
 
     def _captured(self, work: Callable[[Any], None]) -> Any:
         module, stream = self._cupy, self.stream

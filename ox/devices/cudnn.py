@@ -31,7 +31,8 @@ class NotPreparedError(DeviceError):
     """A capture of a CUDA graph needs a handle or a plan that is not there: it has to end, and `prepare` be called."""
 
     def __init__(self, what: str, prepare: Callable[[], object]) -> None:
-        super().__init__(f"{what} cannot be made during the capture of a CUDA graph")
+        hint = "run the same work once before the capture, in the same thread"
+        super().__init__(f"{what} cannot be made during the capture of a CUDA graph", hint=hint)
         self.prepare = prepare
 
 

@@ -15,7 +15,8 @@ import ox
 from ox import nn
 from ox.devices import cudnn, cudnn_norm
 from ox.devices.cuda import cupy
-from ox.devices.cuda_graph import GraphMemory
+from ox.devices.cuda_graph import CaptureError, GraphMemory
+from ox.errors import DeviceError
 
 F = nn.functional
 pytestmark = pytest.mark.gpu
@@ -216,6 +217,26 @@ def test_plans_that_only_the_capture_needs() -> None:
         graph.launch()
         close(made[0], F.relu(F.conv2d(x, w)))
         close(made[1], F.conv2d(x, w, padding=1))
+
+
+@pytest.mark.usefixtures("cudnn_or_stand_in")
+def test_plans_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(*args: Any, **where: Any) -> None:
+        raise MemoryError("out of memory")
+
+    x, w = random(2, 8, 6, 6).to("cuda"), random(4, 8, 3, 3, seed=1).to("cuda")
+    stream = cupy().cuda.Stream()
+    F.conv2d(x[:1], w)  # makes this thread's handle
+    with pytest.raises(DeviceError, match=r"(?s)a plan of cuDNN cannot be made.*run the same work once before"), stream:
+        stream.begin_capture()
+        try:
+            F.conv2d(x, w)
+        finally:
+            stream.end_capture()
+    monkeypatch.setattr(cudnn, "Plan", build)
+    with pytest.raises(CaptureError, match="cuDNN is not prepared for a CUDA graph") as caught:
+        GraphMemory().capture(lambda _: F.conv2d(x, w))
+    assert caught.value.got == "out of memory"
 
 
 @pytest.mark.usefixtures("cudnn_or_stand_in")
