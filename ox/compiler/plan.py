@@ -21,6 +21,7 @@ from ox.compiler.split import split
 from ox.compiler.tensor_facts import facts_of
 from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES
+from ox.core.memory_format import memory_order
 from ox.core.mode import switch_mode
 from ox.core.node import Leaf
 from ox.core.operator import make_tensor
@@ -68,7 +69,8 @@ class Plan:
         self._placed = [(p.get, p.key, p.value, p.path) for s in states for p in s.places]
         self._read = [(s.read, s.argument) for s in states]
         self._arrays: list[Any] = [None] * len(states)
-        self._kinds = [(s.value.dtype, s.value.shape) for s in states]
+        orders = [memory_order(s.tensor.array) if is_tensor(s.tensor) else None for s in states]
+        self._kinds = [(s.value.dtype, s.value.shape, order) for s, order in zip(states, orders, strict=True)]
         self._quick, self._counted = _checks(trace.places)
         self._changes = CHANGES.count
         own = (m for m in trace.modules if trace.dynamic or not is_ox_class(type(m)))
@@ -173,9 +175,11 @@ class Plan:
                 return "a tensor from outside is gone"
             arrays.append(found.array if is_tensor(found) else found)
         if [*map(id, arrays)] != [*map(id, self._arrays)]:
-            for array, (dtype, shape) in zip(arrays, self._kinds, strict=True):
+            for array, (dtype, shape, order) in zip(arrays, self._kinds, strict=True):
                 if array.dtype != dtype or array.shape != shape:
                     return f"a parameter, buffer or state is {array.dtype} {list(array.shape)} now"
+                if order is not None and memory_order(array) != order:
+                    return "a parameter, buffer or state has another memory order"
             self._memory = {id(owner(a)) for i, a in enumerate(arrays) if i + self._count in self._written}
             self._arrays = arrays
         if self._check_memory:

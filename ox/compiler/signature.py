@@ -45,8 +45,8 @@ def describe(value: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
         tensors.append(value)
         array = value.array
         # reshape, contiguous and others give a view or a copy by the order in memory
-        order = array.flags.c_contiguous or memory_order(array)
-        return array.shape, array.dtype, value.node is None, (type(array), value._base is None, order)
+        memory = type(array), value._base is None, memory_order(array)
+        return array.shape, array.dtype, value.node is None, memory
     if kind in BY_VALUE:
         return kind, value
     if kind is float:

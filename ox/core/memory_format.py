@@ -97,10 +97,12 @@ def part_of(array: Any, whole: Any) -> Part | None:
     return part
 
 
-def memory_order(array: Any) -> tuple[Any, ...]:
-    """What arrays of one shape, not row-major, have in common when the same views of them need no copy: the dimensions
-    from the largest stride to the smallest, between which of them there are no gaps, which are repeated (expanded), and
-    whether the elements of the last one are neighbours."""
+def memory_order(array: Any) -> Any:
+    """What arrays of one shape have in common when the same views of them need no copy. True for row-major ones; else
+    the dimensions from the largest stride to the smallest, between which of them there are no gaps, which are repeated
+    (expanded), and whether the elements of the last one are neighbours."""
+    if array.flags.c_contiguous:
+        return True
     sizes, strides = array.shape, array.strides
     dims = sorted((d for d in range(array.ndim) if sizes[d] != 1), key=lambda d: -abs(strides[d]))
     dense = [strides[a] == sizes[b] * strides[b] for a, b in pairwise(dims)]

@@ -73,6 +73,27 @@ def test_a_tensor_of_state() -> None:
     assert compiled(ox.ones(1)).item() == net.weight.stride()[0] == 1
 
 
+def test_state_in_another_memory_order() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("buffer", ox.zeros(2, 3, 4, 5))
+
+        def forward(self, x: Any) -> Any:
+            self.buffer.reshape(-1).add_(1)
+            return self.buffer.sum() * x
+
+    eager, net = Net(), Net()
+    compiled, x = ox.compile(net), ox.ones(1)
+    for order in (None, None, ox.channels_last, None, ox.contiguous_format, None):
+        if order is not None:
+            for each in (eager, net):
+                each.buffer.data = ox.zeros(2, 3, 4, 5).contiguous(memory_format=order)
+        assert compiled(x).item() == eager(x).item()
+    assert len(recordings(compiled)) == 2
+    assert "has another memory order" in str(ox.compiler.explain(compiled))
+
+
 def test_a_frozen_parameter_that_is_only_asked() -> None:
     net = nn.Sequential(nn.Linear(1, 1), nn.Dropout(0.5))
     compiled = ox.compile(lambda x: x * sum(p.requires_grad for p in net.parameters()) + sum(m.training for m in net))
