@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +85,19 @@ class OnnxDecoder(Generates):
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 4
-        model: str | bytes = str(self.path)
-        parsed = parse(self.path)
-        if takes_bfloat16(parsed):
-            widen(parsed)
-            model = parsed.SerializeToString()
-            folder = str(self.path.resolve().parent)
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        session = partial(ort.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"])
+        with suppress(Exception):  # ONNX Runtime's exceptions share no base class; a file in bfloat16 is refused
+            plain = session(str(self.path))
+            if all(info.type != "tensor(bfloat16)" for info in plain.get_inputs()):
+                return plain
+        model = parse(self.path)
+        if takes_bfloat16(model):
+            widen(model)
+        folder = str(self.path.resolve().parent)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         try:
-            return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            return session(model.SerializeToString())
+        except Exception as error:
             raise LoadError(f"ONNX Runtime refuses {self.path}", got=first_line(error)) from error
 
     @property

@@ -224,6 +224,18 @@ def test_what_does_not_belong_to_the_model(
     assert not Path("mine").exists()
 
 
+def test_a_file_that_onnxruntime_reads_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights would be in memory twice; and ONNX Runtime reads files that are not ONNX."""
+    save_decoder(llama(), tmp_path / "plain")
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "model.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    ort.InferenceSession(tmp_path / "plain" / "model.onnx", options, providers=["CPUExecutionProvider"])
+    ids = ox.tensor(np.arange(5)[None])
+    wanted = OnnxDecoder(tmp_path / "plain")(ids).numpy()
+    np.testing.assert_allclose(OnnxDecoder(tmp_path / "model.ort")(ids).numpy(), wanted, atol=1e-5)
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no file"):
         OnnxDecoder(tmp_path)
