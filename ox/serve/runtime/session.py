@@ -222,11 +222,10 @@ class Engine:
             with GATE.using():
                 stream = cuda_devices.stream(device=f"cuda:{number}") if cuda_devices.available() else None
             options = provider_options(self._cuda, None if stream is None else stream.ptr, number)
-            if providers[0] == TENSORRT:
+            providers = [(CUDA, options), CPU]
+            if self.providers[0] == TENSORRT:
                 own = {name: options[name] for name in ("device_id", "user_compute_stream") if name in options}
-                providers = [(TENSORRT, own), (CUDA, options), CPU]
-            else:
-                providers = [(CUDA, options), CPU]
+                providers.insert(0, (TENSORRT, own))
             if self._weights is not None:
                 adjust = partial(self._weights.add_to, number=number, runtime=self._runtime)
         make = partial(_session, self._runtime, self._source, providers, self.threads, self.loading, memory, adjust)
@@ -248,10 +247,9 @@ class Engine:
 
     @property
     def uses_tf32(self) -> bool:
-        """Whether products of float32 may round their factors to TF32, with the digits of float16: TensorRT's may, in
-        which those of float64 are of float32, too."""
-        in_float32 = any(info.dtype == "FP32" for info in (*self.inputs, *self.outputs))
-        return self.provider == TENSORRT or (self.device == "cuda" and bool(self._cuda.use_tf32) and in_float32)
+        """Whether products of float32 may round factors to TF32, with the digits of float16; always in TensorRT."""
+        asked = self.device == "cuda" and bool(self._cuda.use_tf32)
+        return self.provider == TENSORRT or (asked and "FP32" in {x.dtype for x in (*self.inputs, *self.outputs)})
 
     @property
     def place(self) -> str:
