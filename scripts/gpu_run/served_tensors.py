@@ -34,7 +34,20 @@ def cuda_graphs() -> dict[str, Any]:
     """Two sizes of batches in turn, whose graphs get new data in each replay."""
     with served(max_rows=ROWS, cuda={"enable_cuda_graph": True}) as client:
         differences = [client.check(name, rows, i) for i in range(10) for name in SMALL for rows in (1, 4)]
+        for model in client.server.models:
+            _check_captured(model)
     return {"replays": len(differences), "largest difference": max(differences)}
+
+
+def _check_captured(model: Any) -> None:
+    """Without graphs the results would be the same."""
+    from ox.serve.runtime.cuda_provider import NO_GRAPH
+    from ox.serve.runtime.device_buffers import graph_shapes
+
+    instance = model.batcher._instances[0]
+    captured = {shape for shape in instance._captured if instance._buckets[shape].graph != NO_GRAPH}
+    missing = {*graph_shapes(instance._most, instance._padding)} - captured
+    assert not missing, f"{model.name} has no CUDA graphs for {sorted(missing)}"
 
 
 def lengths() -> dict[str, Any]:
@@ -51,7 +64,9 @@ def lengths() -> dict[str, Any]:
                 ids = np.random.default_rng(tokens).integers(0, 11, (rows, tokens))
                 feed = {"ids": ids, "mask": np.ones((rows, tokens), np.float32)}
                 differences.append(client.compare("lengths", feed))
-            graphs = str(model.graphs) if captures else graphs
+            if captures:
+                _check_captured(model)
+                graphs = str(model.graphs)
     return {"requests": len(differences), "largest difference": max(differences), "graphs:": graphs}
 
 

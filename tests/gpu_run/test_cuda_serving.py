@@ -67,6 +67,18 @@ def test_lengths_without_buffers_are_a_failure(monkeypatch: pytest.MonkeyPatch) 
         served_tensors.lengths()
 
 
+@pytest.mark.parametrize("part", [served_tensors.cuda_graphs, served_tensors.lengths])
+def test_runs_that_are_not_captured_are_a_failure(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = Engine.instance
+
+    def eager(engine: Engine, index: int, bound: int = 0, captures: bool = True, padding: Any = None) -> Any:
+        return instance(engine, index, bound, False, padding)
+
+    monkeypatch.setattr(Engine, "instance", eager)
+    with pytest.raises(AssertionError, match="has no CUDA graphs for"):
+        part()
+
+
 def test_a_cache_in_float32_that_runs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_texts, "texts", lambda *_: [])
     with pytest.raises(AssertionError, match="was not refused"):
