@@ -249,6 +249,28 @@ def test_graphs_are_captured_at_load_in_the_thread_that_replays_them(
         assert len(set.union(*(made.threads[graph] for graph in replayed))) == 1
 
 
+def test_the_largest_batch_runs_before_the_first_capture(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the thread of the graphs: what the arena grows by is no memory of a graph."""
+    events = list[tuple[str, int, int]]()
+    run, capturing = CudaSession.run, CaptureGate.capturing
+
+    def noting(made: CudaSession, names: Any, feed: Any, options: Any = None) -> Any:
+        events.append(("run", len(feed["x"]), threading.get_ident()))
+        return run(made, names, feed, options)
+
+    def noting_capture(gate: CaptureGate) -> Any:
+        events.append(("capture", 0, threading.get_ident()))
+        return capturing(gate)
+
+    instance = load(mlp, cuda={"enable_cuda_graph": True}).engine.instance(0, 8)
+    monkeypatch.setattr(CudaSession, "run", noting)
+    monkeypatch.setattr(CaptureGate, "capturing", noting_capture)
+    instance.prepare(rows(1)[0])
+    thread = events[-1][2]
+    assert thread != threading.get_ident()
+    assert events == [("run", 8, thread), *[("capture", 0, thread)] * 4]
+
+
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_capture_that_fails_is_tried_once_more(mlp: Path, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = load(mlp, cuda={"enable_cuda_graph": True}).engine.instance(0, 4)
