@@ -50,6 +50,10 @@ COUNT = {  # Python that prints the number of devices or, in place of it, why th
 }
 
 
+class ReportError(Exception):
+    """A report of an earlier run that cannot be read."""
+
+
 class NoDevice(Exception):
     """Why nothing can run here."""
 
@@ -205,13 +209,45 @@ def run_steps(given: argparse.Namespace, work: Path, began: float) -> int:
     return 128 + run.ended_by if run.ended_by else code
 
 
+def minutes(text: str) -> float:
+    """A time that is worth a start."""
+    number = float(text)
+    if not 0 < number < 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in minutes")
+    return number
+
+
+def existing_folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text}")
+    return Path(text)
+
+
+def earlier_report(folder: Path) -> dict[str, Any]:
+    """What an earlier run found.
+
+    Raises:
+        ReportError: the file is damaged. OSError: it cannot be read.
+    """
+    file = folder / results.REPORT
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as error:
+        raise ReportError(f"{file} is damaged: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("steps"), list):
+        raise ReportError(f"{file} is no report of a run: it has no steps")
+    return found
+
+
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="in which all of it has to end (10)")
+    parser.add_argument("--minutes", type=minutes, default=MINUTES, help="in which all of it has to end (10)")
     parser.add_argument("--stand-in", choices=["host_cuda"], default="", help="what computes in place of a GPU")
     parser.add_argument("--quick", action="store_true", help="a little of each step, to try them out")
-    parser.add_argument("--wheels", type=Path, help="a folder of wheels of missing packages")
-    parser.add_argument("--parts", type=Path, help="a folder that takes parts of a large wheel, over several runs")
+    parser.add_argument("--wheels", type=existing_folder, help="a folder of wheels of missing packages")
+    parser.add_argument(
+        "--parts", type=existing_folder, help="a folder that takes parts of a large wheel, over several runs"
+    )
     parser.add_argument(
         "--cache", type=Path, help="an archive of compiled kernels: read before, and written after steps"
     )
@@ -226,12 +262,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given, began = parsed(arguments), time.monotonic()
     try:
         if given.source:
-            return finish(json.loads((given.source / results.REPORT).read_text()), given.source)
+            return finish(earlier_report(given.source), given.source)
         with tempfile.TemporaryDirectory(prefix="ox-gpu-") as temporary:
             work = Path(temporary) / "work"
             work.mkdir()
             return run_steps(given, work, began)
-    except (OSError, UnknownStep) as error:
+    except (OSError, UnknownStep, ReportError) as error:
         print(f"gpu: {error}", file=sys.stderr)
         return 2
 

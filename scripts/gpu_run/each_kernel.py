@@ -200,6 +200,8 @@ def recurrent() -> None:
             layer, packed = make(5, 67, bidirectional=True).to("cuda").to(dtype), ox.tensor([3, 2])
             x = nn.utils.rnn.pack_padded_sequence(random(3, 2, 5, dtype=dtype), packed)
             layer(x)[0].data.sum().backward()
+        x, w, r = (random(*size, dtype=dtype) for size in ((3, 2, 5), (1, 3 * 67, 5), (1, 3 * 67, 67)))
+        OPS["GRU"](x, w, r, hidden_size=67)[0].sum().backward()  # ONNX's form: the reset before the product
 
 
 def compiled() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpu_run import device
 from gpu_run.case_log import breaks_the_device
+from gpu_run.parent_death import end_with_parent
 
 ONLY = "--parts"
 Part = Callable[[], Any]
@@ -37,7 +38,7 @@ def run(module: str, names: Sequence[str], file: Path, before: Sequence[str] = (
         left = list(names)
         while left:
             words = [*before, sys.executable, "-m", module, str(file), ONLY, *left]
-            code = subprocess.run(words, check=False).returncode
+            code = subprocess.run(words, check=False, preexec_fn=end_with_parent).returncode
             begun = read(file)
             reached = [name for name in left if name in begun]
             if code and all(len(begun[name]) > 1 for name in reached):  # not in the middle of one

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gpu_run.parent_death import end_with_parent
+
 PASSED, FAILED, TIMED_OUT, NOT_RUN, SKIPPED = "passed", "failed", "timed out", "not run", "skipped"
 RUNNING, ENDED = "running", "ended"  # when a report was written; by a signal to the whole run
 BAD = (FAILED, TIMED_OUT, NOT_RUN, RUNNING, ENDED)
@@ -205,7 +207,7 @@ class Run:
         with output.open("w") as file:
             process = subprocess.Popen(
                 step.words, cwd=self.cwd, env=environment, stdout=file, stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL, process_group=0,
+                stdin=subprocess.DEVNULL, process_group=0, preexec_fn=end_with_parent,
             )  # fmt: skip
             try:
                 code, size = None, 0

@@ -92,6 +92,29 @@ def test_a_step_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--minutes", "nan"], "'nan' is no time in minutes"),
+        (["--minutes", "-3"], "'-3' is no time in minutes"),
+        (["--wheels", "nowhere"], "there is no folder nowhere"),
+        (["--parts", "nowhere"], "there is no folder nowhere"),
+    ],
+)
+def test_wrong_options(arguments: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a report of an earlier run is removed."""
+    with pytest.raises(SystemExit):
+        gpu.main(["--folder", str(tmp_path / "run"), *arguments])
+    assert text in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("report", "text"), [('{"steps": [', "is damaged: "), ("{}", "it has no steps")])
+def test_a_damaged_report(report: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.json").write_text(report)
+    assert gpu.main(["--from", str(tmp_path)]) == 2
+    assert f"gpu: {tmp_path / 'report.json'}" in (error := capsys.readouterr().err) and text in error
+
+
 def test_wheels_that_cannot_be_installed_stop_nothing(fake: Any, tmp_path: Path) -> None:
     cache = tmp_path / "kernels.tgz"
     cache.write_text("no archive")
@@ -151,10 +174,7 @@ def test_what_is_left_when_a_run_is_ended(number: signal.Signals, at: int, fake:
     process.send_signal(number)
     killed = number == signal.SIGKILL
     assert process.wait(60) == (-number if killed else 128 + number)
-    if killed:
-        os.kill(int(mark.read_text()), signal.SIGKILL)
-    else:
-        wait_until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
+    wait_until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())  # nothing goes on and uses the GPU
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {*FILES}
     _, *steps = report_of(folder)["steps"]
@@ -196,13 +216,10 @@ def test_what_is_left_of_tests_when_a_run_is_killed_in_the_middle(fake: Any, tmp
         """In the file that is written last: how many have passed, of 25 tests of which three fail."""
         return pid.exists() and " s 22 " in (folder / "summary.txt").read_text()
 
-    try:
-        wait_until(is_shown, process=process)
-        process.kill()
-        process.wait(60)
-    finally:
-        if pid.exists():  # else the wait has failed before, and says why
-            os.kill(int(pid.read_text()), signal.SIGKILL)
+    wait_until(is_shown, process=process)
+    process.kill()
+    process.wait(60)
+    wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
     _, tests = report_of(folder)["steps"]
     assert tests["state"] == "running" and len(tests["findings"]["passed"]) == 22
     failed = [text.partition("::")[2].partition(":")[0] for text in tests["failed"]]
