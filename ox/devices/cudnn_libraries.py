@@ -20,20 +20,26 @@ HINT = "one nvidia-cudnn package, and no other cuDNN in LD_LIBRARY_PATH or among
 
 
 def conflict(maps: Path = MAPS) -> str | None:
-    """That cuDNN is loaded from several folders in different versions, with a file of each; None where it is not, or
-    where the system does not say what is loaded (it is not Linux).
+    """That cuDNN is loaded in different versions, with a file of each; None where it is not, or where the system does
+    not say what is loaded (it is not Linux).
 
     Args:
         maps: the list of files that the process has in memory.
     """
-    files: dict[Path, Path] = {}  # by folder; the main library rather than a part of it
+    folders: dict[Path, dict[str | None, Path]] = {}  # a file of each version; the main library rather than a part
     for path in _loaded(maps):
-        if path.parent not in files or path.name.startswith("libcudnn.so"):
-            files[path.parent] = path
-    versions = {path: _version(path) for path in files.values()}
-    if len(files) < 2 or (len(set(versions.values())) == 1 and None not in versions.values()):
+        versions = folders.setdefault(path.parent, {})
+        version = _version(path)
+        if version not in versions or path.name.startswith("libcudnn.so"):
+            versions[version] = path
+    for versions in folders.values():
+        if len(versions) > 1:
+            versions.pop(None, None)  # parts whose names do not say: they are beside the main library
+    files = sorted((path, version) for versions in folders.values() for version, path in versions.items())
+    different = {version for _, version in files}
+    if len(files) < 2 or (len(different) == 1 and None not in different):
         return None
-    each = (f"{version or 'of an unknown version'} ({path})" for path, version in sorted(versions.items()))
+    each = (f"{version or 'of an unknown version'} ({path})" for path, version in files)
     return f"this process has loaded cuDNN {' and '.join(each)}"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from ox.devices import compiled, cuda, machine, probe
+from ox.devices import compiled, cuda, cudnn_libraries, machine, probe
 from ox.devices.probe import CPU, CUDA, Probe
 from ox.distributed import launcher
 from ox.errors import DeviceError
@@ -144,8 +144,11 @@ def test_what_a_gpu_lacks_is_said_in_advance(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cuda, "capability", lambda number: ((7, 5), (8, 0))[number])
     free = {"cuda:0": 15 << 30, "cuda:1": 300 << 20}
     monkeypatch.setattr(cuda, "memory", lambda device: cuda.Memory(0, 0, free[device], 16 << 30, 16 << 30))
+    two = "this process has loaded cuDNN 9.20.0 (/a/libcudnn.so.9) and 9.10.2 (/b/libcudnn.so.9)"
+    monkeypatch.setattr(cudnn_libraries, "conflict", lambda: two)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     text = lines_of(doctor.report())["cuda"]
+    assert f"\n{two} · {cudnn_libraries.HINT}" in text
     cards = [
         "cuda:0 T4 (compute capability 7.5, 15.0 of 16.0 GiB free)",
         "cuda:1 A100 (compute capability 8.0, 0.3 of 16.0 GiB free)",

@@ -71,8 +71,12 @@ def test_a_part_of_another_version(library: Callable[[str, int], Path]) -> None:
     main, graph = library("wheel/libcudnn.so.9", 92000), library("wheel/libcudnn_graph.so.9", 0)
     engines = library("system/libcudnn_engines_tensor_ir.so.9.23.0.12", 0)
     assert said("conflict", main, graph, engines).endswith(f"cuDNN 9.23.0 ({engines}) and 9.20.0 ({main})")
+    beside = library("wheel/libcudnn_ops.so.9.10.2", 0)  # as two packages that were installed into one folder
+    assert said("conflict", main, graph, beside).endswith(f"cuDNN 9.20.0 ({main}) and 9.10.2 ({beside})")
     unnamed = library("other/libcudnn_ops.so.9", 0)
-    assert said("conflict", main, graph, unnamed).endswith(f"of an unknown version ({unnamed}) and 9.20.0 ({main})")
+    assert said("conflict", main, graph, unnamed).endswith(
+        f"cuDNN 9.20.0 ({main}) and of an unknown version ({unnamed})"
+    )
 
 
 def test_two_copies_of_one_version(library: Callable[[str, int], Path]) -> None:
