@@ -23,7 +23,7 @@ from ox.devices.thread_handles import Handles, ThreadHandles
 from ox.dtypes import float32
 from ox.errors import DeviceError
 
-MOST_PLANS = 4096  # of a thread; when there are more, all are forgotten
+MOST_PLANS = 4096  # of a handle, beside those of CUDA graphs; when there are more, all are forgotten
 ALIGNED = 16  # bytes, to which what cuDNN is given lies: plans are built for it, and refuse other addresses
 
 
@@ -127,6 +127,7 @@ class Plan:
 
     def __init__(self, cudnn: Any, graph: Graph, settings: Settings, **where: Any) -> None:
         float_ = cudnn.data_type.FLOAT
+        self.key = graph, settings
         self.graph = cudnn.pygraph(
             io_data_type=float_, intermediate_data_type=float_, compute_data_type=float_, **where
         )
@@ -162,20 +163,25 @@ class Handle:
     def __init__(self, cudnn: Any) -> None:
         self._cudnn, self._handle = cudnn, cudnn.create_handle()
         self._plans: dict[tuple[Graph, Settings], Plan | None] = {}
-        self._of_graphs: set[Plan] = set()  # CUDA graphs have the kernels of these
+        # never forgotten: CUDA graphs have kernels of these, and a capture that begins again needs them again
+        self._of_graphs: set[tuple[Graph, Settings]] = set()
 
     def plan(self, graph: Graph, settings: Settings) -> Plan | None:
         """The plan of a graph; None where cuDNN has no way to do it."""
         key = (graph, settings)
         if key not in self._plans:
             if _is_capturing():
-                raise NotPreparedError("a plan of cuDNN", partial(self._build, graph, settings))
-            if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
+                raise NotPreparedError("a plan of cuDNN", partial(self._prepare, graph, settings))
             self._build(graph, settings)
         return self._plans[key]
 
+    def _prepare(self, graph: Graph, settings: Settings) -> None:
+        self._build(graph, settings)
+        self._of_graphs.add((graph, settings))
+
     def _build(self, graph: Graph, settings: Settings) -> None:
+        if len(self._plans) - len(self._of_graphs) >= MOST_PLANS:
+            self._plans = {key: self._plans[key] for key in self._of_graphs}
         plan = None
         try:
             with suppress(self._cudnn.cudnnGraphNotSupportedError):
@@ -191,7 +197,7 @@ class Handle:
         self._cudnn.set_stream(handle=self._handle, stream=stream.ptr)
         memory = dict(zip(plan.tensors, addresses, strict=True))
         if stream.is_capturing():
-            self._of_graphs.add(plan)
+            self._of_graphs.add(plan.key)
         elif settings.benchmark and plan.index is None:
             plan.index, plan.workspace = self._fastest(plan, memory, settings.benchmark_limit)
         workspace = cupy().empty(plan.workspace, np.uint8)

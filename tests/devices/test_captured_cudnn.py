@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import Thread
@@ -13,7 +14,7 @@ from gpu_and_cpu import random
 
 import ox
 from ox import nn
-from ox.devices import cudnn, cudnn_norm
+from ox.devices import cuda_state, cudnn, cudnn_norm
 from ox.devices.cuda import cupy
 from ox.devices.cuda_graph import CaptureError, GraphMemory
 from ox.errors import DeviceError
@@ -200,6 +201,47 @@ def test_captures_that_need_more_plans_than_are_remembered(monkeypatch: pytest.M
     eager, captured = (Training("convolutions", ox.float32, compiled) for compiled in (False, True))
     wanted, got = (each.losses(range(CALLS)) for each in (eager, captured))
     check_same(captured, eager, got, wanted)
+
+
+def test_plans_beyond_the_limit_are_forgotten(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thread, and of the handle for graphs, where a capture that builds one counts. Those of graphs stay,
+    and do not count."""
+    monkeypatch.setattr(cudnn, "MOST_PLANS", 2)
+    w, memory = random(4, 8, 3, 3, seed=1).to("cuda"), GraphMemory()
+    images = {n: random(n, 8, 6, 6).to("cuda") for n in (1, 2, 3, 4)}
+
+    def built(n: int, kind: str) -> int:
+        """How many plans a batch of n builds."""
+        before = len(log.built)
+        if kind == "captured":
+            memory.capture(lambda _: F.conv2d(images[n], w)).launch()
+        else:
+            with cuda_state.standing_in(memory.namespace) if kind == "by steps" else nullcontext():
+                F.conv2d(images[n], w)
+        return len(log.built) - before
+
+    assert [built(n, "eager") for n in (1, 2, 1, 3, 1, 3)] == [1, 1, 0, 1, 1, 0]
+    assert [built(n, "by steps") for n in (1, 2, 1)] == [1, 1, 0]
+    assert built(3, "captured") == 1
+    assert [built(n, "by steps") for n in (1, 2, 4)] == [1, 1, 1]
+    assert [built(n, "captured") for n in (3, 4)] == [0, 0]
+    assert [built(n, "by steps") for n in (1, 2, 1, 2)] == [1, 1, 0, 0]
+
+
+def test_a_capture_remembers_what_cudnn_refuses(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would begin again without end."""
+    monkeypatch.setattr(cudnn, "MOST_PLANS", 1)
+    log.refuses = lambda graph: sys.modules["cudnn"].cudnnGraphNotSupportedError("not here")
+    x, w, begun = random(2, 8, 6, 6).to("cuda"), random(4, 8, 3, 3, seed=1).to("cuda"), list[int]()
+
+    def work(_: Any) -> None:
+        begun.append(1)
+        assert len(begun) <= 4, "it does not end"
+        F.conv2d(x, w)
+        F.conv2d(x, w, padding=1)
+
+    GraphMemory().capture(work)
+    assert len(begun) == 4 and not log.built  # a handle and two plans were prepared
 
 
 @pytest.mark.usefixtures("cudnn_or_stand_in")
