@@ -216,7 +216,10 @@ Smaller differences:
   `scatter_add`, `bincount`, the gradient of `embedding` and large average pools. Three kinds round as PyTorch's do:
   an embedding's gradient where the table has more rows than were looked up; such sums on a GPU; and those of a graph
   that ONNX Runtime runs as a whole.
-- `layout=`, `pin_memory=` and `memory_format=` have no effect.
+- `layout=` and `pin_memory=` have no effect. `memory_format=ox.channels_last` and `channels_last_3d` have theirs on
+  tensors (`to`, `contiguous`, `clone`, `is_contiguous`, `float` and the like), which [cuDNN](gpu.md#cudnn) takes as
+  they lie. They have none in functions that make tensors (`empty_like`), and on modules, whose parameters stay
+  row-major: a warning says so.
 - `torch.compile` records calls and runs them as graphs: see [compile](compile.md). Its `mode` has no effect.
 - Settings without an equivalent in ox (`torch.jit.script`, `add_safe_globals`) have no effect and
   print one message. `torch.onnx.export` calls `ox.export.save`. `nn.DataParallel` runs its module on one device.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import faulthandler
 import json
 import os
@@ -42,6 +43,17 @@ def results(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Results:
     arguments = ["-m", "gpu", "-n", "auto", "--maxprocesses", "4", *gpu_files()]
     folder = tmp_path_factory.mktemp("report")
     return run("on_host_cuda", arguments, folder, timeout=1800, OX_KERNEL_SOURCES=str(sources))
+
+
+def test_its_plugin_alone_imports_it() -> None:
+    """Tests ask `sys.modules` whether they run on it, so an import for other reasons would mislead them."""
+
+    def imported(file: Path) -> set[str]:
+        nodes = ast.parse(file.read_text()).body
+        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+
+    assert not [file for file in HERE.parent.rglob("test_*.py") if "host_cuda" in imported(file)]
 
 
 def test_the_tests_marked_gpu(results: Results) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from host_cuda import build
+from child_pytest import CUDA_PACKAGES
+from cuda_headers import cuda_headers
 
 from ox.devices.cuda_errors import LOST, lost
 
@@ -15,7 +16,7 @@ NOT_ALWAYS = {911}
 
 def errors(header: str) -> dict[int, tuple[str, str]]:
     """By number: name and description."""
-    folder = build.cuda_headers()
+    folder = cuda_headers(CUDA_PACKAGES)
     if folder is None:
         pytest.skip("CUDA's headers are not installed (make hostcuda)")
     text = (folder / header).read_text(errors="replace")

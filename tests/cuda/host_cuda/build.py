@@ -15,6 +15,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from cuda_headers import cuda_headers
+
 HERE = Path(__file__).resolve().parent
 LIBRARIES = {
     "libcuda.so.1": ["driver", "fibers", "allocations"],
@@ -35,13 +37,6 @@ def missing() -> str | None:
     if cuda_headers() is None:
         return "CUDA's headers are not installed (make hostcuda)"
     return None
-
-
-def cuda_headers() -> Path | None:
-    """The folder of cuda_fp16.h: that of the wheel nvidia-cuda-runtime, or of a CUDA on this machine."""
-    found = [file.parent for path in sys.path for file in Path(path).glob("nvidia/*/include/cuda_fp16.h")]
-    fixed = Path("/usr/local/cuda/include")
-    return found[0] if found else fixed if (fixed / "cuda_fp16.h").exists() else None
 
 
 def site_packages() -> Path:
