@@ -10,8 +10,9 @@ from ox.errors import OxError
 from ox.serve.access.client import Client
 from ox.serve.protocol.openai.errors import error_event
 from ox.serve.protocol.openai.token_texts import TokenTexts
-from ox.serve.protocol.openai.usage import StreamOptions, usage_document
+from ox.serve.protocol.openai.usage import usage_document
 from ox.serve.protocol.text.sampling import TextOptions
+from ox.serve.protocol.text.stream_options import StreamOptions
 from ox.serve.protocol.text.text_answer import StreamedAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.protocol.text.text_model import TextModel

@@ -13,7 +13,8 @@ from ox.serve.access.client import Client
 from ox.serve.generation.request import GenerationRequest, TokenEvent
 from ox.serve.protocol.openai.choice_stream import ChoiceStream
 from ox.serve.protocol.openai.token_texts import TokenTexts
-from ox.serve.protocol.openai.usage import StreamOptions, read_stream_options, usage_document
+from ox.serve.protocol.openai.usage import usage_document
+from ox.serve.protocol.text.chat_request import read_ignored
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.sampling import (
     MAX_CHOICES,
@@ -23,6 +24,7 @@ from ox.serve.protocol.text.sampling import (
     read_options,
     with_format,
 )
+from ox.serve.protocol.text.stream_options import StreamOptions, read_stream_options
 from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.protocol.text.text_model import TextModel
@@ -45,10 +47,6 @@ class CompletionCall:
     def requests(self, client: str) -> list[GenerationRequest]:
         """All texts of a prompt, then those of the next one."""
         return [request for prompt in self.prompts for request in self.options.requests(prompt, client)]
-
-    def answer(self, exchange: Exchange, client: Client) -> TextAnswer:
-        kind = StreamedCompletion if self.stream else WholeCompletion
-        return kind(self, exchange, client)
 
 
 def read_completion(fields: Fields, model: TextModel) -> CompletionCall:
@@ -76,15 +74,6 @@ def read_completion(fields: Fields, model: TextModel) -> CompletionCall:
     options = options.with_default(DEFAULT_TOKENS)
     repeated = texts if echo else [""] * len(prompts)
     return CompletionCall(model, prompts, options, tuple(repeated), stream, stream_options)
-
-
-def read_ignored(fields: Fields) -> None:
-    """Parameters that say who asks, or whose usual values change nothing."""
-    for name in ("user", "safety_identifier", "prompt_cache_key"):
-        fields.text(name)
-    fields.object("metadata")
-    fields.only("store", (False,), "this server keeps no texts")
-    fields.only("service_tier", ("auto", "default"), "there is one")
 
 
 def _prompts(fields: Fields, model: TextModel, options: TextOptions) -> tuple[list[str], list[Sequence[int]]]:
@@ -138,6 +127,11 @@ def _head(call: CompletionCall) -> dict[str, Any]:
         "id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(call.model.clock.calendar()),
         "model": call.model.name,
     }  # fmt: skip
+
+
+def completion_answer(call: CompletionCall, exchange: Exchange, client: Client) -> TextAnswer:
+    """What writes the answer of a request."""
+    return (StreamedCompletion if call.stream else WholeCompletion)(call, exchange, client)
 
 
 class WholeCompletion(TextAnswer):

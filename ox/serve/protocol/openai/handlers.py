@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from ox.errors import ServeError
-from ox.serve.protocol.openai.chat import ChatCall
+from ox.serve.access.client import Client
 from ox.serve.protocol.openai.completions import CompletionCall
 from ox.serve.protocol.openai.embeddings import KINDS as EMBEDDING_KINDS
 from ox.serve.protocol.openai.requests import named_model, read_fields
 from ox.serve.protocol.openai.rerank import KINDS as RERANK_KINDS
 from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
+from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.repository.model import Model
 from ox.serve.transport.http import Exchange
 
-Call = CompletionCall | ChatCall
+C = TypeVar("C", CompletionCall, ChatCall)
 
 
-def texts(read: Callable[[Fields, TextModel], Call]) -> Handler:
-    """A handler that answers with texts."""
+def texts(read: Callable[[Fields, TextModel], C], answer: Callable[[C, Exchange, Client], TextAnswer]) -> Handler:
+    """A handler that answers with texts.
+
+    Args:
+        read: reads the fields of a request.
+        answer: makes what writes the answer.
+    """
 
     def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
         fields = read_fields(context, exchange)
         wanted = named_model(context, exchange, fields, context.text.find)
         return context.text.begin(exchange, wanted, partial(read, fields, wanted), partial(start, context, exchange))
 
-    def start(context: Context, exchange: Exchange, call: Call) -> None:
+    def start(context: Context, exchange: Exchange, call: C) -> None:
         client = context.text.client(exchange)
-        call.answer(exchange, client).start(context.text, call.requests(client.name), call.options.choices)
+        answer(call, exchange, client).start(context.text, call.requests(client.name), call.options.choices)
 
     return handle
 

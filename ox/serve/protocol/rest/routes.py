@@ -16,8 +16,8 @@ from ox.errors import ServeError
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.openai import handlers as openai
 from ox.serve.protocol.openai import text_schemas as texts
-from ox.serve.protocol.openai.chat import read_chat
-from ox.serve.protocol.openai.completions import read_completion
+from ox.serve.protocol.openai.chat import chat_answer
+from ox.serve.protocol.openai.completions import completion_answer, read_completion
 from ox.serve.protocol.openai.embeddings import embeddings
 from ox.serve.protocol.openai.rerank import rerank
 from ox.serve.protocol.openai.tokenize import detokenize, tokenize
@@ -38,6 +38,7 @@ from ox.serve.protocol.rest.routing import (
     Routes,
 )
 from ox.serve.protocol.rest.target import path_segments
+from ox.serve.protocol.text.chat_request import read_chat
 from ox.serve.protocol.v2.document import flag, parameters_of, quote
 from ox.serve.service import Service
 from ox.serve.transport.http import Exchange
@@ -356,9 +357,9 @@ TABLE = [
         LOGS,
         ANYTHING,
     ),
-    Route("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion), "Continues prompts",
+    Route("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion, completion_answer), "Continues prompts",
           openai.COMPLETION, openai.TEXTS),
-    Route("POST", "/v1/chat/completions", ANY_MODEL, openai.texts(read_chat), "The next message of a chat",
+    Route("POST", "/v1/chat/completions", ANY_MODEL, openai.texts(read_chat, chat_answer), "The next message of a chat",
           openai.CHAT, openai.TEXTS),
     Route("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
           reply=openai.MODELS),

@@ -24,11 +24,16 @@ class Fields:
     Args:
         document: the object.
         prefix: before the names, for objects inside of others.
+        names: of a request in another dialect, the client's names by those of the document, for errors.
     """
 
-    def __init__(self, document: Mapping[str, Any], prefix: str = "") -> None:
+    def __init__(self, document: Mapping[str, Any], prefix: str = "", names: Mapping[str, str] | None = None) -> None:
         self._left = {name: value for name, value in document.items() if value is not None}
-        self._prefix, self._read = prefix, set[str]()
+        self._prefix, self._names, self._read = prefix, names or {}, set[str]()
+
+    def shown(self, name: str) -> str:
+        """The client's name of a parameter."""
+        return self._prefix + self._names.get(name, name)
 
     def take(self, name: str, default: Any = None) -> Any:
         """Any value."""
@@ -38,11 +43,11 @@ class Fields:
     def required(self, name: str) -> None:
         """Raises ParameterError if there is no such parameter; does not read it."""
         if name not in self._left:
-            name = self._prefix + name
+            name = self.shown(name)
             raise ParameterError(name, f"Missing required parameter: '{name}'", code="missing_required_parameter")
 
     def wrong(self, name: str, expected: str, value: Any) -> ParameterError:
-        name = self._prefix + name
+        name = self.shown(name)
         return ParameterError(name, f"'{name}' is wrong", expected=expected, got=quote(value))
 
     def number(self, name: str, low: float, high: float, default: float, above: bool = False) -> float:
@@ -107,11 +112,11 @@ class Fields:
         Raises:
             ParameterError: it has another one.
         """
-        value = self.take(name)
+        value, shown = self.take(name), self.shown(name)
         if value is not None and not any(value == each and type(value) is type(each) for each in values):
             raise ParameterError(
-                self._prefix + name, f"'{self._prefix}{name}' is not supported" + (why and f": {why}"),
-                code="unsupported_parameter", hint=hint, got=quote(value),
+                shown, f"'{shown}' is not supported" + (why and f": {why}"), code="unsupported_parameter", hint=hint,
+                got=quote(value),
             )  # fmt: skip
 
     def finish(self, hint: str | None = None) -> None:

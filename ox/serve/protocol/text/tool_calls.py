@@ -8,9 +8,8 @@ Two formats are known by the source of the chat template: that of Hermes and Qwe
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
@@ -26,11 +25,6 @@ class ToolCall:
 
     name: str
     arguments: str
-    id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
-
-    def document(self) -> dict[str, Any]:
-        """In OpenAI's form."""
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 def format_of(source: str) -> ToolFormat | None:

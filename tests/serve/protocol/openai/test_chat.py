@@ -83,11 +83,19 @@ def test_tool_calls(openai_client: Any) -> None:
     assert (call.type, call.function.name, json.loads(call.function.arguments)) == ("function", "f", {"x": "y"})
     assert choice.finish_reason == "tool_calls" and choice.message.content is None
     pieces = list(create(**asked, tools=[TOOL], **forced, stream=True))
-    (delta,) = [each for piece in pieces for each in piece.choices[0].delta.tool_calls or ()]
-    assert (delta.index, delta.function.name, json.loads(delta.function.arguments)) == (0, "f", {"x": "y"})
+    name, arguments = streamed_call(pieces)
+    assert (name, json.loads(arguments)) == ("f", {"x": "y"})
     assert pieces[-1].choices[0].finish_reason == "tool_calls" and text_of(pieces) == ""
     without = create(**asked, tools=[TOOL], tool_choice="none", **forced).choices[0]
     assert without.message.content == CALL and without.message.tool_calls is None
+
+
+def streamed_call(pieces: Any) -> tuple[str, str]:
+    """The name and the arguments of the one call of a stream."""
+    deltas = [each for piece in pieces for each in piece.choices[0].delta.tool_calls or ()]
+    assert {delta.index for delta in deltas} == {0} and deltas[0].id.startswith("call_")
+    assert all(delta.id is None and delta.function.name is None for delta in deltas[1:])
+    return deltas[0].function.name, "".join(delta.function.arguments for delta in deltas)
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
@@ -102,8 +110,7 @@ def test_a_call_that_is_required(openai_client: Any, choice: Any) -> None:
     assert call.function.name == "f" and json.loads(call.function.arguments)["x"] in (1, 2)
     assert whole.finish_reason == "tool_calls" and whole.message.content is None
     pieces = openai_client.chat.completions.create(**asked, tool_choice=choice, stream=True)
-    (delta,) = [each for piece in pieces for each in piece.choices[0].delta.tool_calls or ()]
-    assert delta.function.arguments == call.function.arguments
+    assert streamed_call(pieces) == ("f", call.function.arguments)
 
 
 def test_a_conversation_with_calls_goes_on(openai_client: Any) -> None:

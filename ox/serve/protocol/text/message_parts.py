@@ -1,0 +1,66 @@
+"""What the message of an assistant is made of: pieces as they come, and the whole message."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Text of what the model thinks before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegin:
+    """The begin of a call of a tool: its place among the calls of the message, and the name of the function."""
+
+    index: int
+    name: str
+    id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """The next characters of a call's arguments, which are JSON when the call is complete."""
+
+    index: int
+    arguments: str
+
+
+Piece = str | Reasoning | CallBegin | CallDelta  # a str is text of the answer
+
+
+@dataclass
+class Call:
+    """A call of a tool, as far as it is known."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+class Message:
+    """A whole message, made of its pieces.
+
+    Attributes:
+        text, reasoning: "" where there is none.
+        calls: of tools, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.text = self.reasoning = ""
+        self.calls: list[Call] = []
+
+    def add(self, piece: Piece) -> None:
+        """Takes the next piece."""
+        if isinstance(piece, str):
+            self.text += piece
+        elif isinstance(piece, Reasoning):
+            self.reasoning += piece.text
+        elif isinstance(piece, CallBegin):
+            self.calls.append(Call(piece.id, piece.name))
+        else:
+            self.calls[piece.index].arguments += piece.arguments
