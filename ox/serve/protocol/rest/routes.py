@@ -1,4 +1,5 @@
-"""The table of all HTTP routes: the router, admission and the OpenAPI document read it.
+"""The table of all HTTP routes: the router, admission and the OpenAPI document read it. `text_routes` has those of the
+APIs for language models.
 
 Triton's JSON differs from its gRPC messages in places; those routes convert the result.
 """
@@ -14,13 +15,6 @@ import orjson
 
 from ox.errors import ServeError
 from ox.serve.access.permission import Permission
-from ox.serve.protocol.openai import handlers as openai
-from ox.serve.protocol.openai import text_schemas as texts
-from ox.serve.protocol.openai.chat import chat_answer
-from ox.serve.protocol.openai.completions import completion_answer, read_completion
-from ox.serve.protocol.openai.embeddings import embeddings
-from ox.serve.protocol.openai.rerank import rerank
-from ox.serve.protocol.openai.tokenize import detokenize, tokenize
 from ox.serve.protocol.rest.body import read_json
 from ox.serve.protocol.rest.generate import REPLY, REQUEST, generate
 from ox.serve.protocol.rest.openapi import openapi as document_of
@@ -38,7 +32,7 @@ from ox.serve.protocol.rest.routing import (
     Routes,
 )
 from ox.serve.protocol.rest.target import path_segments
-from ox.serve.protocol.text.chat_request import read_chat
+from ox.serve.protocol.rest.text_routes import TEXT_ROUTES
 from ox.serve.protocol.v2.document import flag, parameters_of, quote
 from ox.serve.service import Service
 from ox.serve.transport.http import Exchange
@@ -48,7 +42,6 @@ from ox.serve.web import site
 Body = dict[str, Any]
 HTML = b"text/html; charset=utf-8"
 INFER, MANAGE, METRICS = Permission("infer"), Permission("manage"), Permission("metrics")
-ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler checks the key for that model
 
 # ---- handlers
 
@@ -357,18 +350,8 @@ TABLE = [
         LOGS,
         ANYTHING,
     ),
-    Route("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion, completion_answer), "Continues prompts",
-          openai.COMPLETION, openai.TEXTS),
-    Route("POST", "/v1/chat/completions", ANY_MODEL, openai.texts(read_chat, chat_answer), "The next message of a chat",
-          openai.CHAT, openai.TEXTS),
-    Route("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
-          reply=openai.MODELS),
-    Route("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),
-    Route("POST", "/v1/embeddings", ANY_MODEL, embeddings, "Vectors of texts", texts.EMBEDDINGS, texts.VECTORS),
-    Route("POST", "/v1/rerank", ANY_MODEL, rerank, "Documents by relevance", texts.RERANK, texts.RANKED),
-    Route("POST", "/tokenize", ANY_MODEL, tokenize, "The tokens of a text", texts.TOKENIZE, texts.TOKENIZED),
-    Route("POST", "/detokenize", ANY_MODEL, detokenize, "The text of tokens", texts.DETOKENIZE, texts.PROMPT),
-]  # fmt: skip
+    *TEXT_ROUTES,
+]
 ROUTES = Routes(TABLE)
 
 
