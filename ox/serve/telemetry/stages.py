@@ -6,7 +6,8 @@ Plain numbers, changed on the event loop alone. Three calls keep them: `answered
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ox.clock import Clock
@@ -101,6 +102,15 @@ class Stages:
         self.failed_s += now - received
         if self.tracer is not None:
             self.tracer.failed(headers, error, received, now)
+
+    @contextmanager
+    def counting_failures(self, received: float, headers: Headers = NOTHING) -> Iterator[None]:
+        """Counts what the body raises as a failed request, and raises it."""
+        try:
+            yield
+        except Exception as error:
+            self.failed(error, received, headers)
+            raise
 
     def ran(self, rows: int, run_s: float, gather_s: float = 0.0) -> None:
         """A batch ran, after its inputs were put together."""

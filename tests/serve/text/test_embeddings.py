@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from rows import rows
 
+from ox.serve import Server
+
 PATH = "/v1/embeddings"
 Post = Callable[..., tuple[int, Any]]
 
@@ -118,3 +120,18 @@ def test_the_package_openai(server: Any, vector: Any) -> None:
         assert np.allclose(found.data[1].embedding, vector("And God said"), atol=1e-6)
         with pytest.raises(openai.BadRequestError, match="none of them empty"):
             client.embeddings.create(model="sentences", input="")
+
+
+@rows(
+    ("path", "fields", "status"),
+    [(PATH, {"input": ""}, 400), (PATH, {"input": "a", "foo": 1}, 400), (PATH, {"input": ["light " * 200]}, 400),
+     (PATH, {"input": ["a"] * 5000}, 413), ("/v1/rerank", {"query": ""}, 400),
+     ("/v1/rerank", {"query": "a", "documents": []}, 400)],
+)  # fmt: skip
+def test_refused_requests_count_as_failures(
+    server: Server, post: Post, path: str, fields: dict[str, Any], status: int
+) -> None:
+    stages = server.service.repository.find("sentences").stages
+    before = dict(stages.failures)
+    assert post(path, {"model": "sentences", **fields})[0] == status
+    assert stages.failures == before | {"OTHER": before["OTHER"] + 1}

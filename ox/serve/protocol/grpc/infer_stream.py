@@ -20,6 +20,7 @@ from ox.serve.protocol.grpc.text_tensors import TextRequest, UnreadText
 from ox.serve.protocol.grpc.wire import split_message
 from ox.serve.protocol.v2.pending import Pending
 from ox.serve.response_memory import Body, Buffers
+from ox.serve.telemetry.stages import Stages
 from ox.serve.transport.grpc.rpc import Rpc, error_status
 from ox.serve.transport.http.client_rate import buffers_full
 
@@ -62,24 +63,37 @@ class InferStream:
         self.send_ready()  # later requests no longer wait for this one
 
     def read_text(
-        self, placeholder: StreamRequest, read: Callable[[], TextRequest], client: Client, received_at: float
+        self,
+        placeholder: StreamRequest,
+        read: Callable[[], TextRequest],
+        client: Client,
+        received_at: float,
+        stages: Stages,
     ) -> asyncio.Task[None]:
-        """Has a text made whose request takes long to read: that happens in a thread."""
-        task = asyncio.get_running_loop().create_task(self._read_text(placeholder, read, client, received_at))
+        """Has a text made whose request takes long to read: that happens in a thread. `stages` counts its failure."""
+        task = asyncio.get_running_loop().create_task(self._read_text(placeholder, read, client, received_at, stages))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
         return task
 
     async def _read_text(
-        self, placeholder: StreamRequest, read: Callable[[], TextRequest], client: Client, received_at: float
+        self,
+        placeholder: StreamRequest,
+        read: Callable[[], TextRequest],
+        client: Client,
+        received_at: float,
+        stages: Stages,
     ) -> None:
         def run() -> TextRequest | None:  # threads that are awaited by others do nothing for those who have left
             return None if self._finished else read()
 
         try:
-            request = await asyncio.get_running_loop().run_in_executor(None, run)
-            if request is not None and placeholder in self._requests:  # else the client has left
-                self.start_text(placeholder, request, client, received_at)
+            with stages.counting_failures(received_at, self.rpc.metadata):
+                request = await asyncio.get_running_loop().run_in_executor(None, run)
+                if request is not None and placeholder in self._requests:
+                    self.start_text(placeholder, request, client, received_at)
+                else:  # the client has left
+                    stages.failed(None, received_at, self.rpc.metadata)
         except OxError as error:
             placeholder.send_error(*error_status(error))
         except Exception:
@@ -242,15 +256,8 @@ class InferStreams:
             turn.id = parts.id
             request = inference.read(body, parts, rpc, received)
             if isinstance(request, UnreadText):
-                client = inference.client(rpc)
-                if request.takes_long:
-                    self._take(len(body))
-                    task = stream.read_text(turn, lambda: request.read().check_form(), client, received)
-                    task.add_done_callback(lambda _: self._take(-len(body)))
-                elif (text := request.read()).has_form:
-                    stream.read_text(turn, text.check_form, client, received)
-                else:
-                    stream.start_text(turn, text, client, received)
+                with request.model.stages.counting_failures(received, rpc.metadata):
+                    self._begin_text(stream, turn, request, len(body), received)
                 return
             turn.job = StreamPending(
                 request, request.writer_state.model, inference.write, turn, received, rpc.metadata, rpc.deadline
@@ -260,6 +267,20 @@ class InferStreams:
             turn.send_error(*error_status(error))
         except Exception:
             turn.send_error(*internal_error())
+
+    def _begin_text(
+        self, stream: InferStream, turn: StreamRequest, request: UnreadText, size: int, received: float
+    ) -> None:
+        """Has a text made. Raises ServeError if the request is refused at once."""
+        client, stages = self._inference.client(stream.rpc), request.model.stages
+        if request.takes_long:
+            self._take(size)
+            task = stream.read_text(turn, lambda: request.read().check_form(), client, received, stages)
+            task.add_done_callback(lambda _: self._take(-size))
+        elif (text := request.read()).has_form:
+            stream.read_text(turn, text.check_form, client, received, stages)
+        else:
+            stream.start_text(turn, text, client, received)
 
     def _take(self, size: int) -> None:
         """Counts the bytes of a text that waits to be read. Raises ServeError if there are too many."""

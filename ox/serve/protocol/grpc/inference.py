@@ -56,7 +56,8 @@ class Inference:
             request = self.read(body, parts, rpc, rpc.received_at)
             if isinstance(request, UnreadText):
                 what = f"model '{request.model.name}' answers with several messages"
-                raise ServeError(what, status=501, hint="ModelStreamInfer")
+                with request.model.stages.counting_failures(rpc.received_at, rpc.metadata):
+                    raise ServeError(what, status=501, hint="ModelStreamInfer")
             pending = UnaryPending(
                 request, request.writer_state.model, self.write, rpc, rpc.received_at, rpc.metadata, rpc.deadline
             )

@@ -11,6 +11,7 @@ from ox.graph.contract import Array
 from ox.serve.protocol.openai.requests import named_model
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.text_service import count_errors
 from ox.serve.protocol.v2.pending import Pending
 from ox.serve.protocol.v2.request import NO_PARAMETERS, Request, RequestedOutput
 from ox.serve.repository.model import Model
@@ -44,7 +45,8 @@ class TextPending(Pending[Exchange, Body]):
 def text_model(
     context: Context, exchange: Exchange, fields: Fields, kinds: Sequence[str], purpose: str
 ) -> tuple[Model, TextTensors]:
-    """The model that a request names, with its tensors, which must be one of these kinds.
+    """The model that a request names, with its tensors, which must be one of these kinds. Later errors of the request
+    count as failed requests of the model.
 
     Raises:
         ParameterError: there is none of that name (404), or it is of another kind.
@@ -55,6 +57,7 @@ def text_model(
     if text is None or text.kind not in kinds:
         got = "a model that makes no vectors or scores of texts" if text is None else text.kind
         raise ParameterError("model", f"'{model.name}' is not for {purpose}", expected=" or ".join(kinds), got=got)
+    count_errors(exchange, model.stages)
     return model, text
 
 
@@ -87,6 +90,7 @@ def submit(
     parameters = {TRUNCATE: True} if truncate else NO_PARAMETERS
     request = Request(None, feed, rows, (), [RequestedOutput(0, True)], parameters)
     pending = TextPending(request, model, write, exchange, exchange.received_at, exchange.headers)
+    exchange.on_error = None  # the job counts
     pending.submit()
     exchange.on_cancel = pending.abandon
     return pending

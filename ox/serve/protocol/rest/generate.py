@@ -15,6 +15,7 @@ from ox.serve.protocol.rest.routing import Context, Fields, Handler, HandlerResu
 from ox.serve.protocol.text.generate import GenerateCall, read_generate
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
+from ox.serve.protocol.text.text_service import count_errors
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.listener_state import v2_error_body
 
@@ -35,8 +36,9 @@ def generate(streamed: bool) -> Handler:
     """A handler that answers with one document, or with one for each piece of text."""
 
     def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
-        document = read_limited_json(exchange, context.limits)
         model = context.text.find(names["model"], names.get("version", ""))
+        count_errors(exchange, model.stages)
+        document = read_limited_json(exchange, context.limits)
         read = partial(read_generate, document, model)
         return context.text.begin(exchange, model, read, partial(start, context, exchange))
 

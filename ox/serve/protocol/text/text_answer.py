@@ -44,6 +44,7 @@ class TextAnswer(ABC):
         except ServeError:
             self._client.settle(self._reserved, 0)
             raise
+        self.exchange.on_error = None
         self.exchange.on_cancel = self.leave
         self.exchange.cancel_at_eof()
         self.exchange.release_body()

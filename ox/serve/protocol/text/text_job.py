@@ -75,10 +75,11 @@ class TextJob:
         self.ended = False
 
     def submit(self) -> None:
-        """On the event loop, where the engine calls back: once for all events of a step.
+        """On the event loop, where the engine calls back: once for all events of a step. From then on the job counts
+        the request, as answered or as failed.
 
         Raises:
-            ServeError: the engine refuses a request; then none runs.
+            ServeError: the engine refuses a request; then none runs, and the caller counts the failure.
         """
         loop, engine = asyncio.get_running_loop(), self._model.engine
         self._submitted_at = self._now()
@@ -86,8 +87,7 @@ class TextJob:
             for index, request in enumerate(self._requests):
                 receive = partial(self._receive, index)
                 self._handles.append(engine.submit(request, receive, self._fail, loop))
-        except ServeError as error:
-            self._model.stages.failed(error, self._received_at, self._headers)
+        except ServeError:
             self._cancel()
             raise
 

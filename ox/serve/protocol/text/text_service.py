@@ -15,6 +15,7 @@ from ox.serve.protocol.text.event_stream import Heartbeats
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.repository.repository import Repository
+from ox.serve.telemetry.stages import Stages
 from ox.serve.transport.http import Exchange
 
 INLINE_BYTES = 8 << 10  # larger requests are read and tokenised in a thread
@@ -75,10 +76,12 @@ class TextService:
         self, exchange: Exchange, model: TextModel, read: Callable[[], C], start: Callable[[C], None]
     ) -> Awaitable[None] | None:
         """Reads a request and starts it: here, or if that may take long in a thread, which also compiles its form.
+        What is raised counts as a failed request of the model.
 
         Raises:
             ServeError: what `read` and `start` raise.
         """
+        count_errors(exchange, model.stages)
         if len(exchange.body) > INLINE_BYTES:
             return self._begin_later(exchange, model, read, start)
         call = read()
@@ -106,6 +109,8 @@ class TextService:
         def leave() -> None:
             nonlocal left
             left = True
+            if exchange.on_error is not None:
+                exchange.on_error(None)
 
         def run() -> R | None:  # threads that are awaited by others do nothing for those who have left
             return None if left else prepare()
@@ -114,3 +119,9 @@ class TextService:
         result = await asyncio.get_running_loop().run_in_executor(None, run)
         exchange.on_cancel = None
         return None if left else result
+
+
+def count_errors(exchange: Exchange, stages: Stages) -> None:
+    """From now on an error response counts as a failed request of a model; until `on_error` is None, because a job
+    counts the request."""
+    exchange.on_error = lambda error: stages.failed(error, exchange.received_at, exchange.headers)

@@ -33,6 +33,7 @@ class Exchange:
         "log_fields",
         "method",
         "on_cancel",
+        "on_error",
         "received_at",
         "response",
         "target",
@@ -54,6 +55,7 @@ class Exchange:
         self.received_at = connection.listener_state.now()
         self.response: Body | Http1ResponseStream | None = None
         self.on_cancel: Callable[[], None] | None = None  # called if the client disconnects before the response
+        self.on_error: Callable[[OxError | None], None] | None = None  # counts an error response; None: the client left
         self.log_fields: Mapping[str, Any] | None = None  # more for its line in the access log
 
     def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
@@ -119,6 +121,9 @@ class Exchange:
 
     def send_error(self, error: OxError, extra: bytes = b"") -> None:
         """Sends an error response in the format of the route."""
+        if self.on_error is not None:
+            self.on_error(error)
+            self.on_error = None
         status = 500
         if isinstance(error, ServeError):
             status = error.status

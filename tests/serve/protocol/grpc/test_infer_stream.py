@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 from waiting import give_way
 
 from ox.clock import SYSTEM
@@ -27,7 +28,8 @@ from ox.serve.protocol.grpc.stream_text import StreamText
 from ox.serve.protocol.grpc.text_tensors import TextRequest
 from ox.serve.protocol.text.generate import GenerateCall
 from ox.serve.protocol.text.sampling import TextOptions
-from ox.serve.protocol.text.text_service import TextService
+from ox.serve.protocol.text.text_service import TextService, count_errors
+from ox.serve.telemetry.stages import Stages
 
 Answer = message("inference.ModelStreamInferResponse")
 
@@ -220,8 +222,9 @@ def test_what_a_client_that_has_left_asked_is_not_read() -> None:
             stream = InferStream(rpc, 10)
             stream.add(placeholder := StreamRequest(stream))
             nothing: Any = None
-            over_grpc = stream.read_text(placeholder, lambda: read.append("gRPC") or nothing, nothing, 0.0)
-            exchange: Any = SimpleNamespace(on_cancel=None)
+            over_grpc = stream.read_text(placeholder, lambda: read.append("gRPC") or nothing, nothing, 0.0, stages)
+            exchange: Any = SimpleNamespace(on_cancel=None, received_at=0.0, headers={})
+            count_errors(exchange, stages)
             service: Any = TextService(nothing, nothing)
             over_http = loop.create_task(service.in_thread(exchange, lambda: read.append("HTTP")))
             await give_way()
@@ -231,5 +234,6 @@ def test_what_a_client_that_has_left_asked_is_not_read() -> None:
             await asyncio.gather(first, over_grpc, over_http)
 
     read: list[str] = []
+    stages = Stages(ManualClock())
     asyncio.run(run())
-    assert read == []
+    assert read == [] and stages.failures["CANCELED"] == 2

@@ -15,7 +15,9 @@ import pytest
 from rows import rows
 from waiting import wait_until
 
+from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.access.client import Client
 from ox.serve.generation.constraint import Constraints
 from ox.serve.protocol.grpc.infer_stream import InferStreams
 from ox.serve.protocol.text.text_job import TextJob
@@ -165,6 +167,58 @@ def test_wrong_requests_over_grpc(streaming: Streaming, text: str) -> None:
         streaming.client.infer("tiny", inputs)
     streaming.ask(b"the cat", False)
     assert streaming.next().as_numpy("text_output")[0].decode() == text
+
+
+def failures(server: Server, name: str = "tiny") -> dict[str, int]:
+    return dict(server.service.repository.find(name).stages.failures)
+
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "a"}]}
+
+
+@rows(
+    ("path", "body"),
+    [("/v1/completions", {"model": "tiny", "prompt": ""}),
+     ("/v1/completions", {"model": "tiny", "prompt": "a" * 9000}),  # read in a thread
+     ("/v1/completions", {"model": "tiny", "prompt": "a", "guided_regex": "(((("}),  # compiled in a thread
+     ("/v1/chat/completions", {**CHAT, "temperature": 9}),
+     ("/v1/chat/completions", {**CHAT, "messages": []}),
+     ("/v1/chat/completions", {**CHAT, "max_tokens": 10**6}),
+     ("/v2/models/tiny/generate", {"text_input": 5}),
+     ("/v2/models/tiny/generate", [1]),
+     ("/v2/models/tiny/generate_stream", {"text_input": "a" * 9000})],
+)  # fmt: skip
+def test_refused_requests_count_as_failures(server: Server, client: Any, path: str, body: Any) -> None:
+    before = failures(server)
+    assert client.ask("POST", path, json.dumps(body).encode())[0] == 400
+    assert failures(server) == before | {"OTHER": before["OTHER"] + 1}
+
+
+def test_a_client_over_its_rate_counts_as_rejected(
+    server: Server, client: Any, streaming: Streaming, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> float:
+        raise ServeError("too many tokens", status=429)
+
+    monkeypatch.setattr(Client, "reserve", refuse)
+    before = failures(server)
+    assert client.ask("POST", "/v2/models/tiny/generate", json.dumps(ASK).encode())[0] == 429
+    streaming.ask(b"the cat", False)
+    assert "too many tokens" in streaming.error()
+    assert failures(server) == before | {"REJECTED": before["REJECTED"] + 2}
+
+
+def test_refused_requests_over_grpc_count_as_failures(server: Server, streaming: Streaming) -> None:
+    before = failures(server)
+    for prompt in (b"\xff", b"the cat " * 2000):  # the second one is read in a thread
+        streaming.ask(prompt, False)
+        assert streaming.error()
+    inputs = [grpc.InferInput("text_input", [1], "BYTES")]
+    inputs[0].set_data_from_numpy(np.array([b"a"], object))
+    with pytest.raises(Exception, match="ModelStreamInfer"):
+        streaming.client.infer("tiny", inputs)
+    grown = {reason: count - before[reason] for reason, count in failures(server).items() if count != before[reason]}
+    assert grown == {"OTHER": 2, "BACKEND": 1}
 
 
 def test_a_client_that_leaves(server: Server, hold_steps: Any) -> None:
