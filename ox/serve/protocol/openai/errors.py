@@ -7,10 +7,9 @@ from typing import Any
 import orjson
 
 from ox.errors import OxError, ServeError
+from ox.serve.protocol.rest.routing import ErrorForm
 from ox.serve.protocol.text.fields import ParameterError
-from ox.serve.transport.http.listener_state import v2_error_body
 
-PATH = b"/v1/"
 TYPES = {403: "permission_error", 429: "rate_limit_error"}
 CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exceeded", 503: "server_overloaded"}
 
@@ -25,11 +24,19 @@ def error_document(error: OxError) -> dict[str, Any]:
     return {"error": {"message": error.one_line(), "type": kind, "param": param, "code": code}}
 
 
-def error_body(target: bytes, error: OxError) -> bytes:
-    """The body of an error response in the form of its route."""
-    return orjson.dumps(error_document(error)) if target.startswith(PATH) else v2_error_body(target, error)
-
-
 def error_event(error: OxError) -> bytes:
     """The event of an error in the middle of a stream. No `[DONE]` follows: it means that the answer is whole."""
     return b"data: " + orjson.dumps(error_document(error)) + b"\n\n"
+
+
+SCHEMA = {
+    "message": {"type": "string"},
+    "type": {"type": "string"},
+    "param": {"type": ["string", "null"]},
+    "code": {"type": ["string", "null"]},
+}
+OPENAI_ERRORS = ErrorForm(
+    "OpenAIError",
+    {"error": {"type": "object", "properties": SCHEMA, "required": list(SCHEMA)}},
+    lambda error: orjson.dumps(error_document(error)),
+)

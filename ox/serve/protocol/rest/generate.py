@@ -85,4 +85,4 @@ class StreamedText(StreamedAnswer):
             self.stream.send(b"%b%b}\n\n" % (self._before, orjson.dumps(event.text)))
 
     def error_event(self, error: OxError) -> bytes:
-        return b"data: " + v2_error_body(self.exchange.target, error) + b"\n\n"
+        return b"data: " + v2_error_body(error) + b"\n\n"

@@ -11,7 +11,6 @@ import numpy as np
 
 from ox._version import __version__
 from ox.graph.contract import DTYPES, Array, TensorInfo, dtype_name
-from ox.serve.protocol.openai.errors import PATH as OPENAI
 from ox.serve.protocol.rest.routing import Route
 from ox.serve.repository.model import Model
 
@@ -22,12 +21,6 @@ ABOUT = """The Open Inference Protocol V2 with Triton's extensions. Tensors are 
 the JSON: then the header Inference-Header-Content-Length is the length of the JSON, and the parameter \
 binary_data_size of each tensor is its number of bytes. If the header is 0, there is no JSON and \
 the body is the only input."""
-OPENAI_ERROR = {
-    "message": {"type": "string"},
-    "type": {"type": "string"},
-    "param": {"type": ["string", "null"]},
-    "code": {"type": ["string", "null"]},
-}
 LENGTH = {
     "name": "Inference-Header-Content-Length",
     "in": "header",
@@ -47,19 +40,16 @@ def openapi(models: Iterable[Model], table: Sequence[Route]) -> Document:
     for route in table:
         if not (route.each_model or route.undocumented):
             paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    forms = {route.errors.name: route.errors for route in table}
     return {
         "openapi": "3.1.0",
         "info": {"title": "ox", "version": __version__, "description": ABOUT},
         "servers": [{"url": "."}],
         "paths": paths,
         "components": {
-            "schemas": {
-                "Error": _object({"error": {"type": "string"}}),
-                "OpenAIError": _object({"error": _object(OPENAI_ERROR)}),
-            },
+            "schemas": {name: _object(form.schema) for name, form in forms.items()},
             "responses": {
-                name: {**ERROR, "content": _json({"$ref": f"#/components/schemas/{name}"})}
-                for name in ("Error", "OpenAIError")
+                name: {**ERROR, "content": _json({"$ref": f"#/components/schemas/{name}"})} for name in forms
             },
         },
     }
@@ -74,7 +64,7 @@ def _operation(route: Route) -> Document:
             "200": {"description": "Done"}
             if route.reply is None
             else {"description": "The response", "content": _json({})},
-            "default": {"$ref": f"#/components/responses/{_error_form(route)}"},
+            "default": {"$ref": f"#/components/responses/{route.errors.name}"},
         },
     }
     if route.reply:
@@ -93,10 +83,6 @@ def _operation(route: Route) -> Document:
     if route.request:
         operation["requestBody"] = {"content": _json({"type": "object", "properties": route.request})}
     return operation
-
-
-def _error_form(route: Route) -> str:
-    return "OpenAIError" if route.path.encode().startswith(OPENAI) else "Error"
 
 
 def _inference(model: Model, path: str) -> Document:

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Sequence
 
 from ox.errors import OxError, ServeError
 from ox.serve.config.request_limits import RequestLimits
-from ox.serve.protocol.openai.errors import error_body
 from ox.serve.protocol.rest.admission import Admission
 from ox.serve.protocol.rest.codec import Codec
+from ox.serve.protocol.rest.error_body import error_body
 from ox.serve.protocol.rest.inference import InferenceEndpoint, infer
 from ox.serve.protocol.rest.routes import ROUTES, TABLE, infer_target, no_such_path
 from ox.serve.protocol.rest.routing import ANY, Reply, Route

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ox.errors import OxError
 from ox.serve.access.permission import ALL, Permission
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.text.text_service import TextService
 from ox.serve.response_memory import Body
 from ox.serve.service import Service
 from ox.serve.transport.http import JSON, Exchange
+from ox.serve.transport.http.listener_state import v2_error_body
 
 ANY = "*"  # the method of a path that returns 404; the table has it for its permission
 READ = Permission("read")
@@ -42,6 +44,22 @@ class Context(Protocol):
         """Submits an inference request; the response is sent later."""
 
 
+class ErrorForm(NamedTuple):
+    """How a dialect writes errors.
+
+    Args:
+        name: of its schema in the OpenAPI document.
+        schema: JSON schemas of the fields of its object.
+        write: the body of an error response.
+    """
+
+    name: str
+    schema: Fields
+    write: Callable[[OxError], bytes]
+
+
+V2_ERRORS = ErrorForm("Error", {"error": {"type": "string"}}, v2_error_body)
+
 # None, now or later: the handler answers the exchange itself
 HandlerResult = Reply | Awaitable[Reply | None] | None
 Handler = Callable[[Context, Exchange, PathParameters], HandlerResult]
@@ -61,6 +79,7 @@ class Route(NamedTuple):
         each_model: the OpenAPI document lists it once per model, with the model's tensors.
         undocumented: the reason why the OpenAPI document leaves it out.
         events: the response is a stream of server-sent events; a route with the field `stream` answers either way.
+        errors: how its errors are written.
     """
 
     method: str
@@ -73,6 +92,7 @@ class Route(NamedTuple):
     each_model: bool = False
     undocumented: str = ""
     events: bool = False
+    errors: ErrorForm = V2_ERRORS
 
 
 class RouteNode:

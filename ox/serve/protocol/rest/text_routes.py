@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.openai import handlers as openai
 from ox.serve.protocol.openai import text_schemas as texts
 from ox.serve.protocol.openai.chat import chat_answer
 from ox.serve.protocol.openai.completions import completion_answer, read_completion
 from ox.serve.protocol.openai.embeddings import embeddings
+from ox.serve.protocol.openai.errors import OPENAI_ERRORS
 from ox.serve.protocol.openai.rerank import rerank
 from ox.serve.protocol.openai.tokenize import detokenize, tokenize
 from ox.serve.protocol.rest.routing import READ, Route
@@ -15,16 +18,18 @@ from ox.serve.protocol.text.chat_request import read_chat
 
 ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler checks the key for that model
 
+v1 = partial(Route, errors=OPENAI_ERRORS)
+
 TEXT_ROUTES = [
-    Route("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion, completion_answer), "Continues prompts",
+    v1("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion, completion_answer), "Continues prompts",
           openai.COMPLETION, openai.TEXTS),
-    Route("POST", "/v1/chat/completions", ANY_MODEL, openai.texts(read_chat, chat_answer), "The next message of a chat",
+    v1("POST", "/v1/chat/completions", ANY_MODEL, openai.texts(read_chat, chat_answer), "The next message of a chat",
           openai.CHAT, openai.TEXTS),
-    Route("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
+    v1("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
           reply=openai.MODELS),
-    Route("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),
-    Route("POST", "/v1/embeddings", ANY_MODEL, embeddings, "Vectors of texts", texts.EMBEDDINGS, texts.VECTORS),
-    Route("POST", "/v1/rerank", ANY_MODEL, rerank, "Documents by relevance", texts.RERANK, texts.RANKED),
+    v1("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),
+    v1("POST", "/v1/embeddings", ANY_MODEL, embeddings, "Vectors of texts", texts.EMBEDDINGS, texts.VECTORS),
+    v1("POST", "/v1/rerank", ANY_MODEL, rerank, "Documents by relevance", texts.RERANK, texts.RANKED),
     Route("POST", "/tokenize", ANY_MODEL, tokenize, "The tokens of a text", texts.TOKENIZE, texts.TOKENIZED),
     Route("POST", "/detokenize", ANY_MODEL, detokenize, "The text of tokens", texts.DETOKENIZE, texts.PROMPT),
 ]  # fmt: skip

@@ -61,8 +61,8 @@ Upgrade = Callable[[asyncio.Transport, bytes], asyncio.Protocol]
 Admit = Callable[[bytes, bytes, dict[bytes, bytes], str], None]
 
 
-def v2_error_body(target: bytes, error: OxError) -> bytes:
-    """The body of an error response in the format of the Open Inference Protocol, whatever its target."""
+def v2_error_body(error: OxError) -> bytes:
+    """The body of an error response in the format of the Open Inference Protocol."""
     return orjson.dumps({"error": error.one_line()})
 
 
@@ -106,7 +106,7 @@ class ListenerState:
         self._aborted: set[ClientConnection] = set()
         self.draining = False
         self.access_log: AccessLog | None = None  # logs each response
-        self.error_body: Callable[[bytes, OxError], bytes] = v2_error_body  # by the target of the request
+        self.error_body: Callable[[bytes, OxError], bytes] = lambda _, error: v2_error_body(error)  # by the target
         self._no_connections = asyncio.Event()
         self._no_connections.set()
         self._sweep_s = min(1.0, min(limits.request_s, limits.idle_s, limits.write_s, limits.linger_s) / 4)
