@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from ox.errors import ServeError
+from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
 
@@ -25,11 +28,32 @@ class Fields:
         document: the object.
         prefix: before the names, for objects inside of others.
         names: of a request in another dialect, the client's names by those of the document, for errors.
+        remarks: collects the unknown parameters; None for a new collection.
     """
 
-    def __init__(self, document: Mapping[str, Any], prefix: str = "", names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        prefix: str = "",
+        names: Mapping[str, str] | None = None,
+        remarks: Remarks | None = None,
+    ) -> None:
         self._left = {name: value for name, value in document.items() if value is not None}
         self._prefix, self._names, self._read = prefix, names or {}, set[str]()
+        self.remarks = Remarks() if remarks is None else remarks
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a parameter, which nobody has read."""
+        return name in self._left
+
+    def left(self) -> list[str]:
+        """The names of those that nobody has read."""
+        return list(self._left)
+
+    def inside(self, name: str) -> Fields | None:
+        """The fields of a parameter that is an object; None without it."""
+        value = self.object(name)
+        return None if value is None else Fields(value, self.shown(name) + ".", remarks=self.remarks)
 
     def shown(self, name: str) -> str:
         """The client's name of a parameter."""
@@ -119,11 +143,36 @@ class Fields:
                 got=quote(value),
             )  # fmt: skip
 
-    def finish(self, hint: str | None = None) -> None:
-        """Raises ParameterError for the first parameter that nobody has read; the hint is a name like it, or `hint`."""
-        for name in self._left:
-            shown = quote(self._prefix + name)
-            raise ParameterError(
-                (self._prefix + name)[:80], f"Unknown parameter: {shown}", code="unknown_parameter",
-                hint=nearest(name, self._read) or hint,
-            )  # fmt: skip
+    def finish(self, known: tuple[str, ...] = ()) -> None:
+        """What nobody has read becomes a remark, with a name like it; `known` are more names that there are."""
+        if self._left:
+            names = (*self._read, *known)
+            for name in self._left:
+                like = _nearest(name[:100], names)
+                self.remarks.add_unknown(self._prefix + name, like and self.shown(like))
+            first = self.remarks.first_unknown
+            assert first is not None
+            raise unknown_parameter(*first)
+
+    def renamed(self, error: ParameterError) -> ParameterError:
+        """An error that names a parameter of the document, with the client's name of it; what stands in a list of
+        another name has no place there."""
+        name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
+        if name not in self._names:
+            return error
+        shown = self.shown(name)
+        what = error.what.replace(f"'{error.param}'", f"'{shown}'")
+        fields = {"expected": error.expected, "got": error.got, "hint": error.hint, "where": error.where}
+        return ParameterError(shown, what, code=error.code, status=error.status, **fields)
+
+
+def unknown_parameter(name: str, hint: str | None) -> ParameterError:
+    """The error of a parameter that there is not; `hint` is one of a name like it."""
+    what = f"Unknown parameter: {quote(name)}"
+    return ParameterError(name[:80], what, code="unknown_parameter", hint=hint and f"'{hint}'")
+
+
+@lru_cache(256)
+def _nearest(name: str, names: tuple[str, ...]) -> str | None:
+    like = nearest(name, names)
+    return like and like.strip("'")

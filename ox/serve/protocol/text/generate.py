@@ -48,7 +48,7 @@ def read_generate(document: Mapping[str, Any], model: TextModel) -> GenerateCall
         parameters = {**load_json(encoded.encode()), **parameters}
     stream = fields.flag("stream", parameters.pop("stream", False))
     fields.only("exclude_input_in_output", (True,), "the answer is the new text alone")
-    fields.finish(hint='"parameters": {"max_tokens": 20}, for those of sampling')
+    fields.finish()
     inner = Fields(parameters)
     options = read_options(inner, model, inner.whole("max_tokens", 1, MAX_TOKENS))
     inner.finish()

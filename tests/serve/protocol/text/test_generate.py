@@ -84,7 +84,7 @@ def test_an_error_in_the_middle_of_a_stream(server: Server, fail_eighth_token: N
     ("body", "status", "words"),
     [({}, 400, "text_input"), ({"text_input": 5}, 400, "text_input"),
      ({**ASK, "foo": 1}, 400, "Unknown parameter: 'foo'"),
-     ({**ASK, "max_tokens": 5}, 400, """try "parameters": {"max_tokens": 20}"""),
+     ({**ASK, "max_tokens": 5}, 400, "Unknown parameter: 'max_tokens'"),
      ({"text_input": "a", "parameters": {"temperature": -1}}, 400, "temperature"),
      ({"text_input": "a", "parameters": {"what": 1}}, 400, "'what'"),
      ({"text_input": "a", "parameters": {"n": 2}}, 400, "one text"),
