@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import re
@@ -29,7 +30,10 @@ def dashboard(deploy: Path) -> Any:
 @pytest.fixture(scope="module")
 def shown(server: Server) -> dict[str, set[str]]:
     """Every sample of /metrics that there can be, and its labels."""
-    figures = server.service.telemetry.snapshot()
+    figures = asyncio.run(server.service.telemetry.snapshot())
+    for model in (versions["1"] for versions in figures["models"].values()):
+        for histogram in (*model["times"].values(), model["batch_rows"]):
+            histogram["counts"][0] += 1
     figures["gpus"] = {"GPU-1": {"used": 1.0, "total": 2.0, "load": 0.5}}
     figures["server"].update(reloads={"mlp": {"ok": 1}}, rpcs={"0": 1}, replies={"200": 1})
     text = render([figures])[0].decode()

@@ -10,7 +10,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from ox.serve.telemetry import text_metrics, triton
-from ox.serve.telemetry.histogram import ROWS, SECONDS, buckets
+from ox.serve.telemetry.family import add_histogram
+from ox.serve.telemetry.histogram import ROWS, SECONDS
 from ox.serve.telemetry.merge import merge
 from ox.serve.telemetry.snapshot import Snapshot
 from ox.serve.telemetry.stages import STAGES
@@ -28,17 +29,14 @@ def render(snapshots: Sequence[Snapshot], accept: str = "") -> tuple[bytes, byte
 
 
 class _Figures(Collector):
-    """A merged snapshot as the library wants to walk over it."""
+    """A merged snapshot as the library wants to walk over it, without families that have no samples."""
 
     def __init__(self, figures: Snapshot) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        yield from _of_models(self._figures)
-        yield from text_metrics.families(self._figures)
-        yield from _of_server(self._figures)
-        yield from _of_process(self._figures)
-        yield from triton.families(self._figures)
+        for part in (_of_models, text_metrics.families, _of_server, _of_process, triton.families):
+            yield from (family for family in part(self._figures) if family.samples)
 
 
 def _of_models(figures: Snapshot) -> Iterator[Metric]:
@@ -69,11 +67,9 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
         for version, model in versions.items():
             labels = [name, version]
             for stage in STAGES:
-                entry = model["times"][stage]
-                stages.add_metric([*labels, stage], buckets(SECONDS, entry["counts"]), entry["total"])
-            entry = model["times"]["request"]
-            request.add_metric(labels, buckets(SECONDS, entry["counts"]), entry["total"])
-            rows.add_metric(labels, buckets(ROWS, model["batch_rows"]["counts"]), model["batch_rows"]["total"])
+                add_histogram(stages, [*labels, stage], SECONDS, model["times"][stage])
+            add_histogram(request, labels, SECONDS, model["times"]["request"])
+            add_histogram(rows, labels, ROWS, model["batch_rows"])
             for why, count in model["left"].items():
                 left.add_metric([*labels, why], count)
             for reason, count in model["failures"].items():

@@ -5,6 +5,7 @@ Several workers give one each, and `merge` adds them up: numbers add, words stay
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,21 @@ BOUNDS = {"seconds": list(SECONDS), "rows": list(ROWS)}  # of the histograms
 TIMES = (*STAGES, "request")
 
 
-def snapshot(models: Iterable[Model], server: Mapping[str, Any], clock: Clock) -> Snapshot:
-    """Everything counted so far; `server` has the figures of connections and answers."""
+async def snapshot(models: Iterable[Model], server: Mapping[str, Any], clock: Clock) -> Snapshot:
+    """Everything counted so far; `server` has the figures of connections and answers.
+
+    On the event loop, which runs other tasks after each model. What the system is asked for is read in a thread.
+    """
     served: dict[str, dict[str, Snapshot]] = {}
     for model in models:
         served.setdefault(model.name, {})[model.version] = of_model(model)
+        await asyncio.sleep(0)
     on_gpu = any(entry["info"]["device"] != "cpu" for versions in served.values() for entry in versions.values())
-    gpus = gpu.figures() if on_gpu else {}
     return {
         "workers": 1,
         "server": dict(server),
-        "process": process.figures(clock.calendar()),
-        "gpus": gpus,
+        "process": await asyncio.to_thread(process.figures, clock.calendar()),
+        "gpus": await asyncio.to_thread(gpu.figures) if on_gpu else {},
         "models": served,
         "bounds": BOUNDS,
     }

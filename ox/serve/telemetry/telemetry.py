@@ -89,7 +89,7 @@ class Telemetry:
         if self.log is not None:
             await asyncio.to_thread(self.log.close)
 
-    def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> Snapshot:
         """This process alone. Called on the event loop."""
         replies: Counter[int] = sum((listener_state.replies for listener_state in self.listener_states), Counter())
         reloads: dict[str, dict[str, int]] = {}
@@ -109,4 +109,4 @@ class Telemetry:
             "reloads": reloads,
             "dropped": 0 if self.log is None else self.log.dropped,
         }
-        return snapshot(self.repository.models(), server, self._clock)
+        return await snapshot(self.repository.models(), server, self._clock)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from ox.serve.telemetry.histogram import SECONDS, buckets
+from ox.serve.telemetry.family import add_histogram
+from ox.serve.telemetry.histogram import SECONDS
 from ox.serve.telemetry.snapshot import Snapshot
 
 MODEL = ["model", "version"]
@@ -55,7 +56,7 @@ def families(figures: Snapshot) -> Iterator[Metric]:
     for key, (name, text) in TIMES.items():
         times = HistogramMetricFamily(name, text, labels=MODEL)
         for labels, entry in texts:
-            times.add_metric(labels, buckets(SECONDS, entry["times"][key]["counts"]), entry["times"][key]["total"])
+            add_histogram(times, labels, SECONDS, entry["times"][key])
         yield times
 
 

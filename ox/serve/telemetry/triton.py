@@ -59,5 +59,4 @@ def families(figures: Snapshot) -> Iterator[Metric]:
         for uuid, entry in figures["gpus"].items():
             if key in entry:
                 gauge.add_metric([uuid], entry[key])
-        if gauge.samples:
-            yield gauge
+        yield gauge

@@ -12,6 +12,7 @@ from ox.errors import ServeError
 from ox.serve.protocol.rest.routing import Context, PathParameters, Reply
 from ox.serve.telemetry.snapshot import Snapshot
 from ox.serve.transport.http import JSON, Exchange
+from ox.serve.transport.http.encoding import compress
 from ox.serve.web.page import page
 from ox.serve.web.sample import sample
 
@@ -27,13 +28,18 @@ def index(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
 
 async def metrics(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
     """All counters, in the format of Prometheus."""
-    from ox.serve.telemetry.metrics import render  # loaded at the first request
-
-    accept = exchange.headers.get(b"accept", b"").decode("latin-1")
-    # Many models take tens of milliseconds to write down: not on the event loop's thread.
+    accept, encoding = (exchange.headers.get(name, b"") for name in (b"accept", b"accept-encoding"))
     figures = await _awaited(context.service.figures())
-    body, content_type = await asyncio.get_running_loop().run_in_executor(None, render, [figures], accept)
-    return Reply(body, content_type)
+
+    def write() -> Reply:
+        from ox.serve.telemetry.metrics import render  # loaded at the first request
+
+        body, content_type = render([figures], accept.decode("latin-1"))
+        compressed, line = compress(body, encoding, len(body))
+        return Reply(compressed, content_type, line)
+
+    # Many models take tens of milliseconds to write down: not on the event loop's thread.
+    return await asyncio.to_thread(write)
 
 
 async def figures(context: Context, exchange: Exchange, names: PathParameters) -> Reply:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import math
+import threading
+import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +17,8 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from ox.serve import Server
+from ox.serve import ModelConfig, Server
+from ox.serve.telemetry import metrics, snapshot
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -131,3 +137,54 @@ def test_histograms_are_whole(client: Any) -> None:
 def test_the_server_object_is_what_is_shown(server: Server, client: Any) -> None:
     assert client.ask("GET", "/v2/health/live")[0] == 200  # the first reply of all, where this test comes first
     assert value(scrape(client), "ox_requests_total", status="200") == server.replies[200] - 1  # the scrape itself
+
+
+def test_a_model_without_requests_has_counters_and_no_histograms(mlp: Path, connect: Any, infer: Any) -> None:
+    histograms = {"ox_request_seconds", "ox_stage_seconds", "ox_batch_rows"}
+
+    def families() -> dict[str, Metric]:
+        status, _, body = client.ask("GET", "/metrics")
+        assert status == 200
+        found = {family.name: family for family in parse_text(body.decode())}
+        assert all(family.samples for family in found.values())
+        return found
+
+    with Server([mlp], options=ModelConfig("cpu", max_rows=8, instances=1)) as server, connect(server) as client:
+        idle = families()
+        assert not histograms & set(idle)
+        for name in ("ox_failures", "ox_batches", "nv_inference_request_success", "nv_inference_request_failure"):
+            assert idle[name].samples and {sample.value for sample in idle[name].samples} == {0.0}
+        infer(client, "mlp", x=np.ones((1, 64), np.float32))
+        assert set(families()) - set(idle) == histograms | {"ox_requests"}
+
+
+def test_a_scrape_is_compressed(client: Any, infer: Any) -> None:
+    infer(client, "mlp", x=np.ones((1, 64), np.float32))
+    for coding, decompress in (("gzip", gzip.decompress), ("deflate", zlib.decompress)):
+        status, headers, body = client.ask("GET", "/metrics", headers={"accept-encoding": coding})
+        assert status == 200 and headers["content-encoding"] == coding and headers["vary"] == "accept-encoding"
+        assert b"\nox_request_seconds_count{" in decompress(body)
+    assert "content-encoding" not in client.ask("GET", "/metrics")[1]
+
+
+def test_the_event_loop_runs_during_a_scrape(server: Server, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tasks run after each model, and the text is written in another thread."""
+    turns: list[str] = []
+    of_model = snapshot.of_model
+
+    def collected(model: Any) -> Any:
+        asyncio.get_running_loop().call_soon(turns.append, "other task")
+        turns.append("model")
+        return of_model(model)
+
+    def render(*arguments: Any) -> Any:
+        writers.append(threading.current_thread())
+        return write(*arguments)
+
+    writers: list[threading.Thread] = []
+    write = metrics.render
+    monkeypatch.setattr(snapshot, "of_model", collected)
+    monkeypatch.setattr(metrics, "render", render)
+    assert client.ask("GET", "/metrics")[0] == 200
+    assert turns == ["model", "other task"] * len(server.models)
+    assert [thread.name == "ox-server" for thread in writers] == [False]

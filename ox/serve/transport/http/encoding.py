@@ -45,9 +45,13 @@ def decompress(body: bytes, encoding: bytes, max_bytes: int) -> bytes:
     return plain
 
 
-def compress(body: Body, accepted: bytes) -> tuple[Body, bytes]:
-    """Compresses a body with the first encoding that the client accepts; returns it with its header."""
-    if not MIN_COMPRESSED <= len(body) <= MAX_COMPRESSED:
+def compress(body: Body, accepted: bytes, largest: int = MAX_COMPRESSED) -> tuple[Body, bytes]:
+    """Compresses a body of up to `largest` bytes with the first encoding that the client accepts.
+
+    Returns:
+        the body, and the header line of its encoding.
+    """
+    if not MIN_COMPRESSED <= len(body) <= largest:
         return body, b""
     for entry in accepted.lower().split(b","):
         name, _, quality = entry.partition(b";")
