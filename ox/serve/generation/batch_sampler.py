@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ox.errors import OxError, ServeError
+from ox.serve.generation.generation_errors import no_scores
 from ox.serve.generation.request import TokenEvent
 from ox.serve.generation.scores import BestScores, ScoreRows, Scores, best_token
 from ox.serve.generation.text import Text
@@ -37,10 +38,7 @@ def next_events(texts: Sequence[Text], scores: ScoreRows) -> list[TokenEvent | O
             if place in failed:
                 raise failed[place]
             if not finite[place]:
-                raise ServeError(
-                    "the model gives no scores", status=500, expected="finite numbers", got="NaN or infinity",
-                    hint="weights that are finite",
-                )  # fmt: skip
+                raise no_scores()
             if not (text.plain and text.request.sampling.greedy):
                 token = text.choose(scores[place])
             outcomes.append(text.add(token, logprobs[place]))

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ox.errors import LoadError
 from ox.graph.contract import DTYPES
 from ox.serve.generation.cache_slots import Array, CacheSlots
 from ox.serve.generation.decoder_memory import HOST, Buffer, HostMemory
 from ox.serve.generation.device_scores import score_bytes
+from ox.serve.generation.prompt_scores import scored_tokens
 from ox.serve.generation.scores import NOTHING, Need, Needs, ScoreRows, Scores
 from ox.serve.runtime.cuda_provider import NO_GRAPH, graphs
 from ox.serve.runtime.decoder_graph import LENGTHS, SCORED, TOTAL
@@ -38,6 +40,9 @@ class DecoderRun(Protocol):
 
     def read(self, row: int, tokens: Array, start: int, need: Need | None = None) -> Scores:
         """The tokens at the places from `start` on of a text; scores [vocabulary] after the last of them."""
+
+    def read_scored(self, row: int, tokens: Array, start: int) -> Array:
+        """As `read`; the scores [tokens, vocabulary] after each of the tokens."""
 
     def begin(self, row: int, parts: Sequence[Array], needs: Needs | None = None) -> ScoreRows:
         """The first tokens of texts, in rows from `row` on; scores [parts, vocabulary] after the last of each."""
@@ -82,7 +87,8 @@ class SharedCacheRun:
         """The most bytes of the device that tokens, masks and scores take beside the slots, of steps of so many rows,
         prompts that are read in parts of so many tokens, and slots for so many tokens together."""
         step, read = max(rows, MOST_NEW), 2 * prefill_tokens  # rows are padded to equal length
-        scored = step + (min(rows, read) if self._chooses else read)
+        of_prompt = min(prefill_tokens, scored_tokens(self._vocab_size))  # where its log-probabilities are wanted
+        scored = step + (max(min(rows, read), of_prompt) if self._chooses else read)
         inputs = (step + read) * 3 * np.dtype(np.int64).itemsize + 2 * rows * np.dtype(np.int32).itemsize
         masks = 2 * slot_tokens * np.dtype(np.int64).itemsize if self._mask else 0
         return inputs + masks + scored * score_bytes(self._vocab_size, self._dtype)
@@ -120,6 +126,10 @@ class SharedCacheRun:
         ids = np.asarray(tokens, np.int64)[None]
         return self._read(row, ids, start, np.array([ids.size - 1]), [need])[0]
 
+    def read_scored(self, row: int, tokens: Array, start: int) -> Array:
+        ids = np.asarray(tokens, np.int64)[None]
+        return np.asarray(self._read(row, ids, start, np.arange(ids.size), None))
+
     def begin(self, row: int, parts: Sequence[Array], needs: Needs | None = None) -> ScoreRows:
         ids = padded(parts)
         rows, new = ids.shape
@@ -138,7 +148,7 @@ class SharedCacheRun:
         self._total[...] = start + new
         binding = self._bind(row, ids.shape, given, scores, lengths, count)
         result = self.memory.run(self._session, binding, (), scores, count, needs)
-        return result if self._chooses else [result[each] for each in scored]
+        return result if count == len(scored) else [result[each] for each in scored]
 
     def step(self, tokens: Array, lengths: Array, needs: Needs | None = None) -> ScoreRows:
         shape, count = tokens.shape, tokens.size
@@ -233,6 +243,12 @@ class AppendedCacheRun:
             start, ids = start + ids.shape[1] - 1, ids[:, -1:]
         return self._run(row, ids, np.array([start]))[0, -1]  # type: ignore[no-any-return]
 
+    def read_scored(self, row: int, tokens: Array, start: int) -> Array:
+        ids = np.asarray(tokens, np.int64)[None]
+        count = 1 if self.singly and start else ids.size
+        parts = [(place, ids[:, place : place + count]) for place in range(0, ids.size, count)]
+        return np.concatenate([self._run(row, part, np.array([start + place]))[0] for place, part in parts])
+
     def begin(self, row: int, parts: Sequence[Array], needs: Needs | None = None) -> ScoreRows:
         scores = self._run(row, padded(parts), np.zeros(len(parts), np.int64))
         return scores[np.arange(len(parts)), [len(part) - 1 for part in parts]]
@@ -258,6 +274,10 @@ class AppendedCacheRun:
             feed[name] = _aligned(array[row : row + rows, :, :past], lengths)
         presents = [name.replace("past_key_values", "present") for name in slots.shapes]
         logits, *caches = self._session.run(["logits", *presents], feed)
+        if logits.shape[1] != new:
+            expected, got = f"logits of {new} tokens", f"of {logits.shape[1]}"
+            hint = "an export with the logits of all tokens"
+            raise LoadError("the file gives the scores after some tokens only", expected=expected, got=got, hint=hint)
         for array, present in zip(slots.arrays, caches, strict=True):
             for place, length in enumerate(lengths):
                 array[row + place, :, length : length + new] = present[place, :, past:]

@@ -27,7 +27,7 @@ from ox.serve.generation.generation_errors import failed, late, not_started, unl
 from ox.serve.generation.generation_stats import GenerationStats
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.outbox import Outbox
-from ox.serve.generation.prompt_batches import Part, batches, needs_of, needs_of_step, next_parts
+from ox.serve.generation.prompt_batches import Part, batches, needs_of_step, next_parts, read_batch
 from ox.serve.generation.queue_limit import QueueLimit
 from ox.serve.generation.request import FinishReason, GenerationRequest
 from ox.serve.generation.request_reader import RequestReader
@@ -220,7 +220,7 @@ class GenerationEngine:
         while True:
             with self._condition:
                 if not (busy or self._wakeup):
-                    self.clock.wait(self._condition, lambda: self._wakeup, self._pause())
+                    self.clock.wait(self._condition, lambda: self._wakeup, self._scheduler.pause(self.clock.now()))
                 self._wakeup = False
                 incoming, self._incoming = self._incoming, []
                 for text in incoming:
@@ -232,16 +232,6 @@ class GenerationEngine:
             self._outbox.flush()
             if closing and not (self._scheduler.texts or self._scheduler.waiting):
                 return
-
-    def _pause(self) -> float | None:
-        """How long nothing happens by itself: until the first deadline."""
-        now, times = self.clock.now(), []
-        for text in (*self._scheduler.texts, *self._scheduler.waiting):
-            if text.request.deadline is not None:
-                times.append(text.request.deadline - now)
-            elif text.cached is None:
-                times.append(text.start_by - now)
-        return max(0.0, min(times)) if times else None
 
     def _end_expired(self, abort: bool) -> None:
         """Texts that were cancelled, are too late, or all of them."""
@@ -261,6 +251,12 @@ class GenerationEngine:
         news = why if isinstance(why, OxError) else text.end(why)
         self._finish(text, "error" if isinstance(why, OxError) else why)
         self._outbox.put(text, news)  # last: where that fails, the text is still among those that `_guarded` ends
+
+    def _fail(self, texts: list[Text], error: Exception) -> None:
+        """A run of these texts has failed."""
+        why = error if isinstance(error, OxError) else self._run.memory.refusal(error) or run_failure(error)
+        for text in texts:
+            self._end(text, why)
 
     def _finish(self, text: Text, why: str) -> None:
         if text.row >= 0:
@@ -308,28 +304,37 @@ class GenerationEngine:
                 self._read(batch)
 
     def _read(self, batch: list[Part]) -> None:
-        texts, parts = [text for text, _ in batch], [part for _, part in batch]
-        needs = needs_of(batch, self.vocab_size)
+        texts = [text for text, _ in batch]
         try:
-            if len(batch) == 1:
-                scores: Any = [self._run.read(texts[0].row, parts[0], texts[0].computed, needs[0])]
-            else:
-                scores = self._run.begin(self._scheduler.join(texts), parts, needs)
+            scores = read_batch(batch, self._run, self._scheduler, self.vocab_size)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
-            for text in texts:
-                self._end(text, self._run.memory.refusal(error) or run_failure(error))
+            self._fail(texts, error)
             return
         for text, part in batch:
             text.computed += len(part)
             text.decoding = text.computed == len(text.tokens)
             self._scheduler.waiting.served(text, len(part))
-        complete = [place for place, text in enumerate(texts) if text.decoding]
+        complete = [(text, row) for text, row in zip(texts, scores, strict=True) if text.decoding]
+        for text, _ in complete:
+            self._end_prompt(text)
+        if going := [(text, row) for text, row in complete if text.most]:
+            self._emit([text for text, _ in going], [row for _, row in going])
         if complete:
-            self._emit([texts[place] for place in complete], [scores[place] for place in complete])
             self._outbox.flush()  # first tokens do not wait for those of the others
-            for place in complete:
-                if texts[place].row >= 0:
-                    self._scheduler.save(texts[place])
+        for text, _ in going:
+            if text.row >= 0:
+                self._scheduler.save(text)
+
+    def _end_prompt(self, text: Text) -> None:
+        """The whole prompt has been read, or, after a text lost its slot, what it has."""
+        if text.generated == 0:
+            with self._condition:
+                self._stats.read(text.prompt_length, text.cached or 0)
+        if text.prompt_scores is not None:
+            self._outbox.put(text, text.prompt_scores.event())
+            text.prompt_scores = None
+        if not text.most:
+            self._end(text, "length")
 
     def _decode(self) -> None:
         if not any(text.runnable for text in self._scheduler.texts):
@@ -348,8 +353,7 @@ class GenerationEngine:
             needs = None if self._run.memory.kind == "cpu" else needs_of_step(texts, draft, self.vocab_size)
             scores = self._run.step(tokens, lengths, needs)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
-            for text in texts:
-                self._end(text, self._run.memory.refusal(error) or run_failure(error))
+            self._fail(texts, error)
             return
         if draft:
             self._accept(texts[0], draft, scores)
@@ -379,18 +383,12 @@ class GenerationEngine:
     def _emit(self, texts: list[Text], scores: Any) -> None:
         """The next token of each text, from scores."""
         outcomes = next_events(texts, scores)
-        now, stats = self.clock.now(), self._stats
+        now = self.clock.now()
         with self._condition:
             for text, outcome in zip(texts, outcomes, strict=True):
-                if isinstance(outcome, OxError):
-                    continue
-                first = text.generated == 1
-                stats.times["first_token" if first else "between_tokens"].observe(now - text.last_s)
-                text.last_s = now
-                stats.counts["completion_tokens"] += 1
-                if first:
-                    stats.counts["prompt_tokens"] += text.prompt_length
-                    stats.counts["cached_tokens"] += text.cached or 0
+                if not isinstance(outcome, OxError):
+                    self._stats.emitted(text.generated == 1, now - text.last_s)
+                    text.last_s = now
         for text, outcome in zip(texts, outcomes, strict=True):
             if isinstance(outcome, OxError):
                 self._end(text, outcome)

@@ -13,6 +13,11 @@ def unloaded() -> ServeError:
     return ServeError("the model has just been unloaded", status=503, hint="again in a moment")
 
 
+def no_scores() -> ServeError:
+    return ServeError("the model gives no scores", status=500, expected="finite numbers", got="NaN or infinity",
+                      hint="weights that are finite")  # fmt: skip
+
+
 def late() -> ServeError:
     return ServeError("the text was not complete in time", status=504, hint="a later deadline, or fewer tokens")
 

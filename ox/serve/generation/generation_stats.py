@@ -24,6 +24,16 @@ class GenerationStats:
     def ended(self, reason: str) -> None:
         self.ends[reason] = self.ends.get(reason, 0) + 1
 
+    def read(self, prompt_tokens: int, cached_tokens: int) -> None:
+        """A prompt has been read, of which `cached_tokens` were not computed for it."""
+        self.counts["prompt_tokens"] += prompt_tokens
+        self.counts["cached_tokens"] += cached_tokens
+
+    def emitted(self, first: bool, seconds: float) -> None:
+        """A text has a token, so long after its arrival, or after the token before."""
+        self.times["first_token" if first else "between_tokens"].observe(seconds)
+        self.counts["completion_tokens"] += 1
+
     def snapshot(self) -> dict[str, Any]:
         """In the form of `ox.serve.telemetry.snapshot`."""
         times = {name: {"counts": list(each.counts), "total": each.total} for name, each in self.times.items()}

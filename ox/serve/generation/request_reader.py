@@ -63,10 +63,11 @@ class RequestReader:
                 have (400).
         """
         count = len(request.prompt)
-        if count >= self._context_length:
+        longest = self._context_length - (request.max_tokens != 0)
+        if count > longest:
             raise ServeError(
                 "the prompt is longer than the model's context",
-                expected=f"at most {self._context_length - 1} tokens, so that one can follow",
+                expected=f"at most {longest} tokens{', so that one can follow' * (request.max_tokens != 0)}",
                 got=f"{count} tokens",
                 hint="a shorter prompt",
             )
@@ -91,6 +92,7 @@ class RequestReader:
             stopping=stopping,
             matcher=None if request.constraint is None else self._constraints.matcher(request.constraint),
             most=min(room, max(1, self._max_length - count) if request.max_tokens is None else request.max_tokens),
+            vocab_size=self._vocab_size,
             level=min(request.priority, self._levels) or self._usual_level,
             arrived=arrived,
             start_by=arrived + self._start_s,

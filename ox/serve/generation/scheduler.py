@@ -97,6 +97,16 @@ class Scheduler:
         blocks = {"blocks": self.used_blocks, "kept_blocks": self.prefixes.blocks, "most_blocks": self.most_blocks}
         return {"running": len(self.texts), **blocks}
 
+    def pause(self, now: float) -> float | None:
+        """Seconds in which nothing happens by itself: until the first deadline; None without one."""
+        times = []
+        for text in (*self.texts, *self.waiting):
+            if text.request.deadline is not None:
+                times.append(text.request.deadline - now)
+            elif text.cached is None:
+                times.append(text.start_by - now)
+        return max(0.0, min(times)) if times else None
+
     # ---- slots
 
     def admit(self, now: float) -> list[Text]:

@@ -71,14 +71,19 @@ class LogProbabilities:
     def top(self, count: int) -> list[tuple[int, float]]:
         """The likeliest tokens, of equal ones that of the lowest id first."""
         values, tokens = self._values, self._tokens
-        if not count:
-            return []
         if tokens is None:
-            count = min(count, len(values))
-            tokens = np.flatnonzero(values >= np.partition(values, -count)[-count])
-            tokens = tokens[np.argsort(-values[tokens], kind="stable")]
+            tokens = best_tokens(values, count)
             values = values[tokens]
         return [(int(token), float(value)) for token, value in zip(tokens[:count], values[:count], strict=True)]
+
+
+def best_tokens(scores: Array, count: int) -> Array:
+    """So many tokens of the highest scores [vocabulary], the best first and of equal ones that of the lowest id."""
+    count = min(count, len(scores))
+    if not count:
+        return np.zeros(0, np.int64)
+    tokens = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    return tokens[np.argsort(-scores[tokens], kind="stable")][:count]
 
 
 def best_token(scores: Scores) -> int:

@@ -12,6 +12,7 @@ from ox.generation.sampler import Sampler
 from ox.generation.stopping import Stopping
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.prompt_lookup import PromptLookup
+from ox.serve.generation.prompt_scores import PromptScores
 from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
 from ox.serve.generation.scores import NOTHING, BestScores, LogProbabilities, Need, Scores
 
@@ -27,6 +28,7 @@ class Text:
 
     Args:
         most: the most tokens of the text.
+        vocab_size: how many tokens the model knows.
         level: its priority, 1 is the highest.
         arrived: the time by the engine's clock.
         start_by: when it is not worth starting any more, by the same clock.
@@ -49,6 +51,7 @@ class Text:
         "on_event",
         "plain",
         "prompt_length",
+        "prompt_scores",
         "request",
         "row",
         "sampler",
@@ -69,6 +72,7 @@ class Text:
         stopping: Stopping,
         matcher: Matcher | None,
         most: int,
+        vocab_size: int,
         level: int,
         arrived: float,
         start_by: float,
@@ -86,6 +90,12 @@ class Text:
         penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
         # whether scores are taken as they are
         self.plain = not (params.logit_bias or penalties)
+        # until the whole prompt has been read; None where they are not wanted
+        self.prompt_scores = (
+            None
+            if request.prompt_logprobs is None
+            else PromptScores(self.tokens[:], request.prompt_logprobs, vocab_size)
+        )
         self.row = -1  # its slot
         self.computed = 0  # tokens whose keys and values are there
         self.decoding = False  # all tokens but the last have been read

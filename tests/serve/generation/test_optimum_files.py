@@ -284,3 +284,18 @@ def test_a_configuration_chooses_the_file(folders: dict[str, Path], tmp_path: Pa
     (writer / "config.pbtxt").write_text('default_model_filename: "onnx/model_q4.onnx"')
     with Server([tmp_path], port=0, watch=False) as server:
         assert "writer 1 · generates texts on cpu" in "\n".join(server.greeting())
+
+
+def test_a_file_with_the_last_scores_only(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Some exports leave out the scores that generation alone does not need."""
+    model = onnx.load(folders["gpt2"] / "model.onnx")
+    (head,) = [node for node in model.graph.node if "logits" in node.output]
+    head.output[0] = "all"
+    for name, value in (("start", -1), ("end", 1 << 60), ("axis", 1)):
+        model.graph.initializer.append(numpy_helper.from_array(np.array([value]), f"last.{name}"))
+    model.graph.node.append(helper.make_node("Slice", ["all", "last.start", "last.end", "last.axis"], ["logits"]))
+    next(info for info in model.graph.output if info.name == "logits").type.tensor_type.ClearField("shape")
+    save(tmp_path, model)
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": VOCABULARY}))
+    with pytest.raises(LoadError, match="the file gives the scores after some tokens only"):
+        GenerationEngine.open(tmp_path, threads=1)

@@ -18,7 +18,7 @@ class Part:
     """As much of a text as the choice of runs looks at."""
 
     def __init__(self, length: int, computed: int = 0) -> None:
-        self.tokens, self.computed = [1] * length, computed
+        self.tokens, self.computed, self.prompt_scores = [1] * length, computed, None
 
 
 def runs_of(*texts: Part) -> list[list[int]]:

@@ -86,6 +86,20 @@ def test_long_prompts_are_read_in_parts_between_tokens_of_others(
     assert calls[start : start + 8] == [*["reads 16", "1 tokens"] * 3, "reads 12", "2 tokens"]
 
 
+@pytest.mark.parametrize("captures", [False, True])
+def test_scores_of_prompts(client_on: Callable[..., Client], cuda: ServingGpu, captures: bool) -> None:
+    """In parts, beside texts that do not ask for them."""
+    found = []
+    for client in (client_on("cpu"), client_on("cuda", 4, {"enable_cuda_graph": captures}, prefill_tokens=16)):
+        asked = [client.send(prompt, 0, prompt_logprobs=0) for prompt in prompts(4)]
+        plain = [client.send(prompt, 5, ignore_eos=True) for prompt in prompts(4)]
+        assert all(len(answer.wait().tokens) == 5 for answer in plain)
+        found.append([[each.logprob for each in answer.wait().events[0].prompt_logprobs or ()] for answer in asked])
+    for one, other, prompt in zip(*found, prompts(4), strict=True):
+        assert len(one) == len(prompt) - 1
+        assert other == pytest.approx(one, abs=max(1e-4, 4 * cuda.tolerance(np.float16)))
+
+
 def test_a_server(file: Path) -> None:
     options = ModelConfig("cuda", generation={"cache_mib": 1}, threads=1)
     with Server([file.parent], port=0, options=options) as server:
