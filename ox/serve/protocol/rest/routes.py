@@ -13,12 +13,16 @@ from urllib.parse import quote as percent_encoded
 
 import orjson
 
+from ox._version import __version__
 from ox.errors import ServeError
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.rest.body import read_json
 from ox.serve.protocol.rest.generate import REPLY, REQUEST, generate
 from ox.serve.protocol.rest.openapi import openapi as document_of
 from ox.serve.protocol.rest.page import POLICY, page
+from ox.serve.protocol.rest.predict import REPLY as V1_REPLY
+from ox.serve.protocol.rest.predict import REQUEST as V1
+from ox.serve.protocol.rest.predict import predict
 from ox.serve.protocol.rest.routing import (
     ANY,
     READ,
@@ -79,6 +83,13 @@ def _readiness(invoke: Callable[[Service, PathParameters], Body]) -> Handler:
         return Reply(orjson.dumps(answer), status=200 if answer["ready"] else 400)
 
     return handle
+
+
+def _health(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """Readiness by status alone, as vLLM, Text Embeddings Inference and SageMaker's containers report it."""
+    if not context.service.server_ready():
+        raise ServeError("the server is not ready", status=503, hint="again in a moment")
+    return Reply()
 
 
 def _infer(context: Context, exchange: Exchange, names: PathParameters) -> None:
@@ -185,7 +196,7 @@ INFER_PATH, VERSION_INFER_PATH = (f"{path}/infer" for path in MODEL_PATHS)
 
 
 def get(
-    path: str, about: str, handler: Handler, permission: Permission | None = READ, reply: Fields = ANYTHING
+    path: str, about: str, handler: Handler, permission: Permission | None = READ, reply: Fields | None = ANYTHING
 ) -> Route:
     """A GET route."""
     return Route("GET", path, permission, handler, about, reply=reply)
@@ -232,6 +243,17 @@ TABLE = [
         _readiness(lambda s, _: {"ready": s.server_ready()}),
         None,
         READY,
+    ),
+    *(
+        get(path, "200 while the server accepts requests, else 503", _health, None, None)
+        for path in ("/health", "/ping")
+    ),
+    get(
+        "/version",
+        "The server's version",
+        service_call(lambda *_: {"version": __version__}),
+        Permission("read", ""),
+        {"version": {"type": "string"}},
     ),
     *(
         route
@@ -350,6 +372,7 @@ TABLE = [
         LOGS,
         ANYTHING,
     ),
+    Route("POST", "/v1/models/{model}:predict", INFER, predict, "Runs a model, in KServe's V1 protocol", V1, V1_REPLY),
     *TEXT_ROUTES,
 ]
 ROUTES = Routes(TABLE)

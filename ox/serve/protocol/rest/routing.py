@@ -70,7 +70,8 @@ class Route(NamedTuple):
 
     Args:
         method: GET (also serves HEAD), POST or ANY.
-        path: with {parameters}; {model} is the model that the permission is about.
+        path: with {parameters}; {model} is the model that the permission is about. A segment may have text after its
+            parameter, as in `/v1/models/{model}:predict`.
         permission: None for public routes.
         handler: returns or sends the response.
         about: the summary in the OpenAPI document.
@@ -98,20 +99,24 @@ class Route(NamedTuple):
 class RouteNode:
     """A node of the path tree: the routes of its path, and its children."""
 
-    __slots__ = ("children", "parameter", "parameter_child", "routes")
+    __slots__ = ("children", "parameter", "parameter_child", "routes", "suffixed")
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}  # by method
         self.children: dict[str, RouteNode] = {}  # by the next path segment
         self.parameter = ""  # name of a parameter as the next segment
         self.parameter_child: RouteNode | None = None  # the child for that parameter
+        self.suffixed: dict[str, tuple[str, RouteNode]] = {}  # parameter and child by the text after the parameter
 
     def add_child(self, part: str) -> RouteNode:
         """The child for a segment of a route's path, created if missing."""
         if not part.startswith("{"):
             return self.children.setdefault(part, RouteNode())
+        name, _, suffix = part[1:].partition("}")
+        if suffix:
+            return self.suffixed.setdefault(suffix, (name, RouteNode()))[1]
         if self.parameter_child is None:
-            self.parameter, self.parameter_child = part[1:-1], RouteNode()
+            self.parameter, self.parameter_child = name, RouteNode()
         return self.parameter_child
 
 
@@ -168,6 +173,9 @@ def _find(
     part = parts[place]
     below = branch.children.get(part)
     found = None if below is None else _find(below, parts, place + 1, names)
+    for suffix, (parameter, child) in branch.suffixed.items():
+        if found is None and part.endswith(suffix) and part != suffix:
+            found = _find(child, parts, place + 1, {**names, parameter: part.removesuffix(suffix)})
     if found is None and branch.parameter_child is not None and part:
         found = _find(branch.parameter_child, parts, place + 1, {**names, branch.parameter: part})
     return found

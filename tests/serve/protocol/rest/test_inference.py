@@ -67,8 +67,13 @@ def test_health(client: Any, server: Server) -> None:
     for target, expected in bodies.items():
         status, headers, body = client.ask("GET", target)
         assert (status, headers["content-type"], json.loads(body)) == (200, "application/json", expected)
+    for target in ("/health", "/ping"):
+        assert client.ask("GET", target)[0] == 200
     server.service.draining = True
     try:
+        for target in ("/health", "/ping"):
+            status, headers, body = client.ask("GET", target)
+            assert status == 503 and "retry-after" in headers and b"not ready" in body
         for target, expected in bodies.items():
             status, _, body = client.ask("GET", target)
             if "live" in expected:

@@ -31,6 +31,9 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/v2": {"GET": (200, ("read", ""))},
     "/v2/health/live": {"GET": (200, None)},
     "/v2/health/ready": {"GET": (200, None)},
+    "/health": {"GET": (200, None)},
+    "/ping": {"GET": (200, None)},
+    "/version": {"GET": (200, ("read", ""))},
     "/v2/models/stats": READ,
     "/v2/models/scores": MODEL,
     "/v2/models/scores/ready": MODEL,
@@ -49,6 +52,7 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/v1/completions": {"POST": (400, ("infer", ""))},  # the model is in the body
     "/v1/chat/completions": {"POST": (400, ("infer", ""))},
     "/v1/models": {"GET": (200, ("read", ""))},
+    "/v1/models/scores:predict": INFER,
     "/v1/models/scores": {"GET": (404, SCORES)},
     "/v2/models/scores/trace/setting": {"GET": (200, SCORES), "POST": (200, ("manage", "scores"))},
     "/v2/trace/setting": {"GET": (200, ALL), "POST": (200, MANAGE)},
@@ -123,7 +127,7 @@ def test_every_method_of_every_path(everything: Server, connect: Any, path: str,
     else:
         assert (status, headers["allow"]) == (405, f"{allowed}, OPTIONS")
         error = json.loads(body)["error"]
-        message = error["message"] if path.startswith("/v1/") else error
+        message = error["message"] if isinstance(error, dict) else error
         assert message == f"{method} is not for {path}; expected {allowed}"
 
 

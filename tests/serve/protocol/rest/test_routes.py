@@ -24,9 +24,9 @@ from ox.serve.protocol.rest.target import path_segments
 from ox.serve.service import Service
 
 # The model of a text is in the body, and a list of models has those that the key may read.
-NO_MODEL = {"/v2", "/v1/completions", "/v1/chat/completions", "/v1/models"}
+NO_MODEL = {"/v2", "/version", "/v1/completions", "/v1/chat/completions", "/v1/models"}
 NO_MODEL |= {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
-OPEN = {"/", "/favicon.ico", "/v2/health/live", "/v2/health/ready"}  # that everybody may read
+OPEN = {"/", "/favicon.ico", "/v2/health/live", "/v2/health/ready", "/health", "/ping"}  # that everybody may read
 
 
 def find(path: str) -> tuple[list[str], dict[str, str]] | None:
@@ -99,7 +99,10 @@ def find_literal(text: str) -> bool:
      ("/v2/models/stats/infer", (["POST"], {"model": "stats"})), ("/v2/models/m/versions//infer", None),
      ("/v2/models/m/generate", (["POST"], {"model": "m"})), ("/v2/systemsharedmemory/region/r", None),
      ("/v2/systemsharedmemory/region/r/status", (["GET"], {"region": "r"})), ("/v3", None),
-     ("/v2/models/m/ready/x", None)],
+     ("/v2/models/m/ready/x", None), ("/v1/models/m:predict", (["POST"], {"model": "m"})),
+     ("/v1/models/a:b:predict", (["POST"], {"model": "a:b"})), ("/v1/models/m%3Apredict", (["POST"], {"model": "m"})),
+     ("/v1/models/:predict", (["GET"], {"model": ":predict"})), ("/v1/models/m:predict/x", None),
+     ("/v1/models/predict", (["GET"], {"model": "predict"}))],
 )  # fmt: skip
 def test_paths(path: str, wanted: Any) -> None:
     assert find(path) == wanted
