@@ -165,6 +165,8 @@ class ModelManager:
                     entry.error = _changing(name)
         finally:
             self._first.done(name, cancelled)
+            if self.ready:
+                self.repository.refresh()  # for those who watch whether the server is ready
 
     def stop(self) -> None:
         """Ends everything; requests have been answered before."""

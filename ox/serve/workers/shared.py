@@ -28,6 +28,40 @@ class SharedService(Service):
     def __init__(self, repository: Repository, limits: RequestLimits, clock: Clock, channel: ControlChannel) -> None:
         super().__init__(repository, limits, clock)
         self._channel = channel
+        self._reported: dict[str, Any] = {}
+        self._ready_everywhere, self._routes_everywhere = False, frozenset[tuple[str, str]]()
+
+    # ---- readiness
+
+    async def start_reports(self) -> None:
+        """From now on the supervisor hears what is ready here, whenever that changes. Called before the server listens:
+        a worker that takes the place of another one is as ready as the rest from its first request on."""
+        self._reported = self._state()
+        self.repository.changed.append(self._report)
+        self.set_ready_everywhere(await self._channel.ask("state", self._reported))
+
+    def _state(self) -> dict[str, Any]:
+        return {"ready": super().server_ready(), "routes": [list(route) for route in self.repository.routes]}
+
+    def _report(self) -> None:
+        state = self._state()
+        if state != self._reported:
+            self._reported = state
+            self._channel.tell("state", state)
+
+    def set_ready_everywhere(self, state: dict[str, Any]) -> None:
+        """The supervisor says what is ready in every worker, see `Readiness.common`."""
+        self._ready_everywhere = state["ready"]
+        self._routes_everywhere = frozenset((name, version) for name, version in state["routes"])
+        self.repository.refresh()  # for those who watch the readiness
+
+    def server_ready(self) -> bool:
+        return self._ready_everywhere and super().server_ready()
+
+    def model_ready(self, name: str, version: str = "") -> bool:
+        return super().model_ready(name, version) and (name, version) in self._routes_everywhere
+
+    # ---- calls
 
     async def call_locally(self, call: str, arguments: dict[str, Any]) -> Any:
         """Runs a call of the supervisor in this worker."""

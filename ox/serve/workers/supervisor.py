@@ -19,6 +19,7 @@ from ox.serve.transport.unix_socket import UnixSocket
 from ox.serve.workers.control_channel import LONGEST, ControlChannel
 from ox.serve.workers.heartbeat import EVERY, Heartbeat, state_of
 from ox.serve.workers.lost_counts import counters, with_lost
+from ox.serve.workers.readiness import Readiness
 from ox.serve.workers.replay_log import ReplayLog
 from ox.serve.workers.subprocess_environment import subprocess_environment
 from ox.serve.workers.worker_config import WorkerConfig
@@ -74,6 +75,8 @@ class Supervisor:
         self._unix = None if settings.uds is None else UnixSocket(str(settings.uds))
         self._config = config.at(port, grpc_port)
         self._replay_log = ReplayLog()
+        self._readiness = Readiness(self._count)
+        self._ready_everywhere = self._readiness.common()
         self._lost: list[Snapshot] = []  # at most one: what all workers had counted that have ended
         self._workers: dict[int, Worker] = {}
         self._restart_tasks: list[asyncio.Task[None]] = []
@@ -129,6 +132,7 @@ class Supervisor:
         """
         workers = [self._workers[number] for number in range(self._count)]
         lines = (await asyncio.gather(*(worker.channel.ask("loaded") for worker in workers)))[0]
+        await self._ask_all("ready_everywhere", self._ready_everywhere, RESPONSE_TIMEOUT_S)
         self._restart_tasks = [asyncio.ensure_future(self._restart_loop(number)) for number in range(self._count)]
         self._greeting = [*lines[:-1], f"{self._count} workers · {lines[-1]}"]
 
@@ -197,9 +201,24 @@ class Supervisor:
             self._lost = [merge([*self._lost, counters(before.figures)])]
         worker = self._workers[number] = Worker(number, process, channel)
         reading = asyncio.ensure_future(channel.run())
-        reading.add_done_callback(lambda _: worker.on_disconnect())
+        reading.add_done_callback(lambda _: self._on_disconnect(worker))
         worker.heartbeat_task = asyncio.ensure_future(self._monitor(worker))
         return worker
+
+    def _on_disconnect(self, worker: Worker) -> None:
+        worker.on_disconnect()
+        if self._workers[worker.number] is worker:
+            self._readiness.remove(worker.number)
+            self._tell_readiness()
+
+    def _tell_readiness(self) -> None:
+        """Tells all workers what is ready in each of them, if that has changed."""
+        common = self._readiness.common()
+        if common != self._ready_everywhere:
+            self._ready_everywhere = common
+            for worker in self._workers.values():
+                if worker.may_serve:
+                    worker.channel.tell("ready_everywhere", common)
 
     async def _monitor(self, worker: Worker) -> None:
         """Kills a worker whose event loop hangs; the kernel would still send clients to it."""
@@ -246,10 +265,14 @@ class Supervisor:
                     process.kill()
 
     async def _answer(self, number: int, call: str, arguments: dict[str, Any]) -> Any:
-        """Handles a call from a worker: a log line, the merged figures, or a broadcast to all workers."""
+        """Handles a call from a worker: a log line, its state, the merged figures, or a broadcast to all workers."""
         if call == "show":
             self._show(f"worker {number}: {arguments['line']}")
             return None
+        if call == "state":
+            self._readiness.update(number, arguments)
+            self._tell_readiness()
+            return self._ready_everywhere
         if call == "figures":
             return await self._figures()
         assert call == "broadcast", call
@@ -260,6 +283,8 @@ class Supervisor:
             await self._ask_all("cancel", {"name": parameters["name"]}, RESPONSE_TIMEOUT_S)
         async with self._change_lock:
             answers = await self._ask_all(name, parameters, None)
+            if name in ("load", "unload"):  # a client that asks another worker now sees the change
+                await self._ask_all("ready_everywhere", self._ready_everywhere, RESPONSE_TIMEOUT_S)
             self._replay_log.note(name, parameters)
             return answers
 

@@ -84,9 +84,12 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
                     await service.call_locally(name, parameters)
                 except OxError as error:  # what was there then may be gone: a region, a model's files
                     log.warning("a new worker cannot follow the call '%s': %s", name, error.one_line())
+            await service.start_reports()
             await server.start()
             listening = True
             return None
+        if call == "ready_everywhere":
+            return service.set_ready_everywhere(arguments)
         if call == "model_lines":
             return await server.model_lines()
         if call == "loaded":

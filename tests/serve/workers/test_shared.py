@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from ox.clock import SYSTEM
+from ox.clock import SYSTEM, Clock
+from ox.serve import ModelConfig, Server
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2 import cuda_region
 from ox.serve.repository.repository import Repository
@@ -59,3 +62,36 @@ def test_cuda_shared_memory_is_registered_in_all_workers(monkeypatch: Any) -> No
         },
         {"call": "cuda_shared_memory_unregister", "with": {"region": "r"}, "changes": True},
     ]
+
+
+def test_a_worker_is_ready_when_all_are(mlp: Path) -> None:
+    """It reports what is ready here, and answers with what is ready everywhere."""
+    told: list[tuple[str, dict[str, Any]]] = []
+
+    async def ask(call: str, state: dict[str, Any]) -> dict[str, Any]:
+        told.append((call, state))
+        return {"ready": False, "routes": []}
+
+    channel: Any = SimpleNamespace(ask=ask, tell=lambda call, state: told.append((call, state)))
+    shared: list[SharedService] = []
+
+    def create(repository: Repository, limits: RequestLimits, clock: Clock) -> SharedService:
+        shared.append(SharedService(repository, limits, clock, channel))
+        return shared[0]
+
+    with Server([mlp], options=ModelConfig("cpu", instances=1), service=create):
+        (service,) = shared
+        changes: list[bool] = []
+        asyncio.run(service.start_reports())
+        service.repository.changed.append(lambda: changes.append(service.server_ready()))
+        routes = [list(route) for route in service.repository.routes]
+        assert told == [("state", {"ready": True, "routes": routes})] and ["mlp", "1"] in routes
+        assert not service.server_ready() and not service.model_ready("mlp")
+        service.set_ready_everywhere({"ready": False, "routes": [["mlp", "1"]]})
+        assert not service.server_ready() and not service.model_ready("mlp") and service.model_ready("mlp", "1")
+        service.set_ready_everywhere({"ready": True, "routes": routes})
+        assert service.server_ready() and service.model_ready("mlp")
+        assert changes == [False, True] and len(told) == 1  # watchers hear of it, the supervisor knows it
+        service.repository.entries.clear()
+        service.repository.refresh()
+        assert told[1:] == [("state", {"ready": True, "routes": []})]
