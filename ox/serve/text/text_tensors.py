@@ -87,6 +87,11 @@ class TextTensors:
             got=", ".join(map(str, outputs)),
         )
 
+    @property
+    def pooling(self) -> str:
+        """How the vectors of tokens become one, such as "mean"; "" where the model itself does it."""
+        return "+".join(self._poolings)
+
     def __str__(self) -> str:
         said = {"cross-encoder": "pairs of texts to a score", "classifier": "texts to scores of classes"}
         parts = [said.get(self.kind, "texts to vectors")]

@@ -12,6 +12,7 @@ from ox.serve.protocol.openai.requests import read_fields
 from ox.serve.protocol.openai.text_pending import submit, text_model
 from ox.serve.protocol.rest.routing import Context, PathParameters
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.repository.model import Model
 from ox.serve.runtime.instance import Feed
 from ox.serve.text.pooling import normalized
 from ox.serve.text.text_tensors import TEXT, TextTensors
@@ -33,10 +34,9 @@ def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> N
     encoding = fields.text("encoding_format", "float")
     if encoding not in ("float", "base64"):
         raise fields.wrong("encoding_format", "float or base64", encoding)
-    size = model.outputs[0].dims[-1]
-    dimensions = fields.whole("dimensions", 1, size if isinstance(size, int) else 1 << 16)
+    dimensions = read_dimensions(fields, model)
     truncate = fields.flag("truncate")
-    feed = _feed(fields, text, truncate)
+    feed = read_texts(fields, "input", text, truncate)
     fields.text("user")
     fields.finish()
 
@@ -54,16 +54,31 @@ def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> N
     submit(context, exchange, model, feed, truncate, answer)
 
 
-def _feed(fields: Fields, text: TextTensors, truncate: bool) -> Feed:
-    """Texts, or tokens in their place."""
-    given = fields.take("input")
+def read_dimensions(fields: Fields, model: Model) -> int | None:
+    """How many numbers of each vector are kept; None for all."""
+    size = model.outputs[0].dims[-1]
+    return fields.whole("dimensions", 1, size if isinstance(size, int) else 1 << 16)
+
+
+def read_texts(fields: Fields, name: str, text: TextTensors, truncate: bool) -> Feed:
+    """Texts, or tokens in their place.
+
+    Args:
+        name: the parameter that has them.
+        truncate: leave out what is longer than the model's limit.
+
+    Raises:
+        ParameterError: it has none, an empty one, or something else.
+        ServeError: tokens that are too many, or that the model does not have.
+    """
+    given = fields.take(name)
     several = given if type(given) is list and given and type(given[0]) is not int else [given]
     if all(type(each) is str and each for each in several):
         column = np.empty((len(several), 1), object)
         column[:, 0] = several
         return {TEXT: column}
     if not all(type(each) is list and each and set(map(type, each)) == {int} for each in several):
-        raise ParameterError("input", "'input' is wrong", expected=EXPECTED)
+        raise ParameterError(name, f"'{name}' is wrong", expected=EXPECTED)
     return text.feed_of([text.ids(each, i, len(several), truncate) for i, each in enumerate(several)])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ox.errors import ServeError
+from ox.serve.access.client import Client
 from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
@@ -46,3 +47,29 @@ def named_model(context: Context, exchange: Exchange, fields: Fields, find: Call
             code, status, hint = "model_not_ready", 503, "again in a moment"
         more = {"expected": error.expected, "got": error.got, "hint": hint}
         raise ParameterError("model", error.what, code=code, status=status, **more) from None
+
+
+def only_model(context: Context, client: Client, action: str, kinds: Sequence[str], purpose: str) -> str:
+    """The name of the only model that reads texts for a purpose, for dialects whose servers have one model.
+
+    Args:
+        client: models that it may not use do not count.
+        action: what it does with the model.
+        kinds: `TextTensors.kind` of the models that will do.
+        purpose: what for, in errors.
+
+    Raises:
+        ParameterError: there is none (404), or there are several.
+    """
+    found = sorted({
+        model.name
+        for model in context.service.repository.models()
+        if model.text_tensors is not None and model.text_tensors.kind in kinds and client.may(action, model.name)
+    })  # fmt: skip
+    if not found:
+        raise ParameterError("model", f"no model for {purpose} is ready", code="model_not_found", status=404)
+    if len(found) > 1:
+        names = ", ".join(found[:8]) + ", ..." * (len(found) > 8)
+        what = f"there are {len(found)} models for {purpose}"
+        raise ParameterError("model", what, expected=f"'model' in the request, one of {names}")
+    return found[0]

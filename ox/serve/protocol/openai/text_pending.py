@@ -8,7 +8,7 @@ import orjson
 
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.requests import named_model
+from ox.serve.protocol.openai.requests import named_model, only_model
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.text_service import count_errors
@@ -43,16 +43,25 @@ class TextPending(Pending[Exchange, Body]):
 
 
 def text_model(
-    context: Context, exchange: Exchange, fields: Fields, kinds: Sequence[str], purpose: str
+    context: Context, exchange: Exchange, fields: Fields, kinds: Sequence[str], purpose: str, optional: bool = False
 ) -> tuple[Model, TextTensors]:
     """The model that a request names, with its tensors, which must be one of these kinds. Later errors of the request
     count as failed requests of the model.
+
+    Args:
+        kinds: `TextTensors.kind` of the models that will do.
+        purpose: what for, in errors.
+        optional: without a name in the request, it is the only model of these kinds.
 
     Raises:
         ParameterError: there is none of that name (404), or it is of another kind.
         ServeError: the client's key may not use it (403).
     """
-    model = named_model(context, exchange, fields, context.service.repository.find)
+    if optional and "model" not in fields:
+        name = only_model(context, context.text.client(exchange), "infer", kinds, purpose)
+        model = context.service.repository.find(name)
+    else:
+        model = named_model(context, exchange, fields, context.service.repository.find)
     text = model.text_tensors
     if text is None or text.kind not in kinds:
         got = "a model that makes no vectors or scores of texts" if text is None else text.kind

@@ -22,6 +22,31 @@ RERANK: Fields = {
     "return_documents": {"type": "boolean"},
     "truncate": {"type": "boolean"},
 }
+TEXTS: Fields = {"type": ["string", "array"], "items": {"type": "string"}}
+SCORE: Fields = {
+    **MODEL,
+    "text_1": {**TEXTS, "description": "one text, or one for each of text_2"},
+    "text_2": TEXTS,
+    "use_activation": {"type": "boolean", "description": "false: a cross-encoder's own scores, not their sigmoid"},
+    "truncate": {"type": "boolean"},
+}
+SCORES: Fields = {"data": {"type": "array"}, **USAGE}
+ONLY_MODEL: Fields = {"model": {"type": "string", "description": "needed where several models could answer"}}
+TEI_EMBED: Fields = {
+    **ONLY_MODEL,
+    "inputs": {"description": "a string, a list of strings, a list of tokens or a list of lists of tokens"},
+    "normalize": {"type": "boolean"},
+    "dimensions": {"type": "integer", "minimum": 1},
+    "truncate": {"type": "boolean"},
+}
+TEI_RERANK: Fields = {
+    **ONLY_MODEL,
+    "query": {"type": "string"},
+    "texts": {"type": "array", "items": {"type": "string"}},
+    "raw_scores": {"type": "boolean"},
+    "return_text": {"type": "boolean"},
+    "truncate": {"type": "boolean"},
+}
 TOKENIZE: Fields = {**MODEL, "prompt": {"type": "string"}, "add_special_tokens": {"type": "boolean"}}
 VECTORS: Fields = {"data": {"type": "array"}, **USAGE}
 RANKED: Fields = {"results": {"type": "array"}, **USAGE}

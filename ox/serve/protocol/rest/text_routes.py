@@ -1,4 +1,4 @@
-"""The routes of APIs for language models (OpenAI's, vLLM's): a part of the table in `ox.serve.protocol.rest.routes`."""
+"""The routes of OpenAI's, vLLM's and Text Embeddings Inference's APIs: a part of `ox.serve.protocol.rest.routes`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from ox.serve.protocol.openai.completions import completion_answer, read_complet
 from ox.serve.protocol.openai.embeddings import embeddings
 from ox.serve.protocol.openai.errors import OPENAI_ERRORS
 from ox.serve.protocol.openai.rerank import rerank
+from ox.serve.protocol.openai.score import score
 from ox.serve.protocol.openai.tokenize import detokenize, tokenize
 from ox.serve.protocol.rest.routing import READ, Route
+from ox.serve.protocol.tei.embed import embed
+from ox.serve.protocol.tei.errors import TEI_ERRORS
+from ox.serve.protocol.tei.info import REPLY as INFO
+from ox.serve.protocol.tei.info import info
+from ox.serve.protocol.tei.rerank import rerank as tei_rerank
 from ox.serve.protocol.text.chat_request import read_chat
 
 ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler checks the key for that model
 
-v1 = partial(Route, errors=OPENAI_ERRORS)
+v1, tei = partial(Route, errors=OPENAI_ERRORS), partial(Route, errors=TEI_ERRORS)
 
 TEXT_ROUTES = [
     v1("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion, completion_answer), "Continues prompts",
@@ -29,7 +35,15 @@ TEXT_ROUTES = [
           reply=openai.MODELS),
     v1("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),
     v1("POST", "/v1/embeddings", ANY_MODEL, embeddings, "Vectors of texts", texts.EMBEDDINGS, texts.VECTORS),
-    v1("POST", "/v1/rerank", ANY_MODEL, rerank, "Documents by relevance", texts.RERANK, texts.RANKED),
+    *(v1("POST", path, ANY_MODEL, rerank, "Documents by relevance", texts.RERANK, texts.RANKED)
+      for path in ("/v1/rerank", "/v2/rerank")),
+    *(v1("POST", path, ANY_MODEL, score, "Scores of pairs of texts", texts.SCORE, texts.SCORES)
+      for path in ("/score", "/v1/score")),
+    tei("POST", "/embed", ANY_MODEL, embed, "Vectors of texts, as Text Embeddings Inference has them",
+        texts.TEI_EMBED, {}),
+    tei("POST", "/rerank", ANY_MODEL, tei_rerank, "Texts by relevance, as Text Embeddings Inference has them",
+        texts.TEI_RERANK, {}),
+    tei("GET", "/info", Permission("read", ""), info, "The model that reads texts", reply=INFO),
     Route("POST", "/tokenize", ANY_MODEL, tokenize, "The tokens of a text", texts.TOKENIZE, texts.TOKENIZED),
     Route("POST", "/detokenize", ANY_MODEL, detokenize, "The text of tokens", texts.DETOKENIZE, texts.PROMPT),
 ]  # fmt: skip

@@ -72,6 +72,12 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/v2/cudasharedmemory/unregister": {"POST": (200, MANAGE)},
     "/v1/embeddings": {"POST": (400, ("infer", ""))},
     "/v1/rerank": {"POST": (400, ("infer", ""))},
+    "/v2/rerank": {"POST": (400, ("infer", ""))},
+    "/score": {"POST": (400, ("infer", ""))},
+    "/v1/score": {"POST": (400, ("infer", ""))},
+    "/rerank": {"POST": (404, ("infer", ""))},  # it has no model that reranks
+    "/embed": {"POST": (404, ("infer", ""))},
+    "/info": {"GET": (404, ("read", ""))},
     "/tokenize": {"POST": (400, ("infer", ""))},
     "/detokenize": {"POST": (400, ("infer", ""))},
     "/v2/ox/figures": READ,

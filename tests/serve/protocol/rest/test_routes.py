@@ -26,6 +26,7 @@ from ox.serve.service import Service
 # The model of a text is in the body, and a list of models has those that the key may read.
 NO_MODEL = {"/v2", "/version", "/v1/completions", "/v1/chat/completions", "/v1/models"}
 NO_MODEL |= {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
+NO_MODEL |= {"/v2/rerank", "/rerank", "/score", "/v1/score", "/embed", "/info"}
 OPEN = {"/", "/favicon.ico", "/v2/health/live", "/v2/health/ready", "/health", "/ping"}  # that everybody may read
 
 
