@@ -12,14 +12,21 @@ from ox.generation.detokenizer import Detokenizer
 
 @dataclass(frozen=True)
 class Stopping:
-    """Tokens and strings that end a text, and the tokenizer that tells what tokens spell."""
+    """Tokens and strings that end a text, and the tokenizer that tells what tokens spell.
+
+    Attributes:
+        included: whether the token or string that ends a text is part of it.
+    """
 
     tokens: frozenset[int]
     strings: tuple[str, ...]
     tokenizer: Any = None
+    included: bool = False
 
     @classmethod
-    def read(cls, tokens: int | Sequence[int] | None, strings: str | Sequence[str], tokenizer: Any) -> Stopping:
+    def read(
+        cls, tokens: int | Sequence[int] | None, strings: str | Sequence[str], tokenizer: Any, included: bool = False
+    ) -> Stopping:
         """From what a user writes.
 
         Raises:
@@ -33,14 +40,14 @@ class Stopping:
             raise ArgumentError("stop strings are texts of a character or more", got=repr(strings))
         if texts and tokenizer is None:
             raise ArgumentError("stop strings need a tokenizer", hint="generate(..., tokenizer=tokenizer)")
-        return cls(frozenset(given), texts, tokenizer)
+        return cls(frozenset(given), texts, tokenizer, included)
 
     def watch(self) -> Watcher:
         """For one text."""
         return Watcher(self)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What tokens spell, without a token that ends the text and from the first stop string on."""
+        """What tokens spell, up to the token or the first string that ends the text."""
         watcher = self.watch()
         parts = []
         for token in tokens:
@@ -66,22 +73,28 @@ class Watcher:
         self._spelled = None if stopping.tokenizer is None else Detokenizer(stopping.tokenizer)
         self._held = ""
 
-    def add(self, token: int) -> tuple[str | None, bool]:
+    def add(self, token: int, may_stop: bool = True) -> tuple[str | None, bool]:
         """The next token.
+
+        Args:
+            may_stop: whether a string that this token completes ends the text.
 
         Returns:
             what can be shown of the text that was not before (None without a tokenizer), and whether the text ends.
         """
         if token in self._stopping.tokens:
             self.stopped_by = token
+            if self._spelled is not None and self._stopping.included:
+                self._held += self._spelled.add(token)
             return (None if self._spelled is None else self.rest()), True
         if self._spelled is None:
             return None, False
         self._held += self._spelled.add(token)
         found = [(place, text) for text in self._stopping.strings if (place := self._held.find(text)) >= 0]
-        if found:
+        if found and may_stop:
             place, self.stopped_by = min(found)
-            shown, self._held = self._held[:place], ""
+            end = place + len(self.stopped_by) * self._stopping.included
+            shown, self._held = self._held[:end], ""
             return shown, True
         count = len(self._held) - self._waiting()
         shown, self._held = self._held[:count], self._held[count:]

@@ -26,9 +26,9 @@ def next_events(texts: Sequence[Text], scores: ScoreRows) -> list[TokenEvent | O
     outcomes: list[TokenEvent | OxError] = []
     failed: dict[int, OxError] = {}
     for place, (text, row) in enumerate(zip(texts, scores, strict=True)):
-        if text.matcher is not None and not isinstance(row, BestScores):
+        if text.is_restricted and not isinstance(row, BestScores):
             try:
-                text.matcher.forbid(row)
+                text.forbid(row)
             except ServeError as error:
                 failed[place] = error
     best = [best_token(row) for row in scores]  # of NaN, where there is one

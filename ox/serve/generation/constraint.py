@@ -81,20 +81,11 @@ class Matcher:
         self._matcher, self._vocab_size = matcher, vocab_size
         self._allowed: Array | None = None  # by the tokens until now
 
-    def forbid(self, scores: Array) -> None:
-        """Sets the scores of tokens that cannot follow to minus infinity.
-
-        Raises:
-            ServeError: the form has grown beyond what the package computes (400).
-        """
-        allowed = np.unpackbits(self.allowed().view(np.uint8), bitorder="little")[: self._vocab_size]
-        scores[allowed == 0] = -np.inf
-
     def allowed(self) -> Array:
         """The tokens that can follow, a bit for each, the lowest first: uint32 [ceil(vocabulary / 32)].
 
         Raises:
-            ServeError: as of `forbid`.
+            ServeError: the form has grown beyond what the package computes (400).
         """
         if self._allowed is None:
             self._allowed = self._bits(self._matcher)
@@ -105,7 +96,7 @@ class Matcher:
         that completes the text.
 
         Raises:
-            ServeError: as of `forbid`.
+            ServeError: as of `allowed`.
         """
         after, matcher = [self.allowed()], self._matcher.deep_copy()
         for token in draft:

@@ -11,6 +11,7 @@ from ox.generation.sampling_params import SamplingParams
 
 MOST_LOGPROBS = 20
 MOST_STOPS = 64  # strings or tokens that end a text
+MOST_WORD = 256  # characters of one of bad_words
 FinishReason = Literal["stop", "length", "cancelled"]
 
 
@@ -93,8 +94,9 @@ class GenerationRequest:
         if len(self.stop_token_ids) > MOST_STOPS:
             got = f"{len(self.stop_token_ids)} tokens"
             raise ServeError("too many stop_token_ids", expected=f"at most {MOST_STOPS}", got=got)
-        if not all(isinstance(word, str) and word for word in self.bad_words) or len(self.bad_words) > MOST_STOPS:
-            expected = f"at most {MOST_STOPS} texts of a character or more"
+        words = self.bad_words
+        if len(words) > MOST_STOPS or not all(isinstance(word, str) and 0 < len(word) <= MOST_WORD for word in words):
+            expected = f"at most {MOST_STOPS} texts of 1 to {MOST_WORD} characters"
             raise ServeError("invalid bad_words", expected=expected, got=repr(self.bad_words)[:100])
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise ServeError("allowed_token_ids is empty", expected="one token or more", got="[]")

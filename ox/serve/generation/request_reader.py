@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from ox.serve.generation.constraint import Constraints
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.request import GenerationRequest
 from ox.serve.generation.text import OnError, OnEvent, Text
-from ox.serve.text.tokenizer import Tokenizer
+from ox.serve.generation.token_mask import TokenMask
+from ox.serve.text.tokenizer import Tokenizer, WithSpecialTokens
 
 
 class RequestReader:
@@ -77,9 +79,13 @@ class RequestReader:
             raise ServeError("the prompt is no list of tokens", expected="whole numbers", got=got)
         self._check_tokens("the prompt", prompt)
         self._check_tokens("logit_bias", np.array(list(request.sampling.logit_bias), np.int64))
+        self._check_tokens("allowed_token_ids", np.array(request.allowed_token_ids or (), np.int64))
         ends = (*request.stop_token_ids, *(() if request.ignore_eos else self._end_tokens))
+        tokenizer: Any = self._tokenizer
+        if tokenizer is not None and not request.skip_special_tokens:
+            tokenizer = WithSpecialTokens(tokenizer)
         try:
-            stopping = Stopping.read(ends, request.stop, self._tokenizer)
+            stopping = Stopping.read(ends, request.stop, tokenizer, request.include_stop)
         except ArgumentError as error:
             raise ServeError(error.what, expected=error.expected, got=error.got) from error
         room = self._context_length - count
@@ -92,11 +98,24 @@ class RequestReader:
             stopping=stopping,
             matcher=None if request.constraint is None else self._constraints.matcher(request.constraint),
             most=min(room, max(1, self._max_length - count) if request.max_tokens is None else request.max_tokens),
+            mask=self._mask(request, ends),
             vocab_size=self._vocab_size,
             level=min(request.priority, self._levels) or self._usual_level,
             arrived=arrived,
             start_by=arrived + self._start_s,
         )
+
+    def _mask(self, request: GenerationRequest, ends: Sequence[int]) -> TokenMask | None:
+        """What of the request forbids tokens, beside a constraint; None for nothing."""
+        if not (request.min_tokens or request.bad_words or request.allowed_token_ids):
+            return None
+        if request.bad_words and self._tokenizer is None:
+            raise ServeError("bad_words need a tokenizer", hint="tokenizer.json beside the model")
+        # at the beginning of a text, and after a space
+        spelled = [text for word in request.bad_words for text in (word, f" {word.lstrip()}")]
+        words = [self._tokenizer.encode(text, special=False) for text in spelled] if self._tokenizer else []
+        known = [token for token in ends if token < self._vocab_size]
+        return TokenMask(self._vocab_size, known, request.min_tokens, request.allowed_token_ids, filter(None, words))
 
     def _check_tokens(self, what: str, tokens: Any) -> None:
         wrong = tokens[(tokens < 0) | (tokens >= self._vocab_size)]

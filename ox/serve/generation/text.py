@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ox.devices.cuda_best import MOST_BEST
 from ox.errors import OxError, ServeError
 from ox.generation.sampler import Sampler
@@ -14,7 +16,8 @@ from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.prompt_lookup import PromptLookup
 from ox.serve.generation.prompt_scores import PromptScores
 from ox.serve.generation.request import FinishReason, GenerationRequest, TokenEvent, Usage
-from ox.serve.generation.scores import NOTHING, BestScores, LogProbabilities, Need, Scores
+from ox.serve.generation.scores import NOTHING, Array, BestScores, LogProbabilities, Need, Scores
+from ox.serve.generation.token_mask import TokenMask, is_allowed
 
 if TYPE_CHECKING:
     from ox.serve.generation.constraint import Matcher
@@ -45,6 +48,7 @@ class Text:
         "level",
         "lookup",
         "loop",
+        "mask",
         "matcher",
         "most",
         "on_error",
@@ -71,6 +75,7 @@ class Text:
         loop: asyncio.AbstractEventLoop | None,
         stopping: Stopping,
         matcher: Matcher | None,
+        mask: TokenMask | None,
         most: int,
         vocab_size: int,
         level: int,
@@ -83,7 +88,7 @@ class Text:
         self.prompt_length = len(self.tokens)
         self.most, self.level, self.start_by = most, level, start_by
         self.watcher, self.stop_tokens = stopping.watch(), stopping.tokens
-        self.matcher = matcher
+        self.matcher, self.mask = matcher, mask
         self.lookup = PromptLookup()
         self.sampler = Sampler(request.sampling, self.tokens, request.index)
         params = request.sampling
@@ -111,6 +116,36 @@ class Text:
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether some tokens cannot follow now."""
+        return self.matcher is not None or self._is_masked
+
+    @property
+    def _is_masked(self) -> bool:
+        return self.mask is not None and self.mask.restricts(self.generated)
+
+    def forbid(self, scores: Array) -> None:
+        """Sets the scores [vocabulary] of tokens that cannot follow to minus infinity.
+
+        Raises:
+            ServeError: no token can follow, or the form has grown beyond what is computed (400).
+        """
+        (allowed,) = self._allowed_after(())
+        if allowed is not None:
+            scores[~is_allowed(allowed, len(scores))] = -np.inf
+
+    def _allowed_after(self, draft: Sequence[int]) -> list[Array | None]:
+        """The tokens that can follow now, and after each token of a draft, None for all tokens: up to the first one
+        that a constraint does not allow, or that completes it. Raises ServeError as `forbid`."""
+        every: list[Array | None] = [None] * (1 + len(draft))
+        if self.matcher is not None:
+            every = [*self.matcher.allowed_after(draft)]
+        if self.mask is None or not self._is_masked:
+            return every
+        text, now = [*self.tokens[self.prompt_length :], *draft], self.generated
+        return [self.mask.allowed(text[: now + i], allowed) for i, allowed in enumerate(every)]
+
     def need(self, vocab_size: int) -> Need | None:
         """What of its scores chooses the next token; None for all of them."""
         params = self.request.sampling
@@ -119,22 +154,22 @@ class Text:
         best, logprobs = max(1 if params.greedy else params.top_k, self.request.logprobs or 0), self.request.logprobs
         if best > MOST_BEST:
             return None
-        if self.matcher is None:
+        if not self.is_restricted:
             return Need(best, logprobs is not None)
         if logprobs is not None:  # of the scores before tokens are forbidden
             return None
         try:
-            return Need(best, allowed=self.matcher.allowed())
+            return Need(best, allowed=self._allowed_after(())[0])
         except ServeError:  # which the choice of the token raises again, for this text alone
             return None
 
     def needs(self, vocab_size: int, draft: Sequence[int]) -> list[Need | None]:
         """What is needed of its scores now, and after each token of a draft."""
         need = self.need(vocab_size)
-        if need is None or self.matcher is None:
+        if need is None or not self.is_restricted:
             return [need] * (1 + len(draft))
         try:
-            after = self.matcher.allowed_after(draft)
+            after = self._allowed_after(draft)
         except ServeError:
             return [need, *[None] * len(draft)]
         return [*(need._replace(allowed=allowed) for allowed in after), *[NOTHING] * (1 + len(draft) - len(after))]
@@ -160,7 +195,7 @@ class Text:
             ServeError: the text cannot be held to its form.
         """
         self.tokens.append(token)
-        shown, stopped = self.watcher.add(token)
+        shown, stopped = self.watcher.add(token, self.generated > self.request.min_tokens)
         complete = self.matcher is not None and self.matcher.add(token)
         event = TokenEvent(token, shown or "")
         if stopped or complete:

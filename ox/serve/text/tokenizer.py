@@ -55,3 +55,14 @@ class Tokenizer:
         """The id of a token by its name, None if there is none."""
         found = self.raw.token_to_id(token)
         return None if found is None else int(found)
+
+
+class WithSpecialTokens:
+    """A tokenizer whose texts show special tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens."""
+        return self._tokenizer.decode(ids, special=True)

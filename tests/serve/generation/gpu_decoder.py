@@ -54,6 +54,7 @@ SAMPLED: list[dict[str, Any]] = [
     {"sampling": SamplingParams(top_p=0.9, temperature=5.0, seed=5), "logprobs": 2},
     {"sampling": SamplingParams(temperature=0, presence_penalty=1.0)},
     {"sampling": SamplingParams(top_k=10, logit_bias={7: 3.0}, seed=6), "logprobs": 1},
+    {"sampling": SamplingParams(top_k=10, temperature=5.0, seed=7), "allowed_token_ids": tuple(range(20, 60))},
 ]
 
 

@@ -36,6 +36,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "too many prompt logprobs": ({"prompt_logprobs": 21}, "prompt_logprobs is out of range"),
     "no token at all": ({"allowed_token_ids": ()}, "allowed_token_ids is empty"),
     "an empty bad word": ({"bad_words": ("a", "")}, "invalid bad_words; expected at most 64 texts"),
+    "a long bad word": ({"bad_words": ("a" * 257,)}, "of 1 to 256 characters"),
     "half a token": ({"max_tokens": 1.5}, "max_tokens is out of range"),
     "too many logprobs": ({"logprobs": 21}, "expected a whole number from 0 to 20; got 21"),
     "an empty stop": ({"stop": ("",)}, "stop has texts that no text can end at"),

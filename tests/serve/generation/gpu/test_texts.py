@@ -14,6 +14,7 @@ from serving_gpu import ServingGpu
 
 from ox.serve import ModelConfig, Server
 from ox.serve.generation.scores import Needs
+from ox.serve.generation.token_mask import is_allowed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -39,6 +40,8 @@ def with_all_scores(step: Callable[..., Any]) -> Callable[..., Any]:
         rows = step(tokens, lengths, needs)
         for row, every, need in zip(rows, whole, needs or [], strict=False):
             if need is not None:
+                if need.allowed is not None:
+                    every[~is_allowed(need.allowed, len(every))] = -np.inf
                 order = np.argsort(-every, kind="stable")[: need.best]
                 np.testing.assert_array_equal(row.tokens, order)
                 np.testing.assert_array_equal(row.scores, every[order])
