@@ -22,6 +22,7 @@ from ox.serve.config.request_limits import RequestLimits
 from ox.serve.config.server_config import ServerConfig
 from ox.serve.protocol.rest.admission import Admission
 from ox.serve.protocol.rest.router import Router
+from ox.serve.protocol.text.response_store import MEMORY
 from ox.serve.repository.layout import Layout
 from ox.serve.repository.model import Model
 from ox.serve.repository.model_manager import ModelManager
@@ -75,6 +76,7 @@ class Server:
         layout = Layout(local_copies(paths, show), self.settings.name)
         self.host, self.port = self.settings.host, self.settings.port
         self.inherited: socket.socket | None = None  # a Unix domain socket created by another process
+        self.responses_path = MEMORY  # in several processes, the file of stored responses that they share
         self._unix: UnixSocket | None = None
         self._listeners: list[Listener] = []
         self.limits, self.clock = limits or RequestLimits(), clock
@@ -156,6 +158,7 @@ class Server:
             self._router, self.limits, response_memory=self.model_manager.answers, clock=self.clock
         )
         self._router.attach(self._listener_state)
+        self._router.text.responses_path = self.responses_path
         self._heap = HeapTrimmer(self._listener_state.loop, self.model_manager.answers)
         config = self.settings
         self.service.telemetry.open(
@@ -238,6 +241,7 @@ class Server:
         )
         self.model_manager.stop()
         self.service.regions.close()
+        self._router.text.close()
         self._trimmer.stop()
         self._heap.close()
         await self.service.telemetry.close()

@@ -39,11 +39,13 @@ class RequestLimits:
     gpu_memory: int = 0  # memory of all models of a process on one GPU; 0: no limit
     strings: int = 1 << 16  # elements of a request's BYTES inputs, shared evenly; parsing takes about 20 ms
     regions: int = 256  # shared memory regions; each keeps a file open
+    responses: int = 64 * MIB  # the stored responses of /v1/responses, of all processes together; 0 stores none
     request_s: float = 30.0  # time to receive a request, from its first byte
     timeout_s: float = 60.0  # the longest timeout of a request; a model's deadline_ms may be longer
     idle_s: float = 75.0  # between two requests of one connection
     write_s: float = 30.0  # time after which a client that reads too slowly is disconnected
     linger_s: float = 2.0  # time to read what a refused client still sends, so that it receives the error
+    responses_s: float = 3600.0  # for how long a response is stored
     poll_s: float = 1.0  # time between two checks of the model files
     drain_s: float = 10.0  # time to finish accepted requests at shutdown
 
@@ -63,7 +65,7 @@ KINDS = {
     for entry in fields(RequestLimits)
 }
 MOST: dict[str, int] = {SIZE: 1 << 50, TIME: 10**9, COUNT: (1 << 31) - 1, "body": 2047 * MIB, "json": 2047 * MIB}
-MAY_BE_ZERO = {"memory", "gpu_memory", "linger_s", "drain_s"}
+MAY_BE_ZERO = {"memory", "gpu_memory", "responses", "linger_s", "drain_s"}
 UNITS: dict[str, dict[str, float]] = {
     SIZE: {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
     TIME: {"": 1, "ms": 1e-3, "s": 1, "min": 60, "h": 3600},

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ox.errors import OxError, ServeError
@@ -27,6 +29,7 @@ from ox.serve.workers.worker_config import WorkerConfig
 RESPONSE_TIMEOUT_S = 2.0  # for one worker's response; a metrics scraper waits ten seconds at most
 EXIT_TIMEOUT_S = 10.0  # for a worker to exit after it has drained
 HEARTBEATS_PER_SNAPSHOT = 10  # how often the supervisor stores a worker's counts
+MEMORY_FOLDER = Path("/dev/shm")  # of Linux: what workers share there is on no disk
 MAX_RESTART_DELAY_S = 5.0  # between two starts of a worker that keeps dying
 
 
@@ -74,6 +77,7 @@ class Supervisor:
             self._port_sockets += reserved
         self._unix = None if settings.uds is None else UnixSocket(str(settings.uds))
         self._config = config.at(port, grpc_port)
+        self._folder = TemporaryDirectory(prefix="ox-workers-", dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None)
         self._replay_log = ReplayLog()
         self._readiness = Readiness(self._count)
         self._ready_everywhere = self._readiness.common()
@@ -157,6 +161,7 @@ class Supervisor:
         answers = await asyncio.gather(*(self._end(worker) for worker in list(self._workers.values())))
         for reserved in self._port_sockets:
             reserved.close()
+        self._folder.cleanup()
         self._answers = sum(answers)
 
     async def _end(self, worker: Worker) -> int:
@@ -180,7 +185,8 @@ class Supervisor:
         spawning.add_done_callback(self._spawning.discard)
         worker = await asyncio.shield(spawning)  # the process is created even if the caller is cancelled
         channel = worker.channel
-        await channel.ask("begin", {"config": self._config.to_json(), "wait": wait})
+        responses = str(Path(self._folder.name) / "responses")
+        await channel.ask("begin", {"config": self._config.to_json(), "wait": wait, "responses": responses})
         async with self._change_lock:  # no call that changes state may come between the replay log and `ready`
             worker.may_serve = True
             await channel.ask("listen", {"replay": self._replay_log.calls()})

@@ -49,7 +49,7 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
         with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(channel.tell, "show", {"line": line})
 
-    def create_server(config: WorkerConfig, wait: bool) -> Server:
+    def create_server(config: WorkerConfig, wait: bool, responses: str) -> Server:
         server = Server(
             config.paths,
             options=config.options,
@@ -60,13 +60,15 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
             **asdict(config.settings),
         )
         server.inherited = inherited
+        server.responses_path = responses
         tune_process()
         return server
 
     async def answer(call: str, arguments: dict[str, Any]) -> Any:
         nonlocal server, listening
         if call == "begin":
-            begin = partial(create_server, WorkerConfig.from_json(arguments["config"]), arguments["wait"])
+            begin = partial(create_server, WorkerConfig.from_json(arguments["config"]), arguments["wait"],
+                            arguments["responses"])  # fmt: skip
             server = await in_thread(begin, "ox-begin")
             return None
         if call == "stop":

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from scripted_decoder import write_scripted_decoder
 
 from ox import errors
-from ox.serve import service
+from ox.serve import ModelConfig, RequestLimits, Server, service
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.protocol.v2 import cuda_region
 
@@ -67,3 +72,49 @@ def fail_eighth_token(monkeypatch: pytest.MonkeyPatch) -> None:
         return submit(self, request, event, on_error, loop)
 
     monkeypatch.setattr(GenerationEngine, "submit", failing)
+
+
+CALL = ["<tool_call>", '{"name": "f", ', '"arguments": ', '{"x": ', '"y"}', "}", "</tool_call>"]
+SCRIPTS = {"call": ["See ", "here. ", *CALL], "twice": CALL + CALL, "ends": ["one ", "STOP", "two"]}
+
+
+@pytest.fixture(scope="session")
+def scripted_folder(shared_folder: Callable[..., Path]) -> Path:
+    """A decoder whose answers tests know; the last word of a conversation names its script."""
+    pytest.importorskip("tokenizers", reason="the extra text is not installed")
+    pytest.importorskip("jinja2", reason="the extra text is not installed")
+
+    def write(folder: Path) -> Path:
+        return write_scripted_decoder(folder / "tiny", SCRIPTS, temperature=0)
+
+    return shared_folder("dialects", write) / "tiny"
+
+
+@pytest.fixture(scope="session")
+def scripted(scripted_folder: Path) -> Iterator[Server]:
+    """Serves it as `tiny`."""
+    with Server([scripted_folder], options=ModelConfig(threads=1), limits=RequestLimits(json=200_000)) as running:
+        yield running
+
+
+@pytest.fixture
+def ask(scripted: Server) -> Callable[..., tuple[int, Any]]:
+    """The status and the JSON of an answer, or the bytes of a stream."""
+
+    def send(method: str, target: str, body: Any = None, server: Server = scripted, **headers: str) -> tuple[int, Any]:
+        lines = {name.replace("_", "-"): value for name, value in headers.items()}
+        with closing(HTTPConnection(server.host, server.port, timeout=300)) as connection:
+            connection.request(method, target, body if isinstance(body, bytes | None) else orjson.dumps(body), lines)
+            response = connection.getresponse()
+            data = response.read()
+        return response.status, orjson.loads(data) if response.getheader("content-type") == "application/json" else data
+
+    return send
+
+
+@pytest.fixture
+def scripted_openai(scripted: Server) -> Iterator[Any]:
+    """The client of OpenAI's package."""
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    with openai.OpenAI(base_url=f"{scripted.url}/v1", api_key="any", max_retries=0, timeout=300) as client:
+        yield client

@@ -33,7 +33,7 @@ class Router:
         self.service, self.limits, self._nan = service, limits, nan
         self.admission: Admission | None = None  # for all but the hot path; None if the listener checks all requests
         self.table: Sequence[Route] = TABLE
-        self.text = TextService(service.repository, limits)
+        self.text = TextService(service.repository, limits, service.clock)
         self._endpoints: dict[
             bytes, InferenceEndpoint
         ] = {}  # the hot path: the inference routes of the models, by exact target

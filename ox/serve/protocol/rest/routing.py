@@ -69,7 +69,7 @@ class Route(NamedTuple):
     """One method of one path.
 
     Args:
-        method: GET (also serves HEAD), POST or ANY.
+        method: GET (also serves HEAD), POST, DELETE or ANY.
         path: with {parameters}; {model} is the model that the permission is about. A segment may have text after its
             parameter, as in `/v1/models/{model}:predict`.
         permission: None for public routes.

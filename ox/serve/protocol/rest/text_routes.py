@@ -14,6 +14,7 @@ from ox.serve.protocol.openai.errors import OPENAI_ERRORS
 from ox.serve.protocol.openai.rerank import rerank
 from ox.serve.protocol.openai.score import score
 from ox.serve.protocol.openai.tokenize import detokenize, tokenize
+from ox.serve.protocol.responses import handlers as responses
 from ox.serve.protocol.rest.routing import READ, Route
 from ox.serve.protocol.tei.embed import embed
 from ox.serve.protocol.tei.errors import TEI_ERRORS
@@ -31,6 +32,16 @@ TEXT_ROUTES = [
           openai.COMPLETION, openai.TEXTS),
     v1("POST", "/v1/chat/completions", ANY_MODEL, openai.texts(read_chat, chat_answer), "The next message of a chat",
           openai.CHAT, openai.TEXTS),
+    v1("POST", "/v1/responses", ANY_MODEL, responses.create, "The next response of a conversation",
+          responses.REQUEST, responses.RESPONSE),
+    v1("GET", "/v1/responses/{response}", ANY_MODEL, responses.retrieve, "A stored response",
+          reply=responses.RESPONSE),
+    v1("DELETE", "/v1/responses/{response}", ANY_MODEL, responses.delete, "Removes a stored response",
+          reply=responses.DELETED),
+    v1("POST", "/v1/responses/{response}/cancel", ANY_MODEL, responses.cancel, "Refused: responses are complete",
+          reply=responses.RESPONSE),
+    v1("GET", "/v1/responses/{response}/input_items", ANY_MODEL, responses.input_items,
+          "The input of a stored response", reply=responses.ITEMS),
     v1("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
           reply=openai.MODELS),
     v1("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),

@@ -143,6 +143,11 @@ class Fields:
                 got=quote(value),
             )  # fmt: skip
 
+    def rest(self) -> dict[str, Any]:
+        """All parameters that were not read, for the reader of another dialect; they count as read here."""
+        left, self._left = self._left, {}
+        return left
+
     def finish(self, known: tuple[str, ...] = ()) -> None:
         """What nobody has read becomes a remark, with a name like it; `known` are more names that there are."""
         if self._left:

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from ox.clock import Clock
 from ox.errors import ServeError
 from ox.serve.access import Guard, credential_of
 from ox.serve.access.client import Client
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.text.event_stream import Heartbeats
+from ox.serve.protocol.text.response_store import MEMORY, ResponseStore
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.repository.repository import Repository
@@ -38,11 +40,26 @@ class TextService:
     Args:
         repository: the models.
         limits: limits on requests.
+        clock: by whose calendar stored responses expire.
         guard: access control; None for none.
+
+    Attributes:
+        responses_path: a file of stored responses, which several processes share.
     """
 
-    def __init__(self, repository: Repository, limits: RequestLimits, guard: Guard | None = None) -> None:
-        self._repository, self.limits, self.guard = repository, limits, guard
+    def __init__(self, repository: Repository, limits: RequestLimits, clock: Clock, guard: Guard | None = None) -> None:
+        self._repository, self.limits, self._clock, self.guard = repository, limits, clock, guard
+        self.responses_path: str = MEMORY
+
+    @cached_property
+    def responses(self) -> ResponseStore:
+        """The stored responses, opened when they are first used."""
+        return ResponseStore(self.responses_path, self.limits.responses, self.limits.responses_s, self._clock)
+
+    def close(self) -> None:
+        """Closes the stored responses."""
+        if "responses" in self.__dict__:
+            self.responses.close()
 
     @cached_property
     def heartbeats(self) -> Heartbeats:

@@ -225,7 +225,7 @@ def test_what_a_client_that_has_left_asked_is_not_read() -> None:
             over_grpc = stream.read_text(placeholder, lambda: read.append("gRPC") or nothing, nothing, 0.0, stages)
             exchange: Any = SimpleNamespace(on_cancel=None, received_at=0.0, headers={})
             count_errors(exchange, stages)
-            service: Any = TextService(nothing, nothing)
+            service: Any = TextService(nothing, nothing, nothing)
             over_http = loop.create_task(service.in_thread(exchange, lambda: read.append("HTTP")))
             await give_way()
             rpc.on_cancel()

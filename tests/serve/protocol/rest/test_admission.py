@@ -19,6 +19,7 @@ from ox.serve.protocol.rest.routing import ANY
 NO_MODEL = {"/v2", "/version", "/v1/completions", "/v1/chat/completions", "/v1/models"}
 NO_MODEL |= {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
 NO_MODEL |= {"/v2/rerank", "/rerank", "/score", "/v1/score", "/embed", "/info"}
+DIALECTS = ("/v1/responses", "/v1/messages", "/api/")  # whose models are in the bodies
 NEEDS = {
     "GET /v1/models": ("read", ""),
     "GET /v1/models/m": ("read", "m"),
@@ -83,12 +84,13 @@ def test_needs(call: str) -> None:
 
 def test_every_route_is_about_its_model() -> None:
     for route in TABLE:
-        path = route.path.format(model="m", version="1", region="r", number="0")
+        path = route.path.format(model="m", version="1", region="r", number="0", response="r")
         need = permission_of(b"GET" if route.method == ANY else route.method.encode(), path.encode())
         assert (need is None) is (route.permission is None)
         if need is not None and route.permission is not None:
             assert need.action == route.permission.action, path
-            assert need.model == ("m" if "/models/m" in path else "" if path in NO_MODEL else "*"), path
+            no_model = path in NO_MODEL or path.startswith(DIALECTS)
+            assert need.model == ("m" if "/models/m" in path else "" if no_model else "*"), path
 
 
 def test_no_target_of_a_url() -> None:

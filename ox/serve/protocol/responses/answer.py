@@ -1,0 +1,155 @@
+"""What writes a response: whole, or as a stream of events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ox.errors import OxError
+from ox.serve.access.client import Client
+from ox.serve.generation.request import TokenEvent
+from ox.serve.protocol.openai.errors import error_document
+from ox.serve.protocol.openai.token_texts import TokenTexts
+from ox.serve.protocol.responses.output import Event, Output
+from ox.serve.protocol.responses.request import ResponseCall
+from ox.serve.protocol.text.message_parts import Reasoning
+from ox.serve.protocol.text.response_store import StoredResponse
+from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
+from ox.serve.protocol.text.text_job import TokenCounts
+from ox.serve.transport.http import Exchange
+
+
+def response_answer(call: ResponseCall, exchange: Exchange, client: Client) -> TextAnswer:
+    """What writes the answer of a request."""
+    return (StreamedResponse if call.chat.stream else WholeResponse)(call, exchange, client)
+
+
+class Progress:
+    """A response while it is made.
+
+    Args:
+        call: the request.
+    """
+
+    def __init__(self, call: ResponseCall) -> None:
+        self._call, self._model = call, call.chat.model
+        (self._reader,) = call.chat.readers()
+        self._output = Output(call.key)
+        self._texts = None if call.options.logprobs is None else TokenTexts(self._model.tokenizer)
+        self._logprobs: list[Any] = []  # of tokens whose text has not come
+        self._tokens = self._reasoning_tokens = 0
+        self._created = int(self._model.clock.calendar())
+
+    def add(self, event: TokenEvent) -> list[Event]:
+        """The events of the next token."""
+        if self._texts is not None and event.logprob is not None:
+            self._logprobs.append(self._texts.chat(event))
+        self._tokens += event.token is not None
+        events = []
+        for piece in self._reader.add(event):
+            logprobs, self._logprobs = self._logprobs, []
+            events += self._output.add(piece, logprobs)
+            if isinstance(piece, Reasoning):
+                self._reasoning_tokens = self._tokens
+        if event.finish_reason is not None:
+            events += self._output.end(self._status)
+        return events
+
+    @property
+    def _status(self) -> str:
+        return "incomplete" if self._reader.finish_reason in ("length", "cancelled") else "completed"
+
+    def document(self, usage: TokenCounts | None = None, error: OxError | None = None) -> dict[str, Any]:
+        """The response object: at its end with its usage or its error, before in progress."""
+        status, completed, incomplete = "in_progress", None, None
+        if error is not None:
+            status = "failed"
+        elif usage is not None:
+            status = self._status
+            if status == "completed":
+                completed = int(self._model.clock.calendar())
+            else:
+                incomplete = {"reason": "max_output_tokens"}
+        return {
+            "id": f"resp_{self._call.key}", "object": "response", "created_at": self._created, "status": status,
+            "completed_at": completed, "error": None if error is None else failure(error),
+            "incomplete_details": incomplete, **self._call.document, "output": self._output.items,
+            "usage": None if usage is None else self._usage(usage),
+        }  # fmt: skip
+
+    def _usage(self, counts: TokenCounts) -> dict[str, Any]:
+        return {
+            "input_tokens": counts.prompt, "input_tokens_details": {"cached_tokens": counts.cached},
+            "output_tokens": counts.completion,
+            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
+            "total_tokens": counts.prompt + counts.completion,
+        }  # fmt: skip
+
+    def finish(self, usage: TokenCounts) -> dict[str, Any]:
+        """The whole response, which is stored."""
+        document, call = self.document(usage), self._call
+        if call.store is not None:
+            stored = StoredResponse(orjson.dumps(document), orjson.dumps(call.input), orjson.dumps(call.context))
+            if not call.store.put(document["id"], call.owner, stored):
+                document["store"] = False
+        return document
+
+
+class WholeResponse(TextAnswer):
+    """The response object alone."""
+
+    def __init__(self, call: ResponseCall, exchange: Exchange, client: Client) -> None:
+        super().__init__(exchange, call.chat.model, client)
+        self._progress = Progress(call)
+
+    def add(self, index: int, event: TokenEvent) -> None:
+        self._progress.add(event)
+
+    def finish(self, usage: TokenCounts) -> None:
+        self.settle()
+        self.exchange.reply(200, orjson.dumps(self._progress.finish(usage)))
+
+
+class StreamedResponse(StreamedAnswer):
+    """The response as events, numbered from 0 on."""
+
+    def __init__(self, call: ResponseCall, exchange: Exchange, client: Client) -> None:
+        super().__init__(exchange, call.chat.model, client)
+        self._progress, self._number = Progress(call), 0
+
+    def add(self, index: int, event: TokenEvent) -> None:
+        events = []
+        if not self._number:
+            document = self._progress.document()
+            events = [{"type": f"response.{kind}", "response": document} for kind in ("created", "in_progress")]
+            self.stream.send(self._encoded(events))
+        events = self._progress.add(event)
+        if events:
+            self.stream.send(self._encoded(events))
+
+    def finish(self, usage: TokenCounts) -> None:
+        document = self._progress.finish(usage)
+        self.stream.send(self._encoded([{"type": f"response.{document['status']}", "response": document}]))
+        super().finish(usage)
+
+    def error_event(self, error: OxError) -> bytes:
+        failed = {"type": "response.failed", "response": self._progress.document(error=error)}
+        fields = error_document(error)["error"]
+        fields = {"code": fields["code"] or fields["type"], "message": fields["message"], "param": fields["param"]}
+        return self._encoded([failed, {"type": "error", **fields}])
+
+    def _encoded(self, events: list[Event]) -> bytes:
+        encoded = []
+        for event in events:
+            data = orjson.dumps({**event, "sequence_number": self._number})
+            encoded.append(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data))
+            self._number += 1
+        return b"".join(encoded)
+
+
+def failure(error: OxError) -> dict[str, str]:
+    """The field `error` of a response that failed."""
+    fields = error_document(error)["error"]
+    return {"code": "rate_limit_exceeded" if fields["code"] == "rate_limit_exceeded" else "server_error",
+            "message": fields["message"]}  # fmt: skip

@@ -1,0 +1,161 @@
+"""The handlers of /v1/responses, and the schemas of what they take and answer."""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import parse_qs
+
+import orjson
+
+from ox.serve.protocol.openai.requests import named_model, read_fields
+from ox.serve.protocol.responses.answer import response_answer
+from ox.serve.protocol.responses.request import ResponseCall, read_response
+from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
+from ox.serve.protocol.rest.routing import Fields as Schemas
+from ox.serve.protocol.text.fields import ParameterError
+from ox.serve.protocol.text.response_store import StoredResponse
+from ox.serve.protocol.v2.document import quote
+from ox.serve.transport.http import Exchange
+
+MAX_LISTED = 100  # items of one page
+
+
+def create(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
+    """Answers a request for a response.
+
+    Raises:
+        ServeError: a wrong request.
+    """
+    fields = read_fields(context, exchange)
+    model = named_model(context, exchange, fields, context.text.find)
+    client = context.text.client(exchange)
+    read = partial(read_response, fields, model, context.text.responses, _owner(context, exchange))
+
+    def start(call: ResponseCall) -> None:
+        response_answer(call, exchange, client).start(context.text, call.requests(client.name), 1)
+
+    return context.text.begin(exchange, model, read, start)
+
+
+def retrieve(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """A stored response.
+
+    Raises:
+        ParameterError: the client has no such response (404).
+    """
+    if _query(exchange).get("stream") == "true":
+        raise ParameterError("stream", "stored responses are not streamed", hint="a request without it")
+    return Reply(_stored(context, exchange, names).document)
+
+
+def delete(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """Removes a stored response. Later ones that continue it stay.
+
+    Raises:
+        ParameterError: the client has no such response (404).
+    """
+    _stored(context, exchange, names)
+    context.text.responses.delete(names["response"], _owner(context, exchange))
+    return Reply(orjson.dumps({"id": names["response"], "object": "response", "deleted": True}))
+
+
+def cancel(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """Only responses in the background could be cancelled, and there are none.
+
+    Raises:
+        ParameterError: the client has no such response (404), or it is complete (400).
+    """
+    _stored(context, exchange, names)
+    raise ParameterError(
+        "response_id", "only responses in the background can be cancelled, and this one is complete",
+        hint="closing the connection of a request in progress, which ends its response",
+    )  # fmt: skip
+
+
+def input_items(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """The input items of a stored response, the newest first unless `order=asc`.
+
+    Raises:
+        ParameterError: the client has no such response (404), or `limit`, `order` or `after` is wrong.
+    """
+    items, query = orjson.loads(_stored(context, exchange, names).input), _query(exchange)
+    order, limit = query.get("order", "desc"), query.get("limit", "20")
+    if order not in ("asc", "desc"):
+        raise ParameterError("order", "'order' is wrong", expected="asc or desc", got=quote(order))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 0 < int(limit) <= MAX_LISTED):
+        raise ParameterError("limit", "'limit' is wrong", expected=f"1 to {MAX_LISTED}", got=quote(limit))
+    if order == "desc":
+        items.reverse()
+    if "after" in query:
+        places = [index for index, item in enumerate(items) if item["id"] == query["after"]]
+        if not places:
+            raise ParameterError("after", "there is no item with this id", got=quote(query["after"]))
+        items = items[places[0] + 1 :]
+    page = items[: int(limit)]
+    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
+    document = {"object": "list", "data": page, "first_id": first, "last_id": last, "has_more": len(items) > len(page)}
+    return Reply(orjson.dumps(document))
+
+
+def _stored(context: Context, exchange: Exchange, names: PathParameters) -> StoredResponse:
+    identifier = names["response"]
+    found = context.text.responses.get(identifier, _owner(context, exchange))
+    if found is None:
+        what = f"Response with id {quote(identifier)} not found"
+        expected = "one that was stored, has not expired, and was not evicted from a full store"
+        raise ParameterError("response_id", what, status=404, code="not_found", expected=expected)
+    return found
+
+
+def _owner(context: Context, exchange: Exchange) -> str:
+    """The name of the client's key. Without keys everybody is one owner, and the random ids alone protect."""
+    client = context.text.client(exchange)
+    return "" if client.key is None else client.key.name
+
+
+def _query(exchange: Exchange) -> dict[str, str]:
+    return {name: values[-1] for name, values in parse_qs(exchange.target.partition(b"?")[2].decode("latin-1")).items()}
+
+
+# ---- JSON schemas of fields
+
+REQUEST: Schemas = {
+    "model": {"type": "string"},
+    "input": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
+    "instructions": {"type": "string"},
+    "previous_response_id": {"type": "string"},
+    "store": {"type": "boolean", "default": True},
+    "tools": {"type": "array", "items": {"type": "object"}, "description": "functions"},
+    "tool_choice": {"description": "auto, none, required, or the name of a function"},
+    "parallel_tool_calls": {"type": "boolean"},
+    "text": {"type": "object", "properties": {"format": {"type": "object"}}},
+    "reasoning": {"type": "object", "properties": {"effort": {"type": "string"}}},
+    "max_output_tokens": {"type": "integer", "minimum": 1},
+    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
+    "include": {"type": "array", "items": {"type": "string"}},
+    "metadata": {"type": "object"},
+    "stream": {"type": "boolean", "description": "answers with server-sent events"},
+}
+RESPONSE: Schemas = {
+    "id": {"type": "string"},
+    "object": {"const": "response"},
+    "created_at": {"type": "integer"},
+    "status": {"enum": ["completed", "incomplete"]},
+    "model": {"type": "string"},
+    "output": {"type": "array", "items": {"type": "object"}},
+    "usage": {"type": "object"},
+}
+DELETED: Schemas = {
+    "id": {"type": "string"},
+    "object": {"const": "response"},
+    "deleted": {"const": True},
+}
+ITEMS: Schemas = {
+    "object": {"const": "list"},
+    "data": {"type": "array", "items": {"type": "object"}},
+    "first_id": {"type": ["string", "null"]},
+    "last_id": {"type": ["string", "null"]},
+    "has_more": {"type": "boolean"},
+}

@@ -1,0 +1,320 @@
+"""/v1/responses: items and messages, whole answers and events, and conversations that go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from rows import rows
+
+from ox.serve import ModelConfig, RequestLimits, Server
+from ox.serve.access import keyfile
+from ox.serve.access.key import Key, digest_of
+from ox.serve.protocol.responses.input_items import messages_of, read_items
+
+PATH = "/v1/responses"
+TOOL = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+HELLO = "Hello there, friend."
+
+
+def asking(content: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "input": content, **more}
+
+
+def events_of(stream: bytes) -> list[dict[str, Any]]:
+    """The events, each with the name that its data has, numbered from 0 on."""
+    events = []
+    for number, text in enumerate(stream.decode().removesuffix("\n\n").split("\n\n")):
+        name, data = text.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}" and event.pop("sequence_number") == number
+        events.append(event)
+    return events
+
+
+def replayed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The output items that the deltas make, checked against what the events of the ends say."""
+    items: list[dict[str, Any]] = []
+    for event in events:
+        kind = event["type"].removeprefix("response.")
+        if kind == "output_item.added":
+            assert event["output_index"] == len(items) and event["item"]["status"] == "in_progress"
+            items.append(event["item"])
+        elif kind == "content_part.added":
+            items[-1]["content"].append(event["part"])
+        elif kind == "output_text.delta":
+            items[-1]["content"][event["content_index"]]["text"] += event["delta"]
+        elif kind == "function_call_arguments.delta":
+            items[-1]["arguments"] += event["delta"]
+        elif kind == "output_text.done":
+            assert event["text"] == items[-1]["content"][0]["text"]
+        elif kind == "content_part.done":
+            assert event["part"]["text"] == items[-1]["content"][0]["text"]
+        elif kind == "function_call_arguments.done":
+            assert event["arguments"] == items[-1]["arguments"]
+        elif kind == "output_item.done":
+            items[-1]["status"] = event["item"]["status"]
+            assert event["item"] == items[-1]
+        else:
+            assert kind in ("created", "in_progress", "completed", "incomplete")
+    return items
+
+
+def seen(items: list[dict[str, Any]]) -> list[Any]:
+    """What is in the items."""
+    return [
+        (item["name"], json.loads(item["arguments"]))
+        if item["type"] == "function_call"
+        else "".join(part["text"] for part in item["content"])
+        for item in items
+    ]
+
+
+@rows(
+    ("body", "status", "output"),
+    [
+        (asking("hi"), "completed", [HELLO]),
+        (asking([{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]), "completed", [HELLO]),
+        (asking("hi", max_output_tokens=2), "incomplete", ["Hello there"]),
+        (asking("a call", tools=[TOOL]), "completed", ["See here.", ("f", {"x": "y"})]),
+        (asking("a twice", tools=[TOOL]), "completed", [("f", {"x": "y"}), ("f", {"x": "y"})]),
+        (asking("one ends", stop=["STOP"]), "completed", ["one "]),
+    ],
+)
+def test_whole_and_in_events(ask: Any, body: dict[str, Any], status: str, output: list[Any]) -> None:
+    code, whole = ask("POST", PATH, body)
+    assert code == 200 and whole["object"] == "response" and whole["status"] == status
+    assert seen(whole["output"]) == output
+    assert {item["status"] for item in whole["output"][:-1]} <= {"completed"} and whole["output"][-1][
+        "status"
+    ] == status
+    assert whole["incomplete_details"] == ({"reason": "max_output_tokens"} if status == "incomplete" else None)
+    usage = whole["usage"]
+    assert usage["output_tokens"] > 1 and usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    code, stream = ask("POST", PATH, {**body, "stream": True})
+    events = events_of(stream)
+    assert code == 200 and [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert events[0]["response"]["status"] == "in_progress" and events[0]["response"]["output"] == []
+    assert events[-1]["type"] == f"response.{status}"
+    last = events[-1]["response"]
+    assert replayed(events) == last["output"] and seen(last["output"]) == output
+    same = set(whole) - {"id", "output", "created_at", "completed_at", "usage"}
+    assert {name: last[name] for name in same} == {name: whole[name] for name in same}
+    assert last["id"] == events[0]["response"]["id"] != whole["id"]
+
+
+def test_what_a_response_repeats(ask: Any) -> None:
+    form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
+    body = asking(
+        "hi", instructions="be", metadata={"a": "b"}, temperature=0.5, top_p=0.25, tools=[TOOL], tool_choice="none",
+        user="me", store=False,
+    )  # fmt: skip
+    _, whole = ask("POST", PATH, body)
+    assert {name: whole[name] for name in body if name != "input"} == {**body, "model": "tiny", "input": None} | {
+        name: body[name] for name in body if name != "input"
+    } or {name: whole[name] for name in body if name != "input"} == {
+        name: body[name] for name in body if name != "input"
+    }
+    assert ask("GET", f"{PATH}/{whole['id']}")[0] == 404  # it was not stored
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    code, whole = ask("POST", PATH, asking("hi", text={"format": form}, max_output_tokens=200))
+    assert code == 200 and whole["text"]["format"] == form and isinstance(json.loads(seen(whole["output"])[0]), dict)
+
+
+def test_log_probabilities(ask: Any) -> None:
+    body = asking("hi", include=["message.output_text.logprobs"], top_logprobs=2)
+    _, whole = ask("POST", PATH, body)
+    entries = whole["output"][0]["content"][0]["logprobs"]
+    assert "".join(each["token"] for each in entries) == HELLO and {len(each["top_logprobs"]) for each in entries} == {
+        2
+    }
+    events = events_of(ask("POST", PATH, {**body, "stream": True})[1])
+    deltas = [event for event in events if event["type"] == "response.output_text.delta"]
+    assert [entry for delta in deltas for entry in delta["logprobs"]] == entries
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c", "output": "42"}
+CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+THOUGHT = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
+
+
+@rows(
+    ("items", "messages"),
+    [
+        ("hi", [{"role": "user", "content": "hi"}]),
+        ([{"role": "developer", "content": "be"}, {"role": "user", "content": []}],
+         [{"role": "developer", "content": "be"}, {"role": "user", "content": ""}]),
+        ([CALL, RESULT], [{"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]},
+                          {"role": "tool", "tool_call_id": "c", "content": "42"}]),
+        ([SAID, CALL, CALL], [{"role": "assistant", "content": "a", "tool_calls": [CHAT_CALL, CHAT_CALL]}]),
+        ([SAID, THOUGHT, CALL], [{"role": "assistant", "content": "a"},
+                                 {"role": "assistant", "content": None, "reasoning_content": "hm",
+                                  "tool_calls": [CHAT_CALL]}]),
+        ([THOUGHT, SAID], [{"role": "assistant", "content": "a", "reasoning_content": "hm"}]),
+        ([THOUGHT], [{"role": "assistant", "content": "", "reasoning_content": "hm"}]),
+        ([{**RESULT, "output": [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": "2"}]}],
+         [{"role": "tool", "tool_call_id": "c", "content": "42"}]),
+        ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
+         [{"role": "assistant", "content": "no"}]),
+    ],
+)  # fmt: skip
+def test_items_as_messages(items: Any, messages: list[Any]) -> None:
+    assert messages_of(read_items(items, "k")) == messages
+
+
+def test_a_conversation_goes_on(ask: Any) -> None:
+    """A response that continues another one has the same prompt as one of the whole conversation."""
+    _, first = ask("POST", PATH, asking("a call", tools=[TOOL], instructions="be"))
+    call = first["output"][1]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "42"}
+    _, second = ask("POST", PATH, asking([result], previous_response_id=first["id"], tools=[TOOL], stream=True))
+    second = events_of(second)[-1]["response"]
+    history: list[Any] = [{"role": "user", "content": "a call"}, *first["output"], result]
+    _, alone = ask("POST", PATH, asking(history, tools=[TOOL]))
+    assert second["previous_response_id"] == first["id"]
+    assert second["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
+    _, third = ask("POST", PATH, asking("hi", previous_response_id=second["id"]))
+    _, alone = ask("POST", PATH, asking([*history, *second["output"], {"role": "user", "content": "hi"}]))
+    assert third["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
+    references = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    _, named = ask("POST", PATH, asking([*history[:1], *references, result], tools=[TOOL]))
+    assert named["usage"]["input_tokens"] == second["usage"]["input_tokens"]
+    assert ask("DELETE", f"{PATH}/{first['id']}")[0] == 200
+    assert ask("POST", PATH, asking("hi", previous_response_id=second["id"]))[0] == 200  # it has all that it needs
+
+
+def test_stored_responses(ask: Any) -> None:
+    items = [{"role": "user", "content": "hi"}, {**SAID, "id": "mine"}, {"role": "user", "content": "and"}]
+    _, whole = ask("POST", PATH, asking(items))
+    target = f"{PATH}/{whole['id']}"
+    assert ask("GET", target) == (200, whole)
+    _, listed = ask("GET", f"{target}/input_items?order=asc&limit=2")
+    assert [item["role"] for item in listed["data"]] == ["user", "assistant"] and listed["has_more"]
+    assert listed["last_id"] == "mine" and listed["first_id"] == listed["data"][0]["id"]
+    _, rest = ask("GET", f"{target}/input_items?order=asc&after=mine")
+    assert [item["content"][0]["text"] for item in rest["data"]] == ["and"] and not rest["has_more"]
+    _, newest = ask("GET", f"{target}/input_items")
+    assert [item["id"] for item in newest["data"]] == [item["id"] for item in [*rest["data"], *listed["data"][::-1]]]
+    for query, param in (("order=up", "order"), ("limit=0", "limit"), ("limit=x", "limit"), ("after=no", "after")):
+        status, reply = ask("GET", f"{target}/input_items?{query}")
+        assert status == 400 and reply["error"]["param"] == param
+    status, reply = ask("POST", f"{target}/cancel")
+    assert status == 400 and "background" in reply["error"]["message"]
+    assert ask("GET", f"{target}?stream=true")[0] == 400
+    assert ask("DELETE", target) == (200, {"id": whole["id"], "object": "response", "deleted": True})
+    for method, end in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
+        status, reply = ask(method, target + end)
+        assert status == 404 and reply["error"]["param"] == "response_id" and "not found" in reply["error"]["message"]
+
+
+IMAGE = {"type": "input_image", "image_url": "x"}
+WRONG = [
+    ({"model": "tiny"}, "input", "Missing required parameter: 'input'"),
+    (asking([]), "input", "an item or more"),
+    (asking(5), "input", "a string, or a list"),
+    (asking(["hi"]), "input[0]", "an item"),
+    (asking([{"type": "computer_call"}]), "input[0].type", "'computer_call' are not supported"),
+    (asking([{"role": "king", "content": "a"}]), "input[0].role", "system, developer, user, assistant"),
+    (asking([{"role": "user", "content": [IMAGE]}]), "input[0].content[0]", "got 'input_image'"),
+    (asking([{"role": "user"}]), "input[0].content", "a string, or a list"),
+    (asking([{**CALL, "name": 5}]), "input[0].name", "a string"),
+    (asking([{**RESULT, "output": [IMAGE]}]), "input[0].output[0]", "not a text"),
+    (asking([{"type": "reasoning", "summary": "hm"}]), "input[0].summary", "a list"),
+    (asking("hi", tools=[{"type": "web_search"}]), "tools[0].type", "'web_search' are not supported"),
+    (
+        asking("hi", tools=[{"type": "function", "function": {"name": "f"}}]),
+        "tools[0].name",
+        "the name of the function",
+    ),
+    (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "one of the tools"),
+    (asking("hi", text={"format": {"type": "xml"}}), "text.format", "json_schema"),
+    (
+        asking("hi", text={"format": {"type": "json_schema", "name": "n"}}),
+        "text.format.schema",
+        "the schema is missing",
+    ),
+    (asking("hi", background=True), "background", "not supported"),
+    (asking("hi", truncation="auto"), "truncation", "not supported"),
+    (asking("hi", conversation="conv_1"), "conversation", "not supported"),
+    (asking("hi", max_output_tokens=0), "max_output_tokens", "a whole number from 1"),
+    (asking("hi", max_output_tokens=1 << 20), "max_output_tokens", "longer than the model's context"),
+    (asking("hi", temperature=3), "temperature", "a number from 0 to 2"),
+    (asking("hi", max_tokens=5), "max_tokens", "try 'max_output_tokens'"),
+    (asking("hi", messages=[]), "messages", "try 'input'"),
+    (asking("hi", include="all"), "include", "a list of names"),
+    (asking("hi", store="no"), "store", "true or false"),
+]
+
+
+@rows(("body", "param", "words"), WRONG)
+def test_wrong_requests(ask: Any, body: Any, param: str, words: str) -> None:
+    for stream in (False, True):
+        status, reply = ask("POST", PATH, {**body, "stream": stream})
+        error = reply["error"]
+        assert status == 400 and set(error) == {"message", "type", "param", "code"}
+        assert (error["type"], error["param"]) == ("invalid_request_error", param) and words in error["message"], error
+
+
+def test_what_is_not_there(ask: Any) -> None:
+    for more, param in (({"previous_response_id": "resp_no"}, "previous_response_id"), ({"model": "no"}, "model")):
+        status, reply = ask("POST", PATH, {**asking("hi"), **more})
+        assert status == 404 and reply["error"]["param"] == param
+    status, reply = ask("POST", PATH, asking([{"type": "item_reference", "id": "msg_no_0"}]))
+    assert status == 404 and reply["error"]["param"] == "input[0].id"
+
+
+def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
+    status, stream = ask("POST", PATH, asking("a twice", stream=True))
+    *events, failed, error = events_of(stream)
+    assert status == 200 and events[0]["type"] == "response.created" and failed["type"] == "response.failed"
+    assert failed["response"]["status"] == "failed" and failed["response"]["error"]["code"] == "server_error"
+    assert error["type"] == "error" and "not complete in time" in error["message"]
+    assert ask("GET", f"{PATH}/{failed['response']['id']}")[0] == 404
+
+
+@pytest.fixture
+def guarded(scripted_folder: Path, tmp_path: Path) -> Iterator[Server]:
+    keys = [Key(name, digest_of(name.encode())) for name in ("alice", "bob")]
+    keyfile.write(tmp_path / "keys.toml", keys)
+    limits = RequestLimits(responses=4000)
+    with Server(
+        [scripted_folder], options=ModelConfig(threads=1), keys=tmp_path / "keys.toml", limits=limits
+    ) as server:
+        yield server
+
+
+def test_responses_of_other_clients(ask: Any, guarded: Server) -> None:
+    alice, bob = {"server": guarded, "x_api_key": "alice"}, {"server": guarded, "x_api_key": "bob"}
+    _, whole = ask("POST", PATH, asking("hi"), **alice)
+    target, goes_on = f"{PATH}/{whole['id']}", asking("hi", previous_response_id=whole["id"])
+    reference = asking([{"type": "item_reference", "id": whole["output"][0]["id"]}])
+    for method, path, body in (
+        ("GET", target, None), ("DELETE", target, None), ("POST", f"{target}/cancel", None),
+        ("GET", f"{target}/input_items", None), ("POST", PATH, goes_on), ("POST", PATH, reference),
+    ):  # fmt: skip
+        status, reply = ask(method, path, body, **bob)
+        assert status == 404 and "not found" in reply["error"]["message"], (method, path)
+        assert ask(method, path, body, server=guarded)[0] == 401
+    assert ask("POST", PATH, goes_on, **alice)[0] == 200 and ask("GET", target, **alice) == (200, whole)
+    _, large = ask("POST", PATH, asking("word " * 1000), **bob)
+    assert not large["store"] and ask("GET", f"{PATH}/{large['id']}", **bob)[0] == 404  # larger than the whole store
+    assert ask("GET", target, **alice)[0] == 200
+
+
+def test_with_the_package_of_openai(scripted_openai: Any) -> None:
+    create = scripted_openai.responses.create
+    answer = create(model="tiny", input="hi")
+    assert answer.output_text == HELLO and answer.status == "completed"
+    with scripted_openai.responses.stream(model="tiny", input="a call", tools=[TOOL]) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+    assert "".join(deltas) == "See here." and json.loads(final.output[1].arguments) == {"x": "y"}
+    stored = scripted_openai.responses.retrieve(answer.id)
+    assert stored.output_text == HELLO and orjson.loads(stored.model_dump_json())["id"] == answer.id
+    assert len(scripted_openai.responses.input_items.list(answer.id).data) == 1
