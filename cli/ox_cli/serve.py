@@ -98,6 +98,32 @@ def serve(
     manage: Annotated[
         bool, typer.Option("--manage", help="Allow management calls, such as load and unload, without a key.")
     ] = False,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Origin of web pages that may use the server (CORS), such as https://example.org; * for all. Can be "
+            "repeated.",
+            metavar="ORIGIN",
+            show_default="none",
+        ),
+    ] = None,
+    root_path: Annotated[
+        str,
+        typer.Option(help="Path under which a proxy publishes the server, such as /models.", metavar="PATH"),
+    ] = "",
+    forwarded_allow_ips: Annotated[
+        str | None,
+        typer.Option(
+            help="Addresses and networks of reverse proxies, with commas, whose X-Forwarded-For and Forwarded count; "
+            "unix: those at the Unix domain socket, *: all clients.",
+            metavar="ADDRESSES",
+            show_default="none",
+        ),
+    ] = None,
+    proxy_protocol: Annotated[
+        bool,
+        typer.Option("--proxy-protocol", help="Require a PROXY header (version 1 or 2) at the begin of connections."),
+    ] = False,
     watch: Annotated[
         bool, typer.Option(help="Watch the files; reload models that are added, changed or removed.")
     ] = True,
@@ -152,6 +178,9 @@ def serve(
             "host": host,
             "keys": keys,
             "manage": manage,
+            "allow_origin": allow_origin or (),
+            "root_path": root_path,
+            "forwarded_allow_ips": () if forwarded_allow_ips is None else forwarded_allow_ips,
             "watch": watch,
             "log": log,
             "log_level": log_level,
@@ -181,12 +210,14 @@ def serve(
             "rate": rate,
         }
         if engine == "ray":
-            _refuse("--engine ray", own | {"workers": workers if workers > 1 else None})
+            refused = {"workers": workers if workers > 1 else None, "proxy_protocol": proxy_protocol or None}
+            _refuse("--engine ray", own | refused)
             _serve_on_ray(models, ray, replicas, port, threads, shared | {"grpc_port": grpc_port})
         elif engine == "own":
             _refuse("--engine own", {"ray": ray, "replicas": replicas})
             port = 8000 if port is None and uds is None else port
-            run(models, port=port, grpc=grpc, grpc_port=grpc_port, workers=workers, **own, **shared)
+            own |= {"grpc": grpc, "grpc_port": grpc_port, "workers": workers, "proxy_protocol": proxy_protocol}
+            run(models, port=port, **own, **shared)
         else:
             raise _usage_error("there is no such engine", expected="own or ray", got=engine)
 

@@ -20,8 +20,11 @@ from ox.serve.allocator import HeapTrimmer
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.config.server_config import ServerConfig
+from ox.serve.config.trusted_proxies import TrustedProxies
 from ox.serve.protocol.rest.admission import Admission
 from ox.serve.protocol.rest.router import Router
+from ox.serve.protocol.rest.routes import ROUTES
+from ox.serve.protocol.rest.target import path_segments
 from ox.serve.protocol.text.response_store import MEMORY
 from ox.serve.repository.layout import Layout
 from ox.serve.repository.model import Model
@@ -31,6 +34,7 @@ from ox.serve.runtime.memory import Trimmer, bytes_allocated, shrink
 from ox.serve.service import Service
 from ox.serve.transport.http import ListenerState
 from ox.serve.transport.http.asgi import AsgiApplication
+from ox.serve.transport.http.cors import Cors
 from ox.serve.transport.listen import Listener, listen
 from ox.serve.transport.sockets import bind
 from ox.serve.transport.unix_socket import UnixSocket
@@ -77,6 +81,13 @@ class Server:
         self.host, self.port = self.settings.host, self.settings.port
         self.inherited: socket.socket | None = None  # a Unix domain socket created by another process
         self.responses_path = MEMORY  # in several processes, the file of stored responses that they share
+        if self.settings.root_path and ROUTES.begins(path_segments(self.settings.root_path.encode())):
+            raise ArgumentError(
+                "the root path is one of the server's own paths",
+                where="--root-path",
+                got=self.settings.root_path,
+                hint=f"/models{self.settings.root_path}",
+            )
         self._unix: UnixSocket | None = None
         self._listeners: list[Listener] = []
         self.limits, self.clock = limits or RequestLimits(), clock
@@ -154,17 +165,24 @@ class Server:
         Raises:
             ServeError: the server cannot bind to the address.
         """
+        config = self.settings
+        cors = Cors(config.allow_origin) if config.allow_origin else None
         self._listener_state = ListenerState(
-            self._router, self.limits, response_memory=self.model_manager.answers, clock=self.clock
+            self._router,
+            self.limits,
+            response_memory=self.model_manager.answers,
+            cors=cors,
+            root_path=config.root_path.encode(),
+            proxies=TrustedProxies(config.forwarded_allow_ips) if config.forwarded_allow_ips else None,
+            clock=self.clock,
         )
         self._router.attach(self._listener_state)
         self._router.text.responses_path = self.responses_path
         self._heap = HeapTrimmer(self._listener_state.loop, self.model_manager.answers)
-        config = self.settings
         self.service.telemetry.open(
             log=config.log, level=config.log_level, access=config.access_log, trace=config.trace
         )
-        admission = Admission(self.guard)
+        admission = Admission(self.guard, cors)
         if self.guard.open:  # everybody may run inference, so only other calls are checked
             self._router.admission = admission
         else:
@@ -189,16 +207,18 @@ class Server:
     async def _listen(self) -> None:
         """Opens the TCP port and the Unix domain socket that the settings name."""
         self._listeners = []
+        proxy_protocol = self.limits if self.settings.proxy_protocol else None
         if self.port is not None:
             sockets = bind(self.host, self.port, share=self.settings.workers > 1)
-            self._listeners.append(await listen(self._listener_state, sockets, tls=self._tls))
+            listener = await listen(self._listener_state, sockets, tls=self._tls, proxy_protocol=proxy_protocol)
+            self._listeners.append(listener)
             self.port = self._listeners[0].port
         if self.settings.uds is not None:
             sock = self.inherited
             if sock is None:
                 self._unix = UnixSocket(str(self.settings.uds))
                 sock = self._unix.socket
-            self._listeners.append(await listen(self._listener_state, [sock]))
+            self._listeners.append(await listen(self._listener_state, [sock], proxy_protocol=proxy_protocol))
 
     def _close(self) -> None:
         """Stops accepting connections."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 from ox.clock import Clock
 from ox.errors import ArgumentError, ServeError
+from ox.serve.config.origins import check_origins
+from ox.serve.config.root_path import check_root_path
+from ox.serve.config.trusted_proxies import check_addresses
 from ox.serve.repository.model_name import check_name
 from ox.serve.telemetry.logs import FORMS, LEVELS
 
@@ -36,6 +40,11 @@ class ServerConfig:
         log: format of the log, "json" or "text"; None: Python's logging configuration applies.
         log_level: lowest log level: debug, info, warning, error or off.
         access_log: log one line per request; as text, if `log` is None.
+        allow_origin: origins of web pages that may use the server, such as "https://example.org"; "*" for all.
+        root_path: the path under which a reverse proxy publishes the server, such as "/models".
+        forwarded_allow_ips: addresses and networks of reverse proxies that report their client's address in
+            X-Forwarded-For or Forwarded; "unix" for those at the Unix domain socket, "*" for everybody.
+        proxy_protocol: require a PROXY header (version 1 or 2) before each connection's first byte.
         json_nan: allow NaN, Infinity and -Infinity in the JSON of inference, as Triton and Python do.
         trace: send OpenTelemetry traces, configured by the OTEL_* variables.
 
@@ -62,11 +71,18 @@ class ServerConfig:
     access_log: bool = False
     trace: bool = False
     json_nan: bool = False
+    allow_origin: Sequence[str] = ()
+    root_path: str = ""
+    forwarded_allow_ips: Sequence[str] = ()
+    proxy_protocol: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tls_cert", "tls_key", "tls_client_ca", "keys", "uds"):
             if getattr(self, name) is not None:  # as text, which can be sent to a worker
                 object.__setattr__(self, name, str(getattr(self, name)))
+        object.__setattr__(self, "allow_origin", check_origins(self.allow_origin))
+        object.__setattr__(self, "root_path", check_root_path(self.root_path))
+        object.__setattr__(self, "forwarded_allow_ips", check_addresses(self.forwarded_allow_ips))
         if self.name is not None:
             _check_model_name(self.name)
         host = self.host.strip()
@@ -92,6 +108,9 @@ class ServerConfig:
                                 got=f"--grpc off --grpc-port {self.grpc_port}")  # fmt: skip
         if self.port is None and self.uds is None:
             raise ArgumentError("there is nothing to listen on", expected="--port, --uds or both")
+        if self.proxy_protocol and self.grpc == "grpcio":
+            raise ArgumentError("grpcio does not read PROXY headers", expected="--grpc own or off",
+                                got="--proxy-protocol --grpc grpcio")  # fmt: skip
         if self.port is None and self.grpc == "grpcio" and self.grpc_port is None:
             raise ArgumentError("grpcio needs a separate port", expected="--grpc-port 8001", got="--uds alone")
         if self.grpc_port and self.grpc_port == self.port:

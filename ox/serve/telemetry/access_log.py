@@ -64,7 +64,7 @@ class AccessLog:
                 status=status,
                 bytes=size,
                 ms=self._ms(exchange.received_at),
-                peer=exchange.connection.peer,
+                peer=exchange.peer,
                 **(exchange.log_fields or {}),
             )
 

@@ -38,7 +38,7 @@ function chat(name) {
     const begun = performance.now();
     try {
       const body = JSON.stringify({ model: name, messages, stream: true, stream_options: { include_usage: true } });
-      const reply = await ask("/v1/chat/completions", { method: "POST", body, headers: { "content-type": "application/json" }, signal: running.signal });
+      const reply = await ask("v1/chat/completions", { method: "POST", body, headers: { "content-type": "application/json" }, signal: running.signal });
       if (!reply.ok) throw new Error(await reason(reply));
       for await (const part of events(reply)) {
         if (part.error) throw new Error(part.error.message);

@@ -19,7 +19,10 @@ function draw(tag, attributes, ...children) {
 }
 const at = (id) => document.getElementById(id);
 const sum = (list) => list.reduce((total, value) => total + value, 0);
-const pathOf = (name, version) => `/v2/models/${encodeURIComponent(name)}/versions/${encodeURIComponent(version)}`;
+const pathOf = (name, version) => `v2/models/${encodeURIComponent(name)}/versions/${encodeURIComponent(version)}`;
+
+// Paths have no slash at their begin: a proxy may publish the server below another path than "/".
+const addressOf = (path) => new URL(path, document.baseURI).href;
 
 // ---- asking the server
 
@@ -206,7 +209,7 @@ function show(figures, before, span) {
 async function states() {
   let index;
   try {
-    index = await askJson("/v2/repository/index", { method: "POST", body: "{}" });
+    index = await askJson("v2/repository/index", { method: "POST", body: "{}" });
   } catch {
     return; // this page works without it
   }
@@ -300,7 +303,7 @@ async function poll() {
   if (polling || document.hidden) return;
   polling = true;
   try {
-    const figures = await askJson("/v2/ox/figures");
+    const figures = await askJson("v2/ox/figures");
     const time = performance.now() / 1000;
     const last = history[history.length - 1];
     const early = history.find((entry) => time - entry.time <= WINDOW) || last;
@@ -318,7 +321,7 @@ async function poll() {
     history.push({ time, figures });
     if (history.length > WINDOW + 2) history.shift();
     if (polls++ % 2 === 0) {
-      const [about, ready] = await Promise.all([askJson("/v2"), ask("/v2/health/ready")]);
+      const [about, ready] = await Promise.all([askJson("v2"), ask("v2/health/ready")]);
       const up = figures.process.start_s ? `, up ${lasted(Date.now() / 1000 - figures.process.start_s)}` : "";
       at("server").textContent = `${about.version} on ${location.host} · ${ready.ok ? "ready" : "not ready"}${up}`;
       document.title = `${about.name} · ${location.host}`;

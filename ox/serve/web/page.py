@@ -5,20 +5,29 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
+from html import escape
 from pathlib import Path
 
 HERE = Path(__file__).parent
 
 
 @cache
-def page() -> tuple[bytes, bytes]:
-    """The page, and the header lines that go with it. The style and the script are allowed by their hashes."""
+def page(root_path: str = "") -> tuple[bytes, bytes]:
+    """The page, and the header lines that go with it. The style and the script are allowed by their hashes.
+
+    Args:
+        root_path: the path under which a proxy publishes the server. All addresses on the page are relative to it;
+            without one, to the page's own address.
+    """
     style = "\n" + _read("page.css")
     script = "\n" + _read("page.js") + _read("engine.js") + _read("trial.js") + _read("chat.js")
-    text = _read("page.html").replace("/* page.css */", style).replace("/* page.js */", script)
+    base = f'<base href="{escape(root_path)}/">' if root_path else ""
+    text = _read("page.html").replace("<!-- base -->", base)
+    text = text.replace("/* page.css */", style).replace("/* page.js */", script)
+    base_uri = "'self'" if root_path else "'none'"
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; connect-src 'self'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"img-src data: blob:; base-uri {base_uri}; form-action 'none'; frame-ancestors 'none'"
     )
     lines = {
         "content-security-policy": policy,

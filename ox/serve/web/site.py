@@ -22,7 +22,7 @@ NO_STORE = b"cache-control: no-store\r\n"
 
 def index(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
     """The page at `/`."""
-    body, headers = page()
+    body, headers = page(exchange.connection.listener_state.root_path.decode())
     return Reply(body, HTML, headers)
 
 

@@ -8,7 +8,7 @@ const FREE = 224; // the side that an image gets where the model leaves it open
 
 function trial(name, version, meta, samples) {
   const path = pathOf(name, version);
-  const url = location.origin + path;
+  const url = addressOf(path);
   let inputs = null; // what is sent
   let expected = null; // what a golden sample promises
   let pipe = null; // the command that makes the request, if it is not the text
@@ -97,9 +97,9 @@ function trial(name, version, meta, samples) {
   }
   for (let number = 0; number < Math.min(samples, 8); number++) {
     choice(`Golden ${number + 1}`, async () => {
-      const where = `/v2/ox/models/${encodeURIComponent(name)}/versions/${encodeURIComponent(version)}/samples/${number}`;
+      const where = `v2/ox/models/${encodeURIComponent(name)}/versions/${encodeURIComponent(version)}/samples/${number}`;
       const golden = await askJson(where);
-      fill(golden.inputs, golden.expected, `Golden sample ${number + 1} of the file`, `curl -s ${location.origin}${where}`);
+      fill(golden.inputs, golden.expected, `Golden sample ${number + 1} of the file`, `curl -s ${addressOf(where)}`);
     });
   }
   const random = () => fill(meta.inputs.map(invented), null, "Random numbers", null);

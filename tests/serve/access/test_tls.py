@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import shutil
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ox.clock import Clock
 from ox.errors import ArgumentError
 from ox.serve import ModelConfig, Server
 from ox.serve.access import file_watcher
@@ -174,3 +179,46 @@ def test_files_that_cannot_be_used(authority: Any, mlp: Path, tmp_path: Path) ->
         Server([mlp], tls_cert=cert)
     with pytest.raises(ArgumentError, match="client certificates need TLS"):
         Server([mlp], tls_client_ca=cert)
+
+
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_tls_begins_after_a_proxy_header(
+    authority: Any, serving: Any, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The header and the first bytes of TLS come in one segment."""
+    cert, key = authority.issue("one")
+    clock = Clock()
+    if kind == "asyncio":
+        clock.new_event_loop = asyncio.new_event_loop  # type: ignore[method-assign]
+    caplog.set_level(logging.INFO, "ox.serve")
+    settings: dict[str, Any] = {"tls_cert": cert, "tls_key": key, "proxy_protocol": True, "rate": 0.001}
+    server = serving(**settings, clock=clock)
+    for client, status in (("203.0.113.7", b"200"), ("203.0.113.8", b"200"), ("203.0.113.7", b"429")):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = client_side(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        with socket.create_connection((server.host, server.port), timeout=300) as link:
+            link.sendall(b"PROXY TCP4 %s 192.0.2.1 1 443\r\n" % client.encode() + outgoing.read())
+            exchanged(tls.do_handshake, link, incoming, outgoing)
+            tls.write(GET)
+            link.sendall(outgoing.read())
+            assert exchanged(partial(tls.read, 4096), link, incoming, outgoing).startswith(b"HTTP/1.1 " + status)
+    with socket.create_connection((server.host, server.port), timeout=300) as link:
+        link.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00" * 20)
+        with contextlib.suppress(ConnectionResetError):
+            assert link.recv(1) == b""
+    assert "does not begin with a PROXY header" in caplog.text
+
+
+def exchanged(call: Callable[[], Any], link: socket.socket, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> Any:
+    """The result of a call on TLS in memory, with as many segments as it takes."""
+    while True:
+        try:
+            result = call()
+        except ssl.SSLWantReadError:
+            link.sendall(outgoing.read())
+            incoming.write(link.recv(1 << 16))
+        else:
+            link.sendall(outgoing.read())
+            return result

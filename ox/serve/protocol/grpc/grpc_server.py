@@ -52,7 +52,12 @@ class GrpcServer:
             from ox.serve.transport.grpc.grpcio_transport import GrpcioTransport, credentials
 
             self._grpcio = GrpcioTransport(
-                self._table.methods, self._limits, note, listener_state.response_memory, clock=listener_state.clock
+                self._table.methods,
+                self._limits,
+                note,
+                listener_state.response_memory,
+                client=listener_state.client,
+                clock=listener_state.clock,
             )
             self.replies = self._telemetry.rpcs = self._grpcio.replies
             tls = None
@@ -69,7 +74,10 @@ class GrpcServer:
         listener_state.upgrade = http2.upgrade
         if self.port is not None:
             self._listener = await listen(
-                http2, bind(host, self.port, share=share), tls=settings.tls(listener_state.clock)
+                http2,
+                bind(host, self.port, share=share),
+                tls=settings.tls(listener_state.clock),
+                proxy_protocol=self._limits if settings.proxy_protocol else None,
             )
             self.port = self._listener.port
         else:

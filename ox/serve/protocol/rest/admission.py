@@ -7,6 +7,7 @@ from ox.serve.access import Guard, credential_of
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.rest.routes import ROUTES
 from ox.serve.protocol.rest.target import path_segments
+from ox.serve.transport.http.cors import Cors
 
 MAX_CACHED = 4096
 
@@ -21,14 +22,21 @@ def permission_of(method: bytes, target: bytes) -> Permission | None:
 
 
 class Admission:
-    """Checks HTTP requests with a guard."""
+    """Checks HTTP requests with a guard.
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    Args:
+        guard: keys, permissions and rates.
+        cors: recognises preflight requests of browsers, which carry no key; None if they are requests as others.
+    """
+
+    def __init__(self, guard: Guard, cors: Cors | None = None) -> None:
+        self._guard, self._cors = guard, cors
         self._permissions: dict[tuple[bytes, bytes], Permission | None] = {}
 
     def __call__(self, method: bytes, target: bytes, headers: dict[bytes, bytes], peer: str) -> None:
         """Raises ServeError (400, 401, 403, 429) for requests without permission."""
+        if self._cors is not None and self._cors.is_preflight(method, headers):
+            return
         known = self._permissions
         what = method, target
         if what in known:

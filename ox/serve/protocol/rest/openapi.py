@@ -29,8 +29,9 @@ LENGTH = {
 }
 
 
-def openapi(models: Iterable[Model], table: Sequence[Route]) -> Document:
-    """The OpenAPI 3.1 document of a table of routes; its paths are relative to its own URL."""
+def openapi(models: Iterable[Model], table: Sequence[Route], root_path: str = "") -> Document:
+    """The OpenAPI 3.1 document of a table of routes. Its paths are relative to `root_path`, the path under which a
+    proxy publishes the server; without one, to the document's own URL."""
     paths: Document = {}
     for model in models:
         for route in table:
@@ -44,7 +45,7 @@ def openapi(models: Iterable[Model], table: Sequence[Route]) -> Document:
     return {
         "openapi": "3.1.0",
         "info": {"title": "ox", "version": __version__, "description": ABOUT},
-        "servers": [{"url": "."}],
+        "servers": [{"url": root_path or "."}],
         "paths": paths,
         "components": {
             "schemas": {name: _object(form.schema) for name, form in forms.items()},

@@ -66,6 +66,10 @@ class Router:
         if endpoint is not None and exchange.method == b"POST":
             infer(exchange, endpoint, self.limits)
             return
+        cors = exchange.connection.listener_state.cors
+        if cors is not None and cors.is_preflight(exchange.method, exchange.headers):
+            exchange.reply(200, extra=cors.preflight(exchange.headers))
+            return
         try:
             self._dispatch(exchange)
         except MethodNotAllowed as error:
@@ -78,7 +82,7 @@ class Router:
     def _dispatch(self, exchange: Exchange) -> None:
         """Calls the handler of the route, for all requests except the hot path."""
         if self.admission is not None:
-            self.admission(exchange.method, exchange.target, exchange.headers, exchange.connection.peer)
+            self.admission(exchange.method, exchange.target, exchange.headers, exchange.peer)
         parts = path_segments(exchange.target)
         found = ROUTES.find(parts)
         if found is None:

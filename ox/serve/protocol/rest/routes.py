@@ -96,12 +96,17 @@ def _infer(context: Context, exchange: Exchange, names: PathParameters) -> None:
     context.infer(exchange, *_model(names))
 
 
+def _document(context: Context, exchange: Exchange) -> Body:
+    root_path = exchange.connection.listener_state.root_path.decode()
+    return document_of(context.service.repository.models(), context.table, root_path)
+
+
 def _openapi(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    return _compressed(exchange, Reply(orjson.dumps(document_of(context.service.repository.models(), context.table))))
+    return _compressed(exchange, Reply(orjson.dumps(_document(context, exchange))))
 
 
 def _docs(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    document = document_of(context.service.repository.models(), context.table)
+    document = _document(context, exchange)
     return _compressed(exchange, Reply(page(document), HTML, POLICY))
 
 

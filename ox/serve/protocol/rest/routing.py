@@ -135,6 +135,14 @@ class Routes:
         """The routes of a path by method, and its path parameters; None for an unknown path."""
         return _find(self._root, parts, 0, {})
 
+    def begins(self, parts: list[str]) -> bool:
+        """Whether the path of a route begins with these segments; a parameter stands for any segment."""
+        branches = [self._root]
+        for part in parts:
+            below = [each.children.get(part) for each in branches] + [each.parameter_child for each in branches]
+            branches = [branch for branch in below if branch is not None]
+        return bool(branches)
+
     def permission(self, method: str, parts: list[str]) -> Permission | None:
         """The permission that a request needs; None for public routes.
 

@@ -84,7 +84,7 @@ class TextService:
 
     def client(self, exchange: Exchange) -> Client:
         """Who sends a request, which access control has let through."""
-        peer = exchange.connection.peer
+        peer = exchange.peer
         if self.guard is None:
             return Client(peer)
         return self.guard.client(credential_of(exchange.headers), peer)

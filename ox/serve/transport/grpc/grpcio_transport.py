@@ -34,6 +34,7 @@ class GrpcioTransport:
         limits: message sizes and the drain timeout.
         log_call: called after each call.
         response_memory: counts large responses in grpc-core.
+        client: returns the client's address of a call from the peer's and its metadata, see `ListenerState.client`.
         clock: of the requests; deadlines are grpc-core's.
     """
 
@@ -44,9 +45,10 @@ class GrpcioTransport:
         log_call: CallLogger | None = None,
         response_memory: ResponseMemory | None = None,
         *,
+        client: Callable[[str, Mapping[bytes, bytes]], str] = lambda peer, _: peer,
         clock: Clock,
     ) -> None:
-        self.now = clock.now
+        self.now, self.client = clock.now, client
         self.response_memory = response_memory or ResponseMemory(limits.unread, clock)
         self.replies: list[int] = [0] * len(StatusCode)  # responses by status code
         self._handlers = {path.decode(): _handler(method, self) for path, method in methods.items()}
@@ -120,7 +122,7 @@ class _Rpc:
         self.received_at = server.now()
         left = context.time_remaining()
         self.deadline = None if left is None else self.received_at + left
-        self.peer = client_address(context.peer())
+        self.peer = server.client(client_address(context.peer()), self.metadata)
         self.on_cancel: Callable[[], None] | None = None
         self.on_half_close: Callable[[], None] | None = None
         self.on_flow: Callable[[bool], None] | None = None

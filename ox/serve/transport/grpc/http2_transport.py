@@ -76,7 +76,6 @@ class Call(Stream):
         super().__init__(connection, stream_id, head, whole)
         self.spec = spec
         self.metadata: Mapping[bytes, bytes] = head.headers
-        self.peer = connection.peer
         if spec.timeout is not None:
             self.deadline = self.received_at + spec.timeout
             self.timer = connection.listener_state.loop.call_later(spec.timeout, self._on_deadline)
@@ -376,7 +375,7 @@ class Http2Transport:
         """Counts and logs the end of a call."""
         self.replies[code] += 1
         if self.log_call is not None:
-            self.log_call(call.head.target, call.head.headers, code, call.received_at, call.connection.peer)
+            self.log_call(call.head.target, call.head.headers, code, call.received_at, call.peer)
 
     def route(self, head: Head) -> StreamFactory:
         """The stream factory for a head, see `Http2`."""

@@ -71,11 +71,14 @@ class Rpc(Protocol):
     metadata: Mapping[bytes, bytes]  # names in lower case; values of repeated names are joined by commas
     received_at: float  # when the call began, by the server's clock
     deadline: float | None  # by the same clock; the transport ends the call then
-    peer: str  # the client's address
     on_cancel: Callable[[], None] | None  # set by the method; called if the client cancels or disconnects
     on_half_close: Callable[[], None] | None  # streaming: set at the first message; called after the last one
     on_flow: Callable[[bool], None] | None  # streaming: called with True when the client reads slowly, then with False
     state: object  # for the method; None at first
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
 
     def send(self, message: Body) -> None:
         """Sends a serialised message. Unary calls send exactly one."""

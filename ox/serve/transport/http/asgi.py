@@ -11,6 +11,7 @@ from ox.serve.response_memory import Body, Buffers
 from ox.serve.transport.http.exchange import JSON, Exchange
 from ox.serve.transport.http.listener_state import ListenerState
 from ox.serve.transport.http.response_stream import HIGH_WATER, ResponseStream
+from ox.serve.transport.http.root_path import without_root
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -37,6 +38,8 @@ class AsgiExchange(Exchange):
         for name, value in scope["headers"]:
             headers[name] = headers[name] + b"," + value if name in headers else value
         target = path + b"?" + query if query else path
+        for root_path in (scope.get("root_path", "").encode(), connection.listener_state.root_path):
+            target = without_root(target, root_path)
         super().__init__(connection, scope["method"].encode(), target, headers, b"", True)  # type: ignore[arg-type]
         self.replied = asyncio.Event()
         self.parts: AsgiResponseStream | None = None
@@ -45,6 +48,8 @@ class AsgiExchange(Exchange):
         """Keeps the response for `send`, see `Exchange.reply`."""
         listener_state = self.connection.listener_state
         listener_state.replies[status] += 1
+        if listener_state.cors is not None:
+            extra += listener_state.cors.headers(self.headers)
         if listener_state.access_log is not None:
             extra += listener_state.access_log.http(self, status, len(body))
         self.fields = _fields(content_type, extra)
@@ -57,7 +62,9 @@ class AsgiExchange(Exchange):
 
     def stream_response(self, status: int, content_type: bytes, extra: bytes = b"") -> ResponseStream:
         """Begins a response in parts, see `Exchange.stream_response`."""
-        access_log = self.connection.listener_state.access_log
+        cors, access_log = self.connection.listener_state.cors, self.connection.listener_state.access_log
+        if cors is not None:
+            extra += cors.headers(self.headers)
         if access_log is not None:
             extra += access_log.id_header(self)
         self.status, self.fields = status, _fields(content_type, extra)
@@ -159,7 +166,7 @@ class AsgiApplication:
             most = f"at most {state.limits.url} bytes (--limit url)"
             raise ServeError("the URL is too long", status=414, expected=most)
         if state.admit is not None:
-            state.admit(exchange.method, exchange.target, exchange.headers, exchange.connection.peer)
+            state.admit(exchange.method, exchange.target, exchange.headers, exchange.peer)
 
     async def _read(self, exchange: AsgiExchange, receive: Receive) -> bool:
         """Receives the body; False if the client has gone. Raises ServeError."""

@@ -30,6 +30,7 @@ from ox.serve.transport.http.head_rules import (
     wants_keep_alive,
 )
 from ox.serve.transport.http.response_stream import Http1ResponseStream
+from ox.serve.transport.http.root_path import without_root
 from ox.serve.transport.http.sender import LargeResponse, Sender
 from ox.serve.transport.http.timeouts import Timeouts
 
@@ -43,13 +44,17 @@ MAX_CACHE_MISSES = 8  # heads of a connection that are cached without a hit
 
 
 class Connection(asyncio.Protocol):
-    """The connection of one client (`ClientConnection`). httptools calls the `on_...` methods while it parses."""
+    """The connection of one client (`ClientConnection`). httptools calls the `on_...` methods while it parses.
+
+    Args:
+        peer: the client's address, if a PROXY header has told it; None: that of the transport.
+    """
 
     transport: asyncio.Transport
     deadline: float
 
-    def __init__(self, listener_state: ListenerState) -> None:
-        self.listener_state, self.limits = listener_state, listener_state.limits
+    def __init__(self, listener_state: ListenerState, peer: str | None = None) -> None:
+        self.listener_state, self.limits, self._peer = listener_state, listener_state.limits, peer
         self.sender, self.timeouts = Sender(listener_state), Timeouts(self)
         self.parser = httptools.HttpRequestParser(self)
         self.exchanges: deque[Exchange] = deque()  # in order of arrival, responses not yet written
@@ -70,8 +75,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The client's IP address without its port; "" for a Unix domain socket."""
-        return client_address(self.transport)
+        """The IP address at the other end, without its port; "" for a Unix domain socket."""
+        return client_address(self.transport) if self._peer is None else self._peer
 
     def _reset_request(self) -> None:
         self.target = b""
@@ -130,17 +135,13 @@ class Connection(asyncio.Protocol):
             # The parser skips blank lines before a request and does not report them.
             if not self.receiving and data[0] in b"\r\n" and leading_blank_bytes(data) > self.limits.header_bytes:
                 raise head_too_large(self.limits)
-            self.parser.feed_data(data)
+            self._feed(data)
             self.raw_bytes = self.raw_bytes + len(data) if messages == self.message_count else 0
             if self.in_head and self.raw_bytes > self.limits.header_bytes:
                 raise head_too_large(self.limits)
             # The body limit does not count chunk sizes, extensions and trailers.
             if self.raw_bytes > 2 * self.limits.body + 2 * self.limits.header_bytes:
                 raise body_too_large(self.limits)
-        except httptools.HttpParserUpgrade as upgrade:
-            # The server has answered the request without the upgrade; what follows is another protocol.
-            self.stopped = not self.body_skipped
-            rest = data[upgrade.args[0] :]
         except httptools.HttpParserCallbackError as error:
             self.reject(error.__context__)
         except httptools.HttpParserError as error:
@@ -148,21 +149,28 @@ class Connection(asyncio.Protocol):
         except ServeError as error:
             self.reject(error)
         self.request_start = b""
-        if self.body_skipped and not self.stopped:
-            self._reparse_without_upgrade(rest)
 
-    def _reparse_without_upgrade(self, rest: bytes) -> None:
-        """Parses a request again without its upgrade header: the parser skipped the body, which begins in `rest`.
+    def _feed(self, data: bytes) -> None:
+        """Parses data. The parser stops at a request for another protocol; the server goes on with HTTP/1.1, since it
+        may ignore such a wish (RFC 9110 7.8)."""
+        unread = memoryview(data)
+        while unread and not self.stopped:
+            try:
+                self.parser.feed_data(unread)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                unread = unread[upgrade.args[0] :]
+            if not self.stopped:
+                self._ignore_upgrade()
 
-        It is the last request of its connection, as is an upgrade request without a body.
-        """
-        headers = {**self.headers, b"connection": b"close"}
-        del headers[b"upgrade"]
-        lines = b"".join(b"%s: %s\r\n" % header for header in headers.items())
-        version = self.parser.get_http_version().encode()
-        head = b"%s %s HTTP/%s\r\n%s\r\n" % (self.parser.get_method(), self.target, version, lines)
+    def _ignore_upgrade(self) -> None:
+        """Continues after a request for another protocol. The parser has skipped the request's body, if there is one:
+        then it gets the head again, without the header."""
+        version, method = self.parser.get_http_version().encode(), self.parser.get_method()
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(head + rest)
+        if self.body_skipped:
+            lines = b"".join(b"%s: %s\r\n" % header for header in self.headers.items() if header[0] != b"upgrade")
+            self.parser.feed_data(b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.target, version, lines))
 
     def _receive_cached(self, head: Head, data: bytes) -> None:
         """Handles a complete request whose head is in the cache, without the parser, which is between two requests."""
@@ -173,7 +181,7 @@ class Connection(asyncio.Protocol):
         exchange = Exchange(self, head.method, head.target, head.headers, body, True)
         if self.listener_state.admit is not None:
             try:
-                self.listener_state.admit(head.method, head.target, head.headers, self.peer)
+                self.listener_state.admit(head.method, head.target, head.headers, exchange.peer)
             except ServeError as error:
                 exchange = RejectedExchange(self, head.method, head.target, head.headers, b"", True)
                 exchange.error = error
@@ -195,7 +203,7 @@ class Connection(asyncio.Protocol):
         self.preface, self.stopped = None, True
         self.listener_state.remove_connection(self)
         assert self.listener_state.upgrade is not None
-        self.transport.set_protocol(self.listener_state.upgrade(self.transport, data))
+        self.transport.set_protocol(self.listener_state.upgrade(self.transport, data, self.peer))
 
     def eof_received(self) -> bool:
         self.half_closed = True
@@ -239,9 +247,12 @@ class Connection(asyncio.Protocol):
         self.in_head = False
         headers = self.headers
         if b"upgrade" in headers and self.parser.should_upgrade():
-            self.body_skipped = b"content-length" in headers or b"transfer-encoding" in headers
-            if self.body_skipped:  # `_reparse_without_upgrade` does the rest
+            has_body = b"content-length" in headers or b"transfer-encoding" in headers
+            self.body_skipped = has_body and self.parser.get_method() != b"CONNECT"
+            if self.body_skipped:  # `_ignore_upgrade` does the rest
                 return
+        if self.listener_state.root_path:
+            self.target = without_root(self.target, self.listener_state.root_path)
         host = headers.get(b"host")
         if host != self.host:
             check_version_and_host(self.parser.get_http_version(), host)
@@ -250,7 +261,8 @@ class Connection(asyncio.Protocol):
         check_body_length(headers, self.parser.get_http_version, self.limits)
         if self.listener_state.admit is not None:
             try:
-                self.listener_state.admit(self.parser.get_method(), self.target, headers, self.peer)
+                peer = self.listener_state.client(self.peer, headers)
+                self.listener_state.admit(self.parser.get_method(), self.target, headers, peer)
             except ServeError as error:
                 self.rejection = error
         if b"expect" in headers and self.parser.get_http_version() == "1.1":
@@ -291,13 +303,14 @@ class Connection(asyncio.Protocol):
         body = self.body
         self.body = b""
         self.size = 0  # the exchange counts it from here on
-        keep_alive = self.parser.should_keep_alive() and not self.parser.should_upgrade()
+        method = self.parser.get_method()
+        keep_alive = self.parser.should_keep_alive() and method != b"CONNECT"  # after which a client may send anything
         kind = Exchange if self.rejection is None else RejectedExchange
         if keep_alive and self.parser.get_http_version() == "1.0":
             keep_alive = self.rejection is None and wants_keep_alive(self.headers.get(b"connection", b""))
             kind = KeepAliveExchange if keep_alive else kind
             self.request_start = b""  # the cache holds heads of HTTP/1.1 only
-        exchange = kind(self, self.parser.get_method(), self.target, self.headers, cast(bytes, body), keep_alive)
+        exchange = kind(self, method, self.target, self.headers, cast(bytes, body), keep_alive)
         if isinstance(exchange, RejectedExchange) and self.rejection is not None:
             exchange.error = self.rejection
         if self.request_start:
@@ -481,11 +494,13 @@ class Connection(asyncio.Protocol):
         if not isinstance(error, OxError):
             log.error("exception in an HTTP connection", exc_info=error)
             error = ServeError("the server failed on this request", status=500, hint="its log")
+        headers = self.headers if self.receiving else {}
+        target = without_root(self.target, self.listener_state.root_path) if self.in_head else self.target
         self.stopped = True
         self.receiving = True  # drop all further data
         self.body = b""
         self.listener_state.buffered -= self.size
         self.size = 0
-        exchange = Exchange(self, b"", self.target, {}, b"", False)  # the error has the form of its route
+        exchange = Exchange(self, b"", target, headers, b"", False)  # the error has the form of its route
         self.exchanges.append(exchange)
         exchange.send_error(error)

@@ -58,6 +58,12 @@ class Exchange:
         self.on_error: Callable[[OxError | None], None] | None = None  # counts an error response; None: the client left
         self.log_fields: Mapping[str, Any] | None = None  # more for its line in the access log
 
+    @property
+    def peer(self) -> str:
+        """The client's address; "" for a Unix domain socket."""
+        connection = self.connection
+        return connection.listener_state.client(connection.peer, self.headers)
+
     def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Sends the response; `extra` holds header lines, each with its CRLF. Call it once, on the event loop."""
         listener_state = self.connection.listener_state
@@ -66,6 +72,8 @@ class Exchange:
             self.keep_alive = False
         if not self.keep_alive:
             extra += b"connection: close\r\n"
+        if listener_state.cors is not None:
+            extra += listener_state.cors.headers(self.headers)
         if listener_state.access_log is not None:
             extra += listener_state.access_log.http(self, status, len(body))
         head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (
@@ -93,7 +101,9 @@ class Exchange:
             extra += b"connection: close\r\n"
         if chunked:
             extra += b"transfer-encoding: chunked\r\n"
-        access_log = connection.listener_state.access_log
+        cors, access_log = connection.listener_state.cors, connection.listener_state.access_log
+        if cors is not None:
+            extra += cors.headers(self.headers)
         if access_log is not None:
             extra += access_log.id_header(self)
         head = b"%scontent-type: %s\r\n%s\r\n" % (STATUS_LINES[status], content_type, extra)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,10 +14,13 @@ import orjson
 from ox.clock import Clock
 from ox.errors import OxError
 from ox.serve.config.request_limits import RequestLimits
+from ox.serve.config.trusted_proxies import TrustedProxies
 from ox.serve.response_memory import SMALL_SHARE, ResponseMemory
 from ox.serve.transport.http.client_rate import PRESSURE_SPEEDUP, ClientRate, min_rate
 from ox.serve.transport.http.connection import Connection
+from ox.serve.transport.http.cors import Cors
 from ox.serve.transport.http.exchange import Exchange
+from ox.serve.transport.http.forwarded import client_of
 from ox.serve.transport.http.head_cache import HeadCache
 
 if TYPE_CHECKING:
@@ -52,9 +55,9 @@ class ClientConnection(Protocol):
         """Closes an idle connection; a busy one closes itself after its last response."""
 
 
-# Takes a transport and the first bytes, and returns the protocol that continues. The protocol has called
-# `ListenerState.add_connection` and calls `ListenerState.remove_connection` in its `connection_lost`.
-Upgrade = Callable[[asyncio.Transport, bytes], asyncio.Protocol]
+# Takes a transport, the first bytes and the client's address, and returns the protocol that continues. The protocol has
+# called `ListenerState.add_connection` and calls `ListenerState.remove_connection` in its `connection_lost`.
+Upgrade = Callable[[asyncio.Transport, bytes, str], asyncio.Protocol]
 
 
 # Access control by method, target, headers and client address, before the body is read. Raises ServeError.
@@ -75,6 +78,9 @@ class ListenerState:
         upgrade: takes over connections that speak HTTP/2.
         admit: access control; raises ServeError.
         response_memory: counts large responses.
+        cors: the header lines for pages of other origins; None for none.
+        root_path: what is removed from the begin of targets.
+        proxies: those that report the addresses of their clients.
         clock: of the requests.
     """
 
@@ -86,6 +92,9 @@ class ListenerState:
         admit: Admit | None = None,
         response_memory: ResponseMemory | None = None,
         *,
+        cors: Cors | None = None,
+        root_path: bytes = b"",
+        proxies: TrustedProxies | None = None,
         clock: Clock,
     ) -> None:
         self.clock, self.now = clock, clock.now
@@ -96,6 +105,7 @@ class ListenerState:
         self._under_pressure, self._wait_count = False, 0
         self.upgrade, self.admit = upgrade, admit
         self.handle, self.limits = handle, limits
+        self.cors, self.root_path, self._proxies = cors, root_path, proxies
         self.loop = asyncio.get_running_loop()
         self.head_cache = HeadCache()
         self.connections: set[ClientConnection] = set()
@@ -112,8 +122,12 @@ class ListenerState:
         self._sweep_s = min(1.0, min(limits.request_s, limits.idle_s, limits.write_s, limits.linger_s) / 4)
         self._sweep_timer: asyncio.TimerHandle | None = None
 
-    def __call__(self) -> Connection:
-        return Connection(self)
+    def __call__(self, peer: str | None = None) -> Connection:
+        return Connection(self, peer)
+
+    def client(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
+        """The address of the client of a request that came from `peer`, which may be a proxy."""
+        return peer if self._proxies is None else client_of(peer, headers, self._proxies)
 
     def add_connection(self, connection: ClientConnection) -> None:
         self.connections.add(connection)

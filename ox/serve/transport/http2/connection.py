@@ -60,9 +60,11 @@ class Connection(asyncio.Protocol):
 
     deadline: float
 
-    def __init__(self, listener_state: ListenerState, route: Callable[[Head], StreamFactory]) -> None:
+    def __init__(
+        self, listener_state: ListenerState, route: Callable[[Head], StreamFactory], peer: str | None = None
+    ) -> None:
         self.listener_state, self.limits, self.route = listener_state, listener_state.limits, route
-        self.peer = ""  # the client's address
+        self.peer, self._peer_known = peer or "", peer is not None  # the client's address
         self.streams: dict[int, Stream] = {}
         self.last_stream_id = 0  # the highest that the client has opened
         self.skipped_streams: list[tuple[int, int]] = []  # ranges of stream ids that the client skipped
@@ -86,7 +88,8 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.sender = Sender(self.listener_state, self.streams, self.transport)
         self.control_frames, self.timeouts = ControlFrames(self), Timeouts(self)
-        self.peer = client_address(transport)
+        if not self._peer_known:
+            self.peer = client_address(transport)
         self.listener_state.add_connection(self)
         self.control_frames.send_settings()
         if len(self.listener_state.connections) > self.limits.connections:

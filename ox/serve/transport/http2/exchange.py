@@ -49,7 +49,7 @@ class HttpStream(Stream):
         if expected != b"100-continue":
             raise ServeError("unknown expectation", status=417, expected="100-continue")
         if listener_state.admit is not None:
-            listener_state.admit(head.method, head.target, head.headers, self.connection.peer)
+            listener_state.admit(head.method, head.target, head.headers, self.peer)
         if b"expect" in head.headers and not self.remote_closed:
             self.send_headers(CONTINUE)
 
@@ -137,6 +137,8 @@ class Http2Exchange(Exchange):
         self.stream.response_sent = True
         listener_state = self.stream.connection.listener_state
         listener_state.replies[status] += 1
+        if listener_state.cors is not None:
+            extra += listener_state.cors.headers(self.headers)
         if listener_state.access_log is not None:
             extra += listener_state.access_log.http(self, status, len(body))
         fields = _fields(status, content_type, extra)
@@ -152,7 +154,10 @@ class Http2Exchange(Exchange):
     def stream_response(self, status: int, content_type: bytes, extra: bytes = b"") -> ResponseStream:
         """Begins a response in parts, see `Exchange.stream_response`."""
         self.stream.response_sent = True
-        access_log = self.stream.connection.listener_state.access_log
+        listener_state = self.stream.connection.listener_state
+        cors, access_log = listener_state.cors, listener_state.access_log
+        if cors is not None:
+            extra += cors.headers(self.headers)
         if access_log is not None:
             extra += access_log.id_header(self)
         self.release_body()

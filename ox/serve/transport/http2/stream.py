@@ -44,6 +44,11 @@ class Stream:
             self.remote_closed = True
         connection.streams[stream_id] = self
 
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        return self.connection.listener_state.client(self.connection.peer, self.head.headers)
+
     # ---- for subclasses
 
     def receive_data(self, data: bytes, begin: int, end: int, ended: bool) -> None:

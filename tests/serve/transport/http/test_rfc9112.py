@@ -270,13 +270,30 @@ def test_an_upgrade_that_is_not_taken_keeps_its_body(plane: Any, connect: Any, b
             status, headers, answer = client.reply()
         told = json.loads(answer)
         assert (status, told["method"], told["target"], told["body"]) == (200, "POST", "/a", "hello")
-        assert told["headers"]["x"] == "y" and headers["connection"] == "close" and client.closed()
+        assert told["headers"]["x"] == "y" and "connection" not in headers
+        client.send(data.replace(b"/a", b"/b").replace(b"hello", b"again"))  # the connection is kept
+        while (reply := client.reply())[0] == 100:
+            pass
+        told = json.loads(reply[2])
+        assert (reply[0], told["target"], told["body"]) == (200, "/b", "again")
 
 
-def test_many_upgrades_at_once_end_with_the_first(plane: Any, connect: Any) -> None:
+@rows("end", [b"\r\n", b"content-length: 1\r\n\r\nx"])
+def test_many_upgrades_at_once(plane: Any, connect: Any, end: bytes) -> None:
+    requests = b"".join(UPGRADE.replace(b"/a", b"/%d" % number) + end for number in range(2000))
     with connect(plane) as client:
-        client.send((UPGRADE + b"content-length: 1\r\n\r\nx") * 2000)
-        assert client.reply()[0] == 200 and client.closed()
+        client.send(requests)
+        for number in range(2000):
+            assert json.loads(client.reply()[2])["target"] == f"/{number}"
+
+
+@rows("more", [b"connection: close\r\n", b""])
+def test_nothing_is_read_after_the_last_upgrade(plane: Any, connect: Any, more: bytes) -> None:
+    """A client that closes, and CONNECT, after which a client may send anything."""
+    head = UPGRADE.replace(b"POST /a", b"CONNECT x:1") if not more else UPGRADE.replace(b"Upgrade,", b"close, Upgrade,")
+    with connect(plane) as client:
+        client.send(head + b"\r\n" + GET + b"\r\n")
+        assert client.reply()[1]["connection"] == "close" and client.closed()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ class Other(asyncio.Protocol):
 
     listener_state: ListenerState
 
-    def __init__(self, transport: asyncio.Transport, first: bytes) -> None:
+    def __init__(self, transport: asyncio.Transport, first: bytes, peer: str) -> None:
+        assert peer == "127.0.0.1"
         self.transport, self.deadline = transport, self.listener_state.loop.time() + 60
         self.listener_state.add_connection(self)
         self.data_received(first)

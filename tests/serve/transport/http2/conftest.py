@@ -58,10 +58,11 @@ class Site:
         mixed: bool = False,
         tls: ssl.SSLContext | None = None,
         clock: ManualClock | None = None,
+        root_path: bytes = b"",
     ) -> None:
         self.held: list[Exchange] = []
         self.abandoned = 0
-        self.limits, self.mixed, self.tls, self.clock = limits, mixed, tls, clock
+        self.limits, self.mixed, self.tls, self.clock, self.root_path = limits, mixed, tls, clock, root_path
         self.received: Counter[int] = Counter()  # bytes, by the port of the client
 
     def handle(self, exchange: Exchange) -> None:
@@ -75,6 +76,10 @@ class Site:
         elif path == "/hold":
             exchange.on_cancel = self._abandoned
             self.held.append(exchange)
+        elif path == "/events":
+            stream = exchange.stream_response(200, b"text/event-stream")
+            stream.write(b"data: 1\n\n")
+            stream.end()
         elif path == "/broken":
             raise ZeroDivisionError
         elif path == "/refused":
@@ -103,7 +108,8 @@ class Site:
         return self
 
     async def _run(self, ready: threading.Event) -> None:
-        self.listener_state = ListenerState(self.handle, self.limits, clock=self.clock or SYSTEM)
+        clock = self.clock or SYSTEM
+        self.listener_state = ListenerState(self.handle, self.limits, root_path=self.root_path, clock=clock)
         http2 = Http2(self.listener_state, lambda head: HttpStream)
         self.listener_state.upgrade = http2.upgrade
         self.stopping = asyncio.Event()

@@ -18,6 +18,7 @@ import h2.events
 import pytest
 
 from ox.errors import ServeError
+from ox.serve.transport.http.cors import Cors
 from ox.serve.transport.http2 import frames as f
 
 
@@ -42,6 +43,25 @@ def test_errors(wire: Any) -> None:
     assert status == 500 and b"Zero" not in body
     status, headers, body = wire.answer(3)
     assert status == 503 and headers["retry-after"] and json.loads(body) == {"error": "not now"}
+
+
+@pytest.mark.parametrize("origin", ["https://example.org", "https://other.example"])
+def test_pages_of_other_origins(serve: Any, limits: Any, connect: Any, origin: str) -> None:
+    with serve(limits) as site, connect(site.port) as wire:
+        site.listener_state.cors = Cors(["https://example.org"])
+        for stream, path, status in ((1, "/a", 200), (3, "/refused", 503), (5, "/events", 200)):
+            wire.send(wire.head(stream, path, headers=[("origin", origin)]))
+            got, headers, _ = wire.answer(stream)
+            assert got == status and headers["vary"] == "origin"
+            allowed = headers.get("access-control-allow-origin")
+            assert allowed == ("https://example.org" if origin == "https://example.org" else None)
+
+
+def test_the_root_path(serve: Any, limits: Any, connect: Any) -> None:
+    with serve(limits, root_path=b"/root") as site, connect(site.port) as wire:
+        for stream, path in ((1, "/root/a?b"), (3, "/a?b"), (5, "/root/a?b")):
+            wire.send(wire.head(stream, path))
+            assert json.loads(wire.answer(stream)[2])["path"] == "/a?b"
 
 
 def test_bodies_too_large(wire: Any, site: Any) -> None:
