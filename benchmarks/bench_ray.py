@@ -183,8 +183,8 @@ def load(command: list[str], env: dict[str, str], folder: Path) -> dict[str, flo
         server = subprocess.Popen([*command, str(port)], env={**os.environ, **env}, stdout=log, stderr=log)
         try:
             wait_until_ready(f"http://127.0.0.1:{port}/v2/models/mlp", server, folder / "server.log")
-            bench = [sys.executable, "-m", "ox_cli", "bench", f"http://127.0.0.1:{port}", "--model", "mlp", "--json"]
-            bench += ["--concurrency", CLIENTS, "--seconds", str(SECONDS), "--json-out", str(out)]
+            bench = [sys.executable, "-m", "ox_cli", "bench", f"http://127.0.0.1:{port}", "--model", "mlp"]
+            bench += ["--no-binary", "--concurrency", CLIENTS, "--seconds", str(SECONDS), "--json-out", str(out)]
             subprocess.run(bench, check=True, capture_output=True, timeout=300)
         finally:
             server.send_signal(signal.SIGTERM)

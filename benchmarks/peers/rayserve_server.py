@@ -1,4 +1,4 @@
-"""A plain session of ONNX Runtime on Ray Serve: what one writes without ox. Answers what `ox bench --json` asks."""
+"""A plain session of ONNX Runtime on Ray Serve: what one writes without ox. Answers `ox bench --no-binary`."""
 
 # Without `from __future__ import annotations`: FastAPI reads the annotations of methods.
 from typing import Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,9 @@ def bench(
     shape: Annotated[
         list[str] | None, typer.Option(help="NAME=SIZES: full shape of an input, such as ids=1,128.")
     ] = None,
-    binary: Annotated[bool, typer.Option("--binary/--json", help="Send tensors as bytes or as JSON numbers.")] = True,
+    binary: Annotated[
+        bool, typer.Option("--binary/--no-binary", help="Send tensors as bytes, or as JSON numbers.")
+    ] = True,
     concurrency: Annotated[
         str,
         typer.Option(
@@ -44,7 +47,8 @@ def bench(
     check: Annotated[
         bool, typer.Option("--check", help="Compare the values of all responses with the first one.")
     ] = False,
-    key: Annotated[str | None, typer.Option(envvar="OX_KEY", help="API key or bearer token.")] = None,
+    key: Annotated[str | None, typer.Option(envvar="OX_API_KEY", help="API key or bearer token.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
     json_out: Annotated[Path | None, typer.Option(help="Write the results to this JSON file.")] = None,
     chart: Annotated[Path | None, typer.Option(help="Write a latency chart: .png, .svg or .pdf.")] = None,
 ) -> None:
@@ -77,12 +81,13 @@ def bench(
     )
     errors = Console(stderr=True, highlight=False)
     result = run(url, plan, model=model, data=data, key=key, show=lambda line: errors.print(line, style="dim"))
-    show(result, Console(highlight=False))
+    figures = json.dumps(result.to_json(), indent=2)
+    if as_json:
+        typer.echo(figures)
+    else:
+        show(result, Console(highlight=False))
     if json_out is not None:
-        import json
-
-        figures = json.dumps(result.to_json(), indent=2) + "\n"
-        outputs.write(json_out, lambda: json_out.write_text(figures))
+        outputs.write(json_out, lambda: json_out.write_text(figures + "\n"))
     if chart is not None:
         from ox.bench.chart import draw
 

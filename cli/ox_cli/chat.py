@@ -31,6 +31,7 @@ def chat(
     """Talk with a model that makes texts. Text that is piped in is one message, and only its answer is printed."""
     from ox_cli.chat_client import ChatClient
 
+    piped = None if sys.stdin is not None and sys.stdin.isatty() else _piped()  # first: a model takes a while to load
     with ExitStack() as stack:
         if not model.startswith(("http://", "https://")):
             from ox.serve import Server
@@ -39,23 +40,25 @@ def chat(
             model = server.url
         client = ChatClient(model, name, key, temperature=temperature, max_tokens=max_tokens)
         talk = Conversation(client, system)
-        if sys.stdin.isatty():
+        if piped is None:
             talk.run()
         else:
-            talk.answer(_piped())
+            talk.answer(piped)
             sys.stdout.write("\n")
 
 
 def _piped() -> str:
-    """Raises UsageError for what is no text."""
+    """The message on standard input, without the end of its last line. Raises UsageError for what is no text."""
     from ox_cli.errors import UsageError
 
-    text = sys.stdin.read()
+    text = "" if sys.stdin is None else sys.stdin.read()
     try:
         text.encode()
     except UnicodeEncodeError:  # Python reads other bytes as halves of characters
         raise UsageError("the input is no UTF-8", hint="text") from None
-    return text
+    if not text.strip():
+        raise UsageError("there is no message on standard input", hint="echo Hello | ox chat MODEL")
+    return text.rstrip("\r\n")
 
 
 class Conversation:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from ox.bench.result import PERCENTILES, Result, Step
 
+WIDEST = 500  # characters of a line
 LATE = 0.1  # of the median latency: a larger delay of the load generator is reported
 
 
@@ -26,6 +28,8 @@ def show(result: Result, console: Console) -> None:
         f"{result.sent} · {kind}, {result.request_bytes:,} bytes per request · {plan.seconds:g} s per step · "
         "latencies in ms"
     )
+    # rich cuts figures short to fit a line; a terminal that is narrower wraps the lines
+    console.width = max(console.width, Measurement.get(console, console.options.update(width=WIDEST), table).minimum)
     console.print(table, soft_wrap=True)
     if plan.rates:
         console.print(

@@ -39,6 +39,23 @@ def test_figures_and_files(url: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "out.png").stat().st_size > 1000
 
 
+def test_figures_on_standard_output(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one JSON object; or as a table, whose figures are whole in any width."""
+    line = ["bench", url, "--model", "double", "--concurrency", "1,2", "--seconds", "0.1", "--warmup", "0"]
+    assert main([*line, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert [step["clients"] for step in figures["steps"]] == [1, 2] and figures["model"] == "double"
+    monkeypatch.setenv("COLUMNS", "30")
+    assert main(line) == 0
+    shown = capsys.readouterr().out
+    (header,) = [row.split() for row in shown.splitlines() if "requests/s" in row]
+    assert header == ["clients", "requests/s", "p50", "p90", "p99", "p99.9", "max", "correct", "failed"]
+    assert [len(row.split()) for row in shown.splitlines() if row.split()[:1] in (["1"], ["2"])] == [9, 9]
+    assert "…" not in shown
+
+
 @rows(
     ("arguments", "words", "code"),
     [

@@ -48,7 +48,7 @@ def test_piped_text(server: Server, decoder: Path, monkeypatch: pytest.MonkeyPat
     wanted = "".join(client.answer([{"role": "user", "content": "hi"}]))
     assert wanted and client.model == "tiny"
     for model in (str(decoder), server.url, f"{server.url}/v1"):
-        piped(monkeypatch, "hi")
+        piped(monkeypatch, "hi\n")  # as of echo
         assert main(["chat", model, "--temperature", "0", "--max-tokens", "8"]) == 0
         assert capsys.readouterr().out == wanted + "\n"
     piped(monkeypatch, "hi")
@@ -68,10 +68,24 @@ def test_errors(server: Server, arguments: list[str], words: str, monkeypatch: p
     assert words in capsys.readouterr().err
 
 
-def test_input_that_is_no_text(server: Server, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    piped(monkeypatch, b"\xff".decode(errors="surrogateescape"))
-    assert main(["chat", server.url]) != 0
-    assert "the input is no UTF-8" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"\xff".decode(errors="surrogateescape"), "the input is no UTF-8"),
+        ("", "there is no message on standard input"),
+        (" \n\n", "there is no message on standard input"),
+        (None, "there is no message on standard input"),
+    ],
+    ids=["no text", "empty", "blank", "closed"],
+)
+def test_input_that_is_no_message(text: str | None, words: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Nothing is asked of a server, which is not there."""
+    if text is None:
+        monkeypatch.setattr("sys.stdin", None)
+    else:
+        piped(monkeypatch, text)
+    assert main(["chat", "http://127.0.0.1:9"]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_escape_sequences_do_not_reach_a_terminal() -> None:
