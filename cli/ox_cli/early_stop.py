@@ -10,18 +10,19 @@ from types import FrameType
 
 
 @contextmanager
-def early_stop() -> Iterator[None]:
-    """Within the block SIGINT and SIGTERM end the process with exit code 0, until the block sets its own handlers."""
+def early_stop(quietly: bool = False) -> Iterator[None]:
+    """Within the block SIGINT and SIGTERM end the process with exit code 0, until the block sets its own handlers.
+    `quietly`: without a line on standard output."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        if not quietly:
+            os.write(1, b"stopped after 0 answers\n")
+        os._exit(0)  # without an exception: an interrupted import may swallow or replace one
+
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, _leave) for number in numbers]
+    before = [signal.signal(number, leave) for number in numbers]
     try:
         yield
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Ends the process without an exception: an interrupted import may swallow or replace an exception."""
-    os.write(1, b"stopped after 0 answers\n")
-    os._exit(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,14 +166,11 @@ def serve(
 
     Ctrl-C or SIGTERM stops the server after the accepted requests are answered.
     """
-    with early_stop():
+    with early_stop(quietly=log is not None), _output(log, log_level) as show:
         from ox.serve import ModelConfig
         from ox.serve import serve as run
         from ox.serve.config.cuda_options import parse_cuda
         from ox.serve.config.request_limits import parse_dims, parse_limits
-
-        def show(line: str) -> None:
-            typer.echo(line)
 
         shared: dict[str, Any] = {
             "name": name,
@@ -220,6 +219,24 @@ def serve(
             run(models, port=port, **own, **shared)
         else:
             raise _usage_error("there is no such engine", expected="own or ray", got=engine)
+
+
+@contextmanager
+def _output(log: str | None, level: str) -> Iterator[Callable[[str], None]]:
+    """What shows a line to the user. With a log, the lines and the error that ends the command are lines of the log."""
+    if log is None:
+        yield typer.echo
+        return
+    from ox.serve.telemetry.logged_output import LoggedOutput
+    from ox_cli.errors import to_ox_error
+
+    output = LoggedOutput(log, level)
+    try:
+        yield output.show
+    except Exception as error:
+        raise typer.Exit(output.fail(to_ox_error(error) or error)) from error
+    finally:
+        output.close()
 
 
 def _usage_error(what: str, **more: Any) -> Exception:

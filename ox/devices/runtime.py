@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from types import ModuleType
 
@@ -14,6 +15,7 @@ def onnxruntime() -> ModuleType:
     Raises:
         DeviceError: it is not installed, or its installation is broken; names the extras that bring it.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # releases from 1.29 on send usage data; 0 allows that
     try:
         module = import_module("onnxruntime")
     except ImportError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,25 +148,59 @@ def test_what_serving_imports() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("--workers", 2), marks=pytest.mark.slow)])
+def test_all_lines_are_those_of_the_log(mlp: Path, more: tuple[object, ...]) -> None:
+    process = subprocess.Popen(
+        command(mlp, "--port", 0, "--log", "json", *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        said = []
+        while not said or "http://" not in said[-1]["message"]:
+            said.append(json.loads(process.stderr.readline()))
+        process.send_signal(signal.SIGTERM)
+        out, rest = process.communicate(timeout=300)
+        said += map(json.loads, rest.splitlines())
+        assert process.returncode == 0 and out == ""
+        assert [entry["message"] for entry in said[-2:]] == ["draining", "stopped after 0 answers"]
+        assert {entry["level"] for entry in said} == {"info"}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_error_at_the_start_is_a_line_of_the_log(tmp_path: Path) -> None:
+    done = subprocess.run(command(tmp_path / "no.onnx", "--log", "json"), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and done.stdout == ""
+    entry = json.loads(done.stderr)
+    assert entry["level"] == "error" and "no.onnx" in entry["message"] and "try" in entry
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_log_that_nobody_can_take_is_no_failure(mlp: Path, connect: Any) -> None:
     with open("/dev/full", "w") as full:
-        line = command(mlp, "--port", 0, "--log", "json", "--access-log")
+        address = SimpleNamespace(host="127.0.0.1", port=free_port())
+        line = command(mlp, "--port", address.port, "--log", "json", "--access-log")
         process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=full, text=True)
-        assert process.stdout is not None
+
+        def answers() -> bool:
+            try:
+                with connect(address) as client:
+                    return bool(client.ask("GET", "/v2")[0] == 200)
+            except OSError:
+                return False
+
         try:
-            address = ""
-            while "http://" not in address:
-                address = process.stdout.readline()
-                assert address
-            found = re.search(r"http://(.+?):(\d+)", address)
-            assert found
-            for _ in range(20):
-                with connect(SimpleNamespace(host=found[1], port=int(found[2]))) as client:
-                    assert client.ask("GET", "/v2")[0] == 200
+            wait_until(answers, process=process)
+            assert all(answers() for _ in range(20))
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=300)
-            assert process.returncode == 0 and "stopped after 20 answers" in out
+            assert process.returncode == 0 and out == ""
         finally:
             process.kill()
             process.communicate()

@@ -42,6 +42,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
         "message": record.getMessage(),
+        **({} if record.name.startswith(LOGGER.name) else {"logger": record.name}),
         **getattr(record, "fields", {}),
     }
     if record.exc_info and record.exc_info[1] is not None:
@@ -70,6 +71,9 @@ def _plain(message: str) -> str:
 def _quoted(value: Any) -> str:
     word = str(value)
     return word if word and word.isprintable() and not set(word) & set(' "=\\') else orjson.dumps(word).decode()
+
+
+WRITERS = {"json": json, "text": text}  # by the form of a log
 
 
 class LevelFilter(logging.Filter):
@@ -148,7 +152,7 @@ class Log(logging.Handler):
                     batch.append(self._waiting.get_nowait())
             except Empty:
                 pass
-            write = {"json": json, "text": text}[self.form]
+            write = WRITERS[self.form]
             lines = [write(record) + "\n" for record in batch if record is not None]
             try:
                 self._stream.write("".join(lines))

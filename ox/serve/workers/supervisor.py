@@ -198,7 +198,9 @@ class Supervisor:
             environment = {**subprocess_environment(), "OX_LOCAL_PROCESSES": str(self._count)}
             shared = [worker_socket, *([] if self._unix is None else [self._unix.socket])]
             files = [each.fileno() for each in shared]
-            command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", *map(str, files)]
+            settings = self._config.settings
+            log = [settings.log or "none", settings.log_level]
+            command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", *log, *map(str, files)]
             process = await asyncio.create_subprocess_exec(*command, pass_fds=files, env=environment)
         reader, writer = await asyncio.open_unix_connection(sock=supervisor_socket, limit=LONGEST)
         channel = ControlChannel(reader, writer, partial(self._answer, number))

@@ -1,7 +1,7 @@
-"""``python -m ox.serve.workers.worker FD [UNIX]``: one of several processes behind the same ports.
+"""``python -m ox.serve.workers.worker LOG LEVEL FD [UNIX]``: one of several processes behind the same ports.
 
-It reads its `WorkerConfig` from the socket FD; UNIX is a Unix domain socket that all workers listen on. When the
-supervisor ends or the connection breaks, the worker drains and ends.
+It reads its `WorkerConfig` from the socket FD; UNIX is a Unix domain socket that all workers listen on. LOG is the form
+of the log, or none. When the supervisor ends or the connection breaks, the worker drains and ends.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ox.serve.repository.thread import in_thread
 from ox.serve.runtime.abandoned_threads import leave
 from ox.serve.server import Server
 from ox.serve.service import Service
+from ox.serve.telemetry.logged_output import LoggedOutput
 from ox.serve.transport.event_loop import tune_process
 from ox.serve.workers.control_channel import LONGEST, ControlChannel
 from ox.serve.workers.shared import SharedService
@@ -117,9 +118,12 @@ def main() -> None:
     # Ctrl-C reaches every process of the terminal; the supervisor decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    form, level, *files = sys.argv[1:]
+    if form != "none":
+        LoggedOutput(form, level)
     loop = SYSTEM.new_event_loop()
     try:
-        loop.run_until_complete(work(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))
+        loop.run_until_complete(work(*(socket.socket(fileno=int(number)) for number in files)))
     finally:
         loop.close()
         leave(0, [thread for thread in threading.enumerate() if thread.daemon])
