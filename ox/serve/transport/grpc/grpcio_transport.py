@@ -23,6 +23,7 @@ try:
 except ImportError as error:
     raise DeviceError("grpcio is not installed", hint='pip install "ox-onnx[grpc]", or --grpc own') from error
 
+MAX_MS = 2**31 - 1  # grpc-core takes no larger numbers
 MAX_UNSENT = 64  # responses of one stream that the client has not read
 
 
@@ -72,6 +73,7 @@ class GrpcioTransport:
             ("grpc.max_metadata_size", limits.header_bytes),
             ("grpc.max_concurrent_streams", limits.streams),
             ("grpc.so_reuseport", int(share)),
+            *keepalive_options(limits),
         ]
         self._server = grpc.aio.server(handlers=[_MethodHandlers(self._handlers)], options=options)
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -94,6 +96,25 @@ class GrpcioTransport:
     async def drain(self) -> None:
         """Refuses new calls and waits for the running ones, up to `limits.drain_s`."""
         await self._server.stop(self._limits.drain_s)
+
+
+def keepalive_options(limits: RequestLimits) -> list[tuple[str, int]]:
+    """The options of grpc-core that treat idle connections and pings as ox's own HTTP/2 does.
+
+    By default grpc-core ends the connection of a client that pings more often than every five minutes while it waits
+    (too_many_pings), keeps idle connections for ever, and notices after two hours that a client has gone.
+    """
+    idle, write, request = (min(int(1000 * s), MAX_MS) for s in (limits.idle_s, limits.write_s, limits.request_s))
+    return [
+        ("grpc.max_connection_idle_ms", idle),  # without calls
+        ("grpc.keepalive_time_ms", idle),  # with calls: a ping
+        ("grpc.keepalive_timeout_ms", write),  # to answer it
+        ("grpc.keepalive_permit_without_calls", 1),  # for the pings of clients, too
+        ("grpc.http2.min_ping_interval_without_data_ms", 2),
+        ("grpc.http2.max_ping_strikes", 2000),  # pings within that interval, before it is a flood
+        ("grpc.http2.max_pings_without_data", 0),  # of the server: any number
+        ("grpc.server_handshake_timeout_ms", request),
+    ]
 
 
 def credentials(cert: str | Path, key: str | Path, client_ca: str | Path | None = None) -> Any:
