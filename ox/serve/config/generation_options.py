@@ -10,6 +10,7 @@ from ox.errors import ArgumentError
 
 MOST = 1 << 20
 MOST_DRAFT = 15  # with the token before, 16 in a run
+TOOL_PARSERS = ("hermes", "llama3", "qwen3_coder", "mistral", "phi", "none")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class GenerationOptions:
         draft_tokens: the most tokens that are guessed and checked in one run, where a text is the only one; 0 for none.
         draft: the folder of a smaller decoder with the same tokens, which guesses where the text itself tells nothing;
             from the folder of the model.
+        tool_parser: how the model writes calls of tools, one of `TOOL_PARSERS`; None to see it in its chat template.
 
     Raises:
         ArgumentError: a value is out of range.
@@ -34,6 +36,7 @@ class GenerationOptions:
     prefill_tokens: int = 256
     draft_tokens: int = MOST_DRAFT
     draft: str | None = None
+    tool_parser: str | None = None
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -49,6 +52,11 @@ class GenerationOptions:
 
         if self.draft is not None and (not isinstance(self.draft, str) or not self.draft):
             raise ArgumentError("draft of generation is no folder", expected='"../small"', got=repr(self.draft))
+        if self.tool_parser is not None and self.tool_parser not in TOOL_PARSERS:
+            expected = ", ".join(TOOL_PARSERS)
+            raise ArgumentError(
+                "no such tool_parser of generation", expected=expected, got=repr(self.tool_parser)[:100]
+            )
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> GenerationOptions:

@@ -148,7 +148,8 @@ def _text_model(model: Model, engine: GenerationEngine, folder: Path) -> TextMod
     from ox.serve.protocol.text.text_model import TextModel
 
     try:
-        return TextModel(model.name, model.version, engine, folder, model.stages)
+        tool_parser = model.options.generation.get("tool_parser")
+        return TextModel(model.name, model.version, engine, folder, model.stages, tool_parser)
     except BaseException:
         engine.close(finish=False)
         raise

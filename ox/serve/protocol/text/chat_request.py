@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ox.errors import ServeError
 from ox.serve.generation.request import Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
+from ox.serve.protocol.text.reasoning import ReasoningParser, opens_reasoning
 from ox.serve.protocol.text.sampling import MAX_TOKENS, TextOptions, read_logprobs, read_options, with_format
 from ox.serve.protocol.text.stream_options import StreamOptions, read_stream_options
 from ox.serve.protocol.text.text_model import TextModel
-from ox.serve.protocol.text.tool_calls import ToolCallParser, ToolFormat, call_schema
+from ox.serve.protocol.text.tool_calls import ToolCallParser
+from ox.serve.protocol.text.tool_formats import BARE, ToolFormat
+from ox.serve.protocol.text.tool_grammar import call_schema
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,9 @@ class ChatCall:
     prompt: Sequence[int]
     options: TextOptions
     tool_format: ToolFormat | None  # of the calls in the text; None where they stay a part of it
+    offered: Mapping[str, Mapping[str, Any]]  # the schemas of arguments, by the names of functions
+    most_calls: int | None
+    reasoning_begun: bool  # by the prompt
     stream: bool
     stream_options: StreamOptions
 
@@ -33,8 +40,15 @@ class ChatCall:
 
     def readers(self) -> list[MessageReader]:
         """One for each answer, which divides it into text and calls."""
-        form = self.tool_format
-        return [MessageReader(None if form is None else ToolCallParser(form)) for _ in range(self.options.choices)]
+        return [self.reader() for _ in range(self.options.choices)]
+
+    def reader(self) -> MessageReader:
+        """For one answer."""
+        form, marks = self.tool_format, self.model.reasoning
+        return MessageReader(
+            None if form is None else ToolCallParser(form, self.offered, self.most_calls),
+            None if marks is None else ReasoningParser(marks, self.reasoning_begun),
+        )
 
 
 def read_chat(fields: Fields, model: TextModel) -> ChatCall:
@@ -50,20 +64,20 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
     options = replace(with_format(options, fields), logprobs=_logprobs(fields))
     stream, stream_options = read_stream_options(fields)
     messages, tools = read_messages(fields), read_tools(fields)
-    if tools.forced:
-        if options.constraint is not None:
-            raise ParameterError("tool_choice", "'tool_choice' and the form of the text contradict each other")
-        options = replace(options, constraint=Constraint("json_schema", call_schema(tools.forced)))
+    if tools.required:
+        options = replace(options, constraint=Constraint("json_schema", call_schema(tools.schemas)))
     _refuse_others(fields)
     fields.finish()
     if model.template is None:
         hint = "/v1/completions, or a chat_template.jinja beside the model"
         raise ServeError(f"model '{model.name}' has no chat template", hint=hint)
     # The template writes the special tokens itself.
-    prompt = model.encode(model.template.render(messages, tools.offered), special=False)
+    text = model.template.render(messages, tools.offered)
+    prompt = model.encode(text, special=False)
     options.check_length(prompt, model, "messages")
-    form: ToolFormat | None = "forced" if tools.forced else model.tool_format if tools.offered else None
-    return ChatCall(model, prompt, options, form, stream, stream_options)
+    form = BARE if tools.required else model.tool_format if tools.schemas else None
+    begun = model.reasoning is not None and opens_reasoning(text, model.reasoning)
+    return ChatCall(model, prompt, options, form, tools.schemas, tools.most, begun, stream, stream_options)
 
 
 def _refuse_others(fields: Fields) -> None:

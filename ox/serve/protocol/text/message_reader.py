@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from ox.serve.generation.request import TokenEvent
-from ox.serve.protocol.text.message_parts import CallBegin, CallDelta, Piece
-from ox.serve.protocol.text.tool_calls import ToolCall, ToolCallParser
+from ox.serve.protocol.text.message_parts import CallBegin, Piece, Reasoning
+from ox.serve.protocol.text.reasoning import ReasoningParser
+from ox.serve.protocol.text.tool_calls import ToolCallParser
 
 FinishReason = Literal["stop", "length", "cancelled", "tool_calls"]
 
@@ -15,31 +16,48 @@ class MessageReader:
     """Divides one text into pieces, while it comes.
 
     Args:
-        parser: finds calls of tools; None where they stay a part of the text.
+        tools: finds calls of tools; None where they stay a part of the text.
+        reasoning: finds what the model thinks before it answers; None where that is a part of the text, too.
 
     Attributes:
         finish_reason: why the message ended; None before its end.
     """
 
-    def __init__(self, parser: ToolCallParser | None) -> None:
-        self._parser, self._calls = parser, 0
+    def __init__(self, tools: ToolCallParser | None = None, reasoning: ReasoningParser | None = None) -> None:
+        self._tools, self._reasoning = tools, reasoning
+        self._plain = tools is None and reasoning is None
+        self._called = False
         self.finish_reason: FinishReason | None = None
 
     def add(self, event: TokenEvent) -> list[Piece]:
         """What is known after one more event; texts are not empty."""
-        pieces: list[Piece] = [event.text] if event.text else []
-        if self._parser is not None:
-            found = self._parser.add(event.text) if event.text else []
-            if event.finish_reason is not None:
-                found += self._parser.finish()
-            pieces = [piece for each in found for piece in self._pieces(each)]
-        if event.finish_reason is not None:
-            called = self._calls and event.finish_reason == "stop"
+        ended = event.finish_reason is not None
+        if self._plain:
+            pieces: list[Piece] = [event.text] if event.text else []
+        else:
+            pieces = self._pieces(event.text, ended)
+        if ended:
+            called = self._called and event.finish_reason == "stop"
             self.finish_reason = "tool_calls" if called else event.finish_reason
         return pieces
 
-    def _pieces(self, found: str | ToolCall) -> list[Piece]:
-        if isinstance(found, str):
-            return [found]
-        index, self._calls = self._calls, self._calls + 1
-        return [CallBegin(index, found.name), CallDelta(index, found.arguments)]
+    @property
+    def complete(self) -> bool:
+        """Whether the message has all the calls that it may have."""
+        return self._tools is not None and self._tools.complete
+
+    def _pieces(self, text: str, ended: bool) -> list[Piece]:
+        found: list[str | Reasoning] = [text] if text else []
+        if self._reasoning is not None:
+            found = self._reasoning.add(text)
+            if ended:
+                found += self._reasoning.finish()
+        if self._tools is None:
+            return [*found]
+        pieces = list[Piece]()
+        for each in found:
+            pieces += self._tools.add(each) if isinstance(each, str) else [each]
+        if ended:
+            pieces += self._tools.finish()
+        self._called = self._called or any(isinstance(piece, CallBegin) for piece in pieces)
+        return pieces

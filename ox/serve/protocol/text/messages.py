@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any, NamedTuple
-
-import orjson
 
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.v2.document import quote
@@ -12,6 +12,9 @@ from ox.serve.protocol.v2.document import quote
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 4096
 MAX_TOOLS = 128
+_NAME = re.compile(r"[\w.:/\-]{1,128}")
+_CHOICES = """"none", "auto", "required", or one of the tools: {"type": "function", "function": {"name": ...}}, \
+{"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [{"type": "function", ...}]}}"""
 
 
 def read_messages(fields: Fields) -> list[dict[str, Any]]:
@@ -28,45 +31,91 @@ def read_messages(fields: Fields) -> list[dict[str, Any]]:
 
 
 class Tools(NamedTuple):
-    """What the template gets, and those of which the model must call one; none where it decides itself."""
+    """The functions that the model may call.
+
+    Attributes:
+        offered: what the template gets.
+        schemas: of the arguments of those that may be called, by their names.
+        strict: the names of those whose arguments are held to the schema.
+        required: whether the model must call one.
+        most: how many calls there may be; None for any number.
+    """
 
     offered: list[dict[str, Any]]
-    forced: list[dict[str, Any]]
+    schemas: dict[str, dict[str, Any]]
+    strict: frozenset[str]
+    required: bool
+    most: int | None
 
 
 def read_tools(fields: Fields) -> Tools:
-    """`tools` and `tool_choice`.
+    """`tools`, `tool_choice` and `parallel_tool_calls`.
 
     Raises:
-        ParameterError: a tool is no function with a name, or a choice of one that there is not.
+        ParameterError: a tool is not a function with a name, two have the same one, or the choice is of one that there
+            is not.
     """
-    tools = fields.take("tools", [])
-    if type(tools) is not list or len(tools) > MAX_TOOLS:
-        raise fields.wrong("tools", f"a list of at most {MAX_TOOLS} tools", tools)
-    for place, tool in enumerate(tools):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        good = isinstance(function, dict) and isinstance(function.get("name"), str) and tool.get("type") == "function"
-        if not good:
-            expected = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
-            raise _wrong(f"tools[{place}]", expected, tool)
-    choice = fields.take("tool_choice", "auto")
-    parallel = fields.flag("parallel_tool_calls", True)
-    if choice in ("none", "auto"):
-        if not parallel:
-            hint = '"tool_choice": "required" makes one call'
-            raise ParameterError("parallel_tool_calls", "the model decides how many calls it makes", hint=hint)
-        return Tools([] if choice == "none" else tools, [])
-    forced = tools
-    if isinstance(choice, dict):
-        function = choice.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        forced = [tool for tool in tools if tool["function"]["name"] == name]
-    elif choice != "required":
-        forced = []
-    if not forced:
-        expected = '"none", "auto", "required", or {"type": "function", "function": {"name": one of the tools}}'
-        raise _wrong("tool_choice", expected, choice)
-    return Tools(tools, forced)
+    given = fields.take("tools", [])
+    if type(given) is not list or len(given) > MAX_TOOLS:
+        got = f"a list of {len(given)}" if type(given) is list else quote(given)
+        raise ParameterError(
+            fields.shown("tools"), "'tools' is wrong", expected=f"a list of at most {MAX_TOOLS} tools", got=got
+        )
+    tools = dict[str, dict[str, Any]]()
+    for index, tool in enumerate(given):
+        name = _check_tool(tool, f"tools[{index}]")
+        if name in tools:
+            raise ParameterError(f"tools[{index}].function.name", "two tools have the same name",
+                                 expected="a name for each", got=quote(name))  # fmt: skip
+        tools[name] = tool
+    most = None if fields.flag("parallel_tool_calls", True) else 1
+    mode, names = _choice(fields.take("tool_choice", "auto"), list(tools))
+    offered = {} if mode == "none" else {name: tools[name] for name in names}
+    if mode == "function":
+        offered, most = tools, 1
+    functions = {name: tools[name]["function"] for name in names if mode != "none"}
+    schemas = {name: function.get("parameters") or {"type": "object"} for name, function in functions.items()}
+    strict = frozenset(name for name, function in functions.items() if function.get("strict") is True)
+    return Tools([*offered.values()], schemas, strict, mode in ("required", "function"), most)
+
+
+def _check_tool(tool: Any, where: str) -> str:
+    """The name of a tool's function."""
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or tool.get("type", "function") != "function":
+        raise _wrong(where, '{"type": "function", "function": {"name": ..., "parameters": {...}}}', tool)
+    name, schema = function.get("name"), function.get("parameters")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _wrong(f"{where}.function.name", "1 to 128 letters, digits, '_', '-', '.', ':' or '/'", name)
+    if not isinstance(schema, dict | None):
+        raise _wrong(f"{where}.function.parameters", "a JSON schema, as an object", schema)
+    if not isinstance(function.get("strict"), bool | None):
+        raise _wrong(f"{where}.function.strict", "true or false", function["strict"])
+    return name
+
+
+def _choice(choice: Any, names: list[str]) -> tuple[str, list[str]]:
+    """The mode of a `tool_choice`, "none", "auto", "required" or "function", and the functions that may be called."""
+    if choice in ("none", "auto") or (choice == "required" and names):
+        return choice, names
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind == "function" and (name := _function_name(choice)) in names:
+        return "function", [name]
+    if kind == "allowed_tools":
+        allowed = choice.get("allowed_tools", choice)
+        mode, tools = (allowed.get("mode", "auto"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)
+        chosen = [_function_name(tool) for tool in tools] if isinstance(tools, list) else []
+        if mode in ("auto", "required") and chosen and set(chosen) <= set(names):
+            return mode, [name for name in names if name in chosen]
+    raise _wrong("tool_choice", _CHOICES, choice)
+
+
+def _function_name(document: Any) -> Any:
+    """The name in `{"type": "function", "function": {"name": ...}}`, or as OpenAI's Responses have it."""
+    if not isinstance(document, dict):
+        return None
+    function = document.get("function")
+    return function.get("name") if isinstance(function, dict) else document.get("name")
 
 
 def _message(message: Any, where: str) -> dict[str, Any]:
@@ -75,17 +124,28 @@ def _message(message: Any, where: str) -> dict[str, Any]:
     role = message.get("role")
     if role not in ROLES:
         raise _wrong(f"{where}.role", ", ".join(ROLES), role)
-    read = {**message, "content": _content(message.get("content"), f"{where}.content")}
-    calls = message.get("tool_calls")
-    if calls is not None:
+    read = {name: value for name, value in message.items() if value is not None}
+    content, calls = _content(message.get("content"), f"{where}.content"), read.pop("tool_calls", None)
+    if calls:
         read["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
-    elif read["content"] is None:
+    if role == "assistant":
+        content = _text(message, "refusal", where) if content is None else content
+        reasoning = _text(message, "reasoning_content", where) or _text(message, "reasoning", where)
+        if reasoning is not None:
+            read["reasoning_content"] = reasoning
+    elif content is None and role != "tool":
         raise ParameterError(f"{where}.content", f"'{where}' has no content", expected="a string")
-    if read["content"] is None:
-        read["content"] = ""
+    read["content"] = content or ""
     if role == "developer":  # OpenAI's newer word; templates know the older one
         read["role"] = "system"
     return read
+
+
+def _text(message: dict[str, Any], name: str, where: str) -> str | None:
+    value = message.get(name)
+    if not isinstance(value, str | None):
+        raise _wrong(f"{where}.{name}", "a string", value)
+    return value
 
 
 def _content(content: Any, where: str) -> str | None:
@@ -97,10 +157,12 @@ def _content(content: Any, where: str) -> str | None:
         raise _wrong(where, expected, content)
     texts = []
     for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            got = quote(part.get("type")) if isinstance(part, dict) else quote(part)
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get(kind) if kind in ("text", "refusal") else None
+        if not isinstance(text, str):
+            got = quote(kind) if isinstance(part, dict) else quote(part)
             raise ParameterError(where, f"'{where}' has a part that is no text", expected=expected, got=got)
-        texts.append(part["text"])
+        texts.append(text)
     return "".join(texts)
 
 
@@ -118,11 +180,16 @@ def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             expected = '{"id": ..., "type": "function", "function": {"name": ..., "arguments": "{...}"}}'
             raise ParameterError(where, f"'{where}' has a call that is wrong", expected=expected, got=quote(call))
-        arguments = function.get("arguments", {})
-        if isinstance(arguments, str):
-            try:
-                arguments = orjson.loads(arguments or "{}")
-            except orjson.JSONDecodeError:
-                raise _wrong(where, "arguments that are JSON", arguments) from None
-        read.append({**call, "function": {**function, "arguments": arguments}})
+        read.append({**call, "function": {**function, "arguments": _arguments(function.get("arguments"))}})
     return read
+
+
+def _arguments(arguments: Any) -> Any:
+    """An object where it is one; else what the model has written, which may be broken JSON."""
+    if isinstance(arguments, str):
+        try:
+            document = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            return arguments
+        return document if isinstance(document, dict) else arguments
+    return {} if arguments is None else arguments

@@ -10,7 +10,8 @@ from ox.errors import ServeError
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.protocol.text.chat_template import ChatTemplate
 from ox.serve.protocol.text.fields import ParameterError
-from ox.serve.protocol.text.tool_calls import ToolFormat, format_of
+from ox.serve.protocol.text.reasoning import ReasoningMarks, find_reasoning
+from ox.serve.protocol.text.tool_formats import ToolFormat, find_format, named_format
 from ox.serve.telemetry.stages import Stages
 from ox.serve.text.tokenizer import Tokenizer
 
@@ -23,20 +24,29 @@ class TextModel:
         engine: makes the texts.
         stages: counts its requests.
         folder: tokenizer_config.json and chat_template.jinja are beside the model.
+        tool_parser: the name of a format of calls, or "none"; None to see it in the chat template.
 
     Attributes:
         template: None where the folder has none.
         tool_format: how the model writes calls of tools; None if that is not known.
+        reasoning: the marks of what the model thinks; None where the chat template has none.
 
     Raises:
         LoadError: the chat template is wrong.
     """
 
-    def __init__(self, name: str, version: str, engine: GenerationEngine, folder: Path, stages: Stages) -> None:
+    def __init__(
+        self, name: str, version: str, engine: GenerationEngine, folder: Path, stages: Stages,
+        tool_parser: str | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.version, self.engine, self.stages = name, version, engine, stages
         self.clock = engine.clock
         self.template = ChatTemplate.read(folder)
-        self.tool_format: ToolFormat | None = None if self.template is None else format_of(self.template.source)
+        source = "" if self.template is None else self.template.source
+        self.tool_format: ToolFormat | None = find_format(source)
+        if tool_parser is not None:
+            self.tool_format = None if tool_parser == "none" else named_format(tool_parser, source)
+        self.reasoning: ReasoningMarks | None = find_reasoning(source)
         names = [] if engine.tokenizer is None else engine.tokenizer.raw.get_vocab()
         self._longest_token = max(map(len, names), default=1)  # in characters, or bytes of them
 

@@ -1,156 +1,223 @@
-"""Calls of tools in the text of a model: found in the text as it comes, where its format is known.
-
-Two formats are known by the source of the chat template: that of Hermes and Qwen, one `<tool_call>{"name": ...,
-"arguments": {...}}</tool_call>` for each call, and that of Llama 3, whose whole text is `{"name": ..., "parameters":
-{...}}`. The calls of other models stay a part of the text.
-"""
+"""Finds calls of tools in the text of a model, while it comes."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
 
-import orjson
+from ox.serve.protocol.text.json_call import SPACE, JsonCall
+from ox.serve.protocol.text.marks import overlap
+from ox.serve.protocol.text.message_parts import CallBegin, CallDelta
+from ox.serve.protocol.text.tool_formats import ToolFormat
+from ox.serve.protocol.text.xml_call import FUNCTION, XmlCall
 
-ToolFormat = Literal["hermes", "llama3", "forced"]  # the last: the whole text is a call, held to its schema
-BEGIN, END = "<tool_call>", "</tool_call>"
-MAX_HELD = 1 << 20  # characters of one call; a longer one is passed on as text
+MAX_HELD = 1 << 20  # characters that may be a call; more are passed on as text
+MISTRAL_MARK, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+_NAME = re.compile(r"[\w.\-]{0,256}\Z")
+_CLOSING = SPACE + "}];,"  # which may stand after a call without a meaning
 
-
-@dataclass(frozen=True)
-class ToolCall:
-    """A call: the name of a function, and its arguments as JSON."""
-
-    name: str
-    arguments: str
-
-
-def format_of(source: str) -> ToolFormat | None:
-    """How a model writes calls, by its chat template."""
-    if BEGIN in source and END in source:
-        return "hermes"
-    if "<|python_tag|>" in source or '{"name": function name, "parameters"' in source:
-        return "llama3"
-    return None
-
-
-def call_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The JSON schema of a call of one of these functions, in OpenAI's form."""
-    calls = []
-    for tool in tools:
-        function = tool["function"]
-        arguments = function.get("parameters") or {"type": "object"}
-        calls.append({
-            "type": "object", "properties": {"name": {"const": function["name"]}, "arguments": arguments},
-            "required": ["name", "arguments"], "additionalProperties": False,
-        })  # fmt: skip
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+Found = str | CallBegin | CallDelta
 
 
 class ToolCallParser:
-    """Divides a text into what is shown and calls, while it comes."""
+    """Divides a text into what is shown and calls.
 
-    def __init__(self, form: ToolFormat) -> None:
-        self._form = form
-        self._held = ""
-        self._inside = False  # what is held may be a call
-        self._called = False  # of Hermes: there was a call
-        self._text_begun = False  # of Llama 3: the text is no call
+    A call is certain when an offered function is named and its arguments begin; from then on the arguments are passed
+    on as they come. Until then it is held, and passed on as text, unchanged, if it turns out not to be a call.
 
-    def add(self, text: str) -> list[str | ToolCall]:
-        """What is known after more text: pieces of text, none of them empty, and calls."""
-        if self._form == "llama3":
-            return self._add_llama3(text)
-        self._held += text
-        if self._form == "forced":
-            return []
-        found: list[str | ToolCall] = []
-        while self._held:
-            if not self._inside:
-                place = self._held.find(BEGIN)
-                if place < 0:
-                    # spaces before a call are no text, and a call may follow
-                    count = len(self._held[: len(self._held) - _overlap(self._held, BEGIN)].rstrip())
-                    if count:
-                        found.append(self._held[:count])
-                        self._held = self._held[count:]
-                    break
-                if shown := self._held[:place].rstrip():
-                    found.append(shown)
-                self._held, self._inside = self._held[place:], True
-            place = self._held.find(END)
-            if place < 0:
-                if len(self._held) > MAX_HELD:
-                    found.append(self._held)
-                    self._held, self._inside = "", False
-                break
-            whole, self._held, self._inside = self._held[: place + len(END)], self._held[place + len(END) :], False
-            call = _call(whole[len(BEGIN) : -len(END)], "arguments")
-            self._called = self._called or call is not None
-            found.append(call or whole)
+    Args:
+        form: how the model writes calls.
+        offered: the schemas of arguments, by the names of the functions.
+        most: how many calls a text may have; what follows the last one is left out. None for any number.
+
+    Attributes:
+        complete: whether the last call that there may be is complete.
+    """
+
+    def __init__(self, form: ToolFormat, offered: Mapping[str, Mapping[str, Any]], most: int | None = None) -> None:
+        self._form, self._offered, self._most = form, offered, most
+        self._input = ""  # what was not read
+        self._raw = ""  # what was read since the last text or call, and may be text
+        self._step = self._begin_of_text if form.bare else self._in_text
+        self._call: JsonCall | XmlCall | None = None
+        self._in_list = self._marked = False
+        self._calls = 0  # that have begun
+        self._found: list[Found] = []
+        self.complete = False
+
+    def add(self, text: str) -> list[Found]:
+        """What is known after more text; texts and parts of arguments are not empty."""
+        self._input += text
+        self._run()
+        return self._taken()
+
+    def finish(self) -> list[Found]:
+        """What was held, where the text ends."""
+        if not self.complete:
+            held = self._raw + self._input
+            begun = self._call is not None and self._call.name is not None
+            rest = self._input if self._step == self._after_call else held.strip(_CLOSING)
+            if not begun and not (self._calls and self._form.end.startswith(rest)):
+                self._show(held)
+        self._input = self._raw = ""
+        return self._taken()
+
+    def _taken(self) -> list[Found]:
+        found, self._found = self._found, []
         return found
 
-    def finish(self) -> list[str | ToolCall]:
-        """What was held back, where the text ends."""
-        held, self._held = self._held, ""
-        if self._form == "forced":
-            return [_call(held, "arguments") or held] if held else []
-        if self._form == "llama3":
-            calls = _llama3_calls(held)
-            if calls:
-                return list(calls)
-        elif self._inside:
-            call = _call(held.removeprefix(BEGIN), "arguments")
-            return [call or held] if held else []
-        return [held] if held.strip() or (held and not self._called) else []
+    def _run(self) -> None:
+        while self._input and not self.complete and self._step():
+            pass
+        if len(self._raw) + len(self._input) > MAX_HELD and (self._call is None or self._call.name is None):
+            self._fail()
 
-    def _add_llama3(self, text: str) -> list[str | ToolCall]:
-        if self._text_begun:
-            return [text] if text else []
-        self._held += text
-        begin = self._held.lstrip()
-        if (begin and not begin.startswith("{")) or len(self._held) > MAX_HELD:
-            self._text_begun = True
-            shown, self._held = self._held, ""
-            return [shown]
-        return []
+    def _show(self, text: str) -> None:
+        if not text:
+            return
+        if self._found and isinstance(self._found[-1], str):
+            self._found[-1] += text
+        else:
+            self._found.append(text)
 
+    def _read(self, count: int) -> None:
+        """The next characters belong to what may be a call."""
+        self._raw += self._input[:count]
+        self._input = self._input[count:]
 
-def _llama3_calls(text: str) -> list[ToolCall]:
-    """Calls with ";" between them; none if there is anything else."""
-    calls, decoder, rest = list[ToolCall](), json.JSONDecoder(), text.strip()
-    while rest:
-        try:
-            _, end = decoder.raw_decode(rest)
-        except (ValueError, RecursionError):
-            return []
-        call = _call(rest[:end], "parameters")
-        behind = rest[end:].lstrip()
-        if call is None or (behind and not behind.startswith(";")):
-            return []
-        calls.append(call)
-        rest = behind[1:].lstrip()
-    return calls
+    def _fail(self) -> bool:
+        """What was read is text; so is what comes, up to the next mark."""
+        self._show(self._raw)
+        self._raw, self._call, self._in_list, self._step = "", None, False, self._in_text
+        return True
 
+    def _skip_space(self) -> bool:
+        """Whether there is anything else after spaces."""
+        self._read(len(self._input) - len(self._input.lstrip(SPACE)))
+        return bool(self._input)
 
-def _call(text: str, arguments: str) -> ToolCall | None:
-    """A call from its JSON; None if it is none."""
-    try:
-        document = orjson.loads(text.strip())
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(document, dict) or not isinstance(document.get("name"), str):
-        return None
-    values = document.get(arguments, {})
-    if not isinstance(values, dict):
-        return None
-    return ToolCall(document["name"], orjson.dumps(values).decode())
+    # Each step reads on, and says whether it did: False where it needs more text.
 
+    def _begin_of_text(self) -> bool:
+        """Where a call may begin without a mark."""
+        if not self._skip_space():
+            return False
+        if self._input[0] in "{[":
+            self._step = self._begin_of_call
+            return True
+        self._input, self._raw, self._step = self._raw + self._input, "", self._in_text
+        return True
 
-def _overlap(text: str, marker: str) -> int:
-    """How many of the last characters may be the begin of a marker."""
-    return next(
-        (count for count in range(min(len(text), len(marker) - 1), 0, -1) if marker.startswith(text[-count:])), 0
-    )
+    def _in_text(self) -> bool:
+        marks = self._form.begins
+        places = [(place, mark) for mark in marks if (place := self._input.find(mark)) >= 0]
+        if places:
+            place, mark = min(places)
+            text = self._input[:place].rstrip()
+            self._show(text)
+            self._input, self._step, self._marked = self._input[len(text) :], self._begin_of_call, True
+            self._read(place - len(text))
+            if mark != FUNCTION:  # which the call itself begins with
+                self._read(len(mark))
+            return True
+        # spaces before a call are not text, and the last characters may be the begin of a mark
+        kept = overlap(self._input, *marks)
+        text = self._input[: len(self._input) - kept].rstrip()
+        self._show(text)
+        self._input = self._input[len(text) :]
+        return False
+
+    def _begin_of_call(self) -> bool:
+        if not self._skip_space():
+            return False
+        form, first = self._form, self._input[0]
+        if first == "[" and not self._in_list:
+            self._in_list = True
+            self._read(1)
+        elif first == "{":
+            self._call, self._step = JsonCall(self._offered, bare=not self._marked), self._inside
+        elif first == "<" and form.end == "</tool_call>":
+            self._call, self._step = XmlCall(self._offered), self._inside
+        elif MISTRAL_MARK in form.begins and not self._in_list:
+            self._step = self._name
+        else:
+            return self._fail()
+        return True
+
+    def _name(self) -> bool:
+        """The name of Mistral's function, before its arguments."""
+        place = min((place for mark in ("{", ARGS, CALL_ID) if (place := self._input.find(mark)) >= 0), default=-1)
+        if place < 0:
+            kept = overlap(self._input, ARGS, CALL_ID)
+            good = _NAME.match(self._input[: len(self._input) - kept].strip())
+            return False if good else self._fail()
+        name, rest = self._input[:place].strip(), self._input[place:]
+        if name not in self._offered:
+            return self._fail()
+        begin = rest.find("{")
+        if begin < 0:
+            return False
+        self._read(place + begin)
+        self._call, self._step = JsonCall(self._offered, name=name), self._inside
+        return True
+
+    def _inside(self) -> bool:
+        call = self._call
+        assert call is not None
+        known = call.name
+        part, count = call.add(self._input)
+        self._read(count)
+        if known is None and call.name is not None:
+            self._found.append(self._begin(call.name))
+            self._calls += 1
+        if call.name is not None:
+            self._raw = ""
+            if part:
+                self._found.append(CallDelta(self._calls - 1, part))
+        if call.state == "failed":
+            self._read(1 if isinstance(call, XmlCall) else 0)  # of its mark, which is not looked for again
+            return self._fail()
+        if call.state == "complete":
+            self._call, self._step = None, self._after_call
+            self.complete = self._calls == self._most
+            return True
+        return False
+
+    def _begin(self, name: str) -> CallBegin:
+        if self._form.id_length is None:
+            return CallBegin(self._calls, name)
+        return CallBegin(self._calls, name, secrets.token_hex(self._form.id_length)[: self._form.id_length])
+
+    def _after_call(self) -> bool:
+        if not self._skip_space():
+            return False
+        form, first = self._form, self._input[0]
+        if self._in_list and first in ",]":
+            self._in_list = first == ","
+            self._read(1)
+            if first == ",":
+                self._step = self._begin_of_call
+            return True
+        if form.end and form.end.startswith(self._input[: len(form.end)]):
+            if len(self._input) < len(form.end):
+                return False
+            self._input, self._raw, self._step = self._input[len(form.end) :], "", self._in_text
+            return True
+        if first in "}]":  # one too many, which some models write
+            self._read(1)
+            return True
+        if first == ";" and form.bare:
+            self._read(1)
+            return True
+        if first == "{" or (first == "[" and MISTRAL_MARK not in form.begins):
+            self._step = self._begin_of_call
+            return True
+        if form.end == "</tool_call>" and FUNCTION.startswith(self._input[: len(FUNCTION)]):
+            if len(self._input) < len(FUNCTION):
+                return False
+            self._step = self._begin_of_call
+            return True
+        self._input, self._raw, self._step = self._raw + self._input, "", self._in_text
+        return True

@@ -75,8 +75,15 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**CHAT, "tool_choice": "required"}, "tool_choice", "one of the tools"),
     ({**CHAT, "tools": [TOOL], "tool_choice": {"function": {"name": "g"}}}, "tool_choice", "one of the tools"),
     ({**CHAT, "tools": [TOOL], "tool_choice": 5}, "tool_choice", '"required"'),
-    ({**CHAT, "tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls", "the model decides"),
-    ({**CHAT, "tools": [TOOL], "tool_choice": "required", "guided_regex": "a"}, "tool_choice", "contradict"),
+    ({**CHAT, "tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+        {"type": "function", "function": {"name": "g"}}]}}}, "tool_choice", "allowed_tools"),
+    ({**CHAT, "tools": [TOOL, TOOL]}, "tools[1].function.name", "same name"),
+    ({**CHAT, "tools": [TOOL] * 1000}, "tools", "at most 128 tools; got a list of 1000"),
+    ({**CHAT, "tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "letters"),
+    ({**CHAT, "tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]},
+     "tools[0].function.parameters", "a JSON schema"),
+    ({**CHAT, "tools": [{"type": "function", "function": {"name": "f", "strict": "yes"}}]},
+     "tools[0].function.strict", "true or false"),
     ({**CHAT, "functions": []}, "functions", "try 'tools'"),
     ({**CHAT, "modalities": ["audio"]}, "modalities", "not supported"),
 ]  # fmt: skip

@@ -1,0 +1,234 @@
+"""Reads one tool call that a model writes as JSON, while its text comes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container
+from typing import Any, Literal
+
+SPACE = " \t\r\n"
+ARGUMENTS = ("arguments", "parameters")
+KEYS = (*ARGUMENTS, "name", "function", "id", "type")  # of a call; other keys are a sign of another document
+_IN_STRING = re.compile(r'["\\\x00-\x1f]')
+_AFTER_PRIMITIVE = re.compile(r"[,}\]\s]")
+
+State = Literal["reading", "complete", "failed"]
+
+
+class JsonValue:
+    """Finds the end of a JSON value. Control characters in strings are escaped, which makes the text valid JSON."""
+
+    def __init__(self) -> None:
+        self._depth, self._in_string, self._escaped, self._begun = 0, False, False, False
+        self.complete = False
+
+    def add(self, text: str, start: int) -> tuple[str, int]:
+        """More of the value.
+
+        Args:
+            text: its characters from `start` on; the first one of all is not a space.
+
+        Returns:
+            the part of the value, and the index of the first character after it.
+        """
+        parts, index, begin, size = list[str](), start, start, len(text)
+        while index < size and not self.complete:
+            if self._escaped:
+                self._escaped = False
+                index += 1
+            elif self._in_string:
+                match = _IN_STRING.search(text, index)
+                if match is None:
+                    index = size
+                    break
+                index, character = match.start(), match.group()
+                if character == '"':
+                    self._in_string = False
+                    self.complete = self._depth == 0
+                elif character == "\\":
+                    self._escaped = True
+                else:
+                    parts += [text[begin:index], json.dumps(character)[1:-1]]
+                    begin = index + 1
+                index += 1
+            else:
+                index = self._outside(text, index)
+        parts.append(text[begin:index])
+        return "".join(parts), index
+
+    def _outside(self, text: str, index: int) -> int:
+        """Reads on outside of a string; returns the next index."""
+        character = text[index]
+        if character == '"':
+            self._in_string = self._begun = True
+        elif character in "{[":
+            self._depth += 1
+            self._begun = True
+        elif character in "}]" and self._depth:
+            self._depth -= 1
+            self.complete = self._depth == 0
+        elif self._depth == 0:  # a number, or a word
+            if self._begun and _AFTER_PRIMITIVE.match(character):
+                self.complete = True
+                return index
+            self._begun = True
+        return index + 1
+
+
+class JsonCall:
+    """One call: `{"name": ..., "arguments": {...}}`, or the value of its arguments alone.
+
+    Arguments that are an object are passed on while they come, once the name is known. Those that are a string of JSON
+    or null are converted when they are complete, and arguments that are missing are an empty object.
+
+    Args:
+        offered: the names of the functions.
+        bare: whether there is no mark before the object. Then an unknown key means that it is not a call.
+        name: of a call whose name was read before; the text is its arguments.
+
+    Attributes:
+        state: "failed" where the text is not a call of an offered function.
+        name: once the call is certain, else None.
+    """
+
+    def __init__(self, offered: Container[str], bare: bool = False, name: str | None = None) -> None:
+        self._offered, self._bare = offered, bare
+        self._members: dict[str, str] = {}  # as JSON
+        self._key = "arguments" if name is not None else ""
+        self._known = name
+        self._single = name is not None
+        self._step = "value" if self._single else "open"
+        self._value = JsonValue()
+        self._text: list[str] = []  # of the value or key that is being read
+        self._streams: bool | None = None  # whether the value is passed on; None while that is not known
+        self.state: State = "reading"
+        self.name: str | None = None
+
+    def add(self, text: str) -> tuple[str, int]:
+        """More text.
+
+        Returns:
+            a part of the arguments as JSON, and how many characters were read. `name` is set before the first part.
+        """
+        index, parts, size = 0, list[str](), len(text)
+        while index < size and self.state == "reading":
+            character = text[index]
+            if self._step == "inside":
+                part, index = self._value.add(text, index)
+                part = self._pass_on(part)
+                if part:
+                    parts.append(part)
+                continue
+            if character in SPACE:
+                index += 1
+                continue
+            if self._step == "value" or (self._step == "key" and character == '"'):
+                self._begin_value(character)
+                continue
+            index += 1
+            part = self._mark(character)
+            if part:
+                parts.append(part)
+        return "".join(parts), index
+
+    def _mark(self, character: str) -> str:
+        """A character between keys and values."""
+        step = (self._step, character)
+        if step == ("open", "{"):
+            self._step = "key"
+        elif step == ("colon", ":"):
+            self._step = "value"
+        elif step == ("after", ","):
+            self._step = "key"
+        elif step in (("key", "}"), ("after", "}")):
+            return self._end()
+        else:
+            self.state = "failed"
+        return ""
+
+    def _begin_value(self, character: str) -> None:
+        self._value, self._text = JsonValue(), []
+        known = self._step == "value" and self._key in ARGUMENTS and self.name is None and self._known is not None
+        self._streams = None if known and character == "{" else False
+        self._after = "colon" if self._step == "key" else "after"
+        self._step = "inside"
+
+    def _pass_on(self, part: str) -> str:
+        """A part of a key or value; returns what is passed on of it."""
+        if self._streams is None:
+            self._text.append(part)
+            held = "".join(self._text)
+            second = held[1:].lstrip()[:1]
+            if not second:
+                return ""
+            if second not in '"}':  # such as {city: "Paris"}, which is not JSON
+                self.state = "failed"
+                return ""
+            self._streams, self.name, part = True, self._known, held
+        elif not self._streams:
+            self._text.append(part)
+            part = ""
+        if self._value.complete:
+            self._complete("".join(self._text))
+            if self._single and self.state == "reading":
+                return part + self._end()
+        return part
+
+    def _complete(self, value: str) -> None:
+        """A key or a value is complete."""
+        self._step = self._after
+        if self._after == "colon":
+            key = _loads(value)
+            self._key = key if isinstance(key, str) else ""
+            if self._bare and self._key not in KEYS:
+                self.state = "failed"
+            return
+        self._members.setdefault(self._key, value)
+        if self._key in ("name", "function") and self._known is None:
+            name = _loads(value)
+            if isinstance(name, str):
+                self._known = name
+                if name not in self._offered:
+                    self.state = "failed"
+            elif self._key == "name":
+                self.state = "failed"
+
+    def _end(self) -> str:
+        """The object is complete."""
+        if self.name is not None:  # its arguments were passed on
+            self.state = "complete"
+            return ""
+        function = self._members.get("function", "")
+        if self._known is None and function.startswith("{"):  # OpenAI's form
+            nested = JsonCall(self._offered, self._bare)
+            arguments, _ = nested.add(function)
+            self.name, self.state = nested.name, nested.state
+            return arguments
+        given = [self._members[key] for key in ARGUMENTS if key in self._members]
+        whole = arguments_of(given[0]) if given else None if set(self._members) - set(KEYS) else "{}"
+        if not isinstance(self._known, str) or self._known not in self._offered or whole is None:
+            self.state = "failed"
+            return ""
+        self.name, self.state = self._known, "complete"
+        return whole
+
+
+def arguments_of(value: str) -> str | None:
+    """The arguments of a call as a JSON object: from an object, null or a string that spells one of these; None from
+    anything else."""
+    document = _loads(value)
+    if isinstance(document, str):
+        value, _ = JsonValue().add(document.strip() or "{}", 0)
+        document = _loads(value)
+    if isinstance(document, dict):
+        return value
+    return "{}" if document is None and value.strip() == "null" else None
+
+
+def _loads(value: str) -> Any:
+    try:
+        # whole numbers of any length: Python refuses to convert long ones, and none is needed here
+        return json.loads(value, parse_int=float)
+    except (ValueError, RecursionError):
+        return None
