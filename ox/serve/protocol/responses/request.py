@@ -24,8 +24,6 @@ NAMES = {
     "response_format": "text.format",
     "verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort", "logprobs": "include",
 }  # fmt: skip
-# Parameters of chats that have another name here, or no meaning.
-OF_CHATS = {**NAMES, "n": "several requests", "functions": "tools"}
 LOGPROBS = "message.output_text.logprobs"
 KEY_BYTES = 16  # of the random part of ids, by which alone a response without an owner is found
 EXPECTED_FORMAT = '{"type": "json_schema", "name": ..., "schema": {...}}, {"type": "json_object"} or {"type": "text"}'
@@ -90,12 +88,8 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
     include, top = _include(fields), fields.whole("top_logprobs", 0, 20)
     maximum, parallel = fields.whole("max_output_tokens", 1, MAX_TOKENS), fields.flag("parallel_tool_calls", True)
     left = fields.rest()
-    for name in left:
-        if name in OF_CHATS:
-            what = f"'{name}' is not a parameter of responses"
-            raise ParameterError(name, what, code="unknown_parameter", hint=f"'{OF_CHATS[name]}'")
     chat = {
-        **left, "messages": messages, "tools": _chat_tools(tools), "tool_choice": _chat_choice(choice),
+        "messages": messages, "tools": _chat_tools(tools), "tool_choice": _chat_choice(choice),
         "parallel_tool_calls": parallel, "max_completion_tokens": maximum,
         **_chat_text(text), **_chat_reasoning(reasoning),
     }  # fmt: skip
@@ -104,7 +98,7 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
             chat.pop(name)
     if top or LOGPROBS in include:
         chat |= {"logprobs": True, "top_logprobs": top or 0}
-    call = read_translated(chat, NAMES, model, fields.remarks)
+    call = read_translated(chat, left, NAMES, model, fields.remarks)
     if call.options.choices != 1:
         raise ParameterError("n", "a request has one response", expected="1")
     document = {

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from ox.errors import OxError, ServeError
-from ox.serve.protocol.openai.errors import OPENAI_ERRORS
 from ox.serve.protocol.rest.routes import ROUTES
 from ox.serve.protocol.rest.routing import V2_ERRORS
 from ox.serve.protocol.rest.target import path_segments
-
-OPENAI = "v1"  # the first part of paths whose clients expect OpenAI's form, also where there is no such route
+from ox.serve.protocol.rest.text_routes import PREFIXES
 
 
 def error_body(target: bytes, error: OxError) -> bytes:
@@ -20,4 +18,5 @@ def error_body(target: bytes, error: OxError) -> bytes:
     found = ROUTES.find(parts)
     if found is not None:
         return next(iter(found[0].values())).errors.write(error)
-    return (OPENAI_ERRORS if parts[0] == OPENAI else V2_ERRORS).write(error)
+    form = next((form for prefix, form in PREFIXES if tuple(parts[: len(prefix)]) == prefix), V2_ERRORS)
+    return form.write(error)

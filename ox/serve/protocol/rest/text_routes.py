@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ox.serve.access.permission import Permission
+from ox.serve.protocol.anthropic import handlers as anthropic
+from ox.serve.protocol.anthropic.errors import ANTHROPIC_ERRORS
 from ox.serve.protocol.openai import handlers as openai
 from ox.serve.protocol.openai import text_schemas as texts
 from ox.serve.protocol.openai.chat import chat_answer
@@ -26,6 +28,9 @@ from ox.serve.protocol.text.chat_request import read_chat
 ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler checks the key for that model
 
 v1, tei = partial(Route, errors=OPENAI_ERRORS), partial(Route, errors=TEI_ERRORS)
+claude = partial(Route, errors=ANTHROPIC_ERRORS)
+# How errors are written where there is no route, by the first parts of the path: the first that fits.
+PREFIXES = ((("v1", "messages"), ANTHROPIC_ERRORS), (("v1",), OPENAI_ERRORS))
 
 TEXT_ROUTES = [
     v1("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion, completion_answer), "Continues prompts",
@@ -42,6 +47,10 @@ TEXT_ROUTES = [
           reply=responses.RESPONSE),
     v1("GET", "/v1/responses/{response}/input_items", ANY_MODEL, responses.input_items,
           "The input of a stored response", reply=responses.ITEMS),
+    claude("POST", "/v1/messages", ANY_MODEL, anthropic.messages, "The next message, as Anthropic's API has it",
+           anthropic.REQUEST, anthropic.MESSAGE),
+    claude("POST", "/v1/messages/count_tokens", ANY_MODEL, anthropic.count_tokens, "The tokens of a prompt",
+           anthropic.COUNT, anthropic.TOKENS),
     v1("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
           reply=openai.MODELS),
     v1("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),

@@ -10,22 +10,35 @@ from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.text_model import TextModel
 
+OTHERS = {"n": "several requests", "functions": "tools"}
+
 
 def read_translated(
-    document: Mapping[str, Any], names: Mapping[str, str], model: TextModel, remarks: Remarks
+    translated: Mapping[str, Any],
+    left: Mapping[str, Any],
+    names: Mapping[str, str],
+    model: TextModel,
+    remarks: Remarks,
 ) -> ChatCall:
-    """Reads the fields of a chat that another dialect was translated into.
+    """Reads a request that another dialect was translated into.
 
     Args:
-        document: the fields.
-        names: the client's names by those of the document, where they differ.
+        translated: fields of a chat.
+        left: parameters that the dialect does not have; those of chats work, unless they have another name here.
+        names: the client's names of what chats call otherwise.
         remarks: collects what is said of parameters without an effect.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown, by its name in the client's request.
         ServeError: what `read_chat` raises.
     """
-    fields = Fields(document, names=names, remarks=remarks)
+    for name in left:
+        hint = names.get(name) or OTHERS.get(name)
+        if hint is not None and hint != name:
+            raise ParameterError(
+                name, f"'{name}' is not a parameter of this API", code="unknown_parameter", hint=f"'{hint}'"
+            )
+    fields = Fields({**left, **translated}, names=names, remarks=remarks)
     try:
         return read_chat(fields, model)
     except ParameterError as error:
