@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ox.errors import ServeError
-from ox.serve.protocol.text.remarks import Remarks
+from ox.serve.protocol.text.remarks import MOST, Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
 
@@ -153,7 +153,8 @@ class Fields:
         if self._left:
             names = (*self._read, *known)
             for name in self._left:
-                like = _nearest(name[:100], names)
+                # the comparison is slow, and a body has room for a million names
+                like = _nearest(name[:100], names) if self.remarks.unknown < MOST else None
                 self.remarks.add_unknown(self._prefix + name, like and self.shown(like))
             first = self.remarks.first_unknown
             assert first is not None

@@ -33,34 +33,46 @@ class CallDelta:
 Piece = str | Reasoning | CallBegin | CallDelta  # a str is text of the answer
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """A call of a tool, as far as it is known."""
 
     id: str
     name: str
-    arguments: str = ""
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """Its arguments as JSON."""
+        return "".join(self.parts)
 
 
 class Message:
-    """A whole message, made of its pieces.
-
-    Attributes:
-        text, reasoning: "" where there is none.
-        calls: of tools, in their order.
-    """
+    """A whole message, made of its pieces. They are joined at the end: a text that grows by each token would be copied
+    by each token."""
 
     def __init__(self) -> None:
-        self.text = self.reasoning = ""
-        self.calls: list[Call] = []
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self.calls: list[Call] = []  # of tools, in their order
+
+    @property
+    def text(self) -> str:
+        """The text of the answer; "" without one."""
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought; "" without it."""
+        return "".join(self._reasoning)
 
     def add(self, piece: Piece) -> None:
         """Takes the next piece."""
         if isinstance(piece, str):
-            self.text += piece
+            self._text.append(piece)
         elif isinstance(piece, Reasoning):
-            self.reasoning += piece.text
+            self._reasoning.append(piece.text)
         elif isinstance(piece, CallBegin):
             self.calls.append(Call(piece.id, piece.name))
         else:
-            self.calls[piece.index].arguments += piece.arguments
+            self.calls[piece.index].parts.append(piece.arguments)
