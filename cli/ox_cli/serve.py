@@ -140,6 +140,10 @@ def serve(
     json_nan: Annotated[
         bool, typer.Option("--json-nan", help="Allow NaN, Infinity and -Infinity in JSON requests and responses.")
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse requests for texts with unknown parameters, instead of ignoring these."),
+    ] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest request body, in MiB.", min=1, max=2047)] = 16,
     cuda: Annotated[
         list[str] | None,
@@ -186,6 +190,7 @@ def serve(
             "access_log": access_log,
             "trace": trace,
             "json_nan": json_nan,
+            "strict": strict,
             "options": ModelConfig(
                 device,
                 max_rows,

@@ -95,7 +95,7 @@ class Server:
         self.guard = Guard(config.keys, config.rate, config.manage, config.workers, clock=clock)
         self._tls = config.tls(clock)
         repository = Repository()
-        repository.hide_names = config.keys is not None
+        repository.hide_names, repository.strict = config.keys is not None, config.strict
         self.model_manager = ModelManager(
             repository,
             layout,

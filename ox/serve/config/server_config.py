@@ -46,6 +46,7 @@ class ServerConfig:
             X-Forwarded-For or Forwarded; "unix" for those at the Unix domain socket, "*" for everybody.
         proxy_protocol: require a PROXY header (version 1 or 2) before each connection's first byte.
         json_nan: allow NaN, Infinity and -Infinity in the JSON of inference, as Triton and Python do.
+        strict: refuse requests for texts with unknown parameters, which are else ignored with a warning header.
         trace: send OpenTelemetry traces, configured by the OTEL_* variables.
 
     Raises:
@@ -75,6 +76,7 @@ class ServerConfig:
     root_path: str = ""
     forwarded_allow_ips: Sequence[str] = ()
     proxy_protocol: bool = False
+    strict: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tls_cert", "tls_key", "tls_client_ca", "keys", "uds"):

@@ -134,7 +134,10 @@ def _check(matcher: Any) -> None:
         raise ServeError("the text cannot be held to its form", got=got, hint="a simpler form")
 
 
-_NAMES = {"json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice"}
+_NAMES = {
+    "json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice",
+    "grammar": "grammar",
+}  # fmt: skip
 
 
 def _grammar(matcher: Any, constraint: Constraint) -> str:
@@ -152,6 +155,9 @@ def _grammar(matcher: Any, constraint: Constraint) -> str:
         if kind == "regex" and isinstance(value, str):
             _check_length(what, value)
             return str(matcher.grammar_from_regex(value))
+        if kind == "grammar" and isinstance(value, str):
+            _check_length(what, value)
+            return str(matcher.grammar_from_lark(value))
         if (
             kind == "choice"
             and isinstance(value, list | tuple)
@@ -163,7 +169,7 @@ def _grammar(matcher: Any, constraint: Constraint) -> str:
             return str(matcher.grammar_from_regex(text))
     except ValueError as error:
         raise ServeError(f"invalid {what}", got=first_line(error)[:300]) from error
-    expected = {"regex": "a text", "choice": "a list of texts", "json_schema": "an object"}
+    expected = {"regex": "a text", "grammar": "a text", "choice": "a list of texts", "json_schema": "an object"}
     raise ServeError(f"invalid {what}", expected=expected.get(kind, ", ".join(_NAMES)), got=repr(value)[:100])
 
 

@@ -20,11 +20,12 @@ class Constraint:
     """What a text must look like. Texts of one request share the object, which is compiled once.
 
     Attributes:
-        kind: "json_schema", "json_object" (any object), "regex" or "choice".
-        value: the schema (a mapping, or true), the regular expression, or the possible texts; None for "json_object".
+        kind: "json_schema", "json_object" (any object), "regex", "choice" or "grammar".
+        value: the schema (a mapping, or true), the regular expression, the possible texts, or the grammar in Lark's
+            form as llguidance reads it; None for "json_object".
     """
 
-    kind: Literal["json_schema", "json_object", "regex", "choice"]
+    kind: Literal["json_schema", "json_object", "regex", "choice", "grammar"]
     value: Mapping[str, Any] | bool | str | Sequence[str] | None = None
 
 

@@ -13,13 +13,14 @@ from ox.serve.repository.model import Model
 class Repository:
     """Finds models. `changed` holds what is called after each change of what `find` would answer.
 
-    `hide_names`: errors do not name other models than the requested one.
+    `hide_names`: errors do not name other models than the requested one. `strict`: requests for texts with unknown
+    parameters are refused.
     """
 
     def __init__(self, models: Iterable[Model] = ()) -> None:
         self.entries: dict[str, Entry] = {}
         self.changed: list[Callable[[], None]] = []
-        self.hide_names = False
+        self.hide_names = self.strict = False
         self.routes: Mapping[tuple[str, str], Model] = {}  # by name or alias, and "", a version or a label
         for model in models:
             self.entry(model.name).slot(int(model.version)).runs(model, None)

@@ -52,6 +52,9 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
     rows = HistogramMetricFamily("ox_batch_rows", "Batch sizes, in samples", labels=MODEL)
     left = CounterMetricFamily("ox_batches", "Batches by the reason why they were started", labels=[*MODEL, "left"])
     failures = CounterMetricFamily("ox_failures", "Failed requests by Triton's reason", labels=[*MODEL, "reason"])
+    unknown = CounterMetricFamily(
+        "ox_unknown_parameters", "Requests for texts with unknown parameters, which were ignored", labels=MODEL
+    )
     splits = CounterMetricFamily("ox_batch_splits", "Parts into which failed batches were split", labels=MODEL)
     cells = CounterMetricFamily("ox_padded_cells", "Elements of padded inputs", labels=MODEL)
     padding = CounterMetricFamily("ox_padding_cells", "Padding elements of padded inputs", labels=MODEL)
@@ -74,6 +77,8 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
                 left.add_metric([*labels, why], count)
             for reason, count in model["failures"].items():
                 failures.add_metric([*labels, reason], count)
+            if model["unknown_parameters"]:
+                unknown.add_metric(labels, model["unknown_parameters"])
             splits.add_metric(labels, model["split"])
             cells.add_metric(labels, model["cells"])
             padding.add_metric(labels, model["padding"])
@@ -83,7 +88,7 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
                 states.add_metric(labels, model["states"])
             what = model["info"]
             info.add_metric([*labels, what["device"], what["provider"], what["batching"]], 1)
-    yield from (stages, request, rows, left, failures, splits, cells, padding, depth, sequences, states, info)
+    yield from (stages, request, rows, left, failures, unknown, splits, cells, padding, depth, sequences, states, info)
 
 
 def _of_server(figures: Snapshot) -> Iterator[Metric]:

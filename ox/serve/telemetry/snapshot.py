@@ -77,6 +77,7 @@ def of_stages(stages: Stages) -> Snapshot:
         "times": {name: _histogram(getattr(stages, name)) for name in TIMES},
         "batch_rows": _histogram(stages.batch_rows),
         "failures": dict(stages.failures),
+        "unknown_parameters": stages.unknown_parameters,
         "failed_s": stages.failed_s,
         "sizes": {str(rows): [size.count, size.gather_s, size.run_s] for rows, size in stages.sizes.items()},
         "last_ms": last_ms,

@@ -47,7 +47,7 @@ class Stages:
 
     __slots__ = (
         "batch", "batch_rows", "clock", "failed_s", "failures", "last", "now", "parse", "queue", "request", "run",
-        "serialise", "sizes", "start_s", "together", "tracer",
+        "serialise", "sizes", "start_s", "together", "tracer", "unknown_parameters",
     )  # fmt: skip
 
     def __init__(self, clock: Clock) -> None:
@@ -57,6 +57,7 @@ class Stages:
         self.batch_rows = Histogram(ROWS)
         self.failures = dict.fromkeys(REASONS, 0)
         self.failed_s = 0.0
+        self.unknown_parameters = 0  # requests for texts that had some, which were ignored
         self.start_s = clock.calendar()  # when counting began
         self.sizes: dict[int, Sizes] = {}  # rows -> what batches of so many rows took
         self.last = 0.0  # time of the last answer

@@ -105,7 +105,7 @@ class Inference:
             self._check(credential_of(rpc.metadata), "infer", message.model_name, rpc.peer)
         model = self._repository.find(message.model_name, message.model_version)
         if model.text is not None:
-            return UnreadText(message, body, parts, model.text)
+            return UnreadText(message, body, parts, model.text, self._repository.strict)
         try:
             template = RequestTemplate(model, message, self._regions)
             request = template.read(body, parts)

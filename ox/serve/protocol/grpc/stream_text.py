@@ -43,6 +43,8 @@ class StreamText:
             client.settle(self._reserved, 0)
             raise
         stream.texts.add(self)
+        if request.call.options.remarks.unknown:
+            request.call.model.stages.unknown_parameters += 1
 
     def cancel(self) -> None:
         """The client has left."""

@@ -12,6 +12,7 @@ from ox.errors import ServeError
 from ox.serve.protocol.grpc.proto import message
 from ox.serve.protocol.grpc.request_template import parameter_values
 from ox.serve.protocol.grpc.wire import MessageParts
+from ox.serve.protocol.text.fields import refuse_unknown
 from ox.serve.protocol.text.generate import GenerateCall, read_generate
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.text_service import INLINE_BYTES
@@ -73,12 +74,13 @@ class UnreadText:
         body: the whole message.
         parts: where its raw contents are.
         model: makes the text.
+        strict: unknown parameters are refused.
     """
 
-    __slots__ = ("_body", "_head", "_parts", "model")
+    __slots__ = ("_body", "_head", "_parts", "_strict", "model")
 
-    def __init__(self, head: Any, body: bytes, parts: MessageParts, model: TextModel) -> None:
-        self._head, self._body, self._parts, self.model = head, body, parts, model
+    def __init__(self, head: Any, body: bytes, parts: MessageParts, model: TextModel, strict: bool) -> None:
+        self._head, self._body, self._parts, self.model, self._strict = head, body, parts, model, strict
 
     @property
     def takes_long(self) -> bool:
@@ -89,9 +91,12 @@ class UnreadText:
         """Reads it and tokenises its prompt.
 
         Raises:
-            ServeError: what `read_text_request` raises.
+            ServeError: what `read_text_request` raises, or a parameter is unknown.
         """
-        return read_text_request(self._head, self._body, self._parts, self.model)
+        request = read_text_request(self._head, self._body, self._parts, self.model)
+        if self._strict:
+            refuse_unknown(request.call.options.remarks)
+        return request
 
 
 def read_text_request(head: Any, body: bytes, parts: MessageParts, model: TextModel) -> TextRequest:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from ox.serve.access.client import Client
-from ox.serve.generation.request import TokenEvent
+from ox.serve.generation.request import TokenEvent, TokenLogprob
 from ox.serve.protocol.openai.choice_stream import ChoiceStream
 from ox.serve.protocol.openai.token_texts import TokenTexts
 from ox.serve.protocol.openai.usage import usage_document
@@ -39,17 +40,24 @@ class WholeChat(TextAnswer):
         self._call, self._readers = call, call.readers()
         self._messages = [Message() for _ in self._readers]
         self._events: list[list[TokenEvent]] = [[] for _ in self._readers]
+        self._prompt: Sequence[TokenLogprob] = ()
 
     def add(self, index: int, event: TokenEvent) -> None:
         for piece in self._readers[index].add(event):
             self._messages[index].add(piece)
         if event.logprob is not None:
             self._events[index].append(event)
+        if event.prompt_logprobs is not None:
+            self._prompt = event.prompt_logprobs
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
         choices = [self._choice(index) for index in range(len(self._readers))]
         document = {**_head(self._call, "chat.completion"), "choices": choices, "usage": usage_document(usage)}
+        most = self._call.options.others.get("prompt_logprobs")
+        if most is not None:
+            texts = TokenTexts(self.model.tokenizer, self._call.token_ids)
+            document["prompt_logprobs"] = texts.prompt(self._prompt, most)
         self.exchange.reply(200, orjson.dumps(document))
 
     def _choice(self, index: int) -> dict[str, Any]:
@@ -65,7 +73,7 @@ class WholeChat(TextAnswer):
             document |= {"content": message.text or None, "tool_calls": calls}
         logprobs = None
         if self._call.options.logprobs is not None:
-            texts = TokenTexts(self.model.tokenizer)
+            texts = TokenTexts(self.model.tokenizer, self._call.token_ids)
             logprobs = {"content": [texts.chat(event) for event in self._events[index]], "refusal": None}
         reason = self._readers[index].finish_reason
         return {"index": index, "message": document, "logprobs": logprobs, "finish_reason": reason}
@@ -78,20 +86,20 @@ class StreamedChat(ChoiceStream):
         count = call.options.choices
         super().__init__(
             call.model, exchange, client, head=_head(call, "chat.completion.chunk"), part=b"delta", count=count,
-            options=call.options, stream_options=call.stream_options,
+            options=call.options, stream_options=call.stream_options, token_ids=call.token_ids,
         )  # fmt: skip
-        self._text_after = b"}" + self.after
         self._readers = call.readers()
         self._begun = [False] * count
 
     def add(self, index: int, event: TokenEvent) -> None:
+        self.count_usage()
         before, events = self.before[index], list[bytes]()
         if not self._begun[index]:
             self._begun[index] = True
             events.append(before + b'{"role":"assistant","content":"","refusal":null}' + self.after)
         reader = self._readers[index]
         pieces = reader.add(event)
-        after = self._text_after
+        after = text_after = b"}" + self.after
         if self.texts is not None and event.logprob is not None:
             logprobs = orjson.dumps({"content": [self.texts.chat(event)], "refusal": None})
             after = b'},"logprobs":%b,"finish_reason":null%b' % (logprobs, self.end)
@@ -101,7 +109,7 @@ class StreamedChat(ChoiceStream):
                 events.append(b'%b{"content":%b%b' % (before, orjson.dumps(piece), after))
             else:
                 events.append(before + orjson.dumps(_delta(piece)) + after[1:])
-            after = self._text_after
+            after = text_after
         if event.finish_reason is not None:
             reason = orjson.dumps(reader.finish_reason)
             events.append(b'%b{},"logprobs":null,"finish_reason":%b%b' % (before, reason, self.end))

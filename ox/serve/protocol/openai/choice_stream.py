@@ -19,6 +19,7 @@ from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.transport.http import Exchange
 
 DONE = b"data: [DONE]\n\n"
+AFTER = b',"logprobs":null,"finish_reason":null'
 
 
 class ChoiceStream(StreamedAnswer):
@@ -28,6 +29,8 @@ class ChoiceStream(StreamedAnswer):
         head: what all events begin with.
         part: the name of what a choice has new, "text" or "delta".
         count: the number of choices.
+        options, stream_options: of the request.
+        token_ids: tokens of log-probabilities are shown as their ids.
 
     Attributes:
         before: by choice, what stands before its new part.
@@ -37,15 +40,21 @@ class ChoiceStream(StreamedAnswer):
 
     def __init__(
         self, model: TextModel, exchange: Exchange, client: Client, *, head: dict[str, Any], part: bytes, count: int,
-        options: TextOptions, stream_options: StreamOptions,
+        options: TextOptions, stream_options: StreamOptions, token_ids: bool,
     ) -> None:  # fmt: skip
         super().__init__(exchange, model, client)
-        self._include_usage = stream_options.include_usage
+        self._include_usage, self._continuous = stream_options.include_usage, stream_options.continuous_usage
         self._start = b"data: " + orjson.dumps(head)[:-1]
         self.before = [b'%b,"choices":[{"index":%d,"%b":' % (self._start, index, part) for index in range(count)]
         self.end = b"}]%b}\n\n" % (b',"usage":null' if self._include_usage else b"")
-        self.after = b',"logprobs":null,"finish_reason":null' + self.end
-        self.texts = None if options.logprobs is None else TokenTexts(model.tokenizer)
+        self.after = AFTER + self.end
+        self.texts = None if options.logprobs is None else TokenTexts(model.tokenizer, token_ids)
+
+    def count_usage(self) -> None:
+        """Before an event: the usage until then stands in it, where the client wants that."""
+        if self._continuous:
+            self.end = b'}],"usage":%b}\n\n' % orjson.dumps(usage_document(self.job.counts))
+            self.after = AFTER + self.end
 
     def finish(self, usage: TokenCounts) -> None:
         if self._include_usage:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from ox.serve.access.client import Client
-from ox.serve.generation.request import GenerationRequest, TokenEvent
+from ox.serve.generation.request import GenerationRequest, TokenEvent, TokenLogprob
 from ox.serve.protocol.openai.choice_stream import ChoiceStream
-from ox.serve.protocol.openai.token_texts import TokenTexts
+from ox.serve.protocol.openai.token_texts import Logprobs, TokenTexts
 from ox.serve.protocol.openai.usage import usage_document
-from ox.serve.protocol.text.chat_request import read_ignored
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.text.sampling import (
-    MAX_CHOICES,
-    MAX_TOKENS,
-    TextOptions,
-    read_logprobs,
-    read_options,
-    with_format,
-)
+from ox.serve.protocol.text.parameters import MAX_CHOICES, parameters_in
+from ox.serve.protocol.text.prompt import truncated
+from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
 from ox.serve.protocol.text.stream_options import StreamOptions, read_stream_options
 from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
@@ -43,6 +37,9 @@ class CompletionCall:
     echo: tuple[str, ...]  # the prompts as texts, where they are repeated; else ""
     stream: bool
     stream_options: StreamOptions
+    echo_logprobs: bool = False  # log-probabilities of the prompt stand before those of the text
+    prompt_logprobs: int | None = None  # vLLM's: so many at each place of the prompt
+    token_ids: bool = False  # tokens of log-probabilities are shown as their ids
 
     def requests(self, client: str) -> list[GenerationRequest]:
         """All texts of a prompt, then those of the next one."""
@@ -55,31 +52,44 @@ def read_completion(fields: Fields, model: TextModel) -> CompletionCall:
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
     """
-    fields.only("best_of", (1,), hint="'n' texts, of which the client takes the best")
-    fields.only("suffix", ("",), "this model makes only what follows a prompt")
-    read_ignored(fields)
-    logprobs = read_logprobs(fields, "logprobs")
-    max_tokens = fields.whole("max_tokens", 1, MAX_TOKENS)
-    options = replace(with_format(read_options(fields, model, max_tokens), fields), logprobs=logprobs)
-    echo = fields.flag("echo")
-    if echo and logprobs is not None:
-        raise ParameterError("echo", "'echo' and 'logprobs' contradict each other here",
-                             hint="log-probabilities of the text alone, without 'echo'")  # fmt: skip
+    try:
+        return _read_completion(fields, model)
+    except ParameterError as error:
+        raise fields.renamed(error) from None
+
+
+def _read_completion(fields: Fields, model: TextModel) -> CompletionCall:
+    declared = parameters_in("completions")
+    options, values = read_options(fields, model, declared)
+    options = with_format(options, fields)
     stream, stream_options = read_stream_options(fields)
-    texts, prompts = _prompts(fields, model, options)
-    fields.finish()
+    echo, shown = values.get("echo", False), options.others.get("prompt_logprobs")
+    echo_logprobs = echo and options.logprobs is not None
+    if stream and shown is not None:
+        raise ParameterError("prompt_logprobs", "'prompt_logprobs' is not for streams", hint='"stream": false')
+    if echo_logprobs:
+        most = max(options.logprobs or 0, shown or 0)
+        options = replace(options, others={**options.others, "prompt_logprobs": most})
+    texts, prompts = _prompts(fields, model, options, values)
+    fields.finish(declared)
     if len(prompts) * options.choices > MAX_CHOICES:
         raise ParameterError("n", "too many texts in one request", expected=f"at most {MAX_CHOICES}",
                              got=f"{options.choices} for each of {len(prompts)} prompts")  # fmt: skip
     options = options.with_default(DEFAULT_TOKENS)
     repeated = texts if echo else [""] * len(prompts)
-    return CompletionCall(model, prompts, options, tuple(repeated), stream, stream_options)
+    return CompletionCall(
+        model, prompts, options, tuple(repeated), stream, stream_options, echo_logprobs, shown,
+        values.get("return_tokens_as_token_ids", False),
+    )  # fmt: skip
 
 
-def _prompts(fields: Fields, model: TextModel, options: TextOptions) -> tuple[list[str], list[Sequence[int]]]:
+def _prompts(
+    fields: Fields, model: TextModel, options: TextOptions, values: Mapping[str, Any]
+) -> tuple[list[str], list[Sequence[int]]]:
     """The prompts as texts and as tokens: a string, tokens, or a list of either."""
     fields.required("prompt")
     given = fields.take("prompt")
+    special, most = values.get("add_special_tokens", True), values.get("truncate_prompt_tokens")
     expected = "a string, a list of strings, token ids, or a list of lists of them"
     listed = given if isinstance(given, list) else [given]
     if not listed:
@@ -92,16 +102,20 @@ def _prompts(fields: Fields, model: TextModel, options: TextOptions) -> tuple[li
     prompts: list[Sequence[int]] = []
     for each in listed:
         if isinstance(each, str):
-            prompts.append(model.encode(each))
-            options.check_length(prompts[-1], model, "prompt")
-            texts.append(each)
+            tokens: Sequence[int] = model.encode(each, special)
         elif isinstance(each, list) and each:
-            options.check_length(each, model, "prompt")
-            _check_tokens(each, model.engine.vocab_size, fields)
-            prompts.append(each)
-            texts.append("" if model.engine.tokenizer is None else model.tokenizer.decode(each))
+            tokens = each
         else:
             raise fields.wrong("prompt", expected, each)
+        shorter = truncated(tokens, most, model, options.max_tokens)
+        options.check_length(shorter, model, "prompt")
+        if isinstance(each, list):
+            _check_tokens(each, model.engine.vocab_size, fields)
+        prompts.append(shorter)
+        if isinstance(each, str) and len(shorter) == len(tokens):
+            texts.append(each)
+        else:
+            texts.append("" if model.engine.tokenizer is None else model.tokenizer.decode(shorter))
     return texts, prompts
 
 
@@ -114,11 +128,12 @@ def _check_tokens(tokens: list[Any], vocab_size: int, fields: Fields) -> None:
 class _Choice:
     """One text of a whole answer."""
 
-    __slots__ = ("events", "finish_reason", "parts")
+    __slots__ = ("events", "finish_reason", "parts", "prompt")
 
     def __init__(self, begin: str) -> None:
         self.parts = [begin]
         self.events: list[TokenEvent] = []
+        self.prompt: Sequence[TokenLogprob] = ()
         self.finish_reason = ""
 
 
@@ -141,10 +156,14 @@ class WholeCompletion(TextAnswer):
         super().__init__(exchange, call.model, client)
         self._call = call
         self._choices = [_Choice(begin) for begin in call.echo for _ in range(call.options.choices)]
-        self._texts = None if call.options.logprobs is None else TokenTexts(call.model.tokenizer)
+        self._texts: TokenTexts | None = None
+        if call.options.logprobs is not None or call.prompt_logprobs is not None:
+            self._texts = TokenTexts(call.model.tokenizer, call.token_ids)
 
     def add(self, index: int, event: TokenEvent) -> None:
         choice = self._choices[index]
+        if event.prompt_logprobs is not None:
+            choice.prompt = event.prompt_logprobs
         if event.text:
             choice.parts.append(event.text)
         if event.logprob is not None:
@@ -154,17 +173,24 @@ class WholeCompletion(TextAnswer):
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
-        texts = self._texts
-        choices = [
-            {
-                "index": index, "text": "".join(choice.parts),
-                "logprobs": None if texts is None else texts.completion(choice.events, 0)[0],
-                "finish_reason": choice.finish_reason,
-            }
-            for index, choice in enumerate(self._choices)
-        ]  # fmt: skip
+        choices = [self._document(index, choice) for index, choice in enumerate(self._choices)]
         document = {**_head(self._call), "choices": choices, "usage": usage_document(usage)}
         self.exchange.reply(200, orjson.dumps(document))
+
+    def _document(self, index: int, choice: _Choice) -> dict[str, Any]:
+        call, texts, logprobs = self._call, self._texts, None
+        prompt = call.prompts[index // call.options.choices]
+        if texts is not None and call.options.logprobs is not None:
+            found = Logprobs(texts, call.options.logprobs)
+            if call.echo_logprobs:
+                found.add_prompt(prompt[0], choice.prompt)
+            logprobs = found.add(choice.events)
+        document = {
+            "index": index, "text": "".join(choice.parts), "logprobs": logprobs, "finish_reason": choice.finish_reason
+        }  # fmt: skip
+        if texts is not None and call.prompt_logprobs is not None:
+            document["prompt_logprobs"] = texts.prompt(choice.prompt, call.prompt_logprobs)
+        return document
 
 
 class StreamedCompletion(ChoiceStream):
@@ -174,23 +200,28 @@ class StreamedCompletion(ChoiceStream):
         count = len(call.prompts) * call.options.choices
         super().__init__(
             call.model, exchange, client, head=_head(call), part=b"text", count=count, options=call.options,
-            stream_options=call.stream_options,
+            stream_options=call.stream_options, token_ids=call.token_ids,
         )  # fmt: skip
-        self._offsets = [0] * count
+        self._call, self._shown = call, list[Logprobs | None]([None] * count)
+        if self.texts is not None:
+            self._shown = [Logprobs(self.texts, call.options.logprobs or 0) for _ in range(count)]
         self._echoes = [begin for begin in call.echo for _ in range(call.options.choices)]
 
     def add(self, index: int, event: TokenEvent) -> None:
-        text = event.text
+        self.count_usage()
+        text, shown, logprobs = event.text, self._shown[index], None
         if self._echoes[index]:
             text, self._echoes[index] = self._echoes[index] + text, ""
-        if self.texts is None and event.finish_reason is None:
+        if shown is not None:
+            if event.prompt_logprobs is not None and self._call.echo_logprobs:
+                shown.add_prompt(self._call.prompts[index // self._call.options.choices][0], event.prompt_logprobs)
+                logprobs = shown.add([])
+            elif event.logprob is not None:
+                logprobs = shown.add([event])
+        if logprobs is None and event.finish_reason is None:
             if text:
                 self.stream.send(self.before[index] + orjson.dumps(text) + self.after)
             return
-        logprobs = b"null"
-        if self.texts is not None and event.logprob is not None:
-            found, self._offsets[index] = self.texts.completion([event], self._offsets[index])
-            logprobs = orjson.dumps(found)
         reason = orjson.dumps(event.finish_reason)
-        rest = b',"logprobs":%b,"finish_reason":%b%b' % (logprobs, reason, self.end)
+        rest = b',"logprobs":%b,"finish_reason":%b%b' % (orjson.dumps(logprobs), reason, self.end)
         self.stream.send(self.before[index] + orjson.dumps(text) + rest)

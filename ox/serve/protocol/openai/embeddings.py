@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.requests import read_fields
+from ox.serve.protocol.openai.requests import finish, read_fields
 from ox.serve.protocol.openai.text_pending import submit, text_model
 from ox.serve.protocol.rest.routing import Context, PathParameters
 from ox.serve.protocol.text.fields import Fields, ParameterError
@@ -38,7 +38,7 @@ def embeddings(context: Context, exchange: Exchange, names: PathParameters) -> N
     truncate = fields.flag("truncate")
     feed = read_texts(fields, "input", text, truncate)
     fields.text("user")
-    fields.finish()
+    finish(context, exchange, fields, model.stages)
 
     def answer(vectors: Array, tokens: int) -> dict[str, Any]:
         if dimensions is not None:

@@ -18,6 +18,7 @@ from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, Path
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.parameters import schemas_in
 from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.repository.model import Model
@@ -83,43 +84,8 @@ def _model_document(model: Model) -> dict[str, Any] | None:
 
 # ---- JSON schemas of fields
 
-SAMPLING: Schemas = {
-    "model": {"type": "string"},
-    "max_tokens": {"type": "integer", "minimum": 1},
-    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-    "n": {"type": "integer", "minimum": 1},
-    "stop": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-    "seed": {"type": "integer"},
-    "stream": {"type": "boolean", "description": "answers with server-sent events"},
-    "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
-    "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
-    "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
-    "logit_bias": {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
-    "response_format": {"type": "object"},
-}
-COMPLETION: Schemas = {
-    "prompt": {
-        "oneOf": [
-            {"type": "string"},
-            {"type": "array", "items": {"type": "string"}},
-            {"type": "array", "items": {"type": "integer"}},
-            {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
-        ]
-    },
-    "echo": {"type": "boolean"},
-    "logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
-    **SAMPLING,
-}
-CHAT: Schemas = {
-    "messages": {"type": "array", "items": {"type": "object"}},
-    "tools": {"type": "array", "items": {"type": "object"}},
-    "tool_choice": {"description": "auto, none, required, or the name of a function"},
-    "max_completion_tokens": {"type": "integer", "minimum": 1},
-    "logprobs": {"type": "boolean"},
-    "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
-    **SAMPLING,
-}
+COMPLETION: Schemas = schemas_in("completions")
+CHAT: Schemas = schemas_in("chat")
 USAGE: Schemas = {name: {"type": "integer"} for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
 TEXTS: Schemas = {
     "id": {"type": "string"},

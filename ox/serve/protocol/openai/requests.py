@@ -11,6 +11,7 @@ from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.repository.entry import LOADING
+from ox.serve.telemetry.stages import Stages
 from ox.serve.transport.http import Exchange
 
 M = TypeVar("M")
@@ -23,6 +24,17 @@ def read_fields(context: Context, exchange: Exchange) -> Fields:
         ServeError: no JSON, or too much of it.
     """
     return Fields(read_limited_json(exchange, context.limits))
+
+
+def finish(context: Context, exchange: Exchange, fields: Fields, stages: Stages | None = None) -> None:
+    """All parameters were read; those that are left are unknown, see `TextService.note`. `stages` counts that; None
+    for calls that no model counts.
+
+    Raises:
+        ParameterError: there are some, and the server is strict.
+    """
+    fields.finish()
+    context.text.note(exchange, stages, fields.remarks)
 
 
 def named_model(context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], M]) -> M:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.requests import read_fields
+from ox.serve.protocol.openai.requests import finish, read_fields
 from ox.serve.protocol.openai.text_pairs import TextPairs, submit_pairs
 from ox.serve.protocol.openai.text_pending import text_model
 from ox.serve.protocol.rest.routing import Context, PathParameters
@@ -38,7 +38,7 @@ def rerank_documents(context: Context, exchange: Exchange, fields: Fields) -> No
     most = fields.whole("top_n", 1, 1 << 31, len(documents))
     shown = fields.flag("return_documents")
     truncate = fields.flag("truncate")
-    fields.finish()
+    finish(context, exchange, fields, model.stages)
 
     def answer(scores: Array, tokens: int) -> dict[str, Any]:
         results: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.requests import read_fields
+from ox.serve.protocol.openai.requests import finish, read_fields
 from ox.serve.protocol.openai.rerank import KINDS
 from ox.serve.protocol.openai.text_pairs import TextPairs, submit_pairs
 from ox.serve.protocol.openai.text_pending import text_model
@@ -37,7 +37,7 @@ def score(context: Context, exchange: Exchange, names: PathParameters) -> None:
     truncate = fields.flag("truncate")
     raw = not fields.flag("use_activation", True)
     fields.text("user")
-    fields.finish()
+    finish(context, exchange, fields, model.stages)
     head = {"id": f"score-{secrets.token_hex(12)}", "object": "list", "created": int(model.clock.calendar())}
 
     def answer(scores: Array, tokens: int) -> dict[str, Any]:

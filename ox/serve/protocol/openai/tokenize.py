@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from ox.serve.protocol.openai.requests import named_model, read_fields
+from ox.serve.protocol.openai.requests import finish, named_model, read_fields
 from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.repository.model import Model
@@ -29,7 +29,7 @@ def tokenize(context: Context, exchange: Exchange, names: PathParameters) -> Han
     prompt = fields.text("prompt")
     special = fields.flag("add_special_tokens", True)
     named = fields.flag("return_token_strs")
-    fields.finish()
+    finish(context, exchange, fields)
 
     def answer() -> dict[str, Any]:
         ids = tokenizer.encode(prompt, special)
@@ -49,7 +49,7 @@ def detokenize(context: Context, exchange: Exchange, names: PathParameters) -> H
     tokenizer, _ = _tokenizer(context, exchange, fields)
     fields.required("tokens")
     tokens = fields.wholes("tokens", context.limits.json, tokenizer.largest_id + 1)
-    fields.finish()
+    finish(context, exchange, fields)
     return _reply(lambda: {"prompt": tokenizer.decode(tokens, special=True)}, len(tokens))
 
 

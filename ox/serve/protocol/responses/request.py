@@ -12,8 +12,10 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.responses.input_items import Item, messages_of, read_items
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.parameters import MAX_TOKENS
+from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.response_store import ResponseStore
-from ox.serve.protocol.text.sampling import MAX_TOKENS, TextOptions
+from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.translated_chat import read_translated
 from ox.serve.protocol.v2.document import quote
@@ -91,7 +93,7 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
     chat = {
         "messages": messages, "tools": _chat_tools(tools), "tool_choice": _chat_choice(choice),
         "parallel_tool_calls": parallel, "max_completion_tokens": maximum,
-        **_chat_text(text), **_chat_reasoning(reasoning),
+        **_chat_text(text, fields.remarks), **_chat_reasoning(reasoning, fields.remarks),
     }  # fmt: skip
     if not tools:  # then the choice says nothing
         for name in ("tools", "tool_choice", "parallel_tool_calls"):
@@ -211,9 +213,9 @@ def _named(choice: Any) -> Any:
     return {"type": "function", "function": {"name": choice.get("name")}}
 
 
-def _chat_text(text: dict[str, Any]) -> dict[str, Any]:
+def _chat_text(text: dict[str, Any], remarks: Remarks) -> dict[str, Any]:
     """`text` as the parameters of a chat."""
-    inner = Fields(text, "text.")
+    inner = Fields(text, "text.", remarks=remarks)
     form, verbosity = inner.object("format"), inner.take("verbosity")
     inner.finish()
     chat: dict[str, Any] = {} if verbosity is None else {"verbosity": verbosity}
@@ -228,9 +230,9 @@ def _chat_text(text: dict[str, Any]) -> dict[str, Any]:
     return {**chat, "response_format": form}
 
 
-def _chat_reasoning(reasoning: dict[str, Any]) -> dict[str, Any]:
+def _chat_reasoning(reasoning: dict[str, Any], remarks: Remarks) -> dict[str, Any]:
     """`reasoning` as the parameters of a chat. Reasoning is shown whole, so that a summary is never made."""
-    inner = Fields(reasoning, "reasoning.")
+    inner = Fields(reasoning, "reasoning.", remarks=remarks)
     effort = inner.take("effort")
     inner.take("summary"), inner.take("generate_summary")
     inner.finish()

@@ -13,16 +13,21 @@ from ox.serve.generation.request import TokenEvent
 from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context, Fields, Handler, HandlerResult, PathParameters
 from ox.serve.protocol.text.generate import GenerateCall, read_generate
+from ox.serve.protocol.text.parameters import schemas_in
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.protocol.text.text_service import count_errors
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.listener_state import v2_error_body
 
+PARAMETERS = {name: schema for name, schema in schemas_in("generate").items() if name not in ("text_input", "stream")}
 REQUEST: Fields = {
     "id": {"type": "string"},
     "text_input": {"type": "string"},
-    "parameters": {"type": "object", "description": "max_tokens, temperature, top_p, seed, stop ..."},
+    "parameters": {"type": "object", "properties": PARAMETERS},
+    "sampling_parameters": {"type": "string", "description": "the same as JSON"},
+    "exclude_input_in_output": {"const": True},
+    "stream": {"type": "boolean", "description": "for clients that send it; the route decides"},
 }
 REPLY: Fields = {
     "id": {"type": "string"},

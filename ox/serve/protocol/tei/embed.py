@@ -6,7 +6,7 @@ import numpy as np
 
 from ox.graph.contract import Array
 from ox.serve.protocol.openai.embeddings import KINDS, read_dimensions, read_texts
-from ox.serve.protocol.openai.requests import read_fields
+from ox.serve.protocol.openai.requests import finish, read_fields
 from ox.serve.protocol.openai.text_pending import submit, text_model
 from ox.serve.protocol.rest.routing import Context, PathParameters
 from ox.serve.protocol.text.fields import ParameterError
@@ -30,7 +30,7 @@ def embed(context: Context, exchange: Exchange, names: PathParameters) -> None:
     fields.only("truncation_direction", ("right", "Right"), "a text is cut at its end")
     fields.only("prompt_name", (), "prompts of a model are not read", hint="the prompt before each text")
     feed = read_texts(fields, "inputs", text, truncate)
-    fields.finish()
+    finish(context, exchange, fields, model.stages)
 
     def answer(vectors: Array, tokens: int) -> Array:
         vectors = vectors[:, :dimensions]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import Array
-from ox.serve.protocol.openai.requests import read_fields
+from ox.serve.protocol.openai.requests import finish, read_fields
 from ox.serve.protocol.openai.rerank import KINDS, read_query, rerank_documents
 from ox.serve.protocol.openai.text_pairs import TextPairs, submit_pairs
 from ox.serve.protocol.openai.text_pending import text_model
@@ -37,7 +37,7 @@ def rerank(context: Context, exchange: Exchange, names: PathParameters) -> None:
     raw, shown = fields.flag("raw_scores"), fields.flag("return_text")
     truncate = fields.flag("truncate")
     fields.only("truncation_direction", ("right", "Right"), "a text is cut at its end")
-    fields.finish()
+    finish(context, exchange, fields, model.stages)
 
     def answer(scores: Array, tokens: int) -> list[dict[str, Any]]:
         order = np.argsort(-scores, kind="stable").tolist()

@@ -11,8 +11,10 @@ from ox.serve.generation.request import Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
+from ox.serve.protocol.text.parameters import parameters_in
+from ox.serve.protocol.text.prompt import read_template_variables, truncated
 from ox.serve.protocol.text.reasoning import ReasoningParser, opens_reasoning
-from ox.serve.protocol.text.sampling import MAX_TOKENS, TextOptions, read_logprobs, read_options, with_format
+from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
 from ox.serve.protocol.text.stream_options import StreamOptions, read_stream_options
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.tool_calls import ToolCallParser
@@ -33,6 +35,7 @@ class ChatCall:
     reasoning_begun: bool  # by the prompt
     stream: bool
     stream_options: StreamOptions
+    token_ids: bool = False  # tokens of log-probabilities are shown as their ids
 
     def requests(self, client: str) -> list[GenerationRequest]:
         """One for each answer."""
@@ -59,56 +62,48 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
         ParameterError: a parameter is wrong, refused or unknown.
         ServeError: the model has no chat template or no tokenizer, or the template refuses the messages.
     """
-    read_ignored(fields)
-    options = read_options(fields, model, _max_tokens(fields))
-    options = replace(with_format(options, fields), logprobs=_logprobs(fields))
+    try:
+        return _read_chat(fields, model)
+    except ParameterError as error:
+        raise fields.renamed(error) from None
+
+
+def _read_chat(fields: Fields, model: TextModel) -> ChatCall:
+    declared = parameters_in("chat")
+    options, values = read_options(fields, model, declared)
+    max_tokens = _max_tokens(options.max_tokens, values.get("max_completion_tokens"))
+    options = replace(with_format(options, fields), max_tokens=max_tokens, logprobs=_logprobs(values))
     stream, stream_options = read_stream_options(fields)
+    if stream and "prompt_logprobs" in options.others:
+        raise ParameterError("prompt_logprobs", "'prompt_logprobs' is not for streams", hint='"stream": false')
     messages, tools = read_messages(fields), read_tools(fields)
     if tools.required:
         options = replace(options, constraint=Constraint("json_schema", call_schema(tools.schemas)))
-    _refuse_others(fields)
-    fields.finish()
+    variables = read_template_variables(fields, model, values)
+    fields.finish(declared)
     if model.template is None:
         hint = "/v1/completions, or a chat_template.jinja beside the model"
         raise ServeError(f"model '{model.name}' has no chat template", hint=hint)
     # The template writes the special tokens itself.
-    text = model.template.render(messages, tools.offered)
-    prompt = model.encode(text, special=False)
+    text = model.template.render(messages, tools.offered, variables)
+    most = values.get("truncate_prompt_tokens")
+    prompt = truncated(model.encode(text, special=False), most, model, options.max_tokens)
     options.check_length(prompt, model, "messages")
     form = BARE if tools.required else model.tool_format if tools.schemas else None
     begun = model.reasoning is not None and opens_reasoning(text, model.reasoning)
-    return ChatCall(model, prompt, options, form, tools.schemas, tools.most, begun, stream, stream_options)
+    as_ids = values.get("return_tokens_as_token_ids", False)
+    return ChatCall(model, prompt, options, form, tools.schemas, tools.most, begun, stream, stream_options, as_ids)
 
 
-def _refuse_others(fields: Fields) -> None:
-    """Parameters of OpenAI that need what this server does not have."""
-    fields.only("modalities", (["text"],), "models of texts alone are served")
-    fields.only("verbosity", ("medium",), "the prompt says how long an answer should be")
-    for name in ("audio", "functions", "function_call", "prediction", "reasoning_effort", "web_search_options"):
-        hint = "'tools' and 'tool_choice'" if name.startswith("function") else "a request without it"
-        fields.only(name, (), hint=hint)
-
-
-def _max_tokens(fields: Fields) -> int | None:
-    old = fields.whole("max_tokens", 1, MAX_TOKENS)
-    new = fields.whole("max_completion_tokens", 1, MAX_TOKENS)
+def _max_tokens(old: int | None, new: int | None) -> int | None:
     if old is not None and new is not None and old != new:
         raise ParameterError("max_tokens", "'max_tokens' and 'max_completion_tokens' contradict each other",
                              expected="one of them", got=f"{old} and {new}")  # fmt: skip
     return new if old is None else old
 
 
-def _logprobs(fields: Fields) -> int | None:
-    wanted, top = fields.flag("logprobs"), read_logprobs(fields, "top_logprobs")
+def _logprobs(values: Mapping[str, Any]) -> int | None:
+    top, wanted = values.get("top_logprobs"), values.get("logprobs", False)
     if top is not None and not wanted:
         raise ParameterError("top_logprobs", "'top_logprobs' needs 'logprobs'", hint='"logprobs": true')
     return (top or 0) if wanted else None
-
-
-def read_ignored(fields: Fields) -> None:
-    """Parameters that say who asks, or whose usual values change nothing."""
-    for name in ("user", "safety_identifier", "prompt_cache_key"):
-        fields.text(name)
-    fields.object("metadata")
-    fields.only("store", (False,), "this server keeps no texts")
-    fields.only("service_tier", ("auto", "default"), "there is one")

@@ -16,6 +16,8 @@ CONFIG = "tokenizer_config.json"
 FILE = "chat_template.jinja"
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 LARGEST = 16 << 20  # bytes of a file with a template
+GENERATION = {"add_generation_prompt": True}
+MARK = "\ue000end\ue001"  # where the prompt ends; of characters for private use, which templates leave alone
 
 
 class ChatTemplate:
@@ -48,7 +50,7 @@ class ChatTemplate:
                 "the chat template is wrong", where=where, got=str(error)[:200] or "nested too deep"
             ) from None
         try:
-            self._render([{"role": "user", "content": "Hello"}], None)
+            self._render([{"role": "user", "content": "Hello"}], None, GENERATION)
         except (BudgetError, SecurityError) as error:
             raise LoadError("the chat template does what no template may", where=where, got=str(error)) from None
         except Exception:  # it may want other messages than this one
@@ -76,14 +78,25 @@ class ChatTemplate:
             raise LoadError("'chat_template' is not a text", where=str(folder / CONFIG), got=type(source).__name__)
         return cls(source, special, str(folder / CONFIG))
 
-    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] = GENERATION,
+    ) -> str:
         """The prompt of a conversation.
+
+        Args:
+            messages: their contents are texts.
+            tools: that are offered.
+            variables: more of the template. With `continue_final_message` the prompt ends where the content of the last
+                message does.
 
         Raises:
             ServeError: the template refuses the messages, or fails (400).
         """
         try:
-            return self._render(messages, tools)
+            return self._continued(messages, tools, variables)
         except TemplateError as error:
             raise ServeError("the model's chat template refuses the messages", got=str(error)) from None
         except Exception as error:
@@ -92,12 +105,28 @@ class ChatTemplate:
             got = f"{type(error).__name__}: {error}"[:300]
             raise ServeError("the model's chat template fails on these messages", where=where, got=got) from None
 
-    def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> str:
+    def _continued(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, variables: Mapping[str, Any]
+    ) -> str:
+        if not variables.get("continue_final_message"):
+            return self._render(messages, tools, variables)
+        content = str(messages[-1]["content"])
+        if not content.strip():
+            raise TemplateError("the last message has no text to continue")
+        marked = [*messages[:-1], {**messages[-1], "content": content + MARK}]  # the content may stand there twice
+        before, mark, _ = self._render(marked, tools, variables).rpartition(MARK)
+        if not mark:
+            raise TemplateError("it does not show the last message")
+        return before
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, variables: Mapping[str, Any]
+    ) -> str:
         token = BUDGET.set(RenderBudget())
         try:
             parts, size = [], 0
             for part in self._template.generate(
-                messages=messages, tools=tools or None, add_generation_prompt=True, **self._special
+                {**self._special, **variables, "messages": messages, "tools": tools or None}
             ):
                 parts.append(part)
                 size += len(part)

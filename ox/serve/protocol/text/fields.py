@@ -46,6 +46,10 @@ class Fields:
         """Whether there is such a parameter, which nobody has read."""
         return name in self._left
 
+    def has_any(self, names: frozenset[str]) -> bool:
+        """Whether one of these is there, and nobody has read it."""
+        return not names.isdisjoint(self._left)
+
     def left(self) -> list[str]:
         """The names of those that nobody has read."""
         return list(self._left)
@@ -148,7 +152,7 @@ class Fields:
         left, self._left = self._left, {}
         return left
 
-    def finish(self, known: tuple[str, ...] = ()) -> None:
+    def finish(self, known: Iterable[str] = ()) -> None:
         """What nobody has read becomes a remark, with a name like it; `known` are more names that there are."""
         if self._left:
             names = (*self._read, *known)
@@ -156,9 +160,6 @@ class Fields:
                 # the comparison is slow, and a body has room for a million names
                 like = _nearest(name[:100], names) if self.remarks.unknown < MOST else None
                 self.remarks.add_unknown(self._prefix + name, like and self.shown(like))
-            first = self.remarks.first_unknown
-            assert first is not None
-            raise unknown_parameter(*first)
 
     def renamed(self, error: ParameterError) -> ParameterError:
         """An error that names a parameter of the document, with the client's name of it; what stands in a list of
@@ -172,10 +173,12 @@ class Fields:
         return ParameterError(shown, what, code=error.code, status=error.status, **fields)
 
 
-def unknown_parameter(name: str, hint: str | None) -> ParameterError:
-    """The error of a parameter that there is not; `hint` is one of a name like it."""
-    what = f"Unknown parameter: {quote(name)}"
-    return ParameterError(name[:80], what, code="unknown_parameter", hint=hint and f"'{hint}'")
+def refuse_unknown(remarks: Remarks) -> None:
+    """Raises ParameterError for the first unknown parameter: what --strict does."""
+    if remarks.first_unknown is not None:
+        name, like = remarks.first_unknown
+        what = f"Unknown parameter: {quote(name)}"
+        raise ParameterError(name[:80], what, code="unknown_parameter", hint=like and f"'{like}'")
 
 
 @lru_cache(256)

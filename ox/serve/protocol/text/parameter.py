@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ox.serve.protocol.text.fields import Fields
@@ -38,6 +38,9 @@ class Parameter:
         names: what the dialects that have it call it; "options.seed" is a field of the object "options".
         read: takes its value from the fields, checked; None where code of its own reads it.
         sets: "sampling.NAME", a field of `SamplingParams`; "request.NAME", one of `GenerationRequest`; "" for neither.
+
+    Attributes:
+        owner, attribute: what it sets, apart: "sampling", "request" or ""; and a name, which is its own for "".
     """
 
     name: str
@@ -46,6 +49,13 @@ class Parameter:
     names: Mapping[str, str]
     read: Reader | None = None
     sets: str = ""
+    owner: str = field(init=False)
+    attribute: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        owner, _, attribute = self.sets.partition(".")
+        object.__setattr__(self, "owner", owner)
+        object.__setattr__(self, "attribute", attribute or self.name)
 
 
 def number(
@@ -129,11 +139,12 @@ def unused(name: str, schema: Schema, where: str, about: str, *, silent: Sequenc
             all.
     """
     kinds = [CLASSES[kind] for kind in ([schema["type"]] if isinstance(schema["type"], str) else schema["type"])]
+    types, words = tuple(kind for kind, _ in kinds), " or ".join(words for _, words in kinds)
 
     def read(fields: Fields, model: TextModel) -> None:
         value = fields.take(name)
-        if type(value) not in {kind for kind, _ in kinds}:
-            raise fields.wrong(name, " or ".join(words for _, words in kinds), value)
+        if type(value) not in types:
+            raise fields.wrong(name, words, value)
         if silent is not None and value not in silent:
             fields.remarks.add_unused(fields.shown(name))
 

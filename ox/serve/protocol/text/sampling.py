@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
+
 from ox.generation.sampling_params import SamplingParams
-from ox.serve.generation.request import MOST_LOGPROBS, Constraint, GenerationRequest
+from ox.serve.generation.request import Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.parameter import Parameter
+from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.text_model import TextModel
 
-MAX_CHOICES = 128  # texts of one request
-MAX_STOPS = 16
 MAX_BIASES = 1024
-MAX_TOKENS = (1 << 31) - 1
-MAX_SEED = (1 << 64) - 1
+DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of generation_config.json
+MAX_CHOICE, MAX_REGEX, MAX_GRAMMAR = 1000, 10_000, 100_000
+CONSTRAINTS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
+
+
+FORMS = frozenset(CONSTRAINTS)
+PLAIN = SamplingParams()
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What a request says about all of its texts."""
+    """What a request says about all of its texts.
 
-    sampling: SamplingParams
-    choices: int
-    max_tokens: int | None
-    stop: tuple[str, ...]
-    stop_token_ids: tuple[int, ...]
-    ignore_eos: bool
-    constraint: Constraint | None
+    Attributes:
+        sampling: how tokens are chosen.
+        choices: the number of texts for each prompt.
+        max_tokens, logprobs, constraint: as of `GenerationRequest`.
+        others: more fields of `GenerationRequest`.
+        remarks: what the response says about parameters that change nothing.
+    """
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    choices: int = 1
+    max_tokens: int | None = None
+    constraint: Constraint | None = None
     logprobs: int | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+    remarks: Remarks = field(default_factory=Remarks)
 
     def requests(self, prompt: Sequence[int], client: str) -> list[GenerationRequest]:
         """One for each of the texts that continue a prompt; requests of one client take turns with those of others."""
         return [
             GenerationRequest(
-                prompt, self.sampling, self.max_tokens, self.stop, self.stop_token_ids, self.ignore_eos,
-                self.logprobs, index=index, constraint=self.constraint, client=client,
+                prompt, self.sampling, self.max_tokens, logprobs=self.logprobs, index=index,
+                constraint=self.constraint, client=client, **self.others,
             )
             for index in range(self.choices)
         ]  # fmt: skip
@@ -56,53 +70,50 @@ class TextOptions:
         prompt's in the request."""
         if not prompt:
             raise ParameterError(name, "the prompt has no tokens", expected="a character or more")
-        context, asked = model.engine.context_length, self.max_tokens or 1
+        context, asked = model.engine.context_length, 1 if self.max_tokens is None else self.max_tokens
         if len(prompt) + asked > context:
             raise ParameterError(
-                name if self.max_tokens is None else "max_tokens",
+                name if not self.max_tokens else "max_tokens",
                 "the prompt and the text are longer than the model's context", code="context_length_exceeded",
                 expected=f"at most {context} tokens", got=f"{len(prompt)} of the prompt, and {asked} to be made",
                 hint="a shorter prompt, or a smaller max_tokens",
             )  # fmt: skip
 
 
-def read_options(fields: Fields, model: TextModel, max_tokens: int | None) -> TextOptions:
-    """The parameters of sampling, and the extras of vLLM.
+def read_options(
+    fields: Fields, model: TextModel, declared: Mapping[str, Parameter]
+) -> tuple[TextOptions, dict[str, Any]]:
+    """What a request says about its texts: those of the declared parameters that need no code of their own, and what
+    holds a text to a form.
+
+    Args:
+        fields: the request.
+        model: it goes to.
+        declared: the parameters of its dialect, see `ox.serve.protocol.text.parameters`.
+
+    Returns:
+        the options, and the values of parameters that are neither of sampling nor of the engine, by name.
 
     Raises:
         ParameterError: one is out of range, or two contradict each other.
     """
+    found: dict[str, dict[str, Any]] = {"sampling": {}, "request": {}, "": {}}
+    for name in fields.left():
+        parameter = declared.get(name)
+        if parameter is not None and parameter.read is not None:
+            found[parameter.owner][parameter.attribute] = parameter.read(fields, model)
+    sampling, request, values = found["sampling"], found["request"], found[""]
     defaults = model.defaults
-    choices = fields.whole("n", 1, MAX_CHOICES, 1) or 1
-    top_k = fields.whole("top_k", -1, MAX_TOKENS, defaults.get("top_k", 0))
-    seed = fields.whole("seed", -(1 << 63), MAX_SEED)
-    sampling = SamplingParams(
-        temperature=fields.number("temperature", 0, 2, defaults.get("temperature", 1.0)),
-        top_p=fields.number("top_p", 0, 1, defaults.get("top_p", 1.0), above=True),
-        top_k=max(0, top_k or 0),
-        min_p=fields.number("min_p", 0, 1, defaults.get("min_p", 0.0)),
-        repetition_penalty=fields.number(
-            "repetition_penalty", 0, 2, defaults.get("repetition_penalty", 1.0), above=True
-        ),
-        presence_penalty=fields.number("presence_penalty", -2, 2, 0.0),
-        frequency_penalty=fields.number("frequency_penalty", -2, 2, 0.0),
-        logit_bias=_logit_bias(fields, model.engine.vocab_size),
-        seed=None if seed is None else seed % (1 << 63),
-    )
-    return TextOptions(
-        sampling,
-        choices,
-        max_tokens,
-        fields.texts("stop", MAX_STOPS),
-        fields.wholes("stop_token_ids", MAX_STOPS, model.engine.vocab_size),
-        fields.flag("ignore_eos"),
-        _constraint(fields),
-    )
-
-
-def read_logprobs(fields: Fields, name: str) -> int | None:
-    """How many of the likeliest tokens are wanted at each place."""
-    return fields.whole(name, 0, MOST_LOGPROBS)
+    for name in DEFAULTS:
+        if name in defaults and name not in sampling:
+            sampling[name] = max(0, defaults[name])
+    if "logit_bias" in fields:
+        sampling["logit_bias"] = _logit_bias(fields, model.engine.vocab_size)
+    options = TextOptions(
+        SamplingParams(**sampling) if sampling else PLAIN, values.pop("n", 1), request.pop("max_tokens", None),
+        _constraint(fields), request.pop("logprobs", None), request, fields.remarks,
+    )  # fmt: skip
+    return options, values
 
 
 def with_format(options: TextOptions, fields: Fields) -> TextOptions:
@@ -132,25 +143,54 @@ def with_format(options: TextOptions, fields: Fields) -> TextOptions:
 
 
 def _constraint(fields: Fields) -> Constraint | None:
-    """vLLM's guided_json, guided_regex and guided_choice."""
+    """vLLM's structured_outputs, and its older names guided_json, guided_regex, guided_choice and guided_grammar."""
+    if not fields.has_any(FORMS):
+        return None
     found: list[Constraint] = []
-    schema = fields.take("guided_json")
-    if schema is not None:
-        if not isinstance(schema, dict):
-            raise fields.wrong("guided_json", "a JSON schema, as an object", schema)
-        found.append(Constraint("json_schema", schema))
-    expression = fields.take("guided_regex")
-    if expression is not None:
-        if not isinstance(expression, str) or not 0 < len(expression) <= 10_000:
-            raise fields.wrong("guided_regex", "a regular expression of at most 10,000 characters", expression)
-        found.append(Constraint("regex", expression))
-    choice = fields.texts("guided_choice", 1000)
-    if choice:
-        found.append(Constraint("choice", choice))
+    for name in CONSTRAINTS[:4]:
+        found += _of_kind(fields, name, name.removeprefix("guided_"))
+    inner = fields.inside("structured_outputs")
+    if inner is not None:
+        for name in ("json", "regex", "choice", "grammar"):
+            found += _of_kind(inner, name, name)
+        if inner.flag("json_object"):
+            found.append(Constraint("json_object"))
+        inner.only("structural_tag", (), "tags of a format of its own are not read", hint="'tools', or a grammar")
+        for name in ("disable_any_whitespace", "disable_fallback", "disable_additional_properties"):
+            inner.flag(name)
+        inner.only("whitespace_pattern", (), "JSON is on one line")
+        inner.finish()
+        if not found:
+            raise fields.wrong("structured_outputs", "one of json, regex, choice, grammar and json_object", {})
     if len(found) > 1:
-        expected = "one of guided_json, guided_regex and guided_choice"
-        raise ParameterError("guided_json", "two guided_ parameters contradict each other", expected=expected)
+        name = "structured_outputs" if inner is not None else "guided_json"
+        expected = "one of json, regex, choice, grammar and json_object"
+        raise ParameterError(name, "two forms of the text contradict each other", expected=expected)
     return found[0] if found else None
+
+
+def _of_kind(fields: Fields, name: str, kind: str) -> list[Constraint]:
+    """The form that a parameter asks for; none without it."""
+    if name not in fields:
+        return []
+    if kind == "choice":
+        choice = fields.texts(name, MAX_CHOICE)
+        return [Constraint("choice", choice)] if choice else []
+    value = fields.take(name)
+    if kind == "json":
+        schema = value
+        if isinstance(schema, str):
+            try:
+                schema = orjson.loads(schema)
+            except orjson.JSONDecodeError:
+                schema = None
+        if not isinstance(schema, dict):
+            raise fields.wrong(name, "a JSON schema, as an object or as its text", value)
+        return [Constraint("json_schema", schema)]
+    words, most = ("a regular expression", MAX_REGEX) if kind == "regex" else ("a grammar in Lark's form", MAX_GRAMMAR)
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise fields.wrong(name, f"{words} of at most {most:,} characters", value)
+    return [Constraint("regex" if kind == "regex" else "grammar", value)]
 
 
 def _logit_bias(fields: Fields, vocab_size: int) -> dict[int, float]:

@@ -13,6 +13,8 @@ from ox.serve.access import Guard, credential_of
 from ox.serve.access.client import Client
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.text.event_stream import Heartbeats
+from ox.serve.protocol.text.fields import refuse_unknown
+from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.response_store import MEMORY, ResponseStore
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
@@ -101,22 +103,41 @@ class TextService:
         count_errors(exchange, model.stages)
         if len(exchange.body) > INLINE_BYTES:
             return self._begin_later(exchange, model, read, start)
-        call = read()
+        call = self._checked(read())
         if call.options.constraint is not None:
             return self._begin_later(exchange, model, lambda: call, start)
+        self.note(exchange, model.stages, call.options.remarks)
         start(call)
         return None
+
+    def _checked(self, call: C) -> C:
+        if self._repository.strict:
+            refuse_unknown(call.options.remarks)
+        return call
+
+    def note(self, exchange: Exchange, stages: Stages | None, remarks: Remarks) -> None:
+        """Has the response say which parameters change nothing, and counts a request with unknown ones.
+
+        Raises:
+            ParameterError: there are unknown ones, and the server is strict.
+        """
+        if self._repository.strict:
+            refuse_unknown(remarks)
+        exchange.extra_headers += remarks.header()
+        if remarks.unknown and stages is not None:
+            stages.unknown_parameters += 1
 
     async def _begin_later(
         self, exchange: Exchange, model: TextModel, read: Callable[[], C], start: Callable[[C], None]
     ) -> None:
         def prepare() -> C:
-            call = read()
+            call = self._checked(read())
             call.options.check_form(model)
             return call
 
         call = await self.in_thread(exchange, prepare)
         if call is not None:
+            self.note(exchange, model.stages, call.options.remarks)
             start(call)
 
     async def in_thread(self, exchange: Exchange, prepare: Callable[[], R]) -> R | None:

@@ -50,6 +50,7 @@ class AsgiExchange(Exchange):
         listener_state.replies[status] += 1
         if listener_state.cors is not None:
             extra += listener_state.cors.headers(self.headers)
+        extra += self.extra_headers
         if listener_state.access_log is not None:
             extra += listener_state.access_log.http(self, status, len(body))
         self.fields = _fields(content_type, extra)
@@ -65,6 +66,7 @@ class AsgiExchange(Exchange):
         cors, access_log = self.connection.listener_state.cors, self.connection.listener_state.access_log
         if cors is not None:
             extra += cors.headers(self.headers)
+        extra += self.extra_headers
         if access_log is not None:
             extra += access_log.id_header(self)
         self.status, self.fields = status, _fields(content_type, extra)

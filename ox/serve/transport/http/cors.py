@@ -15,7 +15,7 @@ from ox.serve.config.origins import ANY_ORIGIN
 MAX_AGE_S = 600  # how long a browser may remember the answer to a preflight request
 METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"  # of any path: a page may also read a 405
 # The others that responses have are readable anyway (the CORS-safelisted response headers).
-EXPOSED = b"inference-header-content-length, x-request-id, retry-after, www-authenticate, allow, warning"
+EXPOSED = b"inference-header-content-length, x-request-id, retry-after, www-authenticate, allow, ox-warning"
 NAMES = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*").fullmatch
 PREFLIGHT = (
     b"access-control-allow-methods: %s\r\naccess-control-max-age: %d\r\n"

@@ -28,6 +28,7 @@ class Exchange:
     __slots__ = (
         "body",
         "connection",
+        "extra_headers",
         "headers",
         "keep_alive",
         "log_fields",
@@ -53,6 +54,7 @@ class Exchange:
         self.body = body  # a bytearray if it arrived in several reads; not modified
         self.keep_alive = keep_alive
         self.received_at = connection.listener_state.now()
+        self.extra_headers = b""  # header lines of the response, each with its CRLF
         self.response: Body | Http1ResponseStream | None = None
         self.on_cancel: Callable[[], None] | None = None  # called if the client disconnects before the response
         self.on_error: Callable[[OxError | None], None] | None = None  # counts an error response; None: the client left
@@ -68,6 +70,7 @@ class Exchange:
         """Sends the response; `extra` holds header lines, each with its CRLF. Call it once, on the event loop."""
         listener_state = self.connection.listener_state
         listener_state.replies[status] += 1
+        extra += self.extra_headers
         if listener_state.draining:
             self.keep_alive = False
         if not self.keep_alive:
@@ -95,6 +98,7 @@ class Exchange:
         """Begins a response that is sent in parts; in place of `reply`. `extra` holds header lines."""
         connection = self.connection
         chunked = self.chunks_allowed()
+        extra += self.extra_headers
         if connection.listener_state.draining:
             self.keep_alive = False
         if not self.keep_alive:

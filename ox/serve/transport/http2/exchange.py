@@ -139,6 +139,7 @@ class Http2Exchange(Exchange):
         listener_state.replies[status] += 1
         if listener_state.cors is not None:
             extra += listener_state.cors.headers(self.headers)
+        extra += self.extra_headers
         if listener_state.access_log is not None:
             extra += listener_state.access_log.http(self, status, len(body))
         fields = _fields(status, content_type, extra)
@@ -158,6 +159,7 @@ class Http2Exchange(Exchange):
         cors, access_log = listener_state.cors, listener_state.access_log
         if cors is not None:
             extra += cors.headers(self.headers)
+        extra += self.extra_headers
         if access_log is not None:
             extra += access_log.id_header(self)
         self.release_body()

@@ -194,7 +194,7 @@ def test_the_tokens_of_a_text_are_counted_once(fails: bool) -> None:
 
     async def run() -> None:
         stream = InferStream(rpc, 10)
-        options = TextOptions(SamplingParams(), 1, 40, (), (), False, None)
+        options = TextOptions(SamplingParams(), 1, 40)
         for _ in range(2):
             request = TextRequest(GenerateCall(model, "1", [1, 2, 3], options, True), False)
             StreamText(stream, request, client, 0.0)
