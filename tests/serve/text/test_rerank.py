@@ -42,7 +42,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a document without text": ({"documents": [{"title": "a"}]}, "documents"),
     "none of the best": ({"top_n": 0}, "top_n"),
     "a classifier": ({"model": "classes"}, "model"),
-    "an unknown parameter": ({"rank_fields": ["a"]}, "rank_fields"),
 }
 
 
