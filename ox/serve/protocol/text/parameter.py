@@ -11,14 +11,7 @@ from ox.serve.protocol.text.fields import Fields
 if TYPE_CHECKING:
     from ox.serve.protocol.text.text_model import TextModel
 
-DIALECTS = {
-    "completions": "/v1/completions",
-    "chat": "/v1/chat/completions",
-    "responses": "/v1/responses",
-    "messages": "/v1/messages",
-    "ollama": "/api/chat, /api/generate",
-    "generate": "/v2/models/NAME/generate",
-}
+DIALECTS = ("completions", "chat", "responses", "messages", "ollama", "generate")
 Schema = Mapping[str, Any]
 Reader = Callable[[Fields, "TextModel"], Any]
 CLASSES: dict[str, tuple[type, str]] = {
