@@ -7,7 +7,7 @@ from typing import Any
 from ox.serve.protocol.anthropic.blocks import messages_of
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.text.sampling import MAX_TOKENS
+from ox.serve.protocol.text.parameters import MAX_TOKENS
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.translated_chat import read_translated
 from ox.serve.protocol.v2.document import quote
