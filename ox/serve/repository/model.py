@@ -199,6 +199,7 @@ class Model:
         rules = contract.rules if contract.rules or contract.version is not None else None  # others say nothing of 0
         self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most, rules)
         self.signature.allow_empty = "Scan" not in source.operators
+        self.signature.allow_no_rows = self.text_tensors is None and self.padding is None and tensors is None
         if padding is not None:
             self.signature.add_optional_inputs = padding.complete
         if self.text_tensors is not None:
@@ -209,8 +210,7 @@ class Model:
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.may_run_long or options.max_wait_ms)
         ) and self.text_tensors is None
         self.inline = self._runs_inline and tensors is None
-        self._mean_s = self.proof.row_s
-        self.answers = budget.answers
+        self._mean_s, self.answers = self.proof.row_s, budget.answers
         admission = QueueAdmission(
             max_queue=options.max_queue,
             deadline_s=options.deadline_ms / 1000,

@@ -47,6 +47,11 @@ def run_failure(error: Exception) -> ServeError:
 
     A model is served after it has run on what it declares, so what an operator refuses is in the request.
     """
+    if isinstance(error, UnicodeDecodeError):
+        return ServeError(
+            "the model computes a string that is not UTF-8", expected="UTF-8, as strings in ONNX are", got=str(error),
+            hint="another input, or a model with an output of UINT8",
+        )  # fmt: skip
     text, operator = str(error), failed_operator(error)
     if NEGATIVE_SIZE in text:
         what = "this request asks the model for a tensor of a negative size"

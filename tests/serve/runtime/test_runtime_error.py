@@ -127,3 +127,9 @@ def test_the_reason_of_a_file_that_is_refused() -> None:
         reason("CUDA failure 1: invalid argument ; GPU=0 ; hostname=host ; expr=f(x)")
         == "CUDA failure 1: invalid argument"
     )
+
+
+def test_a_string_of_bytes_is_named() -> None:
+    """ONNX Runtime cannot hand it over, in JSON or as binary data."""
+    error = run_failure(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))
+    assert error.status == 400 and "a string that is not UTF-8" in error.what and "0xff" in str(error.got)

@@ -51,11 +51,18 @@ def _load_lenient(text: bytes | bytearray) -> Any:
 
 
 def parameters_of(owner: Any) -> dict[str, Any]:
+    """The parameters of a request, a tensor or a call. One that is null counts as absent.
+
+    Raises:
+        ServeError: they are not an object.
+    """
     parameters = owner.get("parameters") if type(owner) is dict else None
     if parameters is None:
         return {}
     if type(parameters) is not dict:
         raise ServeError("'parameters' is not an object", got=quote(parameters))
+    if None in parameters.values():
+        return {name: value for name, value in parameters.items() if value is not None}
     return parameters
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -33,7 +34,7 @@ class InputCodec:
         info: the input.
         max_rows: the limit of a first dimension that varies.
         max_strings: the limit of elements, for strings.
-        batched: whether the first dimension counts rows; there must be at least one.
+        batched: whether the first dimension counts rows.
         limits: the limits of the other dimensions.
     """
 
@@ -86,8 +87,6 @@ class InputCodec:
         if len(shape) > MAX_RANK:
             got = f"{len(shape)} dimensions"
             raise ServeError(f"input '{self.name}' has another rank", expected=show_dims(self.info.dims), got=got)
-        if self._first_dim_varies and self._batched and shape and shape[0] == 0:
-            raise ServeError(f"input '{self.name}' has no rows", expected=show_dims(self.info.dims), got=str(shape))
         fits = len(shape) == len(self.info.dims) and all(
             size == dim if isinstance(dim, int) else 0 <= size < MAX_DIM
             for size, dim in zip(shape, self.info.dims, strict=True)
@@ -111,6 +110,11 @@ class InputCodec:
                 hint="fewer samples in one request",
             )
         return shape
+
+    def no_rows(self, shape: Sequence[int]) -> ServeError:
+        """The error for a first dimension of 0, where it cannot be."""
+        got = str(list(shape))
+        return ServeError(f"input '{self.name}' has no rows", expected=show_dims(self.info.dims), got=got)
 
     def _suggest(self, shape: list[int]) -> str | None:
         """A hint: the shape with the same number of elements in rows of this model."""
@@ -176,14 +180,22 @@ class InputCodec:
     def from_binary(self, tensor: dict[str, Any], body: bytes | bytearray, at: int, size: int) -> Array:
         shape = self.shape(tensor)
         if self._code is None or size != math.prod(shape) * self.dtype.itemsize:
-            try:
-                return from_bytes(body[at : at + size], self.info.dtype, tuple(shape))
-            except ValueError as error:
-                raise ServeError(f"the bytes of input '{self.name}' do not fit", got=str(error)) from None
+            return self._from_bytes(body[at : at + size], shape)
         if not size:
             return np.empty(shape, self.dtype)
         array = np.frombuffer(body, self.dtype, math.prod(shape), at).reshape(shape)
         return array if array.flags.aligned else array.copy()
+
+    def _from_bytes(self, data: bytes | bytearray, shape: list[int]) -> Array:
+        try:
+            return from_bytes(data, self.info.dtype, tuple(shape))
+        except UnicodeDecodeError as error:
+            raise ServeError(
+                f"input '{self.name}' has a string that is not UTF-8", expected="UTF-8, as strings in ONNX are",
+                got=str(error), hint="text in base64, or a model with an input of UINT8",
+            ) from None  # fmt: skip
+        except ValueError as error:
+            raise ServeError(f"the bytes of input '{self.name}' do not fit", got=str(error)) from None
 
     def from_raw(self, body: bytes | bytearray) -> Array:
         """The array of a raw body without JSON; its shape follows from the number of bytes.
@@ -212,6 +224,8 @@ class InputCodec:
                 what = f"a body of {size} bytes does not fit input '{self.name}'"
                 raise ServeError(what, expected=f"a multiple of {step} bytes, as {self.info.dtype} {show_dims(dims)}")
             shape[free[0]] = size // step
+            if self._first_dim_varies and self._batched and not shape[0]:
+                raise self.no_rows(shape)  # a body that was forgotten
         return self.from_binary({"datatype": self.info.dtype, "shape": shape}, body, 0, len(body))
 
     def from_shared_memory(self, tensor: dict[str, Any], window: RegionSlice) -> Array:
@@ -227,8 +241,5 @@ class InputCodec:
             )
         data = window.read()
         if self._code is None:
-            try:
-                return from_bytes(data.tobytes(), self.info.dtype, tuple(shape))
-            except ValueError as error:
-                raise ServeError(f"the bytes of input '{self.name}' do not fit", got=str(error)) from None
+            return self._from_bytes(data.tobytes(), shape)
         return data.view(self.dtype).reshape(shape)

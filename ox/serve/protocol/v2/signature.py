@@ -23,7 +23,7 @@ class Signature:
         inputs, outputs: the model's interface.
         max_rows: the limit of rows per request.
         max_strings: the limit of elements of all BYTES tensors of a request.
-        batched: whether first dimensions count rows; otherwise they can be 0.
+        batched: whether first dimensions count rows.
         max_dims: limits of dimensions and their sources; dimensions without a name are "None".
         rules: the sizes that the file says it is right for; None if it says nothing of them, so that they can be 0.
     """
@@ -54,6 +54,7 @@ class Signature:
             None  # adds inputs that clients can leave out, such as a mask
         )
         self.allow_empty = True  # whether inputs can be empty: a Scan of length 0 crashes ONNX Runtime
+        self.allow_no_rows = True  # whether a first dimension that varies can be 0
         # With at most one varying size, inputs are checked independently and batches need no grouping.
         tails = [info.dims[1:] for info in inputs]
         self._has_symbols = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
@@ -99,8 +100,12 @@ class Signature:
                         )
             self._check_rules({dim: size for dim, (size, _) in sizes.items()})
         first = next(iter(feed.values()), None)
-        # A feed without rows counts as one.
-        rows = first.shape[0] or 1 if first is not None and first.ndim else 1
+        rows = first.shape[0] if first is not None and first.ndim else 1
+        if not rows:
+            if not self.allow_no_rows:
+                name, first = next(iter(feed.items()))
+                raise self.inputs[name].no_rows(first.shape)
+            return 1, (object(),)  # counts as one row, and runs alone
         if rows > self.max_rows:
             raise ServeError(
                 f"{rows} samples in one request", status=413, expected=f"at most {self.max_rows} (--limit rows)"

@@ -183,7 +183,7 @@ WRONG: dict[str, tuple[dict[str, Any], Any, str]] = {
     "shape": ({"inputs": [x(shape=[2, 63])]}, BAD, "input 'x' has shape [2, 63]; expected [batch, 64]"),
     "rank": ({"inputs": [x(shape=[1] * 40)]}, BAD, "another rank"),
     "negative": ({"inputs": [x(shape=[-1, 64])]}, BAD, "shape [-1, 64]"),
-    "no rows": ({"inputs": [x(shape=[0, 64])]}, BAD, "has no rows"),
+    "a row for none": ({"inputs": [x(shape=[0, 64])]}, BAD, "256 bytes; FP32 of shape [0, 64] has 0"),
     "huge": ({"inputs": [x(shape=[2**62, 64])]}, BAD, "has shape"),
     "datatype": ({"inputs": [x(datatype="FP64")]}, BAD, "input 'x' has datatype 'FP64'; expected FP32"),
     "too few bytes": ({"raw_input_contents": [bytes(255)]}, BAD, "255 bytes; FP32 of shape [1, 64] has 256"),

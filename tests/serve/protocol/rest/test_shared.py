@@ -98,7 +98,7 @@ TEXTS = [
     (strings(b"a", b"b", b"c"), 400, "more than the 2 strings"),
     (strings(b"a") + struct.pack("<I", 2**32 - 1) + b"b", 400, "string 1 announces 4294967295 bytes, 1 are left"),
     (strings(b"long") + b"\1\0", 400, "string 1 has no whole length"),
-    (strings(b"a", b"\xff"), 400, "input 'text' do not fit"),
+    (strings(b"a", b"\xff"), 400, "input 'text' has a string that is not UTF-8"),
 ]  # fmt: skip
 
 
