@@ -1,4 +1,4 @@
-"""`ox bench`: a load generator for servers of the Open Inference Protocol V2."""
+"""`ox bench`: a load generator for servers of the Open Inference Protocol V2, and of OpenAI's completions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ def bench(
     model: Annotated[str | None, typer.Option(help="Name of the model.", show_default="the server's first")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Inputs: a request (.json), or arrays by input name (.npz).", show_default="random"),
+        typer.Option(
+            help="Inputs: a request (.json), or arrays by input name (.npz); with --text: a prompt per line.",
+            show_default="random",
+        ),
     ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Have text generated: OpenAI's completions, streamed.")] = False,
+    prompt_words: Annotated[int, typer.Option(help="With --text: words of a random prompt.")] = 128,
+    max_tokens: Annotated[int, typer.Option(help="With --text: tokens of each text.")] = 64,
     rows: Annotated[int, typer.Option(help="Batch size of a request, where the model's is dynamic.")] = 1,
     shape: Annotated[
         list[str] | None, typer.Option(help="NAME=SIZES: full shape of an input, such as ids=1,128.")
@@ -42,7 +48,10 @@ def bench(
     arrivals: Annotated[str, typer.Option(help="Arrival times with --rate: poisson or constant.")] = "poisson",
     seconds: Annotated[float, typer.Option(help="Measured seconds per step.")] = 5.0,
     warmup: Annotated[float, typer.Option(help="Warm-up seconds per step; not counted.")] = 1.0,
-    timeout: Annotated[float, typer.Option(help="Seconds after which a request counts as failed.")] = 10.0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which a request counts as failed.", show_default="10; with --text 120"),
+    ] = None,
     processes: Annotated[int, typer.Option(help="Processes of the load generator.")] = 1,
     check: Annotated[
         bool, typer.Option("--check", help="Compare the values of all responses with the first one.")
@@ -52,7 +61,8 @@ def bench(
     json_out: Annotated[Path | None, typer.Option(help="Write the results to this JSON file.")] = None,
     chart: Annotated[Path | None, typer.Option(help="Write a latency chart: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Load-test a V2 server over HTTP or gRPC: throughput, latency percentiles and errors.
+    """Load-test a V2 server over HTTP or gRPC: throughput, latency percentiles and errors; with --text a server of
+    OpenAI's completions: tokens per second, time to the first token and between tokens.
 
     The exit code is 1 if there was no correct response or a wrong one. Refusals such as 503 are only counted.
     """
@@ -72,7 +82,10 @@ def bench(
         arrivals=arrivals,
         seconds=seconds,
         warmup=warmup,
-        timeout=timeout,
+        timeout=timeout if timeout is not None else 120.0 if text else 10.0,
+        text=text,
+        prompt_words=prompt_words,
+        max_tokens=max_tokens,
         binary=binary,
         rows=rows,
         shapes=tuple(_shape(text) for text in shape or []),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,15 @@ class Output:
     values: npt.NDArray[Any]
 
 
+class Validator(Protocol):
+    """Says what is wrong with an answer to request number `place`, or None. An answer with status 200 and the bytes of
+    `known` at this place is right."""
+
+    known: Sequence[bytes]
+
+    def problem(self, place: int, reply: Reply) -> str | None: ...
+
+
 class ResponseValidator:
     """Says what is wrong with an answer to request number `place`, or None.
 
@@ -51,7 +60,7 @@ class ResponseValidator:
 
     def __init__(self, model: Model, known: Sequence[Reply], grpc: bool, check: bool) -> None:
         self.model, self.grpc, self.check = model, grpc, check
-        self.known = [reply.body for reply in known]
+        self.known: Sequence[bytes] = [reply.body for reply in known]
         self._first = [read(reply, grpc) for reply in known]
 
     def problem(self, place: int, reply: Reply) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ox.bench import completions
 from ox.bench.address import Address, parse
 from ox.bench.answer import OK, Reply, read, verify
 from ox.bench.inputs import InputArrays, draw
@@ -21,7 +22,7 @@ from ox.bench.plan import Plan
 from ox.bench.queries import QueryClient, unreachable
 from ox.bench.request import build
 from ox.bench.result import Result, Step
-from ox.errors import ServeError
+from ox.errors import ArgumentError, ServeError
 
 ROOT = Path(__file__).resolve().parents[2]  # where a worker finds this package, installed or not
 
@@ -41,7 +42,7 @@ def run(
         url: http://, https://, grpc:// or grpcs://, host and port; or unix:PATH, grpc+unix:PATH.
         plan: what to measure.
         model: its name; None for the server's first one.
-        data: inputs of one request, .json or .npz; None: random inputs.
+        data: inputs of one request, .json or .npz, or prompts in lines; None: random ones.
         key: an API key or bearer token.
         show: gets a line when a step begins.
 
@@ -53,22 +54,55 @@ def run(
     plan = plan or Plan()
     address = parse(url, key)
     queries = QueryClient(address, plan.timeout)
-    found, names = queries.model(model)
-    if len(names) > 1:
-        show(f"{found.name}, the first of {', '.join(names)}")
-    feeds = draw(found, plan.rows, dict(plan.shapes)) if data is None else read_data(Path(data), found)
-    requests = [build(address, found, feed, plan.binary) for feed in feeds]
-    known = [_first(queries, found, request) for request in requests]
-    result = Result(address.url, found.name, _describe(found, feeds[0]), len(requests[0]), plan)
+    prepare = _text_load if plan.text else _tensor_load
+    task, result = prepare(queries, plan, model, None if data is None else Path(data), show)
     steps: list[tuple[int, float | None]] = [(plan.clients[0], rate) for rate in plan.rates]
     steps = steps or [(count, None) for count in plan.clients]
     for clients, rate in steps:
         show(f"{clients} client{'s' * (clients > 1)}" if rate is None else f"{rate:g} requests/s")
         step = Step(clients, rate, plan.seconds)
-        for share in share_out(_task(address, found, requests, known, plan), clients, rate, plan.processes, address):
+        for share in share_out(task, clients, rate, plan.processes, address):
             step.merge(share)
         result.steps.append(step)
     return result
+
+
+def _tensor_load(
+    queries: QueryClient, plan: Plan, name: str | None, data: Path | None, show: Callable[[str], None]
+) -> tuple[dict[str, Any], Result]:
+    address = queries.address
+    model, names = queries.model(name)
+    if len(names) > 1:
+        show(f"{model.name}, the first of {', '.join(names)}")
+    feeds = draw(model, plan.rows, dict(plan.shapes)) if data is None else read_data(data, model)
+    requests = [build(address, model, feed, plan.binary) for feed in feeds]
+    known = [_first(queries, model, request) for request in requests]
+    result = Result(address.url, model.name, _describe(model, feeds[0]), len(requests[0]), plan)
+    tensors = {
+        "model": model.name,
+        "inputs": [(t.name, t.datatype, t.shape) for t in model.inputs],
+        "outputs": [(t.name, t.datatype, t.shape) for t in model.outputs],
+        "requests": [base64.b64encode(request).decode() for request in requests],
+        "known": [(reply.status, base64.b64encode(reply.body).decode(), reply.json_length) for reply in known],
+        "check": plan.check,
+    }
+    return {**_task(address, plan), **tensors}, result
+
+
+def _text_load(
+    queries: QueryClient, plan: Plan, name: str | None, data: Path | None, show: Callable[[str], None]
+) -> tuple[dict[str, Any], Result]:
+    address = queries.address
+    if address.grpc:
+        raise ArgumentError("texts are measured over HTTP", expected="http://, https:// or unix:PATH", got=address.url)
+    texts = completions.prompts(plan.prompt_words, data)
+    model, names = completions.find_model(queries, name)
+    if len(names) > 1:
+        show(f"{model}, the first of {', '.join(names)}")
+    requests = [completions.build(address, model, text, plan.max_tokens) for text in texts]
+    sent = completions.probe(queries, model, requests[0])
+    requests_as_text = {"text": True, "requests": [base64.b64encode(request).decode() for request in requests]}
+    return {**_task(address, plan), **requests_as_text}, Result(address.url, model, sent, len(requests[0]), plan)
 
 
 def _first(queries: QueryClient, model: Model, request: bytes) -> Reply:
@@ -89,15 +123,9 @@ def _first(queries: QueryClient, model: Model, request: bytes) -> Reply:
     return reply
 
 
-def _task(address: Address, model: Model, requests: list[bytes], known: list[Reply], plan: Plan) -> dict[str, Any]:
+def _task(address: Address, plan: Plan) -> dict[str, Any]:
     return {
         "address": asdict(address),
-        "model": model.name,
-        "inputs": [(t.name, t.datatype, t.shape) for t in model.inputs],
-        "outputs": [(t.name, t.datatype, t.shape) for t in model.outputs],
-        "requests": [base64.b64encode(request).decode() for request in requests],
-        "known": [(reply.status, base64.b64encode(reply.body).decode(), reply.json_length) for reply in known],
-        "check": plan.check,
         "timeout": plan.timeout,
         "arrivals": plan.arrivals,
         "warmup": plan.warmup,

@@ -26,6 +26,9 @@ class Plan:
         shapes: input name to its whole shape, for models that leave more open.
         check: answers must equal the first one (within the tolerance of their type), not only look like it.
         processes: how many share the load.
+        text: whether texts are generated, by OpenAI's completions, rather than tensors sent.
+        prompt_words: of a prompt that is drawn.
+        max_tokens: of a text; it has all of them where the server takes `ignore_eos`.
     """
 
     concurrency: tuple[int, ...] = ()
@@ -39,6 +42,9 @@ class Plan:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     check: bool = False
     processes: int = 1
+    text: bool = False
+    prompt_words: int = 128
+    max_tokens: int = 64
 
     def __post_init__(self) -> None:
         if self.arrivals not in ARRIVALS:
@@ -52,6 +58,8 @@ class Plan:
             ("warmup", self.warmup, 0, 1e6),
             ("timeout", self.timeout, 1e-3, 1e6),
             ("rows", self.rows, 1, 1 << 24),
+            ("prompt_words", self.prompt_words, 1, 1 << 20),
+            ("max_tokens", self.max_tokens, 1, 1 << 20),
             ("processes", self.processes, 1, min(self.clients)),
         ]
         for name, value, least, most in ranges:

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from ox.bench.address import Address
-from ox.bench.answer import ResponseValidator
+from ox.bench.answer import Validator
 from ox.bench.client import Client
 from ox.bench.grpc import GrpcClient
 from ox.bench.http1 import Head, HttpClient
@@ -32,7 +32,7 @@ class Pool(ABC):
         self,
         address: Address,
         requests: Sequence[bytes],
-        judge: ResponseValidator,
+        judge: Validator,
         recorder: Recorder,
         count: int,
         timeout: float,
@@ -193,7 +193,7 @@ class Open(Pool):
         self,
         address: Address,
         requests: Sequence[bytes],
-        judge: ResponseValidator,
+        judge: Validator,
         recorder: Recorder,
         count: int,
         timeout: float,

@@ -38,7 +38,7 @@ class QueryClient:
             name = names[0]
         if self.address.grpc:
             return from_message(self._call(SERVICE + "ModelMetadata", field(1, name), f"model {name}"), name), names
-        return from_json(self._get(f"/v2/models/{quote(name, safe='')}", f"model {name}"), name), names
+        return from_json(self.get(f"/v2/models/{quote(name, safe='')}", f"model {name}"), name), names
 
     def names(self) -> list[str]:
         what = "the list of models"
@@ -47,7 +47,7 @@ class QueryClient:
                 message = self._call(SERVICE + "RepositoryIndex", field(2, 1), what)
                 models = [dict(fields(as_bytes(value))) for number, value in fields(message) if number == 1]
                 return [as_bytes(m.get(1, b"")).decode() for m in models if m.get(3, b"READY") == b"READY"]
-            index = self._get("/v2/repository/index", what, b'{"ready":true}')
+            index = self.get("/v2/repository/index", what, b'{"ready":true}')
             return [str(m["name"]) for m in index if m.get("state", "READY") == "READY"]
         except ServeError as error:
             if error.hint is None:
@@ -67,7 +67,8 @@ class QueryClient:
         length = got.get("inference-header-content-length", "")
         return Reply(status, data, int(length) if length.isdigit() else None)
 
-    def _get(self, path: str, what: str, body: bytes | None = None) -> Any:
+    def get(self, path: str, what: str, body: bytes | None = None) -> Any:
+        """The JSON document at a path, which an error calls `what`; with a body, by POST."""
         headers = {} if self.address.key is None else {"authorization": f"Bearer {self.address.key}"}
         status, _, data = self._http("GET" if body is None else "POST", path, body, headers)
         if status != OK:

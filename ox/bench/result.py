@@ -9,6 +9,7 @@ from typing import Any
 from ox.bench.histogram import Histogram
 from ox.bench.plan import Plan
 from ox.bench.recorder import Failures
+from ox.bench.text_figures import TextFigures
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
@@ -26,6 +27,7 @@ class Step:
     within: int = 0
     reconnects: int = 0
     late: float = 0.0
+    text: TextFigures | None = None  # where texts are generated
 
     @property
     def throughput(self) -> float:
@@ -56,6 +58,9 @@ class Step:
         self.within += share["within"]
         self.reconnects += share["reconnects"]
         self.late = max(self.late, share["late"])
+        if share.get("text") is not None:
+            self.text = self.text or TextFigures()
+            self.text.merge(share["text"])
 
     def to_json(self) -> dict[str, Any]:
         some = self.answered > 0
@@ -76,6 +81,7 @@ class Step:
             "failures_in_warmup": self.failed_early.counts,
             "reconnects": self.reconnects,
             "generator_late_ms_p99": 1e3 * self.late,
+            **({} if self.text is None else self.text.to_json(self.seconds)),
         }
 
 

@@ -8,8 +8,12 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from ox.bench.result import PERCENTILES, Result, Step
+from ox.bench.text_figures import TextFigures
 
 WIDEST = 500  # characters of a line
+COUNTS = ("correct", "failed")
+SERIES = ("first token", "between", "whole")
+TEXT = ("requests/s", "tokens/s", *(f"{name} p{percent}" for name in SERIES for percent in (50, 99)), *COUNTS)
 LATE = 0.1  # of the median latency: a larger delay of the load generator is reported
 
 
@@ -19,17 +23,17 @@ def show(result: Result, console: Console) -> None:
         title=f"{result.model} at {result.url}", title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
     )
     table.add_column("target/s" if plan.rates else "clients", justify="right", no_wrap=True)
-    for name in ("requests/s", *(f"p{percent:g}" for percent in PERCENTILES), "max", "correct", "failed"):
+    for name in TEXT if plan.text else ("requests/s", *(f"p{percent:g}" for percent in PERCENTILES), "max", *COUNTS):
         table.add_column(name, justify="right", no_wrap=True)
     for step in result.steps:
-        table.add_row(*_cells(step))
-    kind = "gRPC" if result.url.startswith("grpc") else "binary" if plan.binary else "JSON"
+        table.add_row(*(_text_cells if plan.text else _cells)(step))
+    kind = "gRPC" if result.url.startswith("grpc") else "JSON" if plan.text or not plan.binary else "binary"
     table.caption = (
         f"{result.sent} · {kind}, {result.request_bytes:,} bytes per request · {plan.seconds:g} s per step · "
         "latencies in ms"
     )
     # rich cuts figures short to fit a line; a terminal that is narrower wraps the lines
-    console.width = max(console.width, Measurement.get(console, console.options.update(width=WIDEST), table).minimum)
+    console.width = max(console.width, Measurement.get(console, console.options.update(width=WIDEST), table).maximum)
     console.print(table, soft_wrap=True)
     if plan.rates:
         console.print(
@@ -66,12 +70,29 @@ def _cells(step: Step) -> list[str]:
     some = step.answered > 0
     times = [*(step.percentile(percent) for percent in PERCENTILES), step.histogram.largest]
     return [
-        f"{step.clients}" if step.rate is None else f"{step.rate:,g}",
+        _load(step),
         f"{step.throughput:,.0f}",
         *(_ms(value) if some else "–" for value in times),
         f"{step.answered:,}",
         f"{step.failed:,}",
     ]
+
+
+def _text_cells(step: Step) -> list[str]:
+    figures = step.text or TextFigures()
+    series = (figures.first, figures.between, step.histogram)
+    return [
+        _load(step),
+        f"{step.throughput:,.3g}" if step.throughput < 100 else f"{step.throughput:,.0f}",
+        f"{figures.tokens / step.seconds:,.0f}",
+        *(_ms(each.percentile(percent)) if each.count else "–" for each in series for percent in (50, 99)),
+        f"{step.answered:,}",
+        f"{step.failed:,}",
+    ]
+
+
+def _load(step: Step) -> str:
+    return f"{step.clients}" if step.rate is None else f"{step.rate:,g}"
 
 
 def _ms(seconds: float) -> str:

@@ -14,21 +14,26 @@ from typing import Any
 import numpy as np
 
 from ox.bench.address import Address
-from ox.bench.answer import Reply, ResponseValidator
+from ox.bench.answer import Reply, ResponseValidator, Validator
+from ox.bench.completions import CompletionValidator
 from ox.bench.model import Model, Tensor
 from ox.bench.pool import Closed, Open, Pool, arrivals
 from ox.bench.recorder import Failures, Recorder
+from ox.bench.text_client import TextClient
+from ox.bench.text_figures import TextRecorder
 from ox.clock import SYSTEM
 
 
 async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> dict[str, Any]:
     """Opens the connections, waits until it may `begin`, and measures."""
     address, timeout = Address(**task["address"]), task["timeout"]
-    groups = [tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in task[key]) for key in ("inputs", "outputs")]
-    known = [Reply(status, base64.b64decode(body), length) for status, body, length in task["known"]]
-    judge = ResponseValidator(Model(task["model"], *groups), known, address.grpc, task["check"])
+    judge: Validator
+    recorder: Recorder
+    if is_text := task.get("text", False):
+        judge, recorder = CompletionValidator(task["part"], task["parts"]), TextRecorder(float("inf"), float("inf"))
+    else:
+        judge, recorder = _validator(task, address), Recorder(float("inf"), float("inf"))
     requests = [base64.b64decode(text) for text in task["requests"]]
-    recorder = Recorder(float("inf"), float("inf"))
     count = task["clients"]
     rate = task["rate"]
     pool: Pool
@@ -36,6 +41,8 @@ async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> di
         pool = Closed(address, requests, judge, recorder, count, timeout)
     else:
         pool = Open(address, requests, judge, recorder, count, timeout)
+    if is_text:
+        pool.http = TextClient
     pool.turn = task["part"]  # not all processes begin with the same request
     try:
         await pool.open()
@@ -56,7 +63,14 @@ async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> di
         "within": recorder.within,
         "reconnects": recorder.reconnects,
         "late": float(np.percentile(late, 99)) if late.size else 0.0,
+        "text": recorder.text.share() if isinstance(recorder, TextRecorder) else None,
     }
+
+
+def _validator(task: dict[str, Any], address: Address) -> ResponseValidator:
+    groups = [tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in task[key]) for key in ("inputs", "outputs")]
+    known = [Reply(status, base64.b64decode(body), length) for status, body, length in task["known"]]
+    return ResponseValidator(Model(task["model"], *groups), known, address.grpc, task["check"])
 
 
 async def _read_message() -> None:

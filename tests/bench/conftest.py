@@ -43,10 +43,22 @@ class Raw:
     """Answers metadata, and inferences as `behave` says: it gets the request's number, from 0, and the connection.
 
     The first eight inferences, with which a load begins, are answered rightly.
+
+    Args:
+        probes: how many these are.
+        path: a part of that of inferences.
+        first: what the first ones are answered.
     """
 
-    def __init__(self, behave: Behave, metadata: Any = METADATA, probes: int = 8) -> None:
-        self.behave, self.metadata, self.probes = behave, metadata, probes
+    def __init__(
+        self,
+        behave: Behave,
+        metadata: Any = METADATA,
+        probes: int = 8,
+        path: bytes = b"/infer",
+        first: bytes | None = None,
+    ) -> None:
+        self.behave, self.metadata, self.path, self.first = behave, metadata, path, first or reply(RIGHT)
         self.asked = -probes
         self.bodies: list[bytes] = []
         self.heads: list[bytes] = []
@@ -97,7 +109,7 @@ class Raw:
                     int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: ")
                 ]
                 body = await reader.readexactly(length[0] if length else 0)
-                if b"/infer" not in head.split(b"\r\n")[0]:
+                if self.path not in head.split(b"\r\n")[0]:
                     document = [{"name": "m", "state": "READY"}] if b"/index" in head else self.metadata
                     writer.write(reply(document))
                     continue
@@ -105,7 +117,7 @@ class Raw:
                 self.bodies.append(body)
                 number, self.asked = self.asked, self.asked + 1
                 if number < 0:
-                    writer.write(reply(RIGHT))
+                    writer.write(self.first)
                 else:
                     await self.behave(number, writer)
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
@@ -151,6 +163,19 @@ def server(mlp: Path) -> Iterator[Server]:
     from ox.serve import ModelConfig, Server
 
     with Server([mlp], options=ModelConfig(device="cpu")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def decoder(shared_folder: Callable[..., Path]) -> Iterator[Server]:
+    """One that generates text."""
+    from tiny_decoder import write_decoder
+
+    from ox.serve import ModelConfig, Server
+
+    pytest.importorskip("tokenizers", reason="the extra text is not installed")
+    folder = shared_folder("tiny_decoder", write_decoder) / "tiny"
+    with Server([folder], port=0, options=ModelConfig(threads=1)) as running:
         yield running
 
 

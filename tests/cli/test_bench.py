@@ -68,6 +68,8 @@ def test_figures_on_standard_output(
         (["--shape", "x"], "must be a name and sizes", 2),
         (["--shape", "x=a"], "must be a name and sizes", 2),
         (["--chart", "x.txt"], "unknown file type", 1),
+        (["--text"], "no model that generates text", 1),
+        (["--text", "--max-tokens", "0"], "max_tokens is out of range", 1),
         (["--model", "none"], "the request for model none failed", 1),
         (["--model", "double", "--shape", "x=1,5"], "does not fit", 1),
         (["--model", "double", "--data", "none.npz"], "cannot be read", 1),
