@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ox.serve.protocol.text import fields
-from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.fields import Fields
 from ox.serve.protocol.text.remarks import MOST
 
 
@@ -14,7 +14,6 @@ def test_names_like_unknown_ones_are_looked_for_a_few_times(monkeypatch: pytest.
     compared: list[str] = []
     monkeypatch.setattr(fields, "nearest", lambda name, names: compared.append(name))
     given = Fields({f"unknown_{index}": 1 for index in range(1000)})
-    with pytest.raises(ParameterError, match="'unknown_0'"):
-        given.finish(("temperature",))
+    given.finish(("temperature",))
     assert given.remarks.unknown == 1000
     assert len(compared) == MOST
