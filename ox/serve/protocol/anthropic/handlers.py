@@ -13,6 +13,7 @@ from ox.serve.protocol.openai.requests import named_model, read_fields
 from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.chat_request import ChatCall
+from ox.serve.protocol.text.parameters import schemas_in
 from ox.serve.transport.http import Exchange
 
 messages = texts(read_message, message_answer)
@@ -36,26 +37,8 @@ def count_tokens(context: Context, exchange: Exchange, names: PathParameters) ->
 
 # ---- JSON schemas of fields
 
-BLOCKS = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}
-COUNT: Schemas = {
-    "model": {"type": "string"},
-    "messages": {"type": "array", "items": {"type": "object", "properties": {"content": BLOCKS}}},
-    "system": BLOCKS,
-    "tools": {"type": "array", "items": {"type": "object"}},
-    "tool_choice": {"type": "object"},
-    "thinking": {"type": "object"},
-}
-REQUEST: Schemas = {
-    **COUNT,
-    "max_tokens": {"type": "integer", "minimum": 1},
-    "stop_sequences": {"type": "array", "items": {"type": "string"}},
-    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-    "top_k": {"type": "integer", "minimum": 0},
-    "output_config": {"type": "object"},
-    "metadata": {"type": "object"},
-    "stream": {"type": "boolean", "description": "answers with server-sent events"},
-}
+REQUEST: Schemas = schemas_in("messages")
+COUNT: Schemas = {name: schema for name, schema in REQUEST.items() if name not in ("max_tokens", "stream")}
 MESSAGE: Schemas = {
     "id": {"type": "string"},
     "type": {"const": "message"},

@@ -13,6 +13,7 @@ from ox.serve.protocol.responses.request import ResponseCall, read_response
 from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import ParameterError
+from ox.serve.protocol.text.parameters import schemas_in
 from ox.serve.protocol.text.response_store import StoredResponse
 from ox.serve.protocol.v2.document import quote
 from ox.serve.transport.http import Exchange
@@ -119,25 +120,7 @@ def _query(exchange: Exchange) -> dict[str, str]:
 
 # ---- JSON schemas of fields
 
-REQUEST: Schemas = {
-    "model": {"type": "string"},
-    "input": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
-    "instructions": {"type": "string"},
-    "previous_response_id": {"type": "string"},
-    "store": {"type": "boolean", "default": True},
-    "tools": {"type": "array", "items": {"type": "object"}, "description": "functions"},
-    "tool_choice": {"description": "auto, none, required, or the name of a function"},
-    "parallel_tool_calls": {"type": "boolean"},
-    "text": {"type": "object", "properties": {"format": {"type": "object"}}},
-    "reasoning": {"type": "object", "properties": {"effort": {"type": "string"}}},
-    "max_output_tokens": {"type": "integer", "minimum": 1},
-    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-    "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
-    "include": {"type": "array", "items": {"type": "string"}},
-    "metadata": {"type": "object"},
-    "stream": {"type": "boolean", "description": "answers with server-sent events"},
-}
+REQUEST: Schemas = schemas_in("responses")
 RESPONSE: Schemas = {
     "id": {"type": "string"},
     "object": {"const": "response"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from ox.serve.protocol.text.text_model import TextModel
 
 DIALECTS = ("completions", "chat", "responses", "messages", "ollama", "generate")
+NAMED = re.compile(r"'(\w+)'")  # a name in an error, which Markdown has in backticks
 Schema = Mapping[str, Any]
 Reader = Callable[[Fields, "TextModel"], Any]
 CLASSES: dict[str, tuple[type, str]] = {
@@ -106,11 +108,11 @@ def tokens(name: str, most: int, where: str, about: str, *, sets: str = "") -> P
     return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read, sets=sets)
 
 
-def only(name: str, values: Sequence[Any], where: str, about: str, *, why: str = "", hint: str = "") -> Parameter:
+def only(name: str, values: Sequence[Any], where: str, *, why: str = "", hint: str = "") -> Parameter:
     """A parameter that is refused, except for values that change nothing.
 
     Args:
-        name, where, about: as of the others.
+        name, where: as of the others.
         values: those that are taken.
         why: why others are refused.
         hint: what to use instead.
@@ -119,7 +121,9 @@ def only(name: str, values: Sequence[Any], where: str, about: str, *, why: str =
     def read(fields: Fields, model: TextModel) -> None:
         fields.only(name, values, why, hint or "a request without it")
 
-    return Parameter(name=name, about=about, schema={"enum": [*values, None]}, names=names_of(name, where), read=read)
+    about = "refused" + (f": {why}" if why else "") + ("; try " + NAMED.sub(r"`\1`", hint) if hint else "")
+    schema = {"enum": [*values, None]}
+    return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read)
 
 
 def unused(name: str, schema: Schema, where: str, about: str, *, silent: Sequence[Any] | None = None) -> Parameter:
@@ -141,6 +145,7 @@ def unused(name: str, schema: Schema, where: str, about: str, *, silent: Sequenc
         if silent is not None and value not in silent:
             fields.remarks.add_unused(fields.shown(name))
 
+    about = f"no effect: {about}"
     return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read)
 
 
