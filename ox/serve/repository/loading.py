@@ -14,6 +14,7 @@ from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.document import nearest
 from ox.serve.repository.layout import MODEL, Version, stamp_of
 from ox.serve.repository.model import Model
+from ox.serve.repository.other_formats import other_format
 from ox.serve.repository.pbtxt import read_text
 from ox.serve.repository.sequence_batching import tensors_of
 from ox.serve.repository.setup import Running, agreed
@@ -57,6 +58,8 @@ def load(
     if running.file == MODEL:
         file = model_file(version.path) or file
     try:
+        if file.suffix != ".onnx" or not file.is_file():
+            _check_format(version.path)
         model = _load(name, number, version, file, running, limits, budget, control or LoadControl())
         if model.generation is not None:
             model.text = _text_model(model, model.generation, text_folder(file))
@@ -69,6 +72,13 @@ def load(
     if stamp_of(version) != version.stamp:
         raise InterruptedLoad
     return model
+
+
+def _check_format(path: Path) -> None:
+    """Raises LoadError if a file or the folder of a version holds a model in another format."""
+    problem = other_format(path)
+    if problem is not None:
+        raise problem
 
 
 def _load(
