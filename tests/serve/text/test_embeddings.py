@@ -134,3 +134,21 @@ def test_refused_requests_count_as_failures(
     before = dict(stages.failures)
     assert post(path, {"model": "sentences", **fields})[0] == status
     assert stages.failures == before | {"OTHER": before["OTHER"] + 1}
+
+
+def test_ollamas_form(post: Any) -> None:
+    texts = ["the cat", "a dog " * 200]
+    status, openai = post("/v1/embeddings", model="sentences", input=texts, truncate=True)
+    vectors = [each["embedding"] for each in openai["data"]]
+    status, reply = post("/api/embed", model="sentences:latest", input=texts, keep_alive="5m")
+    assert status == 200 and reply["embeddings"] == vectors and reply["model"] == "sentences"
+    assert reply["prompt_eval_count"] == openai["usage"]["prompt_tokens"] and type(reply["total_duration"]) is int
+    assert post("/api/embed", model="sentences", input=texts[0])[1]["embeddings"] == vectors[:1]
+    assert post("/api/embeddings", model="sentences", prompt=texts[0])[1]["embedding"] == vectors[0]
+    _, small = post("/api/embed", model="sentences", input=texts[0], dimensions=2)
+    assert len(small["embeddings"][0]) == 2
+    for more, words in (({"truncate": False}, "tokens"), ({"input": []}, "'input'"), ({"model": "no"}, "'no'")):
+        status, reply = post("/api/embed", **{"model": "sentences", "input": texts, **more})
+        assert status in (400, 404) and list(reply) == ["error"] and words in reply["error"], reply
+    _, shown = post("/api/show", model="sentences")
+    assert shown["capabilities"] == ["embedding"]

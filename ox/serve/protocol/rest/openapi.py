@@ -71,7 +71,7 @@ def _operation(route: Route) -> Document:
     if route.reply:
         content = _json(_object(route.reply))
         if route.events or "stream" in (route.request or {}):
-            content = {**({} if route.events else content), "text/event-stream": {"schema": {"type": "string"}}}
+            content = {**({} if route.events else content), route.stream_type: {"schema": {"type": "string"}}}
         operation["responses"]["200"]["content"] = content
         if "ready" in route.reply:
             error = {"$ref": "#/components/schemas/Error"}

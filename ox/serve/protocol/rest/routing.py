@@ -81,6 +81,7 @@ class Route(NamedTuple):
         undocumented: the reason why the OpenAPI document leaves it out.
         events: the response is a stream of server-sent events; a route with the field `stream` answers either way.
         errors: how its errors are written.
+        stream_type: the content type of a stream.
     """
 
     method: str
@@ -94,6 +95,7 @@ class Route(NamedTuple):
     undocumented: str = ""
     events: bool = False
     errors: ErrorForm = V2_ERRORS
+    stream_type: str = "text/event-stream"
 
 
 class RouteNode:

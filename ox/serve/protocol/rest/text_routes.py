@@ -7,6 +7,8 @@ from functools import partial
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.anthropic import handlers as anthropic
 from ox.serve.protocol.anthropic.errors import ANTHROPIC_ERRORS
+from ox.serve.protocol.ollama import handlers as ollama
+from ox.serve.protocol.ollama import models as ollama_models
 from ox.serve.protocol.openai import handlers as openai
 from ox.serve.protocol.openai import text_schemas as texts
 from ox.serve.protocol.openai.chat import chat_answer
@@ -28,7 +30,8 @@ from ox.serve.protocol.text.chat_request import read_chat
 ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler checks the key for that model
 
 v1, tei = partial(Route, errors=OPENAI_ERRORS), partial(Route, errors=TEI_ERRORS)
-claude = partial(Route, errors=ANTHROPIC_ERRORS)
+claude, lines = partial(Route, errors=ANTHROPIC_ERRORS), partial(Route, stream_type="application/x-ndjson")
+LISTING = Permission("read", "")  # of the models that the key may read
 # How errors are written where there is no route, by the first parts of the path: the first that fits.
 PREFIXES = ((("v1", "messages"), ANTHROPIC_ERRORS), (("v1",), OPENAI_ERRORS))
 
@@ -51,6 +54,21 @@ TEXT_ROUTES = [
            anthropic.REQUEST, anthropic.MESSAGE),
     claude("POST", "/v1/messages/count_tokens", ANY_MODEL, anthropic.count_tokens, "The tokens of a prompt",
            anthropic.COUNT, anthropic.TOKENS),
+    lines("POST", "/api/chat", ANY_MODEL, ollama.chat, "The next message, as Ollama's API has it",
+          ollama.CHAT, ollama.MESSAGE),
+    lines("POST", "/api/generate", ANY_MODEL, ollama.generate, "A text, as Ollama's API has it",
+          ollama.GENERATE, ollama.RESPONSE),
+    Route("POST", "/api/embed", ANY_MODEL, ollama.embed, "Vectors of texts, as Ollama's API has them",
+          ollama.EMBED, ollama.VECTORS),
+    Route("POST", "/api/embeddings", ANY_MODEL, ollama.embeddings, "The vector of a text, in Ollama's older form",
+          ollama.PROMPT, ollama.VECTOR),
+    Route("GET", "/api/tags", LISTING, ollama_models.tags, "The models, as Ollama's API has them", reply=ollama.MODELS),
+    Route("GET", "/api/ps", LISTING, ollama_models.running, "The models that are loaded", reply=ollama.MODELS),
+    Route("POST", "/api/show", ANY_MODEL, ollama_models.show, "What a model is like", ollama.NAME, ollama.SHOWN),
+    Route("GET", "/api/version", LISTING, ollama_models.version, "The version of the server", reply=ollama.VERSION),
+    *(Route(method, f"/api/{action}", LISTING, ollama_models.refused(action), undocumented="refused")
+      for method, action in (("POST", "pull"), ("POST", "push"), ("POST", "create"), ("POST", "copy"),
+                             ("DELETE", "delete"))),
     v1("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
           reply=openai.MODELS),
     v1("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),

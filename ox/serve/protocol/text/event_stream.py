@@ -25,6 +25,8 @@ class EventStream:
         heartbeats: sends comments on this stream.
         on_flow: see `ResponseStream`.
         on_cancel: called if the client leaves before the end.
+        content_type: of the response.
+        comment: what a heartbeat sends.
     """
 
     def __init__(
@@ -33,9 +35,12 @@ class EventStream:
         heartbeats: Heartbeats,
         on_flow: Callable[[bool], None],
         on_cancel: Callable[[], None],
+        content_type: bytes = CONTENT_TYPE,
+        comment: bytes = COMMENT,
     ) -> None:
         self._exchange, self._heartbeats = exchange, heartbeats
         self._on_flow, self._on_cancel = on_flow, on_cancel
+        self._content_type, self._comment = content_type, comment
         self._response: ResponseStream | None = None
         self.silent = True  # nothing was sent since the last heartbeat
         heartbeats.add(self)
@@ -61,12 +66,12 @@ class EventStream:
 
     def heartbeat(self) -> None:
         """Shows the client, and all between, that the connection is alive."""
-        self._write(COMMENT)
+        self._write(self._comment)
 
     def _write(self, data: bytes) -> None:
         self.silent = False
         if self._response is None:
-            self._response = self._exchange.stream_response(200, CONTENT_TYPE, HEADERS)
+            self._response = self._exchange.stream_response(200, self._content_type, HEADERS)
             self._response.on_cancel, self._response.on_flow = self._on_cancel, self._on_flow
             if self._response.paused:
                 self._on_flow(True)

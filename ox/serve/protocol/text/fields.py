@@ -50,6 +50,10 @@ class Fields:
         """Whether one of these is there, and nobody has read it."""
         return not names.isdisjoint(self._left)
 
+    def peek(self, name: str) -> Any:
+        """A value that stays to be read; None without it."""
+        return self._left.get(name)
+
     def left(self) -> list[str]:
         """The names of those that nobody has read."""
         return list(self._left)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ox.errors import OxError, ServeError
 from ox.serve.access.client import Client
 from ox.serve.generation.request import GenerationRequest, TokenEvent
-from ox.serve.protocol.text.event_stream import EventStream
+from ox.serve.protocol.text.event_stream import COMMENT, CONTENT_TYPE, EventStream
 from ox.serve.protocol.text.text_job import TextJob, TokenCounts
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.text_service import TextService
@@ -75,13 +75,21 @@ class TextAnswer(ABC):
 
 
 class StreamedAnswer(TextAnswer):
-    """Answers with server-sent events."""
+    """Answers with server-sent events, or with another kind of stream.
+
+    Attributes:
+        content_type: of the response.
+        heartbeat: what is sent while there is no event; clients ignore it.
+    """
 
     stream: EventStream
+    content_type, heartbeat = CONTENT_TYPE, COMMENT
 
     def start(self, service: TextService, requests: Sequence[GenerationRequest], choices: int) -> None:
         super().start(service, requests, choices)
-        self.stream = EventStream(self.exchange, service.heartbeats, self.job.set_paused, self.leave)
+        self.stream = EventStream(
+            self.exchange, service.heartbeats, self.job.set_paused, self.leave, self.content_type, self.heartbeat
+        )
 
     def leave(self) -> None:
         self.stream.close()

@@ -38,8 +38,4 @@ def read_translated(
             raise ParameterError(
                 name, f"'{name}' is not a parameter of this API", code="unknown_parameter", hint=f"'{hint}'"
             )
-    fields = Fields({**left, **translated}, names=names, remarks=remarks)
-    try:
-        return read_chat(fields, model)
-    except ParameterError as error:
-        raise fields.renamed(error) from None
+    return read_chat(Fields({**left, **translated}, names=names, remarks=remarks), model)

@@ -1,0 +1,230 @@
+"""Ollama's /api/chat and /api/generate: whole answers and lines, parameters, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import rows
+
+from ox.serve import ModelConfig, Server
+from ox.serve.access import keyfile
+from ox.serve.access.key import Key, digest_of
+
+CHAT, GENERATE = "/api/chat", "/api/generate"
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"function": {"name": "f", "arguments": {"x": "y"}}}
+HELLO = "Hello there, friend."
+COUNTS = {"prompt_eval_count", "eval_count"}
+TIMES = {"total_duration", "load_duration", "prompt_eval_duration", "eval_duration"}
+
+
+def chat(content: str, **more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "messages": [{"role": "user", "content": content}], **more}
+
+
+def text(prompt: str, **more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "prompt": prompt, **more}
+
+
+def lines_of(stream: bytes) -> list[dict[str, Any]]:
+    assert stream.endswith(b"\n")
+    return [json.loads(line) for line in stream[:-1].split(b"\n")]
+
+
+@rows(
+    ("body", "content", "calls", "reason"),
+    [
+        (chat("hi"), HELLO, [], "stop"),
+        (chat("hi", model="tiny:latest", keep_alive="5m"), HELLO, [], "stop"),
+        (chat("hi", options={"num_predict": 2}), "Hello there", [], "length"),
+        (
+            chat("hi", options={"num_predict": -1, "temperature": 0, "top_k": 5, "repeat_penalty": 1.0}),
+            HELLO,
+            [],
+            "stop",
+        ),
+        (chat("one ends", options={"stop": ["STOP"]}), "one ", [], "stop"),
+        (chat("a call", tools=[TOOL]), "See here.", [CALL], "stop"),
+        (chat("a twice", tools=[TOOL]), "", [CALL, CALL], "stop"),
+    ],
+)
+def test_chats(ask: Any, body: dict[str, Any], content: str, calls: list[Any], reason: str) -> None:
+    status, whole = ask("POST", CHAT, {**body, "stream": False})
+    message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
+    assert status == 200 and whole["message"] == message and (whole["done"], whole["done_reason"]) == (True, reason)
+    assert all(type(whole[name]) is int for name in COUNTS | TIMES) and whole["model"] == "tiny"
+    status, stream = ask("POST", CHAT, body)  # a stream, unless the request says otherwise
+    *parts, last = lines_of(stream)
+    assert status == 200 and set(last) == set(whole) and last["message"] == {"role": "assistant", "content": ""}
+    assert {name: last[name] for name in COUNTS} == {name: whole[name] for name in COUNTS}
+    assert "".join(part["message"]["content"] for part in parts) == content
+    assert [call for part in parts for call in part["message"].get("tool_calls", [])] == calls
+    assert not any(part["done"] for part in parts) and (last["done"], last["done_reason"]) == (True, reason)
+
+
+@rows(
+    ("body", "response", "reason"),
+    [
+        (text("hi"), HELLO, "stop"),
+        (text("hi", system="be", context=[], suffix="", template=""), HELLO, "stop"),
+        (text("hi", options={"num_predict": 2}), "Hello there", "length"),
+        (text("hi <|call|>", raw=True, think=False),
+         'See here. <tool_call>{"name": "f", "arguments": {"x": "y"}}</tool_call>', "stop"),
+    ],
+)  # fmt: skip
+def test_texts(ask: Any, body: dict[str, Any], response: str, reason: str) -> None:
+    status, whole = ask("POST", GENERATE, {**body, "stream": False})
+    assert status == 200 and (whole["response"], whole["done_reason"]) == (response, reason)
+    *parts, last = lines_of(ask("POST", GENERATE, body)[1])
+    assert "".join(part["response"] for part in parts) == response and last["response"] == ""
+    assert (last["done"], last["done_reason"], last["eval_count"]) == (True, reason, whole["eval_count"])
+
+
+def test_the_prompt_is_that_of_a_chat(ask: Any) -> None:
+    _, whole = ask("POST", GENERATE, text("hi", system="be", stream=False))
+    messages = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
+    _, same = ask("POST", CHAT, {"model": "tiny", "messages": messages, "stream": False})
+    assert whole["prompt_eval_count"] == same["prompt_eval_count"]
+    history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+               {"role": "tool", "tool_name": "f", "content": "42"}]  # fmt: skip
+    _, after = ask("POST", CHAT, {"model": "tiny", "messages": history, "stream": False})
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": "y"}'}}
+    history[1:] = [{"role": "assistant", "content": None, "tool_calls": [call]},
+                   {"role": "tool", "tool_call_id": "c", "content": "42"}]  # fmt: skip
+    _, openai = ask("POST", "/v1/chat/completions", {"model": "tiny", "messages": history})
+    assert after["prompt_eval_count"] == openai["usage"]["prompt_tokens"]
+
+
+def test_formats(ask: Any) -> None:
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    options = {"num_predict": 300}
+    for body in (text("hi", format=schema, options=options), text("hi", format="json", options=options)):
+        _, whole = ask("POST", GENERATE, {**body, "stream": False})
+        assert isinstance(json.loads(whole["response"]), dict)
+    _, whole = ask("POST", CHAT, chat("hi", format=schema, options=options, stream=False))
+    assert json.loads(whole["message"]["content"]) == {}
+
+
+def test_log_probabilities(ask: Any) -> None:
+    for target, body in ((CHAT, chat("hi")), (GENERATE, text("hi")), (GENERATE, text("hi <|plain|>", raw=True))):
+        body |= {"logprobs": True, "top_logprobs": 2}
+        _, whole = ask("POST", target, {**body, "stream": False})
+        assert "".join(each["token"] for each in whole["logprobs"]).startswith(HELLO)
+        assert {len(each["top_logprobs"]) for each in whole["logprobs"]} == {2}
+        parts = lines_of(ask("POST", target, body)[1])
+        assert [each for part in parts for each in part.get("logprobs", [])] == whole["logprobs"]
+
+
+def test_a_request_without_a_prompt_asks_whether_the_model_is_there(ask: Any) -> None:
+    for target, body in ((CHAT, {"messages": []}), (CHAT, {}), (GENERATE, {"prompt": ""}), (GENERATE, {})):
+        status, reply = ask("POST", target, {"model": "tiny", **body})
+        assert status == 200 and (reply["done"], reply["done_reason"]) == (True, "load")
+        assert ask("POST", target, {"model": "no", **body})[0] == 404
+
+
+WRONG = [
+    (CHAT, {"messages": 5, "model": "tiny"}, "'messages' is wrong"),
+    (CHAT, {"messages": ["hi"], "model": "tiny"}, "'messages[0]' is wrong"),
+    (CHAT, {"messages": [{"role": "user", "content": "hi", "images": ["aGk="]}], "model": "tiny"},
+     "'messages[0].images' is not supported"),
+    (CHAT, chat("hi", format="xml"), "'format' is wrong"),
+    (CHAT, chat("hi", think="much"), "'think' is wrong"),
+    (CHAT, chat("hi", options={"temperature": 5}), "'options.temperature' is wrong"),
+    (CHAT, chat("hi", options={"num_predict": 1 << 20}), "longer than the model's context"),
+    (CHAT, chat("hi", options=5), "'options' is wrong"),
+    (CHAT, chat("hi", temperature=1), "'temperature' is not a parameter of this API; try 'options.temperature'"),
+    (CHAT, chat("hi", tools=[{"type": "x"}]), "tools[0]"),
+    (CHAT, chat("hi", stream="no"), "'stream' is wrong"),
+    (GENERATE, text("hi", suffix="b"), "'suffix' is not supported"),
+    (GENERATE, text("hi", template="{{ .Prompt }}"), "'template' is not supported"),
+    (GENERATE, text("hi", context=[1]), "'context' is not supported"),
+    (GENERATE, text("hi", images=["aGk="]), "'images' is not supported"),
+    (GENERATE, text("hi", raw=5), "'raw' is wrong"),
+    (GENERATE, b"{", "not JSON"),
+    (GENERATE, {"prompt": "hi"}, "'model'"),
+]  # fmt: skip
+
+
+@rows(("target", "body", "words"), WRONG)
+def test_wrong_requests(ask: Any, target: str, body: Any, words: str) -> None:
+    status, reply = ask("POST", target, body)
+    assert status == 400 and list(reply) == ["error"] and words in reply["error"], reply
+
+
+def test_errors_of_the_transport(ask: Any) -> None:
+    for method, target, status in (("GET", CHAT, 405), ("POST", "/api/nope", 404)):
+        code, reply = ask(method, target)
+        assert code == status and list(reply) == ["error"]
+    for method, action in (
+        ("POST", "pull"),
+        ("POST", "push"),
+        ("POST", "create"),
+        ("POST", "copy"),
+        ("DELETE", "delete"),
+    ):
+        code, reply = ask(method, f"/api/{action}", {"model": "tiny"})
+        assert code == 501 and f"does not {action} models" in reply["error"]
+
+
+def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
+    status, stream = ask("POST", CHAT, chat("a twice"))
+    last = lines_of(stream)[-1]
+    assert status == 200 and list(last) == ["error"] and "in time" in last["error"]
+
+
+def test_options_without_effect_are_named(scripted: Server, connect: Any) -> None:
+    body = json.dumps(chat("hi", stream=False, options={"num_ctx": 2048, "mirostat": 2, "temprature": 1})).encode()
+    with connect(scripted) as client:
+        status, headers, _ = client.ask("POST", CHAT, body)
+    assert status == 200 and "options.num_ctx, options.mirostat" in headers["ox-warning"]
+    assert "options.temprature" in headers["ox-warning"]
+
+
+def test_models(ask: Any) -> None:
+    for target in ("/api/tags", "/api/ps"):
+        _, reply = ask("GET", target)
+        (entry,) = reply["models"]
+        assert entry["name"] == entry["model"] == "tiny:latest" and entry["details"]["format"] == "onnx"
+    for name in ({"model": "tiny"}, {"name": "tiny:latest"}):
+        _, shown = ask("POST", "/api/show", name)
+        assert shown["capabilities"] == ["completion", "tools"] and "<tool_call>" in shown["template"]
+        assert shown["model_info"]["onnx.context_length"] == 8192
+    assert ask("POST", "/api/show", {"model": "no"})[0] == 404
+    _, reply = ask("GET", "/api/version")
+    assert list(reply) == ["version"]
+
+
+@pytest.fixture
+def guarded(scripted_folder: Path, tmp_path: Path) -> Iterator[Server]:
+    path = tmp_path / "keys.toml"
+    keyfile.write(path, [Key("a", digest_of(b"a")), Key("b", digest_of(b"b"), models=("other",))])
+    with Server([scripted_folder], options=ModelConfig(threads=1), keys=path) as server:
+        yield server
+
+
+def test_keys(ask: Any, guarded: Server) -> None:
+    for target, body in ((CHAT, chat("hi", stream=False)), (GENERATE, text("hi")), ("/api/show", {"model": "tiny"})):
+        for key, status in (("a", 200), ("b", 403), ("c", 401)):
+            code, reply = ask("POST", target, body, server=guarded, authorization=f"Bearer {key}")
+            assert code == status and (code == 200 or list(reply) == ["error"])
+    assert ask("GET", "/api/tags", server=guarded, x_api_key="b") == (200, {"models": []})
+    assert ask("GET", "/api/tags", server=guarded)[0] == 401
+
+
+def test_with_the_package_of_ollama(scripted: Server) -> None:
+    ollama = pytest.importorskip("ollama", reason="the package ollama is not installed")
+    with ollama.Client(host=scripted.url) as client:
+        (found,) = client.list().models
+        message = {"role": "user", "content": "a call"}
+        answer = client.chat(found.model, [message], tools=[TOOL]).message
+        assert answer.tool_calls[0].function.arguments == {"x": "y"}
+        result = {"role": "tool", "tool_name": "f", "content": "42"}
+        assert client.chat(found.model, [message, answer, result], tools=[TOOL]).message.content == HELLO
+        assert "".join(part.response for part in client.generate("tiny", "hi", stream=True)) == HELLO
+        with pytest.raises(ollama.ResponseError, match="no model"):
+            client.chat("no", [message])
