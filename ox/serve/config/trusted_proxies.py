@@ -63,9 +63,10 @@ class TrustedProxies:
 
 
 def read_address(text: str) -> Address | None:
-    """The IP address that a text is; None for another text. An IPv4 address that is written as IPv6 is one of IPv4."""
+    """The IP address that a text is, without an IPv6 zone, which has a meaning on one machine only and may be any text;
+    None for another text. An IPv4 address that is written as IPv6 is one of IPv4."""
     try:
-        address = ip_address(text)
+        address = ip_address(text.partition("%")[0] if ":" in text else text)
     except ValueError:
         return None
     return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address

@@ -201,7 +201,8 @@ def _chat_choice(choice: Any) -> Any:
     if not isinstance(choice, dict):
         return choice
     if choice.get("type") == "allowed_tools":
-        tools = [_named(tool) for tool in choice.get("tools") or []]
+        tools = choice.get("tools")
+        tools = [_named(tool) for tool in tools] if isinstance(tools, list) else tools
         return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode", "auto"), "tools": tools}}
     return _named(choice)
 

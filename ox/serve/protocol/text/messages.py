@@ -105,7 +105,7 @@ def _choice(choice: Any, names: list[str]) -> tuple[str, list[str]]:
         allowed = choice.get("allowed_tools", choice)
         mode, tools = (allowed.get("mode", "auto"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)
         chosen = [_function_name(tool) for tool in tools] if isinstance(tools, list) else []
-        if mode in ("auto", "required") and chosen and set(chosen) <= set(names):
+        if mode in ("auto", "required") and chosen and all(name in names for name in chosen):
             return mode, [name for name in names if name in chosen]
     raise _wrong("tool_choice", _CHOICES, choice)
 

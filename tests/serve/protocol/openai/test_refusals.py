@@ -87,6 +87,8 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**CHAT, "tools": [TOOL], "tool_choice": 5}, "tool_choice", '"required"'),
     ({**CHAT, "tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
         {"type": "function", "function": {"name": "g"}}]}}}, "tool_choice", "allowed_tools"),
+    ({**CHAT, "tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+        {"type": "function", "function": {"name": ["f"]}}]}}}, "tool_choice", "allowed_tools"),
     ({**CHAT, "tools": [TOOL, TOOL]}, "tools[1].function.name", "same name"),
     ({**CHAT, "tools": [TOOL] * 1000}, "tools", "at most 128 tools; got a list of 1000"),
     ({**CHAT, "tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "letters"),

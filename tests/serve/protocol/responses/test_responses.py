@@ -233,6 +233,7 @@ WRONG = [
         "the name of the function",
     ),
     (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "one of the tools"),
+    (asking("hi", tools=[TOOL], tool_choice={"type": "allowed_tools", "tools": 5}), "tool_choice", "one of the tools"),
     (asking("hi", text={"format": {"type": "xml"}}), "text.format", "json_schema"),
     (
         asking("hi", text={"format": {"type": "json_schema", "name": "n"}}),

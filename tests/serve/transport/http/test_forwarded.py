@@ -36,6 +36,7 @@ PROXY = "10.0.0.1"
         (PROXY, "10.0.0.9, 203.0.113.7", "203.0.113.7"),
         (PROXY, "10.0.0.9, 10.0.0.2", "10.0.0.9"),  # all are proxies: the first one asks
         (PROXY, "203.0.113.7, unknown", PROXY),
+        (PROXY, "fe80::1%a b", "fe80::1"),
         (PROXY, "203.0.113.7, unknown, 10.0.0.2", "10.0.0.2"),
         (PROXY, "", PROXY), (PROXY, "nonsense", PROXY), (PROXY, "203.0.113.7,", PROXY), (PROXY, "203.0.113.7:x", PROXY),
         (PROXY, "[2001:db8::7", PROXY), (PROXY, "[2001:db8::7]x", PROXY), (PROXY, "203.0.113.300", PROXY),
