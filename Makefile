@@ -9,6 +9,7 @@ SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 VENV   := .venv
 BIN    := $(VENV)/bin
 CUDA   := $(VENV)/cuda-packages
+CLIENTS := $(VENV)/clients
 # Where there is no environment yet, `make gpu` takes the packages of PYTHON
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PROTO  := ox/serve/protocol/grpc/proto
@@ -17,7 +18,7 @@ export PIP_QUIET := 1
 unexport PYTHONDONTWRITEBYTECODE  # some CI sets it: each of hundreds of processes would compile all of ox
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tiny test test-seeds test-matrix test-all hostcuda gpu lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean
+.PHONY: help demo tiny test test-seeds test-matrix test-all clients hostcuda gpu lint format types bench bench-serve soak wheel conformance parity opinfo recipes docs embed proto clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -38,8 +39,11 @@ test-matrix: $(VENV)/.installed-dev ## make test in other environments: busy, on
 	$(BIN)/python scripts/run_matrix.py --variants all $(if $(ARGS),-- $(ARGS))
 
 # In processes beside pytest's own: if one crashes, that is a failed test with a name, and the others run.
-test-all: $(VENV)/.installed-dev $(CUDA)/.installed ## run all tests (up to an hour)
+test-all: $(VENV)/.installed-dev $(CUDA)/.installed $(CLIENTS)/.installed ## run all tests (up to an hour)
 	$(BIN)/python -m pytest -n $(CORES) --maxprocesses 4 --dist worksteal $(ARGS)
+
+clients: $(VENV)/.installed-dev $(CLIENTS)/.installed ## run the server's tests with real clients: OpenAI's packages, LangChain, LiteLLM ...
+	$(BIN)/python -m pytest tests/serve/clients $(ARGS)
 
 hostcuda: $(VENV)/.installed-dev $(CUDA)/.installed ## run the tests marked gpu with the real CuPy, its kernels on this CPU; ARGS="tests/amp" runs some
 ifdef ARGS
@@ -123,3 +127,13 @@ $(CUDA)/.installed: $(VENV)/.installed-dev
 	@echo 'installing CuPy and what compiles its kernels into $(CUDA) (once)'
 	@$(BIN)/python -m pip install --no-compile --no-deps --target $(CUDA) "cupy-cuda13x==14.2.*" cuda-pathfinder nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt \
 		&& touch $@ || echo 'they could not be installed: the tests in tests/cuda that need them are skipped'
+
+# Clients of the server in an environment of their own, because they want other versions of each other's packages than `dev` has.
+# packages.txt names all that they import, so nothing is resolved and nothing else is loaded.
+$(CLIENTS)/.installed: tests/serve/clients/packages.txt tests/serve/clients/package.json | $(VENV)/.installed-dev
+	@echo 'installing clients of the server into $(CLIENTS) (once)'
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	@cp tests/serve/clients/package.json $(CLIENTS) && npm install --prefix $(CLIENTS) --no-audit --no-fund --loglevel error >/dev/null \
+		|| echo 'those of Node.js could not be installed: their tests are skipped'
+	@$(CLIENTS)/bin/python -m pip install --no-compile --no-deps -r tests/serve/clients/packages.txt \
+		&& touch $@ || echo 'they could not be installed: their tests are skipped'
