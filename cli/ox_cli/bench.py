@@ -27,6 +27,9 @@ def bench(
             show_default="random",
         ),
     ] = None,
+    sequence: Annotated[
+        int, typer.Option(help="Requests of a sequence, each with its id, start and end.", show_default="no sequences")
+    ] = 0,
     text: Annotated[bool, typer.Option("--text", help="Have text generated: OpenAI's completions, streamed.")] = False,
     prompt_words: Annotated[int, typer.Option(help="With --text: words of a random prompt.")] = 128,
     max_tokens: Annotated[int, typer.Option(help="With --text: tokens of each text.")] = 64,
@@ -83,6 +86,7 @@ def bench(
         seconds=seconds,
         warmup=warmup,
         timeout=timeout if timeout is not None else 120.0 if text else 10.0,
+        sequence=sequence,
         text=text,
         prompt_words=prompt_words,
         max_tokens=max_tokens,

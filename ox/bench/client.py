@@ -26,6 +26,11 @@ class Client(asyncio.Protocol, ABC):
         self.meant = self.sent = 0.0
         self.place = 0  # which of the requests is out
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether further requests belong to those that it has sent."""
+        return False
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ox.bench import completions
+from ox.bench import completions, sequences
 from ox.bench.address import Address, parse
 from ox.bench.answer import OK, Reply, read, verify
 from ox.bench.inputs import InputArrays, draw
@@ -75,8 +75,13 @@ def _tensor_load(
     if len(names) > 1:
         show(f"{model.name}, the first of {', '.join(names)}")
     feeds = draw(model, plan.rows, dict(plan.shapes)) if data is None else read_data(data, model)
-    requests = [build(address, model, feed, plan.binary) for feed in feeds]
-    known = [_first(queries, model, request) for request in requests]
+    parameters = sequences.PARAMETERS if plan.sequence else None
+    requests = [build(address, model, feed, plan.binary, parameters) for feed in feeds]
+    alone = requests
+    if plan.sequence:
+        step, ids = sequences.grpc_step if address.grpc else sequences.http_step, sequences.new_ids()
+        alone = [step(request, next(ids), True, True) for request in requests]
+    known = [_first(queries, model, request) for request in alone]
     result = Result(address.url, model.name, _describe(model, feeds[0]), len(requests[0]), plan)
     tensors = {
         "model": model.name,
@@ -85,6 +90,7 @@ def _tensor_load(
         "requests": [base64.b64encode(request).decode() for request in requests],
         "known": [(reply.status, base64.b64encode(reply.body).decode(), reply.json_length) for reply in known],
         "check": plan.check,
+        "sequence": plan.sequence,
     }
     return {**_task(address, plan), **tensors}, result
 

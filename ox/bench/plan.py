@@ -26,6 +26,7 @@ class Plan:
         shapes: input name to its whole shape, for models that leave more open.
         check: answers must equal the first one (within the tolerance of their type), not only look like it.
         processes: how many share the load.
+        sequence: requests of a sequence, where the model has sequences; 0 for single requests.
         text: whether texts are generated, by OpenAI's completions, rather than tensors sent.
         prompt_words: of a prompt that is drawn.
         max_tokens: of a text; it has all of them where the server takes `ignore_eos`.
@@ -42,6 +43,7 @@ class Plan:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     check: bool = False
     processes: int = 1
+    sequence: int = 0
     text: bool = False
     prompt_words: int = 128
     max_tokens: int = 64
@@ -51,6 +53,8 @@ class Plan:
             raise ArgumentError("unknown arrivals", expected=" or ".join(ARRIVALS), got=self.arrivals)
         if self.rates and len(self.concurrency) > 1:
             raise ArgumentError("rates and a sweep of concurrency at once", hint="one of them")
+        if self.sequence and (self.text or self.check):
+            raise ArgumentError(f"{'text' if self.text else 'check'} and sequences at once", hint="one of them")
         ranges: list[tuple[str, float, float, float]] = [
             *(("concurrency", value, 1, 100_000) for value in self.concurrency),
             *(("rate", value, 1e-3, 1e7) for value in self.rates),
@@ -58,6 +62,7 @@ class Plan:
             ("warmup", self.warmup, 0, 1e6),
             ("timeout", self.timeout, 1e-3, 1e6),
             ("rows", self.rows, 1, 1 << 24),
+            ("sequence", self.sequence, 0, 1 << 20),
             ("prompt_words", self.prompt_words, 1, 1 << 20),
             ("max_tokens", self.max_tokens, 1, 1 << 20),
             ("processes", self.processes, 1, min(self.clients)),

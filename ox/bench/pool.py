@@ -103,9 +103,16 @@ class Pool(ABC):
                 client.fail("timeout", f"no answer within {self.timeout:g} s")
             # what is still on its way to a connection counts, too
             waiting = self.waiting() or self.connecting or any(c.busy for c in self.clients)
-            if now >= self.recorder.stop and not waiting:
+            if now >= self.recorder.stop and not waiting and not self._finish(now):
                 break
         self.recorder.fold()
+
+    def _finish(self, now: float) -> bool:
+        """Goes on with what was begun, which a server would hold on to; whether there is such."""
+        begun = [client for client in self.clients if client.unfinished and not (client.busy or client.lost)]
+        for client in begun:
+            client.ask(self.next_place(), now)
+        return bool(begun)
 
     async def close(self) -> None:
         self.closing = True
@@ -172,7 +179,7 @@ class Closed(Pool):
 
     def free(self, client: Client) -> None:
         now = perf_counter()
-        if now < self.recorder.stop and not client.lost:
+        if not client.lost and (now < self.recorder.stop or client.unfinished):
             client.ask(self.next_place(), now)
 
     def waiting(self) -> int:
@@ -243,6 +250,8 @@ class Open(Pool):
             return
         if self.queue:
             client.ask(self.next_place(), self.queue.popleft())
+        elif client.unfinished and (now := perf_counter()) >= self.recorder.stop:
+            client.ask(self.next_place(), now)
         else:
             self.idle.append(client)
 

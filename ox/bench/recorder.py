@@ -50,7 +50,7 @@ class Recorder:
     def right(self, meant: float, now: float) -> None:
         if self.start <= now < self.stop:
             self.within += 1
-        if meant >= self.start:
+        if self.start <= meant < self.stop:  # later ones end sequences
             self.times.append(now - meant)
             if len(self.times) >= FOLD:
                 self.fold()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from ox.protobuf import field
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
-def build(address: Address, model: Model, feed: InputArrays, binary: bool) -> bytes:
-    """One inference: a whole HTTP request, or a message as gRPC frames it."""
+def build(
+    address: Address, model: Model, feed: InputArrays, binary: bool, parameters: Mapping[str, Any] | None = None
+) -> bytes:
+    """One inference: a whole HTTP request, which may have parameters, or a message as gRPC frames it."""
     if address.grpc:
         return framed(_message(model, feed))
-    body, length = _document(model, feed, binary)
+    body, length = _document(model, feed, binary, parameters or {})
     lines = [
         f"POST /v2/models/{model.name}/infer HTTP/1.1",
         f"host: {address.authority}",
@@ -35,7 +38,7 @@ def build(address: Address, model: Model, feed: InputArrays, binary: bool) -> by
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def _document(model: Model, feed: InputArrays, binary: bool) -> tuple[bytes, int]:
+def _document(model: Model, feed: InputArrays, binary: bool, parameters: Mapping[str, Any]) -> tuple[bytes, int]:
     """The JSON with the tensors' bytes behind it, and how long the JSON is."""
     entries: list[dict[str, Any]] = []
     parts: list[bytes] = []
@@ -50,9 +53,9 @@ def _document(model: Model, feed: InputArrays, binary: bool) -> tuple[bytes, int
         else:
             entry["data"] = _plain(array)
         entries.append(entry)
-    document: dict[str, Any] = {"inputs": entries}
-    if binary:
-        document["parameters"] = {"binary_data_output": True}
+    parameters = {**parameters, **({"binary_data_output": True} if binary else {})}
+    document: dict[str, Any] = {"parameters": parameters} if parameters else {}
+    document["inputs"] = entries
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     return text + b"".join(parts), len(text)
 

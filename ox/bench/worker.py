@@ -19,6 +19,7 @@ from ox.bench.completions import CompletionValidator
 from ox.bench.model import Model, Tensor
 from ox.bench.pool import Closed, Open, Pool, arrivals
 from ox.bench.recorder import Failures, Recorder
+from ox.bench.sequences import GrpcSequences, HttpSequences, SequenceValidator
 from ox.bench.text_client import TextClient
 from ox.bench.text_figures import TextRecorder
 from ox.clock import SYSTEM
@@ -43,6 +44,8 @@ async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> di
         pool = Open(address, requests, judge, recorder, count, timeout)
     if is_text:
         pool.http = TextClient
+    elif isinstance(judge, SequenceValidator):
+        pool.http, pool.grpc = HttpSequences, GrpcSequences
     pool.turn = task["part"]  # not all processes begin with the same request
     try:
         await pool.open()
@@ -70,7 +73,10 @@ async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> di
 def _validator(task: dict[str, Any], address: Address) -> ResponseValidator:
     groups = [tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in task[key]) for key in ("inputs", "outputs")]
     known = [Reply(status, base64.b64decode(body), length) for status, body, length in task["known"]]
-    return ResponseValidator(Model(task["model"], *groups), known, address.grpc, task["check"])
+    model = Model(task["model"], *groups)
+    if task["sequence"]:
+        return SequenceValidator(model, known, address.grpc, task["sequence"], task["part"], task["parts"])
+    return ResponseValidator(model, known, address.grpc, task["check"])
 
 
 async def _read_message() -> None:
