@@ -126,12 +126,13 @@ class Fields:
             raise self.wrong(name, f"a string, or a list of at most {most} strings, none of them empty", value)
         return tuple(texts)
 
-    def wholes(self, name: str, most: int, below: int) -> tuple[int, ...]:
-        """A list of at most `most` whole numbers from 0 on and below `below`."""
+    def wholes(self, name: str, most: int, below: int, least: int = 0) -> tuple[int, ...]:
+        """A list of `least` to `most` whole numbers from 0 on and below `below`."""
         value = self.take(name, [])
-        good = type(value) is list and len(value) <= most
+        good = type(value) is list and least <= len(value) <= most
         if not good or not all(type(number) is int and 0 <= number < below for number in value):
-            raise self.wrong(name, f"a list of at most {most} whole numbers from 0 to {below - 1}", value)
+            count = f"{least} to {most}" if least else f"at most {most}"
+            raise self.wrong(name, f"a list of {count} whole numbers from 0 to {below - 1}", value)
         return tuple(value)
 
     def only(self, name: str, values: Iterable[Any], why: str = "", hint: str | None = None) -> None:

@@ -98,12 +98,13 @@ def texts(name: str, most: int, where: str, about: str, *, sets: str = "") -> Pa
     return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read, sets=sets)
 
 
-def tokens(name: str, most: int, where: str, about: str, *, sets: str = "") -> Parameter:
-    """A list of at most `most` ids of tokens."""
-    schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": most}
+def tokens(name: str, most: int, where: str, about: str, *, least: int = 0, sets: str = "") -> Parameter:
+    """A list of `least` to `most` ids of tokens."""
+    ids = {"type": "integer", "minimum": 0}
+    schema = {"type": "array", "items": ids, "minItems": least, "maxItems": most}
 
     def read(fields: Fields, model: TextModel) -> tuple[int, ...]:
-        return fields.wholes(name, most, model.engine.vocab_size)
+        return fields.wholes(name, most, model.engine.vocab_size, least)
 
     return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read, sets=sets)
 

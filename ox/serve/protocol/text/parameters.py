@@ -79,7 +79,7 @@ PARAMETERS: tuple[Parameter, ...] = (
            sets="sampling.frequency_penalty"),
     other("logit_bias", {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
           ALL, "added to the scores of tokens, by their ids; at most 1,024"),
-    tokens("allowed_token_ids", MAX_ALLOWED, ALL, "only these tokens", sets="request.allowed_token_ids"),
+    tokens("allowed_token_ids", MAX_ALLOWED, ALL, "only these tokens", least=1, sets="request.allowed_token_ids"),
     texts("bad_words", MOST_STOPS, ALL, "texts that are not generated", sets="request.bad_words"),
     # ---- where a text ends
     whole("max_tokens", 0, MAX_TOKENS,

@@ -50,10 +50,10 @@ class Remarks:
             return b""
         said = []
         if self._unused:
-            said.append("no effect: " + _listed([_safe(name) for name in self._unused[:MOST]], len(self._unused)))
+            said.append("unused=" + _listed([_safe(name) for name in self._unused[:MOST]], len(self._unused)))
         if self.unknown:
             names = [_safe(name) + (f" (try {_safe(hint)})" if hint else "") for name, hint in self._first]
-            said.append("unknown, ignored: " + _listed(names, self.unknown))
+            said.append("unknown=" + _listed(names, self.unknown))
         return b"%b: %b\r\n" % (HEADER, "; ".join(said).encode())
 
 

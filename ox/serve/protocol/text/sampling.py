@@ -101,7 +101,9 @@ def read_options(
     for name in fields.left():
         parameter = declared.get(name)
         if parameter is not None and parameter.read is not None:
-            found[parameter.owner][parameter.attribute] = parameter.read(fields, model)
+            value = parameter.read(fields, model)
+            if value is not None:  # those that change nothing have none
+                found[parameter.owner][parameter.attribute] = value
     sampling, request, values = found["sampling"], found["request"], found[""]
     defaults = model.defaults
     for name in DEFAULTS:
