@@ -167,6 +167,28 @@ def test_wrong_requests_over_grpc(streaming: Streaming, text: str) -> None:
     assert streaming.next().as_numpy("text_output")[0].decode() == text
 
 
+def test_unknown_parameters_over_grpc(
+    streaming: Streaming, server: Server, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [grpc.InferInput("text_input", [1], "BYTES")]
+    inputs[0].set_data_from_numpy(np.array([b"the cat"], object))
+    stages = server.service.repository.find("tiny").stages
+    before = stages.unknown_parameters
+    streaming.client.async_stream_infer("tiny", inputs, parameters={**SAMPLING, "foo": 1})
+    assert streaming.next().as_numpy("text_output")[0].decode() == text and stages.unknown_parameters == before + 1
+    monkeypatch.setattr(server.service.repository, "strict", True)
+    streaming.client.async_stream_infer("tiny", inputs, parameters={**SAMPLING, "foo": 1})
+    assert "Unknown parameter: 'foo'" in streaming.error() and stages.unknown_parameters == before + 1
+
+
+def test_parameters_beside_the_text(client: Any, text: str) -> None:
+    """As clients of TensorRT-LLM's backend send them; those in `parameters` go before."""
+    status, _, reply = client.ask("POST", "/v2/models/tiny/generate", json.dumps({
+        "text_input": "the cat", **SAMPLING, "max_tokens": 1, "parameters": {"max_tokens": SAMPLING["max_tokens"]},
+    }).encode())  # fmt: skip
+    assert status == 200 and json.loads(reply)["text_output"] == text
+
+
 def failures(server: Server, name: str = "tiny") -> dict[str, int]:
     return dict(server.service.repository.find(name).stages.failures)
 
