@@ -38,7 +38,7 @@ def messages_of(value: Any, system: Any) -> list[Message]:
         if not isinstance(message, dict):
             raise _wrong(where, '{"role": "user", "content": "..."}', message)
         role, content = message.get("role"), message.get("content")
-        if role not in KINDS:
+        if not isinstance(role, str) or role not in KINDS:
             raise _wrong(f"{where}.role", "user or assistant; 'system' is a parameter of its own", role)
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]

@@ -160,6 +160,7 @@ WRONG = [
     (asking(), "'messages' is wrong; expected a list of 1 to"),
     (asking("hi", messages=["hi"]), "'messages[0]' is wrong"),
     (asking("hi", messages=[{"role": "system", "content": "be"}]), "'system' is a parameter of its own"),
+    (asking("hi", messages=[{"role": ["user"], "content": "hi"}]), "'messages[0].role' is wrong"),
     (asking(5), "'messages[0].content' is wrong"),
     (asking(["hi"]), "'messages[0].content[0]' is wrong"),
     (asking([IMAGE]), "'messages[0].content[0]': blocks of type 'image' are not supported"),
