@@ -59,12 +59,13 @@ class GenerationOptions:
             )
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any]) -> GenerationOptions:
-        """From a table of a settings file.
+    def from_table(cls, table: Mapping[str, Any] | bool) -> GenerationOptions:
+        """From a table of a settings file, or from whether texts are generated at all.
 
         Raises:
             ArgumentError: an unknown option, or a value out of range.
         """
+        table = {} if isinstance(table, bool) else table
         known = [entry.name for entry in fields(cls)]
         for name in table:
             if name not in known:

@@ -47,7 +47,8 @@ class ModelConfig:
         max_graphs: the most CUDA graphs of a model with enable_cuda_graph: one for each batch size and each length that
             is padded to.
         cuda: options of ONNX Runtime's CUDA provider by name, see `CudaOptions`; only for models on a GPU.
-        generation: options of models that generate texts by name, see `GenerationOptions`.
+        generation: options of models that generate texts by name, see `GenerationOptions`. False: a model that looks
+            like one answers with the tensors of its file; True: it must generate texts. Otherwise its file decides.
 
     Raises:
         ArgumentError: a value is out of range, or two values do not fit each other.
@@ -70,7 +71,7 @@ class ModelConfig:
     dtype: str | None = None
     max_graphs: int = 256
     cuda: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    generation: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    generation: Mapping[str, Any] | bool = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         placement = Placement.parse(self.device)
@@ -108,9 +109,9 @@ class ModelConfig:
             raise ArgumentError("unknown dtype", expected="float16", got=repr(self.dtype)[:80], hint=hint)
         if not isinstance(self.cuda, Mapping):
             raise ArgumentError("cuda is not a dict of options", expected='{"use_tf32": False}', got=repr(self.cuda))
-        if not isinstance(self.generation, Mapping):
-            got = repr(self.generation)
-            raise ArgumentError("generation is not a dict of options", expected='{"max_texts": 8}', got=got)
+        if not isinstance(self.generation, Mapping | bool):
+            expected = '{"max_texts": 8}, or False for tensors'
+            raise ArgumentError("generation is not a dict of options", expected=expected, got=repr(self.generation))
         GenerationOptions.from_table(self.generation)
         if CudaOptions.from_table(self.cuda).enable_cuda_graph and (self.instances or len(placement.numbers)) > 1:
             # cudaStreamCaptureModeGlobal: calls of other threads disturb a capture

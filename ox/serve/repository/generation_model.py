@@ -209,7 +209,7 @@ class GenerationModel(Model):
     def _refuse(self, *given: object) -> NoReturn:
         raise ServeError(
             f"'{self.name}' generates texts, and answers no requests of tensors",
-            hint=f"/v1/completions, or /v2/models/{self.name}/generate",
+            hint=f"/v1/completions, /v2/models/{self.name}/generate, or generation = false in ox.toml",
         )
 
     @property

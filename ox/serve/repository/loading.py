@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ox.errors import LoadError, OxError
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.admission import Budget
+from ox.serve.config.generation_options import GenerationOptions
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2.document import nearest
 from ox.serve.repository.layout import MODEL, Version, stamp_of
@@ -29,6 +30,10 @@ from ox.serve.text.model_file import TOKENIZER, model_file, text_folder
 if TYPE_CHECKING:
     from ox.serve.generation.engine import GenerationEngine
     from ox.serve.protocol.text.text_model import TextModel
+
+
+# Inputs and outputs of a model that generates texts, which Triton's configurations declare
+TEXT_TENSORS = {"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "text_output"}
 
 
 class InterruptedLoad(Exception):
@@ -105,12 +110,13 @@ def _load(
             probe(file, running.options, None, control)
 
     control.enter("reading the file")
-    source = read(file)
+    source = read(file, _is_decoder(running))
     if source.decoder:
         tried(source)
         return _generates(source, name, number, running, limits, budget, control)
     sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
     reads_text = running.file == MODEL and (version.path / TOKENIZER).is_file()
+    reads_text = reads_text and running.options.generation is not False
     model = Model(
         source,
         running.options,
@@ -130,6 +136,15 @@ def _load(
     return model
 
 
+def _is_decoder(running: Running) -> bool | None:
+    """Whether a model generates texts, where its settings say so by `generation` or by declared tensors; else None."""
+    generation = running.options.generation
+    if isinstance(generation, bool):
+        return generation
+    declared = {entry.name for entry in (*running.inputs, *running.outputs)}
+    return False if declared - TEXT_TENSORS and not generation else None
+
+
 def _generates(
     source: Source,
     name: str,
@@ -141,11 +156,12 @@ def _generates(
 ) -> Model:
     from ox.serve.repository.generation_model import GenerationModel, check_settings
 
-    if running.sequence is not None or running.inputs or running.outputs:
+    declared = {entry.name for entry in (*running.inputs, *running.outputs)}
+    if running.sequence is not None or declared - TEXT_TENSORS:
         raise LoadError(
             f"{name}: the configuration describes tensors of a model that generates texts",
             expected="no inputs, outputs and sequence_batching",
-            hint="remove them: no configuration is needed",
+            hint="remove them, or generation = false in ox.toml, which serves the file's own tensors",
         )
     check_settings(name, running)
     return GenerationModel(
@@ -158,7 +174,7 @@ def _text_model(model: Model, engine: GenerationEngine, folder: Path) -> TextMod
     from ox.serve.protocol.text.text_model import TextModel
 
     try:
-        tool_parser = model.options.generation.get("tool_parser")
+        tool_parser = GenerationOptions.from_table(model.options.generation).tool_parser
         return TextModel(model.name, model.version, engine, folder, model.stages, tool_parser)
     except BaseException:
         engine.close(finish=False)

@@ -106,6 +106,8 @@ def _by_content(path: Path) -> str | None:
 
 def _first_bytes(path: Path, count: int) -> bytes:
     try:
+        if not path.is_file():  # opening a pipe would wait
+            return b""
         with open(path, "rb") as file:
             return file.read(count)
     except OSError:

@@ -6,7 +6,7 @@ labels = {prod = 3, next = 4}   # other words for versions
 versions = 2                    # the newest two; or "all", or [1, 3]
 memory_mib = 500                # the most that loading it may take
 sequence = {start = "START", state = {h_in = "h_out"}}  # see ox.serve.repository.sequence_batching
-generation = {cache_mib = 512}  # see ox.serve.config.generation_options
+generation = {cache_mib = 512}  # see ox.serve.config.generation_options; false: the tensors of the file, not texts
 max_rows = 16                   # and the other fields of `ox.serve.ModelConfig`
 """
 

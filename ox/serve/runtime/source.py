@@ -50,8 +50,12 @@ class Source:
         return bool(self.operators & OPEN_ENDED)
 
 
-def read(path: Path) -> Source:
+def read(path: Path, decoder: bool | None = None) -> Source:
     """Parses the file without its external data and checks the paths of that data.
+
+    Args:
+        path: the file.
+        decoder: whether it generates texts; None to see that from the names of its inputs and from what lies beside it.
 
     Raises:
         LoadError: missing, unreadable, damaged, external data outside the model's folder or of another file, or a
@@ -64,7 +68,8 @@ def read(path: Path) -> Source:
     largest = largest_fold(model, sum(file.stat().st_size for file in files))
     may_be_unbounded = suspect(model, nodes_of(model))
     # the settings of onnxruntime-genai say how inputs are called
-    decoder = any(PAST.fullmatch(info.name) for info in model.graph.input) or (path.parent / GENAI).is_file()
+    if decoder is None:
+        decoder = any(PAST.fullmatch(info.name) for info in model.graph.input) or (path.parent / GENAI).is_file()
     mixing = None if decoder else rows_mix(model, path.parent)
     weights = sum(map(_size, tensors_of(model)))
     return Source(
