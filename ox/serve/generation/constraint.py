@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,13 +11,9 @@ import numpy as np
 
 from ox.errors import ServeError, first_line
 from ox.serve.generation.cache_slots import Array
+from ox.serve.generation.grammar_source import grammars
 from ox.serve.generation.request import Constraint
 from ox.serve.text.tokenizer import INSTALL, Tokenizer
-
-MOST_CHARACTERS = 1 << 18  # of a grammar
-DEEPEST = 128  # levels of a JSON schema: the package refuses more, and Python's writer at another depth by version
-# JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
-SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class Constraints:
@@ -66,12 +61,20 @@ class Constraints:
                     expected="one whose tokens are bytes (ByteLevel or ByteFallback)",
                     got=first_line(error)[:200],
                 ) from error
-        grammar = _grammar(llguidance.LLMatcher, constraint)
-        matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0)
+        for each in constraint.checked:
+            grammars(each, llguidance.LLMatcher, self._special)
+        grammar = grammars(constraint, llguidance.LLMatcher, self._special)
+        matcher = llguidance.LLMatcher(self._tokens, json.dumps({"grammars": grammar}), log_level=0)
         if matcher.is_error():
             got = matcher.get_error().strip().partition("\n")[0][:300]
-            raise ServeError(f"no text can be of this {_NAMES[constraint.kind]}", got=got)
+            raise ServeError("the form of the text is too large", got=got, hint="a smaller schema, or fewer tools")
         return matcher
+
+    def _special(self, text: str) -> int | None:
+        """The id of a special token by its text."""
+        assert self._tokenizer is not None
+        token = self._tokenizer.id_of(text)
+        return token if token is not None and self._tokens.is_special_token(token) else None
 
 
 class Matcher:
@@ -132,62 +135,3 @@ def _check(matcher: Any) -> None:
     if matcher.is_error():
         got = matcher.get_error().strip().partition("\n")[0][:300]
         raise ServeError("the text cannot be held to its form", got=got, hint="a simpler form")
-
-
-_NAMES = {
-    "json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice",
-    "grammar": "grammar",
-}  # fmt: skip
-
-
-def _grammar(matcher: Any, constraint: Constraint) -> str:
-    kind, value = constraint.kind, constraint.value
-    what = f"{_NAMES.get(kind, 'form')} of a text"
-    if kind == "json_object":
-        value = {"type": "object"}
-    try:
-        if kind in ("json_schema", "json_object") and isinstance(value, dict | bool):
-            if _is_deeper(value, DEEPEST):
-                raise ServeError(f"invalid {what}", expected=f"at most {DEEPEST} levels", got="nested too deep")
-            text = json.dumps(value)
-            _check_length(what, text)
-            return str(matcher.grammar_from_json_schema(text, defaults=SPACES))
-        if kind == "regex" and isinstance(value, str):
-            _check_length(what, value)
-            return str(matcher.grammar_from_regex(value))
-        if kind == "grammar" and isinstance(value, str):
-            _check_length(what, value)
-            return str(matcher.grammar_from_lark(value))
-        if (
-            kind == "choice"
-            and isinstance(value, list | tuple)
-            and value
-            and all(isinstance(each, str) for each in value)
-        ):
-            text = "|".join(re.escape(each) for each in value)
-            _check_length(what, text)
-            return str(matcher.grammar_from_regex(text))
-    except ValueError as error:
-        raise ServeError(f"invalid {what}", got=first_line(error)[:300]) from error
-    expected = {"regex": "a text", "grammar": "a text", "choice": "a list of texts", "json_schema": "an object"}
-    raise ServeError(f"invalid {what}", expected=expected.get(kind, ", ".join(_NAMES)), got=repr(value)[:100])
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether a value of JSON has objects and lists in more levels."""
-    level = [value]
-    for _ in range(levels + 1):
-        children = [
-            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
-        ]
-        if not children:
-            return False
-        level = [child for each in children for child in each]
-    return True
-
-
-def _check_length(what: str, text: str) -> None:
-    if len(text) > MOST_CHARACTERS:
-        raise ServeError(
-            f"the {what} is too long", expected=f"at most {MOST_CHARACTERS:,} characters", got=f"{len(text):,}"
-        )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ox.errors import ServeError
 from ox.generation.sampling_params import SamplingParams
+from ox.serve.generation.grammar import LarkPart
 
 MOST_LOGPROBS = 20
 MOST_STOPS = 64  # strings or tokens that end a text
@@ -21,12 +22,20 @@ class Constraint:
 
     Attributes:
         kind: "json_schema", "json_object" (any object), "regex", "choice" or "grammar".
-        value: the schema (a mapping, or true), the regular expression, the possible texts, or the grammar in Lark's
-            form as llguidance reads it; None for "json_object".
+        value: the schema (a mapping, or true), the regular expression, the possible texts, or the source of the grammar
+            in llguidance's dialect of Lark; None for "json_object".
+        strict: whether what the package lacks of JSON schema is an error; else it is left out of the grammar.
+        where: which parameter of the request says so, for errors.
+        parts: of a grammar, what its source calls by name.
+        checked: constraints that must be possible, too.
     """
 
     kind: Literal["json_schema", "json_object", "regex", "choice", "grammar"]
-    value: Mapping[str, Any] | bool | str | Sequence[str] | None = None
+    value: Mapping[str, Any] | bool | str | Sequence[LarkPart] | None = None
+    strict: bool = True
+    where: str = ""
+    parts: Mapping[str, Constraint] = field(default_factory=dict)
+    checked: Sequence[Constraint] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,9 @@ class GenerationRequest:
             ignored. Only a constraint that nothing can follow ends it earlier.
         include_stop: whether the string or token that ends the text is part of it.
         skip_special_tokens: whether special tokens have no text.
+        shown_tokens: special tokens that have one all the same.
+        end_of_text: is called with each piece of the text, in their order, by the engine's thread; where it gives true,
+            the text ends.
         allowed_token_ids: only these tokens are generated; None for all.
         bad_words: strings that are not generated, as long as they are spelled with their own tokens.
         prompt_logprobs: as `logprobs`, for the tokens of the prompt, in one event before the first token.
@@ -74,6 +86,8 @@ class GenerationRequest:
     min_tokens: int = 0
     include_stop: bool = False
     skip_special_tokens: bool = True
+    shown_tokens: frozenset[int] = frozenset()
+    end_of_text: Callable[[str], bool] | None = None
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
     prompt_logprobs: int | None = None

@@ -15,7 +15,7 @@ from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.request import GenerationRequest
 from ox.serve.generation.text import OnError, OnEvent, Text
 from ox.serve.generation.token_mask import TokenMask
-from ox.serve.text.tokenizer import Tokenizer, WithSpecialTokens
+from ox.serve.text.tokenizer import Tokenizer, WithShownTokens, WithSpecialTokens
 
 
 class RequestReader:
@@ -84,6 +84,8 @@ class RequestReader:
         tokenizer: Any = self._tokenizer
         if tokenizer is not None and not request.skip_special_tokens:
             tokenizer = WithSpecialTokens(tokenizer)
+        elif tokenizer is not None and request.shown_tokens:
+            tokenizer = WithShownTokens(tokenizer, request.shown_tokens)
         try:
             stopping = Stopping.read(ends, request.stop, tokenizer, request.include_stop)
         except ArgumentError as error:

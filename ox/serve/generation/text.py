@@ -202,6 +202,8 @@ class Text:
             event.finish_reason = "stop"
             by = self.watcher.stopped_by
             event.stopped_by = by if isinstance(by, str) or by in self.request.stop_token_ids else None
+        elif self.request.end_of_text is not None and event.text and self.request.end_of_text(event.text):
+            event.finish_reason = "stop"
         elif self.generated >= self.most:
             event.finish_reason = "length"
         if event.finish_reason is not None:

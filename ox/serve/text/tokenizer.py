@@ -66,3 +66,23 @@ class WithSpecialTokens:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens."""
         return self._tokenizer.decode(ids, special=True)
+
+
+class WithShownTokens:
+    """A tokenizer whose texts show some of the special tokens.
+
+    Args:
+        shown: their ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, shown: frozenset[int]) -> None:
+        self._tokenizer, self._shown = tokenizer, shown
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens."""
+        parts, start = list[str](), 0
+        for index, token in enumerate(ids):
+            if token in self._shown:
+                parts += [self._tokenizer.decode(ids[start:index]), self._tokenizer.decode([token], special=True)]
+                start = index + 1
+        return "".join([*parts, self._tokenizer.decode(ids[start:])])

@@ -10,7 +10,7 @@ import pytest
 
 from ox.errors import ServeError
 from ox.generation import SamplingParams
-from ox.serve.generation.constraint import _is_deeper
+from ox.serve.generation.json_schema import is_deeper
 from ox.serve.generation.request import Constraint
 
 pytest.importorskip("llguidance")
@@ -61,12 +61,29 @@ def test_a_form_survives_preemption(client_of: Any) -> None:
             Constraint("json_schema", {"type": "number", "minimum": 2, "maximum": 1}),
             "no text can be of this JSON schema",
         ),
-        (Constraint("json_schema", {"type": "nothing"}), "no text can be of this JSON schema"),
-        (Constraint("json_schema", {"$ref": "#/nowhere"}), "no text can be of this JSON schema"),
+        (Constraint("json_schema", {"type": "nothing"}), "invalid JSON schema of a text"),
+        (Constraint("json_schema", {"$ref": "#/nowhere"}), "invalid JSON schema of a text"),
+        (Constraint("json_schema", {"$ref": "http://a/b"}), "this '$ref' of JSON schema is not supported"),
+        (
+            Constraint("json_schema", {"items": {"contains": {}}}),
+            "'contains' of JSON schema is not supported; in #/items",
+        ),
+        (Constraint("json_schema", {"$ref": "#"}), "has no end: a part of it requires itself"),
+        (
+            Constraint(
+                "json_schema", {"anyOf": [{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}]}
+            ),
+            "has no end: a part of it requires itself",
+        ),
+        (
+            Constraint("json_schema", {"type": "object", "properties": {f"p{i}": {} for i in range(3000)}}),
+            "is too large; expected at most 2,048 properties of an object; got 3,000",
+        ),
+        (Constraint("json_schema", {"enum": ["a" * (1 << 20)]}), "is too long; expected at most 262,144 characters"),
         (Constraint("json_schema", "text"), "invalid JSON schema of a text; expected an object"),
         (Constraint("regex", "a("), "no text can be of this regular expression"),
         (Constraint("regex", "a" * (1 << 19)), "is too long; expected at most 262,144 characters"),
-        (Constraint("poem", "a"), "expected json_schema, json_object, regex, choice"),  # type: ignore[arg-type]
+        (Constraint("poem", "a"), "expected json_schema, json_object, regex, choice, grammar"),  # type: ignore[arg-type]
     ],
 )
 def test_impossible_forms(client_of: Any, constraint: Constraint, message: str) -> None:
@@ -81,4 +98,4 @@ def test_levels_of_a_schema(levels: int) -> None:
     value: Any = {}
     for level in range(levels - 1):
         value = {"a": 1, "b": value} if level % 2 else [1, value]
-    assert _is_deeper(value, 128) is (levels > 128)
+    assert is_deeper(value, 128) is (levels > 128)

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ox.errors import ServeError
-from ox.serve.generation.request import Constraint, GenerationRequest
+from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
 from ox.serve.protocol.text.parameters import parameters_in
 from ox.serve.protocol.text.prompt import read_template_variables, truncated
-from ox.serve.protocol.text.reasoning import ReasoningParser, opens_reasoning
+from ox.serve.protocol.text.reasoning import ReasoningParser, ends_reasoning, opens_reasoning
 from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
 from ox.serve.protocol.text.stream_options import StreamOptions, read_stream_options
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.tool_calls import ToolCallParser
 from ox.serve.protocol.text.tool_formats import BARE, ToolFormat
-from ox.serve.protocol.text.tool_grammar import call_schema
+from ox.serve.protocol.text.tool_grammar import after_reasoning, with_calls
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,13 @@ class ChatCall:
 
     def requests(self, client: str) -> list[GenerationRequest]:
         """One for each answer."""
-        return self.options.requests(self.prompt, client)
+        requests = self.options.requests(self.prompt, client)
+        shown = self.model.reasoning_marks | (frozenset() if self.tool_format is None else self.model.call_marks)
+        if shown:
+            requests = [replace(request, shown_tokens=shown) for request in requests]
+        if self.tool_format is not None and self.most_calls is not None:
+            requests = [replace(request, end_of_text=self.reader().completes) for request in requests]
+        return requests
 
     def readers(self) -> list[MessageReader]:
         """One for each answer, which divides it into text and calls."""
@@ -77,8 +83,6 @@ def _read_chat(fields: Fields, model: TextModel) -> ChatCall:
     if stream and "prompt_logprobs" in options.others:
         raise ParameterError("prompt_logprobs", "'prompt_logprobs' is not for streams", hint='"stream": false')
     messages, tools = read_messages(fields), read_tools(fields)
-    if tools.required:
-        options = replace(options, constraint=Constraint("json_schema", call_schema(tools.schemas)))
     variables = read_template_variables(fields, model, values)
     fields.finish(declared)
     if model.template is None:
@@ -89,8 +93,14 @@ def _read_chat(fields: Fields, model: TextModel) -> ChatCall:
     most = values.get("truncate_prompt_tokens")
     prompt = truncated(model.encode(text, special=False), most, model, options.max_tokens)
     options.check_length(prompt, model, "messages")
-    form = BARE if tools.required else model.tool_format if tools.schemas else None
+    form = model.tool_format if tools.schemas else None
+    if tools.required and form is None:
+        form = BARE
     begun = model.reasoning is not None and opens_reasoning(text, model.reasoning)
+    constraint = with_calls(tools, form, options.constraint)
+    if constraint is not None and model.reasoning is not None and not ends_reasoning(text, model.reasoning):
+        constraint = after_reasoning(constraint, model.reasoning, begun)
+    options = replace(options, constraint=constraint)
     as_ids = values.get("return_tokens_as_token_ids", False)
     return ChatCall(model, prompt, options, form, tools.schemas, tools.most, begun, stream, stream_options, as_ids)
 

@@ -41,9 +41,9 @@ class MessageReader:
             self.finish_reason = "tool_calls" if called else event.finish_reason
         return pieces
 
-    @property
-    def complete(self) -> bool:
-        """Whether the message has all the calls that it may have."""
+    def completes(self, text: str) -> bool:
+        """Whether the message has all the calls that it may have, after more text."""
+        self._pieces(text, ended=False)
         return self._tools is not None and self._tools.complete
 
     def _pieces(self, text: str, ended: bool) -> list[Piece]:

@@ -74,7 +74,7 @@ def read_tools(fields: Fields) -> Tools:
     if mode == "function":
         offered, most = tools, 1
     functions = {name: tools[name]["function"] for name in names if mode != "none"}
-    schemas = {name: function.get("parameters") or {"type": "object"} for name, function in functions.items()}
+    schemas = {name: _of_object(function.get("parameters") or {}) for name, function in functions.items()}
     strict = frozenset(name for name, function in functions.items() if function.get("strict") is True)
     return Tools([*offered.values()], schemas, strict, mode in ("required", "function"), most)
 
@@ -92,6 +92,11 @@ def _check_tool(tool: Any, where: str) -> str:
     if not isinstance(function.get("strict"), bool | None):
         raise _wrong(f"{where}.function.strict", "true or false", function["strict"])
     return name
+
+
+def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of arguments, which are an object also where the schema does not say so."""
+    return schema if {"type", "$ref", "anyOf", "oneOf", "allOf"} & set(schema) else {"type": "object", **schema}
 
 
 def _choice(choice: Any, names: list[str]) -> tuple[str, list[str]]:

@@ -136,7 +136,8 @@ def with_format(options: TextOptions, fields: Fields) -> TextOptions:
         if not isinstance(schema, dict):
             expected = '{"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}'
             raise ParameterError(f"{name}.json_schema", "the schema is missing", expected=expected)
-        constraint = Constraint("json_schema", schema)
+        strict = isinstance(outer, dict) and outer.get("strict") is True
+        constraint = Constraint("json_schema", schema, strict, name)
     else:
         raise fields.wrong(name, 'a type of "text", "json_object" or "json_schema"', form.get("type"))
     if options.constraint is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class TextModel:
     Attributes:
         template: None where the folder has none.
         tool_format: how the model writes calls of tools; None if that is not known.
+        call_marks, reasoning_marks: special tokens that stand around calls and reasoning.
         reasoning: the marks of what the model thinks; None where the chat template has none.
 
     Raises:
@@ -47,8 +48,17 @@ class TextModel:
         if tool_parser is not None:
             self.tool_format = None if tool_parser == "none" else named_format(tool_parser, source)
         self.reasoning: ReasoningMarks | None = find_reasoning(source)
+        self.call_marks = self._special(self.tool_format.marks if self.tool_format else ())
+        self.reasoning_marks = self._special(self.reasoning or ())
         names = [] if engine.tokenizer is None else engine.tokenizer.raw.get_vocab()
         self._longest_token = max(map(len, names), default=1)  # in characters, or bytes of them
+
+    def _special(self, marks: Sequence[str]) -> frozenset[int]:
+        """Those of these texts that are special tokens."""
+        if self.engine.tokenizer is None:
+            return frozenset()
+        tokens = [token for mark in marks if (token := self.engine.tokenizer.id_of(mark)) is not None]
+        return frozenset(token for token in tokens if not self.engine.tokenizer.decode([token]))
 
     @property
     def defaults(self) -> Mapping[str, Any]:

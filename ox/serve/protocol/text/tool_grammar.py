@@ -1,11 +1,20 @@
-"""The grammar of calls of tools, in the formats of models."""
+"""What a text may be where a model must or may call tools: grammars of calls in the formats of models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ox.serve.protocol.text.json_schema import moved
+from ox.serve.generation.grammar import LarkPart, Mark, Part, Until, quoted
+from ox.serve.generation.json_schema import References, moved
+from ox.serve.generation.request import Constraint
+from ox.serve.protocol.text.messages import Tools
+from ox.serve.protocol.text.reasoning import ReasoningMarks
+from ox.serve.protocol.text.tool_formats import BARE, QWEN3_CODER, ToolFormat
+from ox.serve.protocol.text.xml_call import END_FUNCTION, END_PARAMETER, FUNCTION, PARAMETER
+
+Source = list[LarkPart]
+_NAMELESS = {"type": "object", "properties": {"name": False}}
 
 
 def call_schema(offered: Mapping[str, Mapping[str, Any]], key: str = "arguments") -> dict[str, Any]:
@@ -17,9 +26,140 @@ def call_schema(offered: Mapping[str, Mapping[str, Any]], key: str = "arguments"
     """
     calls, definitions = list[dict[str, Any]](), {}
     for number, (name, schema) in enumerate(offered.items()):
-        definitions[f"call{number}"] = moved(schema, f"#/$defs/call{number}")
+        definitions[f"call{number}"] = moved(dict(schema), f"#/$defs/call{number}")
         calls.append({
             "type": "object", "properties": {"name": {"const": name}, key: {"$ref": f"#/$defs/call{number}"}},
             "required": ["name", key], "additionalProperties": False,
         })  # fmt: skip
     return {"anyOf": calls, "$defs": definitions}
+
+
+def with_calls(tools: Tools, form: ToolFormat | None, answer: Constraint | None) -> Constraint | None:
+    """What a text must look like.
+
+    Args:
+        tools: that may be called.
+        form: how the model writes calls; None if that is not known.
+        answer: what it must look like where the model does not call; None for any text.
+
+    Returns:
+        calls, where one is required; calls or the answer; or any text in which the calls of strict functions have
+        arguments of their schemas. None for any text.
+    """
+    if not tools.schemas or (not tools.required and form is None):
+        return answer
+    form = form or BARE
+    if not tools.required and answer is None and not tools.strict:
+        return None
+    call, parts = _call(form, tools.schemas)
+    joint = {"llama3": '"; "', "hermes": '"\\n"', "qwen3_coder": '"\\n"'}.get(form.name, "")
+    begin, end = _around(form)
+    calls: Source = [*begin, " call "]
+    if tools.most is None and form is not BARE:
+        comma = '", "' if form.listed else joint
+        again: Source = [] if form.listed else [*begin]
+        close: Source = [] if form.listed else [*end]
+        calls += [*close, f" ({comma} ", *again, " call ", *close, ")*", *(end if form.listed else [])]
+    else:
+        calls += [*end]
+    source: Source = ["start: calls"]
+    if not tools.required and answer is not None:
+        source.append(" | answer\nanswer: ")
+        source.append(Part("answer"))
+        parts["answer"] = answer
+    elif not tools.required:
+        return _triggered(tools, form, call, parts)
+    source += ["\ncalls: ", *calls, "\ncall: ", *call, "\n"]
+    return _constraint(tools, source, parts)
+
+
+def after_reasoning(constraint: Constraint, marks: ReasoningMarks, begun: bool) -> Constraint:
+    """The same for a text with reasoning before it.
+
+    Args:
+        marks: of the reasoning.
+        begun: whether the prompt has begun it; else the text may do so.
+    """
+    thought: Source = ["(", Until(marks.end), " SPACES?)"] if begun else [
+        "(", Mark(marks.begin), " ", Until(marks.end), " SPACES?)?"
+    ]  # fmt: skip
+    return Constraint(
+        "grammar", ["start: ", *thought, " answer\nanswer: ", Part("answer"), "\n"], parts={"answer": constraint}
+    )
+
+
+def _constraint(tools: Tools, source: Source, parts: dict[str, Constraint]) -> Constraint:
+    checked = [
+        Constraint("json_schema", schema, name in tools.strict, f"the parameters of the function '{name}'")
+        for name, schema in tools.schemas.items()
+    ]
+    return Constraint("grammar", source, parts=parts, checked=checked)
+
+
+def _around(form: ToolFormat) -> tuple[Source, Source]:
+    """What stands before and after a call, or a list of them."""
+    if form.end == "</tool_call>":
+        return [Mark("<tool_call>"), ' "\\n" '], [' "\\n" ', Mark(form.end)]
+    if form.named:
+        return [Mark(form.begins[0])], []
+    if form.listed:
+        mark = form.begins[0]
+        return [quoted("functools["), " "] if mark == "functools" else [Mark(mark), ' "[" '], [' "]"']
+    return [], []
+
+
+def _call(form: ToolFormat, offered: Mapping[str, Mapping[str, Any]]) -> tuple[Source, dict[str, Constraint]]:
+    """The source of one call, and its parts."""
+    if form is not QWEN3_CODER and not form.named:
+        return [Part("call")], {"call": Constraint("json_schema", call_schema(offered, form.key), strict=False)}
+    source, parts = Source(), dict[str, Constraint]()
+    for number, (name, schema) in enumerate(offered.items()):
+        source.append(" | " if source else "")
+        if form.named:
+            source += [quoted(name), " ", Mark("[ARGS]"), " ", Part(f"call{number}")]
+            parts[f"call{number}"] = Constraint("json_schema", dict(schema), strict=False)
+        else:
+            source += _xml(name, dict(schema), number, parts)
+    return source, parts
+
+
+def _xml(name: str, schema: dict[str, Any], number: int, parts: dict[str, Constraint]) -> Source:
+    """One function's call; its arguments in the order of the schema."""
+    references = References(schema)
+    definitions = {"call": moved(schema, "#/$defs/call")}
+    source: Source = [quoted(f"{FUNCTION}{name}>\n"), " "]
+    required = schema.get("required")
+    for place, key in enumerate(references.properties):
+        value = f"call{number}_{place}"
+        many = "" if isinstance(required, list) and key in required else "?"
+        source += ["(", quoted(f"{PARAMETER}{key}>\n"), " "]
+        if references.types(key) == {"string"} and not references.chooses(key):
+            source += [Until(f"\n{END_PARAMETER}"), ' "\\n"']
+        elif references.types(key) == {"string"}:
+            source += ["(", " | ".join(map(quoted, references.chooses(key))), ") ", quoted(f"\n{END_PARAMETER}\n")]
+        else:
+            pointer = references.pointer_of(key)
+            parts[value] = Constraint(
+                "json_schema", {"$ref": f"#/$defs/call{pointer[1:]}", "$defs": definitions}, strict=False
+            )
+            source += [Part(value), " ", quoted(f"\n{END_PARAMETER}\n")]
+        source.append(f"){many} ")
+    return [*source, quoted(END_FUNCTION)]
+
+
+def _triggered(tools: Tools, form: ToolFormat, call: Source, parts: dict[str, Constraint]) -> Constraint:
+    """Any text, in which a mark is followed by a call."""
+    begin, end = _around(form)
+    if not begin:  # of Llama 3: a text that begins as a call is one
+        rest: Source = [' ("; " call)*'] if tools.most is None else []
+        parts["nameless"] = Constraint("json_schema", _NAMELESS)
+        nameless = Part("nameless")
+        source: Source = ["start: (call", *rest, ") | NO_OBJECT? | ", nameless, "\nNO_OBJECT: /[^{](.|\n)*/\n"]
+    else:
+        mark, *others = begin
+        trigger = Until(mark.text if isinstance(mark, Mark) else "functools[")
+        comma = ' (", " call)*' if form.listed and tools.most is None else ""
+        hit: Source = [trigger, " ", *([] if isinstance(mark, str) else others), f" call{comma} ", *end]
+        source = ["start: hit* ANY_TEXT\n"] if tools.most is None else ["start: hit | ANY_TEXT\n"]
+        source += ["hit: ", *hit, "\n"]
+    return _constraint(tools, [*source, "call: ", *call, "\n"], parts)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ox.serve.generation.json_schema import References
 from ox.serve.protocol.text.json_call import SPACE, State
-from ox.serve.protocol.text.json_schema import References
 from ox.serve.protocol.text.marks import overlap
 
 FUNCTION, PARAMETER = "<function=", "<parameter="

@@ -9,7 +9,6 @@ import pytest
 
 GREEDY: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_completion_tokens": 12}
 USER = {"role": "user", "content": "hi"}
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
 def text_of(pieces: Any) -> str:
@@ -67,50 +66,6 @@ def test_json(openai_client: Any) -> None:
         model="tiny", temperature=0, max_tokens=100, messages=[USER], response_format=form
     )
     assert json.loads(answer.choices[0].message.content)["a"] in (1, 2)
-
-
-CALL = '<tool_call>{"name": "f", "arguments": {"x": "y"}}</tool_call>'
-
-
-def test_tool_calls(openai_client: Any) -> None:
-    """The model is made to write a call; the answer has it in OpenAI's form."""
-    pytest.importorskip("llguidance", reason="the extra text is not installed")
-    create = openai_client.chat.completions.create
-    asked = {"model": "tiny", "temperature": 0, "max_tokens": 100, "messages": [USER]}
-    forced = {"extra_body": {"guided_choice": [CALL]}}
-    choice = create(**asked, tools=[TOOL], **forced).choices[0]
-    (call,) = choice.message.tool_calls
-    assert (call.type, call.function.name, json.loads(call.function.arguments)) == ("function", "f", {"x": "y"})
-    assert choice.finish_reason == "tool_calls" and choice.message.content is None
-    pieces = list(create(**asked, tools=[TOOL], **forced, stream=True))
-    name, arguments = streamed_call(pieces)
-    assert (name, json.loads(arguments)) == ("f", {"x": "y"})
-    assert pieces[-1].choices[0].finish_reason == "tool_calls" and text_of(pieces) == ""
-    without = create(**asked, tools=[TOOL], tool_choice="none", **forced).choices[0]
-    assert without.message.content == CALL and without.message.tool_calls is None
-
-
-def streamed_call(pieces: Any) -> tuple[str, str]:
-    """The name and the arguments of the one call of a stream."""
-    deltas = [each for piece in pieces for each in piece.choices[0].delta.tool_calls or ()]
-    assert {delta.index for delta in deltas} == {0} and deltas[0].id.startswith("call_")
-    assert all(delta.id is None and delta.function.name is None for delta in deltas[1:])
-    return deltas[0].function.name, "".join(delta.function.arguments for delta in deltas)
-
-
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
-def test_a_call_that_is_required(openai_client: Any, choice: Any) -> None:
-    """Whatever the format of the model, the text is held to the schema of a call."""
-    pytest.importorskip("llguidance", reason="the extra text is not installed")
-    schema = {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": False}
-    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    asked = {"model": "tiny", "temperature": 0, "max_tokens": 43, "messages": [USER], "tools": [tool]}
-    whole = openai_client.chat.completions.create(**asked, tool_choice=choice).choices[0]
-    (call,) = whole.message.tool_calls
-    assert call.function.name == "f" and json.loads(call.function.arguments)["x"] in (1, 2)
-    assert whole.finish_reason == "tool_calls" and whole.message.content is None
-    pieces = openai_client.chat.completions.create(**asked, tool_choice=choice, stream=True)
-    assert streamed_call(pieces) == ("f", call.function.arguments)
 
 
 def test_a_conversation_with_calls_goes_on(openai_client: Any) -> None:

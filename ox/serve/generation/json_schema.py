@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
+
+from ox.errors import ServeError
 
 # Keywords whose values are schemas, lists of schemas, and schemas by name. Others hold data, such as `enum`.
 _ONE = ("additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames",
         "unevaluatedProperties", "unevaluatedItems", "contentSchema")  # fmt: skip
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
+_IDENTITIES = ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
+DEEPEST = 128  # levels: llguidance refuses more, and Python's writer at another depth by version
+MOST_ROUNDS = 64  # of the search for parts that require themselves
 MOST_REFERENCES = 32  # one after another, for the types of a property
 
 
@@ -73,16 +78,40 @@ class References:
         """What the `$ref` of a part of the root points to."""
         return self._by_pointer.get(self.pointer(schema, schema["$ref"]) or "")
 
-    def types(self, name: str) -> frozenset[str]:
-        """The JSON types that a property of the root, an object, may have; none where the schema does not tell."""
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Of the root, an object, by their names."""
+        owner = self._owner()
+        properties = owner.get("properties") if isinstance(owner, dict) else None
+        return properties if isinstance(properties, dict) else {}
+
+    def pointer_of(self, name: str) -> str:
+        """The JSON pointer of a property of the root, an object."""
+        schema = self.properties[name]
+        return next((pointer for pointer, each in self._by_pointer.items() if each is schema), "#")
+
+    def chooses(self, name: str) -> list[str]:
+        """The texts that a property of the root may be; none where it may be others."""
+        schema: Any = self.properties.get(name)
+        for _ in range(MOST_REFERENCES):
+            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+                break
+            schema = self.target(schema)
+        values = schema.get("enum", [schema["const"]] if "const" in schema else []) if isinstance(schema, dict) else []
+        return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+
+    def _owner(self) -> Any:
         owner: Any = self._root
         for _ in range(MOST_REFERENCES):
             if not isinstance(owner, dict) or "properties" in owner or not isinstance(owner.get("$ref"), str):
                 break
             owner = self.target(owner)
-        properties = owner.get("properties") if isinstance(owner, dict) else None
+        return owner
+
+    def types(self, name: str) -> frozenset[str]:
+        """The JSON types that a property of the root, an object, may have; none where the schema does not tell."""
         found, seen = set[str](), set[int]()
-        stack = [properties.get(name) if isinstance(properties, dict) else None]
+        stack = [self.properties.get(name)]
         while stack:
             each = stack.pop()
             if not isinstance(each, dict):
@@ -105,7 +134,22 @@ class References:
         return frozenset(found)
 
 
-def moved(schema: Mapping[str, Any], pointer: str) -> dict[str, Any]:
+def map_schema(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """A copy in which each schema inside, and the whole, is what `change` makes of it; data, as of `enum`, stays."""
+    inside = {id(each) for _, _, each in subschemas(schema)}
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, list):
+            return [copy(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        changed = change(value) if id(value) in inside else value
+        return {name: copy(each) for name, each in changed.items()}
+
+    return copy(schema)
+
+
+def moved(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
     """A schema that means the same as a part of another schema.
 
     Its references, which count from its own root, count from the new root. Anchors and identities, which may be those
@@ -113,30 +157,81 @@ def moved(schema: Mapping[str, Any], pointer: str) -> dict[str, Any]:
 
     Args:
         pointer: where it will stand, such as `#/$defs/name`.
-    """
-    references = References(schema)
-    changed = {id(each): each for _, _, each in subschemas(schema)}
 
-    def copy(value: Any) -> Any:
-        if isinstance(value, list):
-            return [copy(each) for each in value]
-        if not isinstance(value, dict):
-            return value
-        if id(value) not in changed:
-            return {name: copy(each) for name, each in value.items()}
-        kept = {
-            name: copy(each) for name, each in value.items()
-            if name not in ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
-        }  # fmt: skip
+    Raises:
+        ServeError: it has too many levels (400).
+    """
+    if is_deeper(schema, DEEPEST):
+        raise ServeError("invalid JSON schema", expected=f"at most {DEEPEST} levels", got="nested too deep")
+    references = References(schema)
+
+    def change(each: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in each.items() if name not in _IDENTITIES}
         for name in ("$ref", "$dynamicRef"):
-            if isinstance(value.get(name), str):
-                target = references.pointer(value, value[name])
-                if target is not None:
-                    del kept[name]
-                    kept["$ref"] = pointer + target[1:]
+            target = references.pointer(each, each[name]) if isinstance(each.get(name), str) else None
+            if target is not None:
+                del kept[name]
+                kept["$ref"] = pointer + target[1:]
         return kept
 
-    return dict(copy(dict(schema) if id(schema) not in changed else schema))
+    return dict(map_schema(schema, change))
+
+
+def is_endless(schema: Any) -> str | None:
+    """The JSON pointer of a part that every value of this schema contains without an end, since it requires itself;
+    None where there is none."""
+    if not isinstance(schema, dict):
+        return None
+    references = References(schema)
+    parts = [(pointer, each) for pointer, _, each in subschemas(schema)]
+    ends = set[int]()  # parts that have values which end
+
+    def ended(each: Any) -> bool:
+        return not isinstance(each, dict) or id(each) in ends
+
+    def may_end(each: dict[str, Any]) -> bool:
+        if isinstance(each.get("$ref"), str) and not ended(references.target(each)):
+            return False
+        for keyword in ("anyOf", "oneOf"):
+            choices = each.get(keyword)
+            if isinstance(choices, list) and choices and not any(map(ended, choices)):
+                return False
+        if isinstance(each.get("allOf"), list) and not all(map(ended, each["allOf"])):
+            return False
+        properties, required = each.get("properties"), each.get("required")
+        if each.get("type") in ("object", ["object"]) and isinstance(properties, dict) and isinstance(required, list):
+            return all(ended(properties.get(name)) for name in required if isinstance(name, str))
+        if each.get("type") in ("array", ["array"]) and isinstance(each.get("minItems"), int) and each["minItems"] > 0:
+            return ended(each.get("items"))
+        return True
+
+    waiting = parts[::-1]  # the inner ones first
+    for _ in range(MOST_ROUNDS):
+        left = list[tuple[str, dict[str, Any]]]()
+        for pointer, each in waiting:
+            if may_end(each):
+                ends.add(id(each))
+            else:
+                left.append((pointer, each))
+        if ended(schema):
+            return None
+        if len(left) == len(waiting):
+            return min((pointer for pointer, _ in left), key=len)
+        waiting = left
+    return None
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether a value of JSON has objects and lists in more levels."""
+    level = [value]
+    for _ in range(levels + 1):
+        children = [
+            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
+        ]
+        if not children:
+            return False
+        level = [child for each in children for child in each]
+    return True
 
 
 def _is_text(value: Any) -> bool:

@@ -1,0 +1,173 @@
+"""From constraints to grammars of the package llguidance, with errors that say what it lacks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ox.errors import ServeError, first_line
+from ox.serve.generation.grammar import lark_source
+from ox.serve.generation.json_schema import DEEPEST, is_deeper, is_endless, map_schema, subschemas
+from ox.serve.generation.request import Constraint
+
+MOST_CHARACTERS = 1 << 18  # of a grammar
+MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
+# JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
+SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+NAMES = {
+    "json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice",
+    "grammar": "grammar",
+}  # fmt: skip
+LOOSER = '"strict": false leaves out what is not supported'
+LACKS = (  # words of the package's messages, and the keyword that they are about
+    ("Unknown format: ", "format", LOOSER),
+    ("oneOf constraints are", "oneOf", LOOSER),
+    ("regex", "pattern", LOOSER),
+    ("Resource ", "$ref", "the schema itself, without other documents"),
+)
+
+
+def grammars(
+    constraint: Constraint, matcher: Any, special: Callable[[str], int | None], prefix: str = ""
+) -> list[dict[str, Any]]:
+    """The grammar of a constraint and those of its parts; the first one is the whole.
+
+    Args:
+        constraint: what a text must look like.
+        matcher: llguidance's class.
+        special: the id of a special token by its text; None where that is not one.
+        prefix: of the names of its parts.
+
+    Raises:
+        ServeError: it is wrong, too large, not supported, or no text can be of this form (400).
+    """
+    kind, value = constraint.kind, constraint.value
+    what = f"{NAMES.get(kind, 'form')} of a text"
+    if kind == "json_object":
+        value = {"type": "object"}
+    if kind in ("json_schema", "json_object") and isinstance(value, dict | bool):
+        return [_of_schema(constraint, value, matcher)]
+    if kind == "regex" and isinstance(value, str):
+        return [_checked(constraint, {"lark_grammar": _regex(value, what, matcher)}, matcher)]
+    if kind == "choice" and isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
+        text = "|".join(re.escape(str(each)) for each in value)
+        return [_checked(constraint, {"lark_grammar": _regex(text, what, matcher)}, matcher)]
+    if kind == "grammar" and isinstance(value, str):
+        _check_length(what, value)
+        return [_checked(constraint, {"lark_grammar": value}, matcher)]
+    if kind == "grammar" and isinstance(value, list | tuple):
+        found = [{"lark_grammar": lark_source(value, prefix, special)}]
+        for name, part in constraint.parts.items():
+            first, *others = grammars(part, matcher, special, f"{prefix}{name}_")
+            found += [{**first, "name": prefix + name}, *others]
+        _check_length(what, json.dumps(found))
+        return found
+    expected = {"regex": "a text", "choice": "a list of texts", "json_schema": "an object", "grammar": "a text"}
+    raise ServeError(f"invalid {what}", expected=expected.get(kind, ", ".join(NAMES)), got=repr(value)[:100])
+
+
+def _regex(value: str, what: str, matcher: Any) -> str:
+    _check_length(what, value)
+    return str(json.loads(matcher.grammar_from_regex(value))["grammars"][0]["lark_grammar"])
+
+
+def _checked(constraint: Constraint, grammar: dict[str, Any], matcher: Any) -> dict[str, Any]:
+    failed, messages = matcher.validate_grammar_with_warnings(json.dumps({"grammars": [grammar]}))
+    if failed:
+        raise ServeError(
+            f"no text can be of this {NAMES[constraint.kind]}",
+            where=constraint.where,
+            got=first_line(messages[0])[:300],
+        )
+    return grammar
+
+
+def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: Any) -> dict[str, Any]:
+    what = "JSON schema of a text"
+    where = constraint.where
+    if is_deeper(schema, DEEPEST):
+        raise ServeError(f"invalid {what}", where=where, expected=f"at most {DEEPEST} levels", got="nested too deep")
+    try:
+        text = json.dumps(schema)
+    except (TypeError, ValueError) as error:
+        raise ServeError(f"invalid {what}", where=where, got=first_line(error)[:300]) from error
+    _check_length(what, text, where)
+    largest = max((len(each.get("properties") or ()) for _, _, each in subschemas(schema)), default=0)
+    if largest > MOST_PROPERTIES:
+        expected = f"at most {MOST_PROPERTIES:,} properties of an object"
+        raise ServeError(f"the {what} is too large", where=where, expected=expected, got=f"{largest:,}")
+    if (place := is_endless(schema)) is not None:
+        raise ServeError(f"the {what} has no end: a part of it requires itself", where=_join(where, place),
+                         hint="make the part optional, or allow null")  # fmt: skip
+    failed, message, grammar = _compiled(schema, constraint.strict, matcher)
+    if failed and "regex" in message and not constraint.strict:
+        failed, message, grammar = _compiled(_without_patterns(schema, matcher), False, matcher)
+    if failed:
+        raise _schema_error(schema, message, constraint)
+    return grammar
+
+
+def _compiled(schema: Any, strict: bool, matcher: Any) -> tuple[bool, str, dict[str, Any]]:
+    options = {**SPACES, "lenient": not strict}
+    try:
+        source = str(matcher.grammar_from_json_schema(json.dumps(schema), defaults=options))
+    except ValueError as error:
+        return True, first_line(error), {}
+    failed, messages = matcher.validate_grammar_with_warnings(source)
+    grammar = json.loads(source)["grammars"][0]
+    return failed, messages[0] if messages else "", {"json_schema": grammar["json_schema"]}
+
+
+def _without_patterns(schema: Any, matcher: Any) -> Any:
+    """Without the regular expressions that the package cannot read."""
+
+    def change(each: dict[str, Any]) -> dict[str, Any]:
+        pattern = each.get("pattern")
+        bad = isinstance(pattern, str) and matcher.validate_grammar(matcher.grammar_from_regex(pattern))
+        return {name: value for name, value in each.items() if name != "pattern"} if bad else each
+
+    return map_schema(schema, change)
+
+
+def _schema_error(schema: Any, message: str, constraint: Constraint) -> ServeError:
+    """What the package says of a schema, with its place."""
+    got, where = _line(message), constraint.where
+    listed = re.search(r"Unimplemented keys: (\[.*?\])", message)
+    if listed:
+        name = json.loads(listed[1])[0]
+        where = _join(where, _place(schema, name))
+        return ServeError(f"'{name}' of JSON schema is not supported", where=where, hint=LOOSER)
+    for words, name, hint in LACKS:
+        if words in message:
+            value = got.partition(words)[2].strip() if name == "format" else None
+            where = _join(where, _place(schema, name, value) if name != "pattern" else "")
+            return ServeError(f"this '{name}' of JSON schema is not supported", where=where, got=got, hint=hint)
+    if "Unsatisfiable" in message:
+        return ServeError("no text can be of this JSON schema", where=where, got=got)
+    if "panic" in message or "too " in message:
+        return ServeError("the JSON schema of a text is too large", where=where, got=got, hint="a smaller schema")
+    return ServeError("invalid JSON schema of a text", where=where, got=got)
+
+
+def _place(schema: Any, name: str, value: str | None = None) -> str:
+    """The JSON pointer of the first part of a schema that has a keyword, with this value where there is one."""
+    places = [pointer for pointer, _, each in subschemas(schema) if name in each and value in (None, each[name])]
+    return min(places, key=len, default="")
+
+
+def _line(message: str) -> str:
+    return message.strip().partition("\n")[0][:300]
+
+
+def _join(where: str, pointer: str) -> str:
+    return f"{where} {pointer}".strip()
+
+
+def _check_length(what: str, text: str, where: str = "") -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise ServeError(
+            f"the {what} is too long", where=where, expected=f"at most {MOST_CHARACTERS:,} characters",
+            got=f"{len(text):,}",
+        )  # fmt: skip

@@ -1,0 +1,209 @@
+"""Grammars of calls: which texts they allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rows import rows
+
+from ox.errors import ServeError
+from ox.serve.generation.constraint import Constraints
+from ox.serve.generation.request import Constraint
+from ox.serve.protocol.text.fields import Fields
+from ox.serve.protocol.text.messages import Tools, read_tools
+from ox.serve.protocol.text.reasoning import MARKS
+from ox.serve.protocol.text.tool_formats import (
+    BARE,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    PHI,
+    QWEN3_CODER,
+    ToolFormat,
+)
+from ox.serve.protocol.text.tool_grammar import after_reasoning, with_calls
+
+tokenizers = pytest.importorskip("tokenizers", reason="the extra text is not installed")
+pytest.importorskip("llguidance", reason="the extra text is not installed")
+
+KIND = {"$defs": {"K": {"$anchor": "kind", "enum": ["yes", "no"]}}}
+OTHER = {"$defs": {"K": {"$anchor": "kind", "enum": ["other"]}}}
+TREE: dict[str, Any] = {
+    "type": "object", "properties": {"child": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["child"],
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+def of_kind(reference: str, **more: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"k": {"$ref": reference}}, "required": ["k"]}
+    return {**schema, "additionalProperties": False, **more}
+
+
+FUNCTIONS = {
+    "f": of_kind("#/$defs/K", **KIND),
+    "g": of_kind("#kind", **OTHER),
+    "tree": TREE,
+    "id": of_kind("http://x/y#/definitions/K", **{"$id": "http://x/y", "definitions": KIND["$defs"]}),
+    "write": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "lines": {"$ref": "#/$defs/N"}, "mode": {"enum": ["a", "w"]}},
+        "required": ["path", "mode"],
+        "$defs": {"N": {"type": "integer"}},
+    },
+}
+ANSWER = Constraint("json_schema", of_kind("#/$defs/K", **KIND))
+
+
+@pytest.fixture(scope="module")
+def constraints() -> Constraints:
+    """With special tokens, as models of these formats have them."""
+    raw = tokenizers.Tokenizer(tokenizers.models.BPE())
+    raw.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    raw.model = tokenizers.models.BPE({each: index for index, each in enumerate(alphabet)}, [])
+    raw.add_special_tokens(["<eos>", "[TOOL_CALLS]", "[ARGS]", "</think>"])
+    raw.add_tokens(["<tool_call>"])
+
+    class Tokenizer:
+        def __init__(self) -> None:
+            self.raw = raw
+
+        def id_of(self, token: str) -> int | None:
+            return raw.token_to_id(token)  # type: ignore[no-any-return]
+
+    return Constraints(Tokenizer(), raw.get_vocab_size(), (raw.token_to_id("<eos>"),))  # type: ignore[arg-type]
+
+
+def allowed(constraints: Constraints, constraint: Constraint, text: str) -> str:
+    """ "whole" where the text may end here, "begin" where it may go on, else the part that is allowed."""
+    matcher = constraints.matcher(constraint)
+    ids = constraints._tokenizer.raw.encode(text, add_special_tokens=False).ids  # type: ignore[union-attr]
+    for place, token in enumerate(ids):
+        if not matcher.allowed()[token >> 5] >> (token & 31) & 1:
+            return str(constraints._tokenizer.raw.decode(ids[:place], skip_special_tokens=False))  # type: ignore[union-attr]
+        if matcher.add(token):
+            return "whole" if place == len(ids) - 1 else "more than whole"
+    end = constraints._end_tokens[0]
+    return "whole" if matcher.allowed()[end >> 5] >> (end & 31) & 1 else "begin"
+
+
+def tools_of(choice: Any = "auto", strict: tuple[str, ...] = (), **more: Any) -> Tools:
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": schema, "strict": name in strict}}
+        for name, schema in FUNCTIONS.items()
+    ]
+    return read_tools(Fields({"tools": tools, "tool_choice": choice, **more}))
+
+
+def call(name: str, arguments: str, key: str = "arguments") -> str:
+    return f'{{"name": "{name}", "{key}": {arguments}}}'
+
+
+F, G, TREES = call("f", '{"k": "yes"}'), call("g", '{"k": "other"}'), call("tree", '{"child": {"child": null}}')
+PARAMETERS = call("f", '{"k": "yes"}', "parameters")
+ID = call("id", '{"k": "no"}')
+HERMES_F, HERMES_G = f"<tool_call>\n{F}\n</tool_call>", f"<tool_call>\n{G}\n</tool_call>"
+WRITE = (
+    "<tool_call>\n<function=write>\n<parameter=path>\na <b>\n</parameter>\n<parameter=lines>\n5\n</parameter>\n"
+    "<parameter=mode>\nw\n</parameter>\n</function>\n</tool_call>"
+)
+CALLS = [  # each is allowed where a call is required
+    (HERMES, HERMES_F), (HERMES, f"{HERMES_G}\n{HERMES_F}"), (HERMES, f"<tool_call>\n{TREES}\n</tool_call>"),
+    (HERMES, f"<tool_call>\n{ID}\n</tool_call>"),
+    (LLAMA3, PARAMETERS), (LLAMA3, f"{PARAMETERS}; {PARAMETERS}"),
+    (MISTRAL, f"[TOOL_CALLS][{F}, {TREES}]"),
+    (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]{"k": "yes"}[TOOL_CALLS]g[ARGS]{"k": "other"}'),
+    (PHI, f"functools[{G}, {ID}]"), (QWEN3_CODER, WRITE), (BARE, F),
+    (QWEN3_CODER, "<tool_call>\n<function=g>\n<parameter=k>\nother\n</parameter>\n</function>\n</tool_call>"),
+    (QWEN3_CODER, "<tool_call>\n<function=tree>\n<parameter=child>\n{\"child\": null}\n</parameter>\n</function>\n"
+     "</tool_call>"),
+]  # fmt: skip
+WRONG = [  # and where it ends to be
+    (HERMES, call("f", '{"k": "other"}'), '"k": "'), (HERMES, call("g", '{"k": "yes"}'), '"k": "'),
+    (HERMES, call("h", "{}"), '"name": "'), (HERMES, call("tree", '{"child": 5}'), '"child": '),
+]  # fmt: skip
+
+
+@rows(("form", "text"), CALLS)
+def test_calls_that_are_required(constraints: Constraints, form: ToolFormat, text: str) -> None:
+    required = with_calls(tools_of("required"), form, ANSWER)
+    assert required is not None
+    assert allowed(constraints, required, text) == "whole"
+    assert allowed(constraints, required, '{"k": "yes"}') in ("", "{", '{"')  # the answer is not
+
+
+@rows(("form", "text"), CALLS)
+def test_a_call_or_an_answer(constraints: Constraints, form: ToolFormat, text: str) -> None:
+    either = with_calls(tools_of(), form, ANSWER)
+    assert either is not None
+    assert allowed(constraints, either, text) == "whole"
+    assert allowed(constraints, either, '{"k": "yes"}') == "whole"
+    assert allowed(constraints, either, '{"k": "other"}') == '{"k": "'
+    assert allowed(constraints, either, "Hello") == ""
+
+
+@rows(("form", "text", "end"), WRONG)
+def test_wrong_calls(constraints: Constraints, form: ToolFormat, text: str, end: str) -> None:
+    required = with_calls(tools_of("required"), form, None)
+    assert required is not None
+    assert allowed(constraints, required, f"<tool_call>\n{text}").endswith(end)
+
+
+def test_one_call(constraints: Constraints) -> None:
+    for more in ({"parallel_tool_calls": False}, {"choice": {"type": "function", "function": {"name": "f"}}}):
+        one = with_calls(tools_of(**{"choice": "required", **more}), HERMES, None)  # type: ignore[arg-type]
+        assert one is not None
+        assert allowed(constraints, one, HERMES_F) == "whole"
+        assert allowed(constraints, one, f"{HERMES_F}\n{HERMES_F}") == "more than whole"
+
+
+@rows(("form", "texts", "refused", "end"), [
+    (HERMES, ["Hello <b>", f"Hi {HERMES_F}\n{HERMES_G} so"],
+     'Hi <tool_call>\n{"name": "f", "arguments": {"k": 5', '"k": '),
+    (LLAMA3, ["Hello", '{"a": 1}', PARAMETERS], '{"name": "f", "parameters": {"k": 5', '"k": '),
+    (MISTRAL, ["Hello", f"Hi[TOOL_CALLS][{F}]"], '[TOOL_CALLS][{"name": "f", "arguments": {"k": 5', '"k": '),
+    (QWEN3_CODER, ["Hello", f"Hi\n{WRITE}"], WRITE.replace("5", "five"), "<parameter=lines>\n"),
+    (PHI, ["import functools", f"functools[{F}]"], 'functools[{"name": "f", "arguments": {"k": 5', '"k": '),
+])  # fmt: skip
+def test_strict_functions(constraints: Constraints, form: ToolFormat, texts: list[str], refused: str, end: str) -> None:
+    strict = with_calls(tools_of(strict=("f",)), form, None)
+    assert strict is not None
+    for text in texts:
+        assert allowed(constraints, strict, text) == "whole"
+    assert allowed(constraints, strict, refused).endswith(end)
+    assert with_calls(tools_of(), form, None) is None
+
+
+def test_after_reasoning(constraints: Constraints) -> None:
+    begun = after_reasoning(ANSWER, MARKS[0], begun=True)
+    free = after_reasoning(ANSWER, MARKS[0], begun=False)
+    assert allowed(constraints, begun, '{ hm </think>\n\n{"k": "no"}') == "whole"
+    assert allowed(constraints, begun, '{"k": "no"}') == "begin"
+    assert allowed(constraints, free, '<think> hm </think>{"k": "no"}') == "whole"
+    assert allowed(constraints, free, '{"k": "no"}') == "whole"
+    assert allowed(constraints, free, "hm") == ""
+
+
+LACKS: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+
+
+@rows(("schema", "words"), [
+    (LACKS, "'uniqueItems' of JSON schema is not supported.*'f' #/properties/a.*strict"),
+    ({"type": "object", "not": {"required": ["a"]}}, "'not' of JSON schema is not supported"),
+    ({"type": "object", "properties": {"a": {"format": "binary"}}}, "'format'.*#/properties/a"),
+    ({"type": "object", "properties": {"a": {"type": "string", "pattern": "(?!a)b"}}}, "'pattern'"),
+])  # fmt: skip
+def test_what_is_lacking(constraints: Constraints, schema: dict[str, Any], words: str) -> None:
+    for strict in (True, False):
+        function = {"name": "f", "parameters": schema, "strict": strict}
+        tools = read_tools(Fields({"tools": [{"type": "function", "function": function}], "tool_choice": "required"}))
+        required = with_calls(tools, HERMES, None)
+        assert required is not None
+        if strict:
+            with pytest.raises(ServeError, match=f"(?s){words}"):
+                constraints.matcher(required)
+        else:
+            assert allowed(constraints, required, '<tool_call>\n{"name": "f", "arguments": {') == "begin"
