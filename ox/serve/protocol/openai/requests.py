@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from ox.errors import ServeError
@@ -11,6 +11,7 @@ from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.repository.entry import LOADING
+from ox.serve.repository.model import Model
 from ox.serve.telemetry.stages import Stages
 from ox.serve.transport.http import Exchange
 
@@ -61,13 +62,13 @@ def named_model(context: Context, exchange: Exchange, fields: Fields, find: Call
         raise ParameterError("model", error.what, code=code, status=status, **more) from None
 
 
-def only_model(context: Context, client: Client, action: str, kinds: Sequence[str], purpose: str) -> str:
-    """The name of the only model that reads texts for a purpose, for dialects whose servers have one model.
+def only_model(context: Context, client: Client, action: str, fits: Callable[[Model], bool], purpose: str) -> str:
+    """The name of the only model for a purpose, for dialects whose servers have one model.
 
     Args:
         client: models that it may not use do not count.
         action: what it does with the model.
-        kinds: `TextTensors.kind` of the models that will do.
+        fits: whether a model will do.
         purpose: what for, in errors.
 
     Raises:
@@ -76,7 +77,7 @@ def only_model(context: Context, client: Client, action: str, kinds: Sequence[st
     found = sorted({
         model.name
         for model in context.service.repository.models()
-        if model.text_tensors is not None and model.text_tensors.kind in kinds and client.may(action, model.name)
+        if fits(model) and client.may(action, model.name)
     })  # fmt: skip
     if not found:
         raise ParameterError("model", f"no model for {purpose} is ready", code="model_not_found", status=404)

@@ -58,7 +58,7 @@ def text_model(
         ServeError: the client's key may not use it (403).
     """
     if optional and "model" not in fields:
-        name = only_model(context, context.text.client(exchange), "infer", kinds, purpose)
+        name = only_model(context, context.text.client(exchange), "infer", lambda each: is_kind(each, kinds), purpose)
         model = context.service.repository.find(name)
     else:
         model = named_model(context, exchange, fields, context.service.repository.find)
@@ -68,6 +68,11 @@ def text_model(
         raise ParameterError("model", f"'{model.name}' is not for {purpose}", expected=" or ".join(kinds), got=got)
     count_errors(exchange, model.stages)
     return model, text
+
+
+def is_kind(model: Model, kinds: Sequence[str]) -> bool:
+    """Whether a model reads texts, and is one of these kinds (`TextTensors.kind`)."""
+    return model.text_tensors is not None and model.text_tensors.kind in kinds
 
 
 def submit(

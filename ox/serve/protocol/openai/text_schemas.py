@@ -47,9 +47,20 @@ TEI_RERANK: Fields = {
     "return_text": {"type": "boolean"},
     "truncate": {"type": "boolean"},
 }
-TOKENIZE: Fields = {**MODEL, "prompt": {"type": "string"}, "add_special_tokens": {"type": "boolean"}}
+TOKENIZE: Fields = {
+    **ONLY_MODEL,
+    "prompt": {"type": "string"},
+    "messages": {"type": "array", "description": "in place of a prompt: a conversation, as in a chat"},
+    "tools": {"type": "array", "items": {"type": "object"}},
+    "add_special_tokens": {"type": "boolean", "description": "by default true, with messages false"},
+    "add_generation_prompt": {"type": "boolean"},
+    "continue_final_message": {"type": "boolean"},
+    "chat_template_kwargs": {"type": "object"},
+    "return_token_strs": {"type": "boolean"},
+}
 VECTORS: Fields = {"data": {"type": "array"}, **USAGE}
 RANKED: Fields = {"results": {"type": "array"}, **USAGE}
 TOKENIZED: Fields = {**TOKENS, "count": {"type": "integer"}}
-DETOKENIZE: Fields = {**MODEL, **TOKENS}
+DETOKENIZE: Fields = {**ONLY_MODEL, **TOKENS}
+TOKENIZER: Fields = {name: {"type": ["string", "null"]} for name in ("bos_token", "eos_token", "chat_template")}
 PROMPT: Fields = {"prompt": {"type": "string"}}

@@ -17,7 +17,7 @@ from ox.serve.protocol.openai.embeddings import embeddings
 from ox.serve.protocol.openai.errors import OPENAI_ERRORS
 from ox.serve.protocol.openai.rerank import rerank
 from ox.serve.protocol.openai.score import score
-from ox.serve.protocol.openai.tokenize import detokenize, tokenize
+from ox.serve.protocol.openai.tokenize import detokenize, tokenize, tokenizer_info
 from ox.serve.protocol.responses import handlers as responses
 from ox.serve.protocol.rest.routing import READ, Route
 from ox.serve.protocol.tei.embed import embed
@@ -84,4 +84,6 @@ TEXT_ROUTES = [
     tei("GET", "/info", Permission("read", ""), info, "The model that reads texts", reply=INFO),
     Route("POST", "/tokenize", ANY_MODEL, tokenize, "The tokens of a text", texts.TOKENIZE, texts.TOKENIZED),
     Route("POST", "/detokenize", ANY_MODEL, detokenize, "The text of tokens", texts.DETOKENIZE, texts.PROMPT),
+    Route("GET", "/tokenizer_info", Permission("read", ""), tokenizer_info, "Special tokens and the chat template",
+          reply=texts.TOKENIZER),
 ]  # fmt: skip

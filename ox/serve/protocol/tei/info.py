@@ -10,6 +10,7 @@ from ox._version import __version__
 from ox.serve.protocol.openai.embeddings import KINDS as EMBEDDING_KINDS
 from ox.serve.protocol.openai.requests import only_model
 from ox.serve.protocol.openai.rerank import KINDS as RERANK_KINDS
+from ox.serve.protocol.openai.text_pending import is_kind
 from ox.serve.protocol.rest.routing import Context, Fields, PathParameters, Reply
 from ox.serve.transport.http import Exchange
 
@@ -29,8 +30,9 @@ def info(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
     Raises:
         ServeError: there is no such model, or there are several.
     """
+    kinds = (*EMBEDDING_KINDS, *RERANK_KINDS)
     client = context.text.client(exchange)
-    name = only_model(context, client, "read", (*EMBEDDING_KINDS, *RERANK_KINDS), "embeddings or reranking")
+    name = only_model(context, client, "read", lambda each: is_kind(each, kinds), "embeddings or reranking")
     model = context.service.repository.find(name)
     text = model.text_tensors
     assert text is not None

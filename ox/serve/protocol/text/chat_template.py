@@ -39,7 +39,7 @@ class ChatTemplate:
             from jinja2.exceptions import SecurityError
         except ImportError as error:
             raise DeviceError(f"{where} needs the package jinja2", got=str(error), hint=INSTALL) from None
-        self.source, self._special = source, dict(special)
+        self.source, self.special = source, dict(special)
         try:
             self._template = compile_template(source)
         except TemplateSyntaxError as error:
@@ -126,7 +126,7 @@ class ChatTemplate:
         try:
             parts, size = [], 0
             for part in self._template.generate(
-                {**self._special, **variables, "messages": messages, "tools": tools or None}
+                {**self.special, **variables, "messages": messages, "tools": tools or None}
             ):
                 parts.append(part)
                 size += len(part)

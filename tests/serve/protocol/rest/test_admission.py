@@ -18,7 +18,7 @@ from ox.serve.protocol.rest.routing import ANY
 # The model of a text is in the body, and a list of models has those that the key may read.
 NO_MODEL = {"/v2", "/version", "/v1/completions", "/v1/chat/completions", "/v1/models"}
 NO_MODEL |= {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
-NO_MODEL |= {"/v2/rerank", "/rerank", "/score", "/v1/score", "/embed", "/info"}
+NO_MODEL |= {"/v2/rerank", "/rerank", "/score", "/v1/score", "/embed", "/info", "/tokenizer_info"}
 DIALECTS = ("/v1/responses", "/v1/messages", "/api/")  # whose models are in the bodies
 NEEDS = {
     "GET /v1/models": ("read", ""),

@@ -78,8 +78,9 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/rerank": {"POST": (404, ("infer", ""))},  # it has no model that reranks
     "/embed": {"POST": (404, ("infer", ""))},
     "/info": {"GET": (404, ("read", ""))},
-    "/tokenize": {"POST": (400, ("infer", ""))},
-    "/detokenize": {"POST": (400, ("infer", ""))},
+    "/tokenize": {"POST": (404, ("infer", ""))},  # no model has a tokenizer
+    "/detokenize": {"POST": (404, ("infer", ""))},
+    "/tokenizer_info": {"GET": (404, ("read", ""))},
     "/v2/ox/figures": READ,
     "/v2/ox/models/scores/versions/1/samples/0": MODEL,
 }

@@ -27,7 +27,7 @@ from ox.serve.service import Service
 NO_MODEL = {"/v2", "/version", "/v1/completions", "/v1/chat/completions", "/v1/models"}
 DIALECTS = ("/v1/responses", "/v1/messages", "/api/")  # whose models are in the bodies
 NO_MODEL |= {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
-NO_MODEL |= {"/v2/rerank", "/rerank", "/score", "/v1/score", "/embed", "/info"}
+NO_MODEL |= {"/v2/rerank", "/rerank", "/score", "/v1/score", "/embed", "/info", "/tokenizer_info"}
 OPEN = {"/", "/favicon.ico", "/v2/health/live", "/v2/health/ready", "/health", "/ping"}  # that everybody may read
 
 
