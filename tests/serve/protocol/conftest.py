@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from scripted_decoder import write_scripted_decoder
+from scripted_decoder import HERMES, write_scripted_decoder
 
 from ox import errors
 from ox.serve import ModelConfig, RequestLimits, Server, service
@@ -75,25 +76,36 @@ def fail_eighth_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CALL = ["<tool_call>", '{"name": "f", ', '"arguments": ', '{"x": ', '"y"}', "}", "</tool_call>"]
-SCRIPTS = {"call": ["See ", "here. ", *CALL], "twice": CALL + CALL, "ends": ["one ", "STOP", "two"]}
+SCRIPTS = {
+    "call": ["See ", "here. ", *CALL], "twice": CALL + CALL, "ends": ["one ", "STOP", "two"],
+    "large": [*CALL[:3], '{"x": 123456789012345678901234567890', *CALL[-2:]],
+    "thought": ["<think>", "hm ", "hm", "</think>", "done"],
+}  # fmt: skip
+# One whose template knows reasoning.
+REASONING = HERMES.replace("assistant\n", "assistant\n{% if enable_thinking %}think{% endif %}") + "{# <think> #}"
 
 
 @pytest.fixture(scope="session")
 def scripted_folder(shared_folder: Callable[..., Path]) -> Path:
-    """A decoder whose answers tests know; the last word of a conversation names its script."""
+    """Decoders whose answers tests know, `tiny` and `thinking`; the last word of a conversation names its script."""
     pytest.importorskip("tokenizers", reason="the extra text is not installed")
     pytest.importorskip("jinja2", reason="the extra text is not installed")
 
-    def write(folder: Path) -> Path:
-        return write_scripted_decoder(folder / "tiny", SCRIPTS, temperature=0)
+    def write(folder: Path) -> None:
+        write_scripted_decoder(folder / "tiny", SCRIPTS, temperature=0)
+        write_scripted_decoder(folder / "thinking", SCRIPTS, REASONING, temperature=0)
 
-    return shared_folder("dialects", write) / "tiny"
+    return shared_folder("dialects", write)
 
 
 @pytest.fixture(scope="session")
 def scripted(scripted_folder: Path) -> Iterator[Server]:
-    """Serves it as `tiny`."""
-    with Server([scripted_folder], options=ModelConfig(threads=1), limits=RequestLimits(json=200_000)) as running:
+    """Serves them."""
+    with Server(
+        [scripted_folder / "tiny", scripted_folder / "thinking"],
+        options=ModelConfig(threads=1),
+        limits=RequestLimits(json=200_000),
+    ) as running:
         yield running
 
 
@@ -104,7 +116,9 @@ def ask(scripted: Server) -> Callable[..., tuple[int, Any]]:
     def send(method: str, target: str, body: Any = None, server: Server = scripted, **headers: str) -> tuple[int, Any]:
         lines = {name.replace("_", "-"): value for name, value in headers.items()}
         with closing(HTTPConnection(server.host, server.port, timeout=300)) as connection:
-            connection.request(method, target, body if isinstance(body, bytes | None) else orjson.dumps(body), lines)
+            connection.request(
+                method, target, body if isinstance(body, bytes | None) else json.dumps(body).encode(), lines
+            )
             response = connection.getresponse()
             data = response.read()
         return response.status, orjson.loads(data) if response.getheader("content-type") == "application/json" else data

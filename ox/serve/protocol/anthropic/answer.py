@@ -11,6 +11,7 @@ from ox.errors import OxError
 from ox.serve.access.client import Client
 from ox.serve.generation.request import TokenEvent
 from ox.serve.protocol.anthropic.errors import error_body
+from ox.serve.protocol.text.call_arguments import arguments_object
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.message_parts import CallBegin, CallDelta, Piece, Reasoning
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
@@ -27,15 +28,12 @@ def message_answer(call: ChatCall, exchange: Exchange, client: Client) -> TextAn
 
 
 class Progress:
-    """A message while it is made.
-
-    Attributes:
-        blocks: those that have begun; the input of a tool is JSON until its block ends.
-    """
+    """A message while it is made."""
 
     def __init__(self, call: ChatCall) -> None:
         (self._reader,) = call.readers()
-        self._call, self.blocks = call, list[dict[str, Any]]()
+        self._call, self._blocks = call, list[dict[str, Any]]()
+        self._parts: list[str] = []  # of the last block; joined at its end, because a text that grows is copied
         self._open, self._id = False, f"msg_{secrets.token_hex(12)}"
         self._reason: str | None = None
         self._stop_sequence: str | None = None
@@ -53,10 +51,10 @@ class Progress:
         return events
 
     def document(self, usage: dict[str, int]) -> dict[str, Any]:
-        """The message as far as it is known."""
+        """The message; its last block is empty until it ends."""
         return {
             "id": self._id, "type": "message", "role": "assistant", "model": self._call.model.name,
-            "content": self.blocks, "stop_reason": self._reason, "stop_sequence": self._stop_sequence, "usage": usage,
+            "content": self._blocks, "stop_reason": self._reason, "stop_sequence": self._stop_sequence, "usage": usage,
         }  # fmt: skip
 
     def start(self) -> Event:
@@ -75,38 +73,40 @@ class Progress:
         if isinstance(piece, Reasoning):
             return self._grow("thinking", piece.text)
         if isinstance(piece, CallBegin):
-            return self._begin({"type": "tool_use", "id": piece.id, "name": piece.name, "input": {}}, json="")
+            return self._begin({"type": "tool_use", "id": piece.id, "name": piece.name, "input": {}})
         assert isinstance(piece, CallDelta)
         if not piece.arguments:
             return []
-        self.blocks[-1]["json"] += piece.arguments
+        self._parts.append(piece.arguments)
         return [self._delta({"type": "input_json_delta", "partial_json": piece.arguments})]
 
     def _grow(self, kind: str, text: str) -> list[Event]:
         """More of a text or of thinking, in a block of its own if the last one is another."""
         events = []
-        if not self._open or self.blocks[-1]["type"] != kind:
+        if not self._open or self._blocks[-1]["type"] != kind:
             signature = {"signature": ""} if kind == "thinking" else {}
             events = self._begin({"type": kind, kind: "", **signature})
-        self.blocks[-1][kind] += text
+        self._parts.append(text)
         return [*events, self._delta({"type": f"{kind}_delta", kind: text})]
 
-    def _begin(self, block: dict[str, Any], **hidden: str) -> list[Event]:
+    def _begin(self, block: dict[str, Any]) -> list[Event]:
         events = self._end()
-        self._open = True
-        self.blocks.append({**block, **hidden})
-        return [*events, {"type": "content_block_start", "index": len(self.blocks) - 1, "content_block": block}]
+        self._open, self._parts = True, []
+        self._blocks.append({**block})
+        return [*events, {"type": "content_block_start", "index": len(self._blocks) - 1, "content_block": block}]
 
     def _delta(self, delta: dict[str, str]) -> Event:
-        return {"type": "content_block_delta", "index": len(self.blocks) - 1, "delta": delta}
+        return {"type": "content_block_delta", "index": len(self._blocks) - 1, "delta": delta}
 
     def _end(self) -> list[Event]:
         if not self._open:
             return []
-        self._open, block = False, self.blocks[-1]
+        self._open, block, text = False, self._blocks[-1], "".join(self._parts)
         if block["type"] == "tool_use":
-            block["input"] = _arguments(block.pop("json"))
-        return [{"type": "content_block_stop", "index": len(self.blocks) - 1}]
+            block["input"] = arguments_object(text)
+        else:
+            block[block["type"]] = text
+        return [{"type": "content_block_stop", "index": len(self._blocks) - 1}]
 
 
 class WholeMessage(TextAnswer):
@@ -160,12 +160,3 @@ def usage_document(counts: TokenCounts) -> dict[str, int]:
         "input_tokens": counts.prompt - counts.cached, "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": counts.cached, "output_tokens": counts.completion,
     }  # fmt: skip
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """The input of a tool; of a call that was cut off, nothing is known."""
-    try:
-        arguments = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
-    return arguments if isinstance(arguments, dict) else {}

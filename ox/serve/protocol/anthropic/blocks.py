@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from ox.serve.protocol.text.fields import ParameterError
 from ox.serve.protocol.text.messages import MAX_MESSAGES
 from ox.serve.protocol.v2.document import quote
@@ -78,7 +76,7 @@ def _assistant(blocks: list[dict[str, Any]], where: str) -> list[Message]:
             arguments = block.get("input")
             if not isinstance(arguments, dict):
                 raise _wrong(f"{place}.input", "an object", arguments)
-            function = {"name": _string(block, "name", place), "arguments": orjson.dumps(arguments).decode()}
+            function = {"name": _string(block, "name", place), "arguments": arguments}
             calls.append({"id": _string(block, "id", place), "type": "function", "function": function})
     message: Message = {"role": "assistant", "content": text}
     if thinking:

@@ -12,6 +12,7 @@ from ox.serve.access.client import Client
 from ox.serve.generation.request import TokenEvent
 from ox.serve.protocol.ollama.request import OllamaCall
 from ox.serve.protocol.openai.token_texts import TokenTexts
+from ox.serve.protocol.text.call_arguments import arguments_object
 from ox.serve.protocol.text.message_parts import Call, CallBegin, CallDelta, Message, Piece, Reasoning
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
@@ -57,7 +58,7 @@ class Progress:
         more: dict[str, Any] = {"thinking": thinking} if thinking else {}
         if self._call.chat:
             if calls:
-                functions = [{"name": call.name, "arguments": _arguments(call)} for call in calls]
+                functions = [{"name": call.name, "arguments": arguments_object(call.arguments)} for call in calls]
                 more["tool_calls"] = [{"function": function} for function in functions]
             document: dict[str, Any] = {"message": {"role": "assistant", "content": text, **more}}
         else:
@@ -143,12 +144,3 @@ class StreamedLines(StreamedAnswer):
 
 def _nanoseconds(seconds: float) -> int:
     return int(1e9 * seconds)
-
-
-def _arguments(call: Call) -> Any:
-    """Arguments as an object; of a call that was cut off, nothing is known."""
-    try:
-        arguments = orjson.loads(call.arguments)
-    except orjson.JSONDecodeError:
-        return {}
-    return arguments if isinstance(arguments, dict) else {}

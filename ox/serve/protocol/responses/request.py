@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ NAMES = {
     "response_format": "text.format",
     "verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort", "logprobs": "include",
 }  # fmt: skip
+MAX_LEVELS = 250  # that orjson writes, less those around it
 LOGPROBS = "message.output_text.logprobs"
 KEY_BYTES = 16  # of the random part of ids, by which alone a response without an owner is found
 EXPECTED_FORMAT = '{"type": "json_schema", "name": ..., "schema": {...}}, {"type": "json_object"} or {"type": "text"}'
@@ -113,8 +115,19 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
         "prompt_cache_key": left.get("prompt_cache_key"), "service_tier": "default", "background": False,
         "max_tool_calls": None,
     }  # fmt: skip
+    _check_depth({**document, "input": items})
     kept = responses if store and responses.enabled else None
     return ResponseCall(call, key, owner, document, kept, items, context)
+
+
+def _check_depth(parameters: Mapping[str, Any]) -> None:
+    """Raises ParameterError for what is nested too deep to be written again: a response repeats it."""
+    for name, value in parameters.items():
+        try:
+            orjson.dumps([[[[value]]]])  # as deep as it is written in events
+        except TypeError:
+            expected = f"at most {MAX_LEVELS} levels"
+            raise ParameterError(name, f"'{name}' is nested too deep", expected=expected) from None
 
 
 def conversation(responses: ResponseStore, identifier: str, owner: str) -> list[Item]:

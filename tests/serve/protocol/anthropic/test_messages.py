@@ -51,8 +51,9 @@ def replayed(events: list[dict[str, Any]]) -> dict[str, Any]:
             message["content"].append(event["content_block"])
         elif kind == "content_block_delta":
             delta, block = event["delta"], message["content"][event["index"]]
-            if delta["type"] == "text_delta":
-                block["text"] += delta["text"]
+            if delta["type"] in ("text_delta", "thinking_delta"):
+                kind = delta["type"].removesuffix("_delta")
+                block[kind] += delta[kind]
             else:
                 assert delta["type"] == "input_json_delta"
                 inputs[event["index"]] = inputs.get(event["index"], "") + delta["partial_json"]
@@ -98,6 +99,45 @@ def test_whole_and_in_events(ask: Any, body: dict[str, Any], content: list[Any],
     assert code == 200 and {name: whole[name] for name in same} == {name: streamed[name] for name in same}
 
 
+def test_reasoning(ask: Any) -> None:
+    counts = []
+    for kind in ("enabled", "disabled"):
+        thinking = {"type": kind, "budget_tokens": 1024}
+        body = asking("a thought", model="thinking", thinking=thinking)
+        _, whole = ask("POST", PATH, body)
+        streamed = replayed(events_of(ask("POST", PATH, {**body, "stream": True})[1]))
+        thought = {"type": "thinking", "thinking": "hm hm", "signature": ""}
+        assert whole["content"] == streamed["content"] == [thought, {"type": "text", "text": "done"}]
+        counts.append(sum(whole["usage"][name] for name in ("input_tokens", "cache_read_input_tokens")))
+    assert counts[0] > counts[1]  # the template was told
+
+
+def test_the_answer_continues_the_last_message(ask: Any) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hel"}]
+    _, counted = ask("POST", f"{PATH}/count_tokens", {"model": "tiny", "messages": messages})
+    chat = {"model": "tiny", "messages": messages, "continue_final_message": True, "add_generation_prompt": False}
+    _, same = ask("POST", "/v1/chat/completions", chat)
+    assert counted["input_tokens"] == same["usage"]["prompt_tokens"]
+
+
+def test_whole_numbers_of_any_size(scripted: Server, connect: Any) -> None:
+    with connect(scripted) as client:
+        reply = client.ask("POST", PATH, json.dumps(asking("a large", tools=[TOOL])).encode())[2]
+    assert b'{"x": 123456789012345678901234567890}' in reply
+
+
+def test_deep_arguments(ask: Any) -> None:
+    deep: Any = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    messages = [
+        {"role": "assistant", "content": [{**USE, "id": "c", "input": deep}]},
+        {"role": "user", "content": "hi"},
+    ]
+    body = json.dumps({**asking(), "messages": messages}).encode()
+    assert ask("POST", PATH, body)[0] == 200
+
+
 def test_choices_of_tools(ask: Any) -> None:
     pytest.importorskip("llguidance", reason="the extra text is not installed")
     for choice in ({"type": "any"}, {"type": "tool", "name": "f"}, {"type": "any", "disable_parallel_tool_use": True}):
@@ -115,7 +155,7 @@ def test_a_schema_of_the_answer(ask: Any) -> None:
         assert code == 200 and json.loads(whole["content"][0]["text"]) == {}
 
 
-CALLED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x":"y"}'}}
+CALLED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": "y"}}}
 RESULT = {"type": "tool_result", "tool_use_id": "c", "content": "42"}
 
 
@@ -219,7 +259,7 @@ def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
 def guarded(scripted_folder: Path, tmp_path: Path) -> Iterator[Server]:
     path = tmp_path / "keys.toml"
     keyfile.write(path, [Key("a", digest_of(b"a")), Key("b", digest_of(b"b"), models=("other",))])
-    with Server([scripted_folder], options=ModelConfig(threads=1), keys=path) as server:
+    with Server([scripted_folder / "tiny"], options=ModelConfig(threads=1), keys=path) as server:
         yield server
 
 

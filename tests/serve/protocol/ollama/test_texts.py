@@ -99,6 +99,27 @@ def test_the_prompt_is_that_of_a_chat(ask: Any) -> None:
     assert after["prompt_eval_count"] == openai["usage"]["prompt_tokens"]
 
 
+def test_reasoning(ask: Any) -> None:
+    counts = []
+    for think in (True, False, "high"):
+        body = chat("a thought", model="thinking", think=think)
+        _, whole = ask("POST", CHAT, {**body, "stream": False})
+        assert whole["message"] == {"role": "assistant", "content": "done", "thinking": "hm hm"}
+        parts = [line["message"] for line in lines_of(ask("POST", CHAT, body)[1])]
+        assert "".join(part.get("thinking", "") for part in parts) == "hm hm"
+        assert "".join(part["content"] for part in parts) == "done"
+        counts.append(whole["prompt_eval_count"])
+    assert counts[0] > counts[1] and counts[0] == counts[2]  # the template was told
+    _, whole = ask("POST", GENERATE, text("a thought", model="thinking", stream=False))
+    assert (whole["response"], whole["thinking"]) == ("done", "hm hm")
+
+
+def test_whole_numbers_of_any_size(scripted: Server, connect: Any) -> None:
+    body = json.dumps(chat("a large", tools=[TOOL], stream=False)).encode()
+    with connect(scripted) as client:
+        assert b'{"x": 123456789012345678901234567890}' in client.ask("POST", CHAT, body)[2]
+
+
 def test_formats(ask: Any) -> None:
     pytest.importorskip("llguidance", reason="the extra text is not installed")
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -188,12 +209,15 @@ def test_options_without_effect_are_named(scripted: Server, connect: Any) -> Non
 def test_models(ask: Any) -> None:
     for target in ("/api/tags", "/api/ps"):
         _, reply = ask("GET", target)
-        (entry,) = reply["models"]
-        assert entry["name"] == entry["model"] == "tiny:latest" and entry["details"]["format"] == "onnx"
+        entries = {entry["name"]: entry for entry in reply["models"]}
+        assert set(entries) == {"tiny:latest", "thinking:latest"}
+        assert all(entry["model"] == name and entry["details"]["format"] == "onnx" for name, entry in entries.items())
     for name in ({"model": "tiny"}, {"name": "tiny:latest"}):
         _, shown = ask("POST", "/api/show", name)
         assert shown["capabilities"] == ["completion", "tools"] and "<tool_call>" in shown["template"]
         assert shown["model_info"]["onnx.context_length"] == 8192
+    _, shown = ask("POST", "/api/show", {"model": "thinking"})
+    assert shown["capabilities"] == ["completion", "tools", "thinking"]
     assert ask("POST", "/api/show", {"model": "no"})[0] == 404
     _, reply = ask("GET", "/api/version")
     assert list(reply) == ["version"]
@@ -203,7 +227,7 @@ def test_models(ask: Any) -> None:
 def guarded(scripted_folder: Path, tmp_path: Path) -> Iterator[Server]:
     path = tmp_path / "keys.toml"
     keyfile.write(path, [Key("a", digest_of(b"a")), Key("b", digest_of(b"b"), models=("other",))])
-    with Server([scripted_folder], options=ModelConfig(threads=1), keys=path) as server:
+    with Server([scripted_folder / "tiny"], options=ModelConfig(threads=1), keys=path) as server:
         yield server
 
 
@@ -219,7 +243,7 @@ def test_keys(ask: Any, guarded: Server) -> None:
 def test_with_the_package_of_ollama(scripted: Server) -> None:
     ollama = pytest.importorskip("ollama", reason="the package ollama is not installed")
     with ollama.Client(host=scripted.url) as client:
-        (found,) = client.list().models
+        found = next(each for each in client.list().models if each.model == "tiny:latest")
         message = {"role": "user", "content": "a call"}
         answer = client.chat(found.model, [message], tools=[TOOL]).message
         assert answer.tool_calls[0].function.arguments == {"x": "y"}

@@ -46,11 +46,11 @@ def replayed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             items.append(event["item"])
         elif kind == "content_part.added":
             items[-1]["content"].append(event["part"])
-        elif kind == "output_text.delta":
+        elif kind in ("output_text.delta", "reasoning_text.delta"):
             items[-1]["content"][event["content_index"]]["text"] += event["delta"]
         elif kind == "function_call_arguments.delta":
             items[-1]["arguments"] += event["delta"]
-        elif kind == "output_text.done":
+        elif kind in ("output_text.done", "reasoning_text.done"):
             assert event["text"] == items[-1]["content"][0]["text"]
         elif kind == "content_part.done":
             assert event["part"]["text"] == items[-1]["content"][0]["text"]
@@ -123,6 +123,20 @@ def test_what_a_response_repeats(ask: Any) -> None:
     pytest.importorskip("llguidance", reason="the extra text is not installed")
     code, whole = ask("POST", PATH, asking("hi", text={"format": form}, max_output_tokens=200))
     assert code == 200 and whole["text"]["format"] == form and isinstance(json.loads(seen(whole["output"])[0]), dict)
+
+
+def test_reasoning(ask: Any) -> None:
+    body = asking("a thought", model="thinking", reasoning={"effort": "high", "summary": "auto"})
+    _, whole = ask("POST", PATH, body)
+    events = events_of(ask("POST", PATH, {**body, "stream": True})[1])
+    for output in (whole["output"], replayed(events)):
+        assert [item["type"] for item in output] == ["reasoning", "message"] and seen(output) == ["hm hm", "done"]
+    details = whole["usage"]["output_tokens_details"]
+    assert 0 < details["reasoning_tokens"] < whole["usage"]["output_tokens"]
+    assert events[-1]["response"]["usage"]["output_tokens_details"] == details
+    assert whole["reasoning"] == {"effort": "high", "summary": None}
+    status, _ = ask("POST", PATH, asking("and", model="thinking", previous_response_id=whole["id"]))
+    assert status == 200
 
 
 def test_log_probabilities(ask: Any) -> None:
@@ -213,6 +227,9 @@ def test_stored_responses(ask: Any) -> None:
         assert status == 404 and reply["error"]["param"] == "response_id" and "not found" in reply["error"]["message"]
 
 
+DEEP: Any = {}
+for _ in range(300):
+    DEEP = {"a": DEEP}
 IMAGE = {"type": "input_image", "image_url": "x"}
 WRONG = [
     ({"model": "tiny"}, "input", "Missing required parameter: 'input'"),
@@ -249,6 +266,7 @@ WRONG = [
     (asking("hi", max_tokens=5), "max_tokens", "try 'max_output_tokens'"),
     (asking("hi", messages=[]), "messages", "try 'input'"),
     (asking("hi", include="all"), "include", "a list of names"),
+    (asking("hi", metadata=DEEP), "metadata", "nested too deep"),
     (asking("hi", store="no"), "store", "true or false"),
 ]
 
