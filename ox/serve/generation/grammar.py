@@ -29,6 +29,8 @@ class Part:
 
 
 LarkPart = str | Mark | Until | Part
+# Where the text is certain, its tokens are the model's choice: it may write others than the tokenizer would.
+_OPTIONS = '%llguidance {"no_forcing": true}'
 
 
 def lark_source(parts: Sequence[LarkPart], prefix: str, special: Callable[[str], int | None]) -> str:
@@ -53,7 +55,7 @@ def lark_source(parts: Sequence[LarkPart], prefix: str, special: Callable[[str],
             lazy = "[lazy]" if token is None else ""
             rules.setdefault(part.mark, f"{name}{lazy}: ANY_TEXT {_mark(part.mark, special)}")
             source.append(rules[part.mark].partition(":")[0].removesuffix("[lazy]"))
-    return "\n".join(["".join(source), *rules.values(), r"ANY_TEXT: /(.|\n)*/", r"SPACES: /\s+/", ""])
+    return "\n".join([_OPTIONS, "".join(source), *rules.values(), r"ANY_TEXT: /(.|\n)*/", r"SPACES: /\s+/", ""])
 
 
 def quoted(text: str) -> str:

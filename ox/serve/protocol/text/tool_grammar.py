@@ -52,7 +52,7 @@ def with_calls(tools: Tools, form: ToolFormat | None, answer: Constraint | None)
     if not tools.required and answer is None and not tools.strict:
         return None
     call, parts = _call(form, tools.schemas)
-    joint = {"llama3": '"; "', "hermes": '"\\n"', "qwen3_coder": '"\\n"'}.get(form.name, "")
+    joint = {"llama3": '"; "', "hermes": '"\\n"?', "qwen3_coder": '"\\n"?'}.get(form.name, "")
     begin, end = _around(form)
     calls: Source = [*begin, " call "]
     if tools.most is None and form is not BARE:
@@ -99,7 +99,7 @@ def _constraint(tools: Tools, source: Source, parts: dict[str, Constraint]) -> C
 def _around(form: ToolFormat) -> tuple[Source, Source]:
     """What stands before and after a call, or a list of them."""
     if form.end == "</tool_call>":
-        return [Mark("<tool_call>"), ' "\\n" '], [' "\\n" ', Mark(form.end)]
+        return [Mark("<tool_call>"), ' "\\n"? '], [' "\\n"? ', Mark(form.end)]
     if form.named:
         return [Mark(form.begins[0])], []
     if form.listed:

@@ -155,8 +155,7 @@ def test_allowed_tools(scripted: Any) -> None:
 def test_a_call_or_an_answer(scripted: Any) -> None:
     pytest.importorskip("llguidance", reason="the extra text is not installed")
     for form in (FORM, {"type": "json_object"}):
-        ((name, arguments),) = calls_of(ask(scripted, "call", tools=[WEATHER], response_format=form))
-        assert name == "get_weather" and arguments["city"] in ("Paris", "Rome")
+        assert calls_of(ask(scripted, "call", tools=[WEATHER], response_format=form)) == ONE
         choice = ask(scripted, "answer", tools=[WEATHER], response_format=form)
         assert (choice.message.content, calls_of(choice)) == ('{"ok": true}', [])
 

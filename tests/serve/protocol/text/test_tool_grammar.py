@@ -112,7 +112,7 @@ WRITE = (
 )
 CALLS = [  # each is allowed where a call is required
     (HERMES, HERMES_F), (HERMES, f"{HERMES_G}\n{HERMES_F}"), (HERMES, f"<tool_call>\n{TREES}\n</tool_call>"),
-    (HERMES, f"<tool_call>\n{ID}\n</tool_call>"),
+    (HERMES, f"<tool_call>\n{ID}\n</tool_call>"), (HERMES, f"<tool_call>{F}</tool_call><tool_call>{G}</tool_call>"),
     (LLAMA3, PARAMETERS), (LLAMA3, f"{PARAMETERS}; {PARAMETERS}"),
     (MISTRAL, f"[TOOL_CALLS][{F}, {TREES}]"),
     (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]{"k": "yes"}[TOOL_CALLS]g[ARGS]{"k": "other"}'),
