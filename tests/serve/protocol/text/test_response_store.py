@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 from manual_clock import ManualClock
 
+from ox.errors import ServeError
 from ox.serve.protocol.text import response_store
 from ox.serve.protocol.text.response_store import MEMORY, ResponseStore, StoredResponse
 
@@ -62,3 +64,20 @@ def test_processes_share_a_file(tmp_path: Path) -> None:
     assert first.get("a", "me") is None and first.get("b", "me") == response(60)  # the limit is of both together
     first.close()
     second.close()
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = ResponseStore(tmp_path / "responses", 100, 60, ManualClock())
+    store.put("a", "me", response(1))
+    with sqlite3.connect(tmp_path / "responses") as other:
+        other.execute("DROP TABLE responses")
+    assert not store.put("b", "me", response(1))
+    assert "a response was not stored: no such table" in caplog.text
+    for call in (store.get, store.delete):
+        with pytest.raises(ServeError, match="cannot be read") as caught:
+            call("a", "me")
+        assert caught.value.status == 503
+    other.close()
+    store.close()
+    with pytest.raises(ServeError, match="cannot be read"):
+        ResponseStore(tmp_path, 100, 60, ManualClock())
