@@ -96,7 +96,6 @@ def _bad_requests(model: str, context: int) -> list[tuple[str, bytes, int]]:
         (COMPLETIONS, {"prompt": [-1]}, 400),
         (COMPLETIONS, {"prompt": ""}, 400),
         (COMPLETIONS, {"temperature": 9}, 400),
-        (COMPLETIONS, {"temprature": 1}, 400),
         (COMPLETIONS, {"prompt": "a" * (400 * context)}, 400),
         (COMPLETIONS, {"max_tokens": 2 * context}, 400),
         (COMPLETIONS, {"model": "nobody"}, 404),
