@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -77,7 +78,8 @@ class Supervisor:
             self._port_sockets += reserved
         self._unix = None if settings.uds is None else UnixSocket(str(settings.uds))
         self._config = config.at(port, grpc_port)
-        self._folder = TemporaryDirectory(prefix="ox-workers-", dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None)
+        folder = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
+        self._folder = TemporaryDirectory(prefix=f"ox-workers-{os.getpid()}-", dir=folder)
         self._replay_log = ReplayLog()
         self._readiness = Readiness(self._count)
         self._ready_everywhere = self._readiness.common()

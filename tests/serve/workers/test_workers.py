@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scripted_decoder import write_scripted_decoder
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -263,6 +264,25 @@ def listens(pid: int, port: int) -> bool:
     except OSError:  # it is just ending
         return False
     return any(f"socket:[{inode}]" in links for inode in inodes)
+
+
+def test_workers_share_stored_responses(tmp_path: Path, connect: Any) -> None:
+    """A conversation goes on in either worker, and the file of the responses goes with the server."""
+    pytest.importorskip("tokenizers", reason="the extra text is not installed")
+    pytest.importorskip("jinja2", reason="the extra text is not installed")
+    folders = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+    with serving(write_scripted_decoder(tmp_path / "tiny", {}, temperature=0), "--port", 0) as (process, address, _):
+        (folder,) = folders.glob(f"ox-workers-{process.pid}-*")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        body: dict[str, Any] = {"model": "tiny", "input": "hi"}
+        for _ in range(20):  # connections fall to either worker
+            with connect(address) as client:
+                status, _, reply = client.ask("POST", "/v1/responses", json.dumps(body).encode())
+            assert status == 200, reply
+            body["previous_response_id"] = json.loads(reply)["id"]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=300)
+        assert not folder.exists()
 
 
 def test_workers_share_a_unix_domain_socket(mlp: Path, connect: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from manual_clock import ManualClock, pass_time, run_jumping
+from rows import rows
 from waiting import wait_until
 
 from ox.errors import ServeError
@@ -101,8 +102,17 @@ def test_a_client_that_leaves(server: Server, stream: bool, hold_steps: Any) -> 
     assert len(steps) < 10  # it did not make the whole text
 
 
-def test_heartbeats(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While no token comes, comments do."""
+@rows(
+    ("target", "body", "comments", "begin", "end"),
+    [
+        ("/v1/completions", {**ASK, "max_tokens": 5}, b": \n\n: \n\n", b"data: {", b"data: [DONE]\n\n"),
+        ("/api/generate", {"model": "tiny", "prompt": "a", "raw": True}, b"  ", b'{"model"', b"}\n"),
+    ],
+)
+def test_heartbeats(
+    decoder: Path, monkeypatch: pytest.MonkeyPatch, target: str, body: Any, comments: bytes, begin: bytes, end: bytes
+) -> None:
+    """While no token comes, comments do; in a stream of JSON lines blanks."""
     clock, timed, submit = ManualClock(), threading.Semaphore(0), GenerationEngine.submit
 
     def telling(real: Any) -> Any:
@@ -123,15 +133,15 @@ def test_heartbeats(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ModelConfig(threads=1, deadline_ms=3 * 1000 * event_stream.HEARTBEAT_S)
     with Server([decoder], options=options, clock=clock) as server, clock:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        connection.request("POST", "/v1/completions", json.dumps({**ASK, "max_tokens": 5}))
+        connection.request("POST", target, json.dumps(body))
         for _ in range(2):
             assert timed.acquire(timeout=120)
             clock.advance(event_stream.HEARTBEAT_S)
         response = connection.getresponse()
-        assert response.read(8) == b": \n\n: \n\n"
+        assert response.read(len(comments)) == comments
         handles[0].resume()
         rest = response.read()
-        assert rest.startswith(b"data: {") and rest.endswith(b"data: [DONE]\n\n")
+        assert rest.startswith(begin) and rest.endswith(end)
         connection.close()
 
 
