@@ -101,15 +101,11 @@ def _embed(context: Context, exchange: Exchange, name: str, write: Callable[[Arr
 # ---- JSON schemas of fields
 
 _SHARED: Schemas = schemas_in("ollama")
-_SHARED |= {
-    "format": {"description": '"json", or a JSON schema'},
-    "think": {"description": "true, false, low, medium or high"},
-    "logprobs": {"type": "boolean"},
-    "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
-}
-CHAT: Schemas = {name: schema for name, schema in _SHARED.items() if name not in ("prompt", "suffix")}
-GENERATE: Schemas = {name: schema for name, schema in _SHARED.items() if name not in ("messages", "tools", "suffix")}
-GENERATE |= {"prompt": {"type": "string"}, "system": {"type": "string"}, "raw": {"type": "boolean"}}
+_SHARED["format"] = {"description": '"json", or a JSON schema'}
+OF_TEXTS = ("prompt", "system", "raw", "suffix")
+CHAT: Schemas = {name: schema for name, schema in _SHARED.items() if name not in OF_TEXTS}
+GENERATE: Schemas = {name: schema for name, schema in _SHARED.items() if name not in ("messages", "tools")}
+GENERATE["prompt"] = {"type": "string"}
 _TEXT: Schemas = {
     "model": {"type": "string"},
     "created_at": {"type": "string"},

@@ -28,8 +28,6 @@ NAMES: Mapping[str, str] = {
 }  # fmt: skip
 # Chats' names of the options, by Ollama's.
 CHAT_NAMES = {theirs.removeprefix(OPTIONS): ours for ours, theirs in names_in("ollama").items() if OPTIONS in theirs}
-CHAT_NAMES |= {name: name for name in ("temperature", "top_p", "top_k", "min_p", "seed", "stop")}
-CHAT_NAMES |= {name: name for name in ("presence_penalty", "frequency_penalty")}
 # How Ollama runs a model, and ways of sampling that this server does not have.
 WITHOUT_EFFECT = (
     "num_ctx", "num_batch", "num_gpu", "num_thread", "num_keep", "main_gpu", "use_mmap", "use_mlock", "low_vram",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rows import rows
 
+from ox.serve.protocol.ollama import handlers as ollama
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameter import DIALECTS, Parameter, names_of
 from ox.serve.protocol.text.parameters import PARAMETERS, names_in, parameters_in, schemas_in
@@ -22,6 +23,7 @@ BASE: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", CHAT),
     "responses": ("/v1/responses", {"model": "tiny", "input": "Hi", "max_output_tokens": 16}),
     "messages": ("/v1/messages", CHAT),
+    "ollama": ("/api/chat", {"model": "tiny", "messages": CHAT["messages"], "stream": False}),
     "generate": ("/v2/models/tiny/generate", {"text_input": "a", "max_tokens": 1}),
 }
 # where the example of the schema is no good one, or is answered with events
@@ -75,9 +77,12 @@ def test_each_is_known_where_it_is_declared(scripted: Any, connect: Any, dialect
             name = parameter.names[dialect]
             value = VALUES[name] if name in VALUES else sample(parameter.schema)
             body = {"unheard_of": 1, **(base if name in base else put(base, name, value))}
-            status, headers, answer = client.ask("POST", path, json.dumps(body).encode())
+            target = path
+            if dialect == "ollama" and name in ollama.OF_TEXTS:
+                target, body = "/api/generate", {"prompt": "a", **body, "messages": None}
+            status, headers, answer = client.ask("POST", target, json.dumps(body).encode())
             if status == 200:
-                assert headers["ox-warning"].endswith("unknown=unheard_of"), name
+                assert headers.get("ox-warning", "").endswith("unknown=unheard_of"), name
             else:
                 assert status == 400 and f"'{name}" in answer.decode(), (name, answer)
 
@@ -90,10 +95,12 @@ def test_the_openapi_document_has_each_and_no_others(ask: Ask) -> None:
         if dialect == "generate":
             fields = {**fields["parameters"]["properties"], "text_input": {}, "stream": {}}
         found = {f"{outer}.{inner}" for outer in fields for inner in fields[outer].get("properties", {})}
+        if dialect == "ollama":
+            fields = {**ollama.GENERATE, **fields}
         declared = {each.names[dialect] for each in parameters_in(dialect).values()}
         nested = {name for name in declared if "." in name}
         assert nested <= found and set(fields) == {name.partition(".")[0] for name in declared}, dialect
         for parameter in parameters_in(dialect).values():
             name = parameter.names[dialect]
-            if name in fields and fields[name] and name not in ("text_input", "stream"):
+            if name in fields and fields[name] and name not in ("text_input", "stream", "format", "prompt"):
                 assert parameter.schema.items() <= fields[name].items(), name
