@@ -9,11 +9,12 @@ from typing import Any
 
 from ox.errors import ServeError, first_line
 from ox.serve.generation.grammar import lark_source
-from ox.serve.generation.json_schema import DEEPEST, is_deeper, is_endless, map_schema, subschemas
+from ox.serve.generation.json_schema import DEEPEST, is_deeper, is_endless, map_schema, reference_depth, subschemas
 from ox.serve.generation.request import Constraint
 
 MOST_CHARACTERS = 1 << 18  # of a grammar
 MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
+MOST_LEVELS = 1200  # with those behind references: the package descends into them by calls, until its stack is full
 # JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
 SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 NAMES = {
@@ -94,10 +95,15 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
     except (TypeError, ValueError) as error:
         raise ServeError(f"invalid {what}", where=where, got=first_line(error)[:300]) from error
     _check_length(what, text, where)
-    largest = max((len(each.get("properties") or ()) for _, _, each in subschemas(schema)), default=0)
-    if largest > MOST_PROPERTIES:
+    sizes = [len(each.get("properties") or ()) for _, _, each in subschemas(schema)]
+    if sum(size**2 for size in sizes) > MOST_PROPERTIES**2:
         expected = f"at most {MOST_PROPERTIES:,} properties of an object"
-        raise ServeError(f"the {what} is too large", where=where, expected=expected, got=f"{largest:,}")
+        raise ServeError(
+            f"the {what} is too large", where=where, expected=expected, got=f"{sum(sizes):,} of all objects"
+        )
+    if isinstance(schema, dict) and (depth := reference_depth(schema)) > MOST_LEVELS:
+        expected = f"at most {MOST_LEVELS:,} levels, where each reference is followed once"
+        raise ServeError(f"the {what} is too large", where=where, expected=expected, got=f"{depth:,}")
     if (place := is_endless(schema)) is not None:
         raise ServeError(f"the {what} has no end: a part of it requires itself", where=_join(where, place),
                          hint="make the part optional, or allow null")  # fmt: skip

@@ -177,6 +177,27 @@ def moved(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
     return dict(map_schema(schema, change))
 
 
+def reference_depth(schema: Any) -> int:
+    """How many levels there are at most where each reference is followed once: those of the whole, and of each part
+    that is referred to."""
+    references = References(schema)
+    parts = [(pointer, each) for pointer, _, each in subschemas(schema)]
+    targets = {
+        pointer for _, each in parts for name in ("$ref", "$dynamicRef")
+        if isinstance(each.get(name), str) and (pointer := references.pointer(each, each[name])) is not None
+    }  # fmt: skip
+    depths = dict.fromkeys(targets, 1)
+    deepest = 1
+    for pointer, _ in parts:
+        steps = pointer.split("/")
+        deepest = max(deepest, len(steps))
+        for count in range(1, len(steps) + 1):
+            above = "/".join(steps[:count])
+            if above in depths:
+                depths[above] = max(depths[above], len(steps) - count + 1)
+    return deepest + sum(depths.values())
+
+
 def is_endless(schema: Any) -> str | None:
     """The JSON pointer of a part that every value of this schema contains without an end, since it requires itself;
     None where there is none."""

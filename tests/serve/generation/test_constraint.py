@@ -22,6 +22,9 @@ SCHEMA = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+# each refers to the next one; so many end a process by its stack
+CHAIN = {str(i): {"type": "object", "properties": {"x": {"$ref": f"#/$defs/{i + 1}"}}} for i in range(1000)}
+CHAIN["1000"] = {"type": "string"}
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(temperature=0), DRAWN], ids=["greedy", "drawn"])
@@ -77,7 +80,11 @@ def test_a_form_survives_preemption(client_of: Any) -> None:
         ),
         (
             Constraint("json_schema", {"type": "object", "properties": {f"p{i}": {} for i in range(3000)}}),
-            "is too large; expected at most 2,048 properties of an object; got 3,000",
+            "is too large; expected at most 2,048 properties of an object; got 3,000 of all objects",
+        ),
+        (
+            Constraint("json_schema", {"$ref": "#/$defs/0", "$defs": CHAIN}),
+            "is too large; expected at most 1,200 levels",
         ),
         (Constraint("json_schema", {"enum": ["a" * (1 << 20)]}), "is too long; expected at most 262,144 characters"),
         (Constraint("json_schema", "text"), "invalid JSON schema of a text; expected an object"),
