@@ -1,6 +1,6 @@
 """The lists of CONTRIBUTING.md are true: the edits, applied to a copy of the repository as the page shows them, work
-and pass the tests that look at every operator, layer, recipe, metric, endpoint and optimizer; without one of its files
-an edit does not."""
+and pass the tests that look at every operator, layer, recipe, metric, endpoint, parameter and optimizer; without one of
+its files an edit does not."""
 
 from __future__ import annotations
 
@@ -92,6 +92,17 @@ with serve.Server(["m.onnx"]) as server:
     assert ask("/openapi.json")["paths"]["/v2/models/{model}/labels"]["get"]["summary"]
 assert tuple(permission_of(b"GET", b"/v2/models/m/labels")) == ("read", "m")
 """,
+    "parameter": """
+from types import SimpleNamespace
+from ox.serve.protocol.openai.completions import read_completion
+from ox.serve.protocol.text.fields import Fields
+from ox.serve.protocol.text.parameters import schemas_in
+
+engine = SimpleNamespace(vocab_size=9, context_length=99, tokenizer=None)
+call = read_completion(Fields({"prompt": [1], "n_predict": 7}), SimpleNamespace(engine=engine, defaults={}))
+assert call.requests("")[0].max_tokens == 7 and not call.options.remarks.unknown
+assert schemas_in("completions")["n_predict"]["minimum"] == 0 and "n_predict" not in schemas_in("chat")
+""",
     "optimizer": """
 import numpy as np
 import ox
@@ -130,6 +141,10 @@ GENERATED = {
         ["tests/serve/protocol/rest/test_routes.py", "tests/serve/protocol/rest/test_route_replies.py"],
         "((routes or route_replies) and labels) or every_route",
     ),
+    "parameter": (
+        ["tests/serve/protocol/text/test_parameters.py", "tests/test_openai_tables.py"],
+        "n_predict or known_where or openapi or page_is_current",
+    ),
     "optimizer": (
         ["tests/optim/test_kernels.py", "tests/optim/test_recorded.py", "tests/test_completeness.py"],
         "Signum",
@@ -146,7 +161,7 @@ WHOLE = [
 LEFT_OUT = [(name, change.path) for name, changes in EDITS.items() for change in changes]
 
 
-def test_the_page_has_the_six_edits() -> None:
+def test_the_page_has_the_seven_edits() -> None:
     assert set(EDITS) == set(PROOFS) == set(GENERATED)
     assert {name: NUMBERS[count] for name, count in counts().items()} == {name: len(c) for name, c in EDITS.items()}
 
@@ -246,7 +261,7 @@ def test_no_file_can_be_left_out(name: str, path: str, copy: Path, tmp_path: Pat
 
 @pytest.mark.slow
 def test_no_other_file_is_needed(copy: Path) -> None:
-    """All six at once: what looks at the whole repository asks for no file that the page does not name."""
+    """All seven at once: what looks at the whole repository asks for no file that the page does not name."""
     apply_edits(copy, EDITS)
     words = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-k", "not old_form"]  # of ONNX's own operators
     done = run(copy, "-m", "pytest", *words, *WHOLE)
