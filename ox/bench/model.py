@@ -30,10 +30,14 @@ def from_json(entry: Any, name: str) -> Model:
     """A model's metadata as HTTP gives it."""
     try:
         groups = [
-            tuple(Tensor(str(t["name"]), str(t["datatype"]), tuple(map(int, t["shape"]))) for t in entry[key])
+            tuple(
+                Tensor(str(t["name"]), str(t["datatype"]), tuple(map(int, t["shape"])))
+                for t in entry[key]
+                if not t.get("parameters", {}).get("optional")  # the file has a value for it
+            )
             for key in ("inputs", "outputs")
         ]
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise _unreadable(name, f"{entry!r:.200}") from None
     return _whole(Model(name, *groups))
 

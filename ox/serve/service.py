@@ -193,19 +193,20 @@ class Service:
 
 def describe(model: Model, versions: list[str]) -> Result:
     """A model's metadata in the protocol's form."""
+    defaulted = [codec.info for codec in model.signature.defaulted.values()]
     return {
         "name": model.name,
         "versions": versions,
         "platform": "onnx_onnxv1",
-        "inputs": [_tensor(info) for info in model.inputs],
+        "inputs": [*(_tensor(info) for info in model.inputs), *(_tensor(info, True) for info in defaulted)],
         "outputs": [_tensor(info) for info in model.outputs],
     }
 
 
-def _tensor(info: TensorInfo) -> Mapping[str, Any]:
+def _tensor(info: TensorInfo, optional: bool = False) -> Mapping[str, Any]:
     shape = [size if isinstance(size, int) else -1 for size in info.dims]
     entry: Result = {"name": info.name, "datatype": info.dtype, "shape": shape}
-    parameters = {"meaning": info.meaning, "labels": info.labels}
+    parameters = {"meaning": info.meaning, "labels": info.labels, "optional": optional or None}
     known = {name: value for name, value in parameters.items() if value is not None}
     return {**entry, "parameters": known} if known else entry
 

@@ -25,7 +25,10 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
         "platform": "onnxruntime_onnx",
         "backend": "onnxruntime",
         "max_batch_size": most,
-        "input": [_tensor(info, most > 0, inputs.get(info.name)) for info in model.inputs],
+        "input": [
+            *(_tensor(info, most > 0, inputs.get(info.name)) for info in model.inputs),
+            *(_tensor(each.info, False, None) | {"optional": True} for each in model.signature.defaulted.values()),
+        ],
         "output": [_tensor(info, most > 0, outputs.get(info.name)) for info in model.outputs],
         "instance_group": _instance_groups(model),
         "default_model_filename": "model.onnx" if setup is None else setup.running.file,

@@ -133,6 +133,9 @@ def _load(
         max_rows_source=running.max_rows_source,
     )
     _check_limited(model, running.limited)
+    reshaped = reshapes_of(running.inputs, running.outputs)
+    if not reshaped and model.text_tensors is None and model.padding is None and model.sequences is None:
+        model.signature.add_defaulted(model.engine.defaulted, limits.strings)
     return model
 
 

@@ -138,7 +138,7 @@ class DeviceInstance(Instance):
 
     def _shape(self, feeds: Sequence[Feed], rows: int) -> Shape | None:
         """The shape that a batch is run in; None without buffers."""
-        if not 0 < rows <= self._most:
+        if not 0 < rows <= self._most or len(feeds[0]) > len(self._inputs):  # more: inputs that have default values
             return None
         sizes: dict[str, int] = {}
         if self._padding is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA, TENSORRT
 from ox.devices.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError
-from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.graph.contract import Array
 from ox.serve.batching.padding import Padding
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.config.placement import Placement
@@ -38,6 +37,7 @@ from ox.serve.runtime.memory import RunMemory
 from ox.serve.runtime.providers import check_limit, not_loaded, warn_of_cpu, warn_of_two_cudnns
 from ox.serve.runtime.runners import bfloat16_runner, runner, text_and_bfloat16_runner
 from ox.serve.runtime.runtime_error import is_of_device, reason, refused_file
+from ox.serve.runtime.session_tensors import defaulted_inputs, tensor_info
 from ox.serve.runtime.shared_weights import Adjust, SharedWeights
 from ox.serve.runtime.source import Source, for_runtime
 
@@ -46,13 +46,6 @@ log = logging.getLogger("ox.serve")
 Run = Callable[[Feed], list[Array]]
 # The run option by which an arena gives back what is free when the run has ended.
 SHRINK = "memory.enable_memory_arena_shrinkage"
-
-TYPES = {
-    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
-    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
-    "float16": "FP16", "float": "FP32", "double": "FP64", "bfloat16": "BF16", "string": "BYTES",
-}  # fmt: skip
-ZIPMAP = "zipmap=False, so that probabilities are one tensor: skl2onnx.to_onnx(model, X, options={'zipmap': False})"
 
 
 class Engine:
@@ -126,8 +119,9 @@ class Engine:
         self.provider: str = sessions[0].get_providers()[0]
         if self.provider == CPU and self._cuda != CudaOptions():
             raise providers.ignored_options(source.path, self.provider)
-        self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
-        self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
+        self.inputs = tuple(tensor_info(source, entry, "input") for entry in sessions[0].get_inputs())
+        self.defaulted = defaulted_inputs(source, sessions[0])
+        self.outputs = tuple(tensor_info(source, entry, "output") for entry in sessions[0].get_outputs())
         self.buffers.tensors = (*self.inputs, *self.outputs)
         names = [info.name for info in self.outputs]
         make = runner
@@ -383,18 +377,3 @@ def _session(
         raise refused_file(source.path, source.opset, runtime.__version__, str(error)) from error
     finally:
         control.forget(stop)
-
-
-def _info(source: Source, entry: Any, role: str) -> TensorInfo:
-    inner = re.fullmatch(r"tensor\((\w+)\)", entry.type)
-    dtype = TYPES.get(inner[1]) if inner else None
-    if dtype is None:
-        raise LoadError(
-            f"{source.path} cannot be served: the protocol carries only tensors of its own types",
-            where=f"{role} '{entry.name}'",
-            expected=", ".join(DTYPES),
-            got=entry.type,
-            hint=ZIPMAP if entry.type.startswith("seq(map(") else None,
-        )
-    dims = tuple(dim if isinstance(dim, int) and dim >= 0 else dim or None for dim in entry.shape or ())
-    return TensorInfo(entry.name, dtype, dims)

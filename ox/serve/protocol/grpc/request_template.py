@@ -72,7 +72,10 @@ class RequestTemplate:
         self.final_response = parameters.pop(FINAL_RESPONSE, False) is True
         self.parameters: Mapping[str, Any] = check(parameters)
         self.plain = all(output.plain for output in self.outputs)
-        self.reusable = self.plain and not self.fixed_inputs  # reusable for other requests
+        # reusable for other requests
+        self.reusable = (
+            self.plain and not self.fixed_inputs and not signature.gives_defaulted(each.name for each in head.inputs)
+        )
         self.rows_and_key: tuple[int, tuple[Any, ...]] | None = None
         self.raw_layouts = [self._raw_layout(codec, description) for codec, description in self.raw_inputs]
         self.response_forms: dict[tuple[Any, ...], list[bytes]] = {}  # response forms by output shapes

@@ -108,6 +108,8 @@ class Codec:
             raise ServeError(f"{len(body) - at} bytes follow the last binary tensor")
         rows, key = self.signature.rows_and_key(feed)
         request = Request(identifier_of(document), feed, rows, key, *self._requested_outputs(document))
+        if self.signature.gives_defaulted(feed):
+            return request
         if header_length is not None:
             self._binary_templates.remember(body, header_length, request)
         elif self._single and "data" in tensors[0]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -46,6 +46,7 @@ class Signature:
         self.inputs = {
             info.name: InputCodec(info, most[info.name], share, batched, limits[info.name]) for info in inputs
         }
+        self.defaulted: dict[str, InputCodec] = {}  # inputs whose default value is in the file
         self.output_index = {info.name: position for position, info in enumerate(outputs)}
         self.all_outputs = {
             binary: [RequestedOutput(position, binary) for position in range(len(outputs))] for binary in (False, True)
@@ -61,15 +62,23 @@ class Signature:
         self._needs_grouping = any(not isinstance(size, int) for tail in tails for size in tail)
         self._rules = rules if rules or self._needs_grouping else None
 
+    def add_defaulted(self, infos: Sequence[TensorInfo], max_strings: int) -> None:
+        """Inputs that a request may leave out. One that gives them runs alone: the rest of a batch has other values."""
+        self.defaulted = {info.name: InputCodec(info, MAX_DIM - 1, max_strings, batched=False) for info in infos}
+
     def input(self, name: Any, feed: dict[str, Array]) -> InputCodec:
         """The codec of an input that is not in `feed` yet.
 
         Raises:
             ServeError: unknown name, or an input that appears twice.
         """
-        codec = self.inputs.get(name) if type(name) is str else None
+        codec = self.inputs.get(name) or self.defaulted.get(name) if type(name) is str else None
         if codec is None:
-            raise ServeError(f"there is no input {quote(name)}", expected=self.names(), hint=nearest(name, self.inputs))
+            raise ServeError(
+                f"there is no input {quote(name)}",
+                expected=self.names(),
+                hint=nearest(name, [*self.inputs, *self.defaulted]),
+            )
         if name in feed:
             raise ServeError(f"input '{name}' appears twice")
         return codec
@@ -80,6 +89,9 @@ class Signature:
         Raises:
             ServeError: an input is missing or empty, sizes of one symbol differ, or too many rows.
         """
+        if self.gives_defaulted(feed):
+            rows, _ = self.rows_and_key({name: array for name, array in feed.items() if name in self.inputs})
+            return rows, (object(),)  # a unique key: it runs alone
         if len(feed) != len(self.inputs) and self.add_optional_inputs is not None:
             self.add_optional_inputs(feed)
         if len(feed) != len(self.inputs):
@@ -120,6 +132,10 @@ class Signature:
                     return rows, (object(),)  # a unique key: it runs alone
         return rows, key
 
+    def gives_defaulted(self, names: Iterable[str]) -> bool:
+        """Whether one of the names is an input that has a default value."""
+        return bool(self.defaulted) and any(name in self.defaulted for name in names)
+
     def _check_rules(self, sizes: Mapping[str, int]) -> None:
         """Raises ServeError for sizes at which the file is wrong."""
         broken = None if self._rules is None else self._rules.broken(sizes)
@@ -157,4 +173,6 @@ class Signature:
         requested[position] = RequestedOutput(position, binary, classes, window, self.batched)
 
     def names(self) -> str:
-        return ", ".join(str(codec.info) for codec in self.inputs.values()) or "no inputs"
+        """All inputs, for error messages."""
+        optional = [f"{codec.info} (optional)" for codec in self.defaulted.values()]
+        return ", ".join([*(str(codec.info) for codec in self.inputs.values()), *optional]) or "no inputs"
