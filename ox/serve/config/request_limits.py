@@ -39,7 +39,7 @@ class RequestLimits:
     gpu_memory: int = 0  # memory of all models of a process on one GPU; 0: no limit
     strings: int = 1 << 16  # elements of a request's BYTES inputs, shared evenly; parsing takes about 20 ms
     regions: int = 256  # shared memory regions; each keeps a file open
-    responses: int = 64 * MIB  # the stored responses of /v1/responses, of all processes together; 0 stores none
+    responses: int = 32 * MIB  # the stored responses of /v1/responses, of all processes together; 0 stores none
     request_s: float = 30.0  # time to receive a request, from its first byte
     timeout_s: float = 60.0  # the longest timeout of a request; a model's deadline_ms may be longer
     idle_s: float = 75.0  # between two requests of one connection

@@ -78,8 +78,7 @@ class Supervisor:
             self._port_sockets += reserved
         self._unix = None if settings.uds is None else UnixSocket(str(settings.uds))
         self._config = config.at(port, grpc_port)
-        folder = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
-        self._folder = TemporaryDirectory(prefix=f"ox-workers-{os.getpid()}-", dir=folder)
+        self._folder = _shared_folder()
         self._replay_log = ReplayLog()
         self._readiness = Readiness(self._count)
         self._ready_everywhere = self._readiness.common()
@@ -163,7 +162,8 @@ class Supervisor:
         answers = await asyncio.gather(*(self._end(worker) for worker in list(self._workers.values())))
         for reserved in self._port_sockets:
             reserved.close()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
         self._answers = sum(answers)
 
     async def _end(self, worker: Worker) -> int:
@@ -187,7 +187,7 @@ class Supervisor:
         spawning.add_done_callback(self._spawning.discard)
         worker = await asyncio.shield(spawning)  # the process is created even if the caller is cancelled
         channel = worker.channel
-        responses = str(Path(self._folder.name) / "responses")
+        responses = "" if self._folder is None else str(Path(self._folder.name) / "responses")
         await channel.ask("begin", {"config": self._config.to_json(), "wait": wait, "responses": responses})
         async with self._change_lock:  # no call that changes state may come between the replay log and `ready`
             worker.may_serve = True
@@ -334,6 +334,14 @@ async def _responses(pending: Iterable[Awaitable[Any]]) -> list[Any]:
     if not received:
         raise _no_response()
     return received
+
+
+def _shared_folder() -> TemporaryDirectory[str] | None:
+    """A folder that workers share, in memory if possible; None where nothing can be written."""
+    for parent in (MEMORY_FOLDER, None):
+        with suppress(OSError):
+            return TemporaryDirectory(prefix=f"ox-workers-{os.getpid()}-", dir=parent)
+    return None
 
 
 def _reserve_port(host: str, port: int) -> list[socket.socket]:

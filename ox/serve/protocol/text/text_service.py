@@ -46,7 +46,7 @@ class TextService:
         guard: access control; None for none.
 
     Attributes:
-        responses_path: a file of stored responses, which several processes share.
+        responses_path: a file of stored responses, which several processes share; "" where none can be written.
     """
 
     def __init__(self, repository: Repository, limits: RequestLimits, clock: Clock, guard: Guard | None = None) -> None:
@@ -56,7 +56,8 @@ class TextService:
     @cached_property
     def responses(self) -> ResponseStore:
         """The stored responses, opened when they are first used."""
-        return ResponseStore(self.responses_path, self.limits.responses, self.limits.responses_s, self._clock)
+        path, most = self.responses_path, self.limits.responses
+        return ResponseStore(path or MEMORY, most if path else 0, self.limits.responses_s, self._clock)
 
     def close(self) -> None:
         """Closes the stored responses."""

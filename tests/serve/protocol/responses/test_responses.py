@@ -326,6 +326,15 @@ def test_responses_of_other_clients(ask: Any, guarded: Server) -> None:
     assert ask("GET", target, **alice)[0] == 200
 
 
+def test_without_a_place_for_responses(ask: Any, scripted_folder: Path) -> None:
+    server = Server([scripted_folder / "tiny"], options=ModelConfig(threads=1))
+    server.responses_path = ""
+    with server:
+        _, whole = ask("POST", PATH, asking("hi"), server=server)
+        assert not whole["store"] and seen(whole["output"]) == [HELLO]
+        assert ask("GET", f"{PATH}/{whole['id']}", server=server)[0] == 404
+
+
 def test_with_the_package_of_openai(scripted_openai: Any) -> None:
     create = scripted_openai.responses.create
     answer = create(model="tiny", input="hi")
