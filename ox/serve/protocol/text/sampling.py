@@ -62,14 +62,21 @@ class TextOptions:
             model.engine.constraints.matcher(self.constraint)
 
     def with_default(self, tokens: int) -> TextOptions:
-        """With at most so many tokens, or what the context has room for, where the request says nothing."""
-        return replace(self, max_tokens=tokens) if self.max_tokens is None else self
+        """With at most so many tokens, or what the context has room for, where the request says nothing; and with no
+        fewer than its `min_tokens`."""
+        if self.max_tokens is not None:
+            return self
+        return replace(self, max_tokens=max(tokens, self.others.get("min_tokens", 0)))
 
     def check_length(self, prompt: Sequence[int], model: TextModel, name: str) -> None:
         """Raises ParameterError for a prompt without tokens, or one that leaves no room for the text; `name` is the
         prompt's in the request."""
         if not prompt:
             raise ParameterError(name, "the prompt has no tokens", expected="a character or more")
+        least = self.others.get("min_tokens", 0)
+        if self.max_tokens is not None and least > self.max_tokens:
+            raise ParameterError("min_tokens", "'min_tokens' is larger than 'max_tokens'",
+                                 expected=f"at most {self.max_tokens}", got=str(least))  # fmt: skip
         context, asked = model.engine.context_length, 1 if self.max_tokens is None else self.max_tokens
         if len(prompt) + asked > context:
             raise ParameterError(

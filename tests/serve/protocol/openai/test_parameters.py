@@ -116,7 +116,8 @@ REQUEST: list[tuple[dict[str, Any], str, Any]] = [
     ({"allowed_token_ids": [5]}, "allowed_token_ids", (5,)), ({"bad_words": ["a"]}, "bad_words", ("a",)),
     ({"include_stop_str_in_output": True, "stop": "a"}, "include_stop", True), ({"priority": 2}, "priority", 2),
     ({"prompt_logprobs": 2}, "prompt_logprobs", 2), ({"logprobs": 3, "echo": True}, "prompt_logprobs", 3),
-    ({"max_tokens": 0}, "max_tokens", 0), ({}, "max_tokens", 16), ({"truncate_prompt_tokens": 2}, "prompt", [2, 3]),
+    ({"max_tokens": 0}, "max_tokens", 0), ({}, "max_tokens", 16), ({"min_tokens": 20}, "max_tokens", 20),
+    ({"truncate_prompt_tokens": 2}, "prompt", [2, 3]),
     ({"prompt": [1] * 9000, "truncate_prompt_tokens": -1, "max_tokens": 7}, "prompt", [1] * 8185),
 ]  # fmt: skip
 

@@ -41,6 +41,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "stream": True, "prompt_logprobs": 1}, "prompt_logprobs", "not for streams"),
     ({**COMPLETION, "prompt_logprobs": 21}, "prompt_logprobs", "a whole number from 0 to 20"),
     ({**COMPLETION, "use_beam_search": True}, "use_beam_search", "not supported"),
+    ({**COMPLETION, "min_tokens": 3}, "min_tokens", "at most 2"),
     ({**COMPLETION, "min_tokens": -1}, "min_tokens", "a whole number from 0"),
     ({**COMPLETION, "length_penalty": "a"}, "length_penalty", "a number or a whole number"),
     ({**COMPLETION, "guided_json": "{"}, "guided_json", "a JSON schema"),
