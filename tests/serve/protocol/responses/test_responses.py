@@ -125,6 +125,20 @@ def test_what_a_response_repeats(ask: Any) -> None:
     assert code == 200 and whole["text"]["format"] == form and isinstance(json.loads(seen(whole["output"])[0]), dict)
 
 
+def test_choices_of_tools(ask: Any) -> None:
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    named = {"type": "function", "name": "f"}
+    other = {**TOOL, "name": "g"}
+    for choice in ("required", named, {"type": "allowed_tools", "mode": "required", "tools": [named]}):
+        _, whole = ask("POST", PATH, asking("hi", tools=[other, TOOL], tool_choice=choice, parallel_tool_calls=False))
+        assert [item["type"] for item in whole["output"]] == ["function_call"] and whole["tool_choice"] == choice
+        assert choice == "required" or whole["output"][0]["name"] == "f"
+    _, whole = ask("POST", PATH, asking("a call", tools=[TOOL], tool_choice="none"))
+    assert [item["type"] for item in whole["output"]] == ["message"]
+    _, whole = ask("POST", PATH, asking("a twice", tools=[TOOL], parallel_tool_calls=False))
+    assert seen(whole["output"]) == [("f", {"x": "y"})]
+
+
 def test_reasoning(ask: Any) -> None:
     body = asking("a thought", model="thinking", reasoning={"effort": "high", "summary": "auto"})
     _, whole = ask("POST", PATH, body)
