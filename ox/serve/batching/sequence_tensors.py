@@ -117,6 +117,11 @@ class SequenceTensors:
             error.what, status=error.status, where=", ".join(shapes), expected=error.expected, got=error.got, hint=hint
         )
 
+    @property
+    def id_dtype(self) -> str | None:
+        """The type of the input that gets a sequence's id; None for no such input."""
+        return None if self._id is None else self._id[1]
+
     def fill(self, feed: Feed, identifier: int | str, start: bool, end: bool, states: States) -> tuple[Any, ...]:
         """Adds controls and states to a request's own inputs; what must be equal for requests that share a batch."""
         for kind, name, false, true in self._flags:

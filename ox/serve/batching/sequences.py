@@ -116,6 +116,11 @@ class Sequences:
         self._empty: asyncio.Future[None] | None = None
         batcher.returned = self.returned
 
+    @property
+    def id_dtype(self) -> str | None:
+        """See `SequenceTensors`."""
+        return self._tensors.id_dtype
+
     def __len__(self) -> int:
         return len(self._sequences)
 

@@ -251,7 +251,7 @@ function card(name, version, model, open) {
     try {
       const meta = await askJson(pathOf(name, version));
       about.append(...tensors("Inputs", meta.inputs), ...tensors("Outputs", meta.outputs));
-      form.replaceWith(model.texts ? chat(name) : trial(name, version, meta, Number(model.info.samples)));
+      form.replaceWith(model.texts ? chat(name) : await trial(name, version, meta, Number(model.info.samples)));
     } catch (error) {
       filled = false;
       form.replaceChildren(make("p", { class: "error" }, error.message));

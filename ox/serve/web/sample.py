@@ -13,16 +13,22 @@ from ox.graph.contract import Array, Sample, dtype_name
 
 
 def sample(golden: Sample) -> bytes:
-    """The JSON of a V2 inference request, and beside it under `expected` what the exporter's run gave.
+    """The JSON of a V2 inference request, and beside it under `expected` what the exporter's run gave. Elements of
+    BF16, which the protocol has no JSON for, are numbers.
 
     Raises:
         ServeError: JSON cannot carry the sample (501).
     """
-    document = {"inputs": _tensors(golden.inputs), "expected": _tensors(golden.outputs)}
+    document = {"inputs": tensors(golden.inputs), "expected": tensors(golden.outputs)}
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _tensors(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+def tensors(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+    """Arrays as tensors of the V2 protocol with their elements in row-major order; those of BF16 as numbers.
+
+    Raises:
+        ServeError: NaN or an infinity (501).
+    """
     return [
         {"name": name, "shape": array.shape, "datatype": dtype_name(array.dtype), "data": _data(name, array)}
         for name, array in arrays.items()
@@ -30,8 +36,8 @@ def _tensors(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
 
 
 def _data(name: str, array: Array) -> Any:
-    if array.dtype.name == "bfloat16" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
-        raise ServeError(
-            f"JSON cannot carry '{name}' of this golden sample", status=501, got="BF16, NaN or an infinity"
-        )
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ServeError(f"JSON cannot carry '{name}' of this sample", status=501, got="NaN or an infinity")
     return array.ravel().tolist() if array.dtype.kind in "USO" else np.ascontiguousarray(array).ravel()

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Awaitable
 from inspect import isawaitable
 
+import numpy as np
 import orjson
 
 from ox.errors import ServeError
+from ox.serve.protocol.rest.codec import Codec
 from ox.serve.protocol.rest.routing import Context, PathParameters, Reply
 from ox.serve.telemetry.snapshot import Snapshot
 from ox.serve.transport.http import JSON, Exchange
 from ox.serve.transport.http.encoding import compress
 from ox.serve.web.page import page
+from ox.serve.web.random_request import random_request
 from ox.serve.web.sample import sample
 
 HTML = b"text/html; charset=utf-8"
@@ -58,6 +61,19 @@ def golden_sample(context: Context, exchange: Exchange, names: PathParameters) -
     if not number.isdecimal() or len(number) > 6 or int(number) >= len(samples):
         raise ServeError(f"model '{name}' has no such golden sample", status=404, expected=f"0 to {len(samples) - 1}")
     return Reply(sample(samples[int(number)]))
+
+
+def random_sample(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """Random values for a model's inputs, as a request.
+
+    Raises:
+        ServeError: there is no such model (404), or no input is known that it takes (501).
+    """
+    model = context.service.repository.find(names["model"], names["version"])
+    if model.text is not None:
+        raise ServeError(f"model '{model.name}' takes texts", status=501)
+    codec = Codec(model.name, model.version, model.signature, context.limits.reply, context.service.regions)
+    return Reply(random_request(model, codec, np.random.default_rng()), JSON, NO_STORE)
 
 
 async def _awaited(figures: Snapshot | Awaitable[Snapshot]) -> Snapshot:

@@ -2,14 +2,19 @@
 // ---- trying a model: a golden sample, random numbers, an image, or a request typed by hand
 
 const TYPED = { FP32: Float32Array, FP64: Float64Array, INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array,
-  UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array, BOOL: Uint8Array };
+  UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array, BOOL: Uint8Array, BF16: Uint16Array };
 const EDITABLE = 2048; // numbers of a request that is shown as text; larger ones travel as bytes
 const FREE = 224; // the side that an image gets where the model leaves it open
 
-function trial(name, version, meta, samples) {
+async function trial(name, version, meta, samples) {
   const path = pathOf(name, version);
+  const beside = `v2/ox/models/${encodeURIComponent(name)}/versions/${encodeURIComponent(version)}`;
   const url = addressOf(path);
+  // Outputs of BF16 are asked for as bytes, since JSON does not have them.
+  const half = meta.outputs.some((tensor) => tensor.datatype === "BF16");
+  const requested = half ? { outputs: meta.outputs.map((tensor) => ({ name: tensor.name, parameters: { binary_data: tensor.datatype === "BF16" } })) } : {};
   let inputs = null; // what is sent
+  let rest = {}; // of the request, beside its inputs
   let expected = null; // what a golden sample promises
   let pipe = null; // the command that makes the request, if it is not the text
 
@@ -26,14 +31,17 @@ function trial(name, version, meta, samples) {
   let last = null; // the outputs that are shown
   softmax.addEventListener("change", () => last && outputs(last));
 
-  function fill(tensors, promise, from, source) {
-    inputs = tensors;
-    expected = promise;
-    pipe = source;
+  function fill(request, promise, from, source) {
+    const { inputs: tensors, ...others } = request;
     const numbers = sum(tensors.map((tensor) => tensor.data.length));
-    text.hidden = label.hidden = numbers > EDITABLE;
-    text.value = numbers > EDITABLE ? "" : JSON.stringify({ inputs: tensors.map((tensor) => ({ ...tensor, data: Array.from(tensor.data, plain) })) }, null, 1).replace(/\n\s*(?=[-\d\]"tf])/g, " ").replace(/\n\s*/g, "\n");
-    note.textContent = from + (numbers > EDITABLE ? ` · ${numbers.toLocaleString("en")} numbers, sent as bytes` : "");
+    const raw = numbers > EDITABLE || tensors.some((tensor) => tensor.datatype === "BF16"); // which JSON does not have
+    inputs = tensors;
+    rest = { ...others, ...requested };
+    expected = promise;
+    pipe = raw && numbers <= EDITABLE ? null : source;
+    text.hidden = label.hidden = raw;
+    text.value = raw ? "" : JSON.stringify({ inputs: tensors.map((tensor) => ({ ...tensor, data: Array.from(tensor.data, plain) })), ...rest }, null, 1).replace(/\n\s*(?=[-\d\]"tf])/g, " ").replace(/\n\s*/g, "\n");
+    note.textContent = from + (raw ? ` · ${numbers.toLocaleString("en")} numbers, sent as bytes` : "");
     result.replaceChildren();
     took.textContent = "";
     last = null;
@@ -43,9 +51,9 @@ function trial(name, version, meta, samples) {
   function curl() {
     save.hidden = !text.hidden || pipe !== null;
     URL.revokeObjectURL(save.href);
-    if (!save.hidden) save.href = URL.createObjectURL(binary(inputs)[0]);
+    if (!save.hidden) save.href = URL.createObjectURL(binary(inputs, rest)[0]);
     if (pipe) command.textContent = `${pipe} |\n  curl -s ${url}/infer -d @-`;
-    else if (text.hidden) command.textContent = `curl -s ${url}/infer \\\n  -H 'Inference-Header-Content-Length: ${binary(inputs)[1]}' \\\n  --data-binary @request.bin`;
+    else if (text.hidden) command.textContent = `curl -s ${url}/infer \\\n  -H 'Inference-Header-Content-Length: ${binary(inputs, rest)[1]}' \\\n  --data-binary @request.bin`;
     else command.textContent = `curl -s ${url}/infer -d '${compact(text.value).replaceAll("'", "'\\''")}'`;
   }
   text.addEventListener("input", () => { inputs = expected = pipe = null; for (const other of chosen) other.setAttribute("aria-pressed", "false"); curl(); });
@@ -59,12 +67,14 @@ function trial(name, version, meta, samples) {
       let headers = { "content-type": "application/json" };
       if (text.hidden) {
         let length;
-        [body, length] = binary(inputs);
+        [body, length] = binary(inputs, rest);
         headers = { "content-type": "application/octet-stream", "inference-header-content-length": String(length) };
       }
-      const reply = await askJson(`${path}/infer`, { method: "POST", body, headers });
+      const reply = await ask(`${path}/infer`, { method: "POST", body, headers });
+      if (!reply.ok) throw new Error(await reason(reply));
+      const answer = await decoded(reply);
       took.textContent = `answered in ${said(seconds((performance.now() - begun) / 1000))}, with the way there and back`;
-      outputs(reply.outputs);
+      outputs(answer.outputs);
     } catch (error) {
       took.textContent = "";
       result.replaceChildren(make("p", { class: "error" }, error.message));
@@ -97,19 +107,31 @@ function trial(name, version, meta, samples) {
   }
   for (let number = 0; number < Math.min(samples, 8); number++) {
     choice(`Golden ${number + 1}`, async () => {
-      const where = `v2/ox/models/${encodeURIComponent(name)}/versions/${encodeURIComponent(version)}/samples/${number}`;
-      const golden = await askJson(where);
-      fill(golden.inputs, golden.expected, `Golden sample ${number + 1} of the file`, `curl -s ${addressOf(where)}`);
+      const where = `${beside}/samples/${number}`;
+      const { expected: promise, ...golden } = await askJson(where);
+      fill(golden, promise, `Golden sample ${number + 1} of the file`, `curl -s ${addressOf(where)}`);
     });
   }
-  const random = () => fill(meta.inputs.map(invented), null, "Random numbers", null);
-  choice("Random", random);
+  // The server draws them: it knows what the model takes. One that it cannot draw is not offered.
+  let drawn = null;
+  let unknown = "";
+  try {
+    drawn = await askJson(`${beside}/random`);
+  } catch (error) {
+    unknown = error.message;
+  }
+  const random = choice("Random", async () => {
+    fill(drawn || await askJson(`${beside}/random`), null, "Random values", null);
+    drawn = null;
+  });
+  random.disabled = unknown !== "";
+  const why = unknown ? [make("p", { class: "note" }, `Random is not offered: ${unknown}`)] : [];
   const drop = imageOf(meta.inputs) ? dropped(meta.inputs[0], imageOf(meta.inputs), (tensor, from) => {
     for (const other of chosen) other.setAttribute("aria-pressed", "false");
-    fill([tensor], null, from, null);
+    fill({ inputs: [tensor] }, null, from, null);
   }) : null;
   chosen[0].click();
-  return make("form", { onsubmit: run, "aria-label": `Try ${name}` }, make("h3", {}, "Try it"), make("div", { class: "choices" }, ...chosen), ...(drop ? [drop.area] : []),
+  return make("form", { onsubmit: run, "aria-label": `Try ${name}` }, make("h3", {}, "Try it"), make("div", { class: "choices" }, ...chosen), ...why, ...(drop ? [drop.area] : []),
     label, text, note, make("div", { class: "go" }, go, took), result, make("div", { class: "curl" }, command, make("div", {}, copy, save)));
 }
 
@@ -135,26 +157,42 @@ async function copied(button, value) {
 }
 
 // The protocol's binary form: JSON, then each tensor's bytes. Strings have none here and stay in the JSON.
-function binary(tensors) {
+function binary(tensors, rest) {
   const blobs = [];
   const heads = tensors.map(({ data, ...head }) => {
     const kind = TYPED[head.datatype];
     if (!kind) return { ...head, data };
     const big = kind === BigInt64Array || kind === BigUint64Array;
-    const blob = data instanceof kind ? data : kind.from(data, (value) => (big ? BigInt(value) : Number(value)));
+    const element = head.datatype === "BF16" ? toBfloat16 : big ? BigInt : Number;
+    const blob = data instanceof kind ? data : kind.from(data, (value) => element(value));
     blobs.push(blob);
     return { ...head, parameters: { binary_data_size: blob.byteLength } };
   });
-  const head = new TextEncoder().encode(JSON.stringify({ inputs: heads }));
+  const head = new TextEncoder().encode(JSON.stringify({ inputs: heads, ...rest }));
   return [new Blob([head, ...blobs]), head.length];
 }
 
-function invented(tensor) {
-  const shape = tensor.shape.map((size, place) => (size < 0 ? (place ? 8 : 1) : size));
-  const size = shape.reduce((product, value) => product * value, 1);
-  const one = { BOOL: () => Math.random() < 0.5, BYTES: () => "a" }[tensor.datatype]
-    || (/^U?INT/.test(tensor.datatype) ? () => Math.floor(2 * Math.random()) : () => Math.round(1e4 * (2 * Math.random() - 1)) / 1e4);
-  return { name: tensor.name, shape, datatype: tensor.datatype, data: Array.from({ length: size }, one) };
+// The upper half of a float32, rounded to the nearest.
+function toBfloat16(value) {
+  const [bits] = new Uint32Array(Float32Array.of(value).buffer);
+  return Number.isNaN(value) ? 0x7fc0 : (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
+}
+const fromBfloat16 = (bits) => new Float32Array(Uint32Array.of(bits << 16).buffer)[0];
+
+// An answer; outputs of BF16 come as bytes after the JSON.
+async function decoded(reply) {
+  const length = Number(reply.headers.get("inference-header-content-length"));
+  if (!length) return reply.json();
+  const bytes = await reply.arrayBuffer();
+  const answer = JSON.parse(new TextDecoder().decode(bytes.slice(0, length)));
+  let begin = length;
+  for (const tensor of answer.outputs) {
+    const size = tensor.parameters ? tensor.parameters.binary_data_size : undefined;
+    if (size === undefined) continue;
+    tensor.data = Array.from(new Uint16Array(bytes.slice(begin, begin + size)), fromBfloat16);
+    begin += size;
+  }
+  return answer;
 }
 
 // ---- images

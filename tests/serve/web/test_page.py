@@ -152,7 +152,7 @@ def test_with_the_keyboard_alone(opened: Any) -> None:
             break
     opened.press("Enter", 13, "\r")
     result = opened.until(f"{WORDS}{RESULT}")
-    assert '"a", "a"' in result and "number" in result
+    assert re.search('"[ab]", "[ab]"', result) and "number" in result
 
 
 def test_every_control_has_a_name(opened: Any) -> None:

@@ -19,6 +19,7 @@ def test_every_kind_of_element() -> None:
     arrays = {
         "f": np.array([[0.1, 2]], np.float32).T, "h": np.array([0.5], np.float16), "i": np.array([[-3]], np.int64),
         "b": np.array([True, False]), "s": words, "e": np.zeros((0, 2), np.float64),
+        "bf": np.array([1.5, -0.0078125], ml_dtypes.bfloat16),
     }  # fmt: skip
     document = json.loads(sample(Sample(arrays, {"y": words})))
     assert {entry["name"]: (entry["datatype"], entry["shape"], entry["data"]) for entry in document["inputs"]} == {
@@ -28,11 +29,12 @@ def test_every_kind_of_element() -> None:
         "b": ("BOOL", [2], [True, False]),
         "s": ("BYTES", [1, 2], ["a", "é"]),
         "e": ("FP64", [0, 2], []),
+        "bf": ("BF16", [2], [1.5, -0.0078125]),  # the page sends it as bytes
     }
     assert document["expected"][0]["name"] == "y"
 
 
-@pytest.mark.parametrize("array", [np.array([np.nan], np.float32), np.zeros(1, ml_dtypes.bfloat16)])
+@pytest.mark.parametrize("array", [np.array([np.nan], np.float32), np.array([np.inf], ml_dtypes.bfloat16)])
 def test_what_json_cannot_carry(array: Any) -> None:
     with pytest.raises(ServeError, match="JSON cannot carry 'x'") as caught:
         sample(Sample({"x": array}, {}))

@@ -220,6 +220,9 @@ TABLE = [
     Route("GET", "/metrics", METRICS, site.metrics, undocumented="in the format of Prometheus"),
     Route("GET", "/v2/ox/figures", READ, site.figures, undocumented="for the page"),
     Route(
+        "GET", "/v2/ox/models/{model}/versions/{version}/random", READ, site.random_sample, undocumented="for the page"
+    ),
+    Route(
         "GET",
         "/v2/ox/models/{model}/versions/{version}/samples/{number}",
         READ,

@@ -83,6 +83,7 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/tokenizer_info": {"GET": (404, ("read", ""))},
     "/v2/ox/figures": READ,
     "/v2/ox/models/scores/versions/1/samples/0": MODEL,
+    "/v2/ox/models/scores/versions/1/random": MODEL,
 }
 # Paths that answer 404 whatever the method, with the permissions for GET and POST.
 NOTHING: dict[str, tuple[Any, Any]] = {
