@@ -51,21 +51,16 @@ class PromptScores:
             ServeError: the model gives no scores (500).
         """
         known = len(self._found)
-        rows = scores[known - start : len(self._prompt) - 1 - start].astype(np.float32)
-        if not len(rows):
-            return
-        tokens = np.array(self._prompt[known + 1 : known + 1 + len(rows)])
-        best = rows.max(1, keepdims=True)
-        if not np.isfinite(best).all():
-            raise no_scores()
-        chosen = np.take_along_axis(rows, tokens[:, None], 1)
-        ranks = 1 + np.count_nonzero(rows > chosen, axis=1)
-        tops = [best_tokens(row, self._top) for row in rows]
-        rows -= best
-        sums = np.log(np.exp(rows).sum(1, dtype=np.float64))
-        for row, token, rank, top, log_sum in zip(rows, tokens, ranks, tops, sums, strict=True):
-            likely = [(int(each), float(row[each] - log_sum)) for each in top]
-            self._found.append(TokenLogprob(int(token), float(row[token] - log_sum), int(rank), likely))
+        rows = scores[known - start : len(self._prompt) - 1 - start]
+        for token, scores_before in zip(self._prompt[known + 1 :], rows, strict=False):
+            row = scores_before.astype(np.float32)  # one by one: all of them are too large for the processor's cache
+            best = row.max()
+            if not np.isfinite(best):
+                raise no_scores()
+            whole = best + np.log(np.exp(row - best).sum(dtype=np.float64))
+            rank = 1 + int(np.count_nonzero(row > row[token]))
+            likely = [(int(each), float(row[each] - whole)) for each in best_tokens(row, self._top)]
+            self._found.append(TokenLogprob(token, float(row[token] - whole), rank, likely))
 
     def event(self) -> TokenEvent:
         """What the client gets when the whole prompt has been read."""

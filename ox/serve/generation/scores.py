@@ -77,12 +77,18 @@ class LogProbabilities:
         return [(int(token), float(value)) for token, value in zip(tokens[:count], values[:count], strict=True)]
 
 
+PART = 128  # scores
+
+
 def best_tokens(scores: Array, count: int) -> Array:
     """So many tokens of the highest scores [vocabulary], the best first and of equal ones that of the lowest id."""
     count = min(count, len(scores))
     if not count:
         return np.zeros(0, np.int64)
-    tokens = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    # Of parts of the scores, so many have a best score of at least this: all that is looked for is as high. To sort out
+    # the parts takes a tenth of the time for a large vocabulary.
+    parts = scores if len(scores) < count * PART else np.maximum.reduceat(scores, np.arange(0, len(scores), PART))
+    tokens = np.flatnonzero(scores >= np.partition(parts, -count)[-count])
     return tokens[np.argsort(-scores[tokens], kind="stable")][:count]
 
 

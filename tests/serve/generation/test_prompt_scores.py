@@ -18,6 +18,7 @@ from ox.serve.generation import decoder, prompt_scores
 from ox.serve.generation.decoder_run import AppendedCacheRun, SharedCacheRun
 from ox.serve.generation.prefix_cache import BLOCK
 from ox.serve.generation.request import GenerationRequest
+from ox.serve.generation.scores import PART, best_tokens
 
 LONG = (prompts(1, seed=1)[0] * 30)[: 5 * BLOCK]
 TOP = 3
@@ -165,3 +166,13 @@ def test_a_model_without_scores(client_of: Any) -> None:
     assert bad.error is not None and bad.error.status == 500 and "the model gives no scores" in str(bad.error)
     assert good.error is None and len(good.events) == 6
     assert_nothing_is_left(client)
+
+
+def test_best_tokens() -> None:
+    """Of equal scores those of the lowest ids, in vocabularies of any size."""
+    random = np.random.default_rng(0)
+    for size in (1, 5, PART, PART + 1, 3 * PART, 21 * PART - 1, 21 * PART, 100_000):
+        for scores in (random.standard_normal(size), random.integers(0, 3, size).astype(np.float32)):
+            order = np.argsort(-scores, kind="stable")
+            for count in (0, 1, 5, 20, 21):
+                assert best_tokens(scores, count).tolist() == order[:count].tolist()

@@ -56,12 +56,18 @@ def test_every_text_ends_right(client_of: Any) -> None:
             request = GenerationRequest(
                 begins[prompt], kinds[kind], max_tokens=80, ignore_eos=True, client=str(number % 5),
                 priority=chance.randrange(10), deadline=SYSTEM.now() + 300,
+                prompt_logprobs=chance.choice([None, None, 2]), min_tokens=chance.choice([0, 30]),
             )  # fmt: skip
             answer.handle = small.engine.submit(request, answer.on_event, answer.on_error)
             if not answer.done.wait(300) or answer.error is not None:
                 wrong.append(answer.error or "no end")
                 return
             whole = wanted[prompt, kind]
+            scored = [event.prompt_logprobs for event in answer.events if event.prompt_logprobs is not None]
+            if any([each.token for each in found] != begins[prompt][1:] for found in scored) or len(scored) > 1:
+                wrong.append(scored)
+            if request.prompt_logprobs is not None and answer.tokens and not scored:
+                wrong.append("a text without the log-probabilities of its prompt")
             if answer.tokens != whole[: len(answer.tokens)]:
                 wrong.append((prompt, kind, answer.tokens, whole))
             if answer.events[-1].finish_reason == "length" and len(answer.tokens) != 80:
