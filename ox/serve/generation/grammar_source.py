@@ -9,10 +9,17 @@ from typing import Any
 
 from ox.errors import ServeError, first_line
 from ox.serve.generation.grammar import lark_source
-from ox.serve.generation.json_schema import DEEPEST, is_deeper, is_endless, map_schema, reference_depth, subschemas
+from ox.serve.generation.json_schema import (
+    DEEPEST,
+    MOST_CHARACTERS,
+    is_deeper,
+    is_endless,
+    map_schema,
+    reference_depth,
+    subschemas,
+)
 from ox.serve.generation.request import Constraint
 
-MOST_CHARACTERS = 1 << 18  # of a grammar
 MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
 MOST_LEVELS = 1200  # with those behind references: the package descends into them by calls, until its stack is full
 # JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
@@ -95,7 +102,8 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
     except (TypeError, ValueError) as error:
         raise ServeError(f"invalid {what}", where=where, got=first_line(error)[:300]) from error
     _check_length(what, text, where)
-    sizes = [len(each.get("properties") or ()) for _, _, each in subschemas(schema)]
+    properties = [each.get("properties") for _, _, each in subschemas(schema)]
+    sizes = [len(each) for each in properties if isinstance(each, dict)]
     if sum(size**2 for size in sizes) > MOST_PROPERTIES**2:
         expected = f"at most {MOST_PROPERTIES:,} properties of an object"
         raise ServeError(

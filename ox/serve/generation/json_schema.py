@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import unquote, urljoin
 
 from ox.errors import ServeError
 
@@ -15,6 +16,7 @@ _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 _IDENTITIES = ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
 DEEPEST = 128  # levels: llguidance refuses more, and Python's writer at another depth by version
+MOST_CHARACTERS = 1 << 18  # of a grammar
 MOST_ROUNDS = 64  # of the search for parts that require themselves
 MOST_REFERENCES = 32  # one after another, for the types of a property
 
@@ -28,10 +30,11 @@ def subschemas(schema: Any, pointer: str = "#", base: str = "") -> Iterator[tupl
             continue
         identity = schema.get("$id")
         if isinstance(identity, str):
-            base = urljoin(base, identity)
+            base = _whole(base, identity)
         yield pointer, base, schema
         for name in _ONE:
-            stack.append((f"{pointer}/{name}", base, schema.get(name)))
+            if name in schema:
+                stack.append((f"{pointer}/{name}", base, schema[name]))
         for name in _LISTS:
             if isinstance(schema.get(name), list):
                 stack += [(f"{pointer}/{name}/{index}", base, each) for index, each in enumerate(schema[name])]
@@ -56,19 +59,19 @@ class References:
             self._by_pointer.setdefault(pointer, each)
             self._bases[id(each)] = base
             if pointer == "#" or isinstance(each.get("$id"), str):
-                self._targets.setdefault(urldefrag(base).url, pointer)
+                self._targets.setdefault(base.partition("#")[0], pointer)
             for name in ("$anchor", "$dynamicAnchor"):
                 if isinstance(each.get(name), str):
-                    self._targets.setdefault(urljoin(base, f"#{each[name]}"), pointer)
+                    self._targets.setdefault(_whole(base, f"#{each[name]}"), pointer)
 
     def pointer(self, schema: Mapping[str, Any], reference: str) -> str | None:
         """The JSON pointer from the root on of what a reference in `schema`, a part of the root, points to; None where
         that is in another document."""
         base = self._bases[id(schema)]
-        whole = urljoin(base, reference) if reference.rstrip("#") else base
+        whole = _whole(base, reference) if reference.rstrip("#") else base
         if whole in self._targets:
             return self._targets[whole]
-        resource, fragment = urldefrag(whole)
+        resource, _, fragment = whole.partition("#")
         start = self._targets.get(resource)
         if start is None or (fragment and not fragment.startswith("/")):
             return None
@@ -159,10 +162,14 @@ def moved(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
         pointer: where it will stand, such as `#/$defs/name`.
 
     Raises:
-        ServeError: it has too many levels (400).
+        ServeError: it has too many levels, or is too long (400).
     """
     if is_deeper(schema, DEEPEST):
         raise ServeError("invalid JSON schema", expected=f"at most {DEEPEST} levels", got="nested too deep")
+    size = len(json.dumps(schema))
+    if size > MOST_CHARACTERS:
+        expected = f"at most {MOST_CHARACTERS:,} characters"
+        raise ServeError("the JSON schema is too long", expected=expected, got=f"{size:,}")
     references = References(schema)
 
     def change(each: dict[str, Any]) -> dict[str, Any]:
@@ -253,6 +260,14 @@ def is_deeper(value: Any, levels: int) -> bool:
             return False
         level = [child for each in children for child in each]
     return True
+
+
+def _whole(base: str, reference: str) -> str:
+    """A reference as a whole URI. One that is wrong stays as it is: nothing in the schema has it."""
+    try:
+        return urljoin(base, reference)
+    except ValueError:
+        return reference
 
 
 def _is_text(value: Any) -> bool:

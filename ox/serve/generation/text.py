@@ -202,7 +202,7 @@ class Text:
             event.finish_reason = "stop"
             by = self.watcher.stopped_by
             event.stopped_by = by if isinstance(by, str) or by in self.request.stop_token_ids else None
-        elif self.request.end_of_text is not None and event.text and self.request.end_of_text(event.text):
+        elif event.text and self._is_ended_by(event.text):
             event.finish_reason = "stop"
         elif self.generated >= self.most:
             event.finish_reason = "length"
@@ -214,6 +214,15 @@ class Text:
             event.logprob = logprobs.of(token)
             event.top_logprobs = logprobs.top(self.request.logprobs or 0)
         return event
+
+    def _is_ended_by(self, text: str) -> bool:
+        """Whether the request's reader of the text says that it ends here. What it raises ends this text alone."""
+        if self.request.end_of_text is None:
+            return False
+        try:
+            return self.request.end_of_text(text)
+        except Exception as error:
+            raise ServeError("the text could not be read", status=500, got=str(error)[:200]) from error
 
     def end(self, reason: FinishReason) -> TokenEvent:
         """An end without a further token."""

@@ -187,3 +187,16 @@ def test_bits_of_tokens() -> None:
         assert bits is not None and bits.dtype == np.uint32 and len(bits) == -(-size // 32)
         found = np.flatnonzero(is_allowed(bits, size)).tolist()
         assert found == ([0] if size == 1 else list(range(1, size - 1)))
+
+
+def test_a_reader_that_fails_ends_its_own_text_alone(client_of: Any) -> None:
+    def read(text: str) -> bool:
+        raise ValueError("no text of mine")
+
+    client = client_of()
+    with client.engine._condition:
+        failing, other = client.send([5, 6], 30, end_of_text=read), client.send([5, 6], 30, ignore_eos=True)
+    error = failing.wait().error
+    assert error is not None and error.one_line() == "the text could not be read; got no text of mine"
+    assert len(other.wait().tokens) == 30
+    assert_nothing_is_left(client)

@@ -190,6 +190,15 @@ def test_after_reasoning(constraints: Constraints) -> None:
 LACKS: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
 
 
+def test_properties_that_are_not_an_object(constraints: Constraints) -> None:
+    function = {"name": "f", "parameters": {"properties": 5}}
+    tools = read_tools(Fields({"tools": [{"type": "function", "function": function}], "tool_choice": "required"}))
+    required = with_calls(tools, HERMES, None)
+    assert required is not None
+    with pytest.raises(ServeError, match="properties must be an object"):
+        constraints.matcher(required)
+
+
 @rows(("schema", "words"), [
     (LACKS, "'uniqueItems' of JSON schema is not supported.*'f' #/properties/a.*strict"),
     ({"type": "object", "not": {"required": ["a"]}}, "'not' of JSON schema is not supported"),

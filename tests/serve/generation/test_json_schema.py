@@ -1,0 +1,33 @@
+"""Schemas as parts of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rows import rows
+
+from ox.errors import ServeError
+from ox.serve.generation.json_schema import MOST_CHARACTERS, References, moved
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+@rows("schema", [
+    {**CITY, "$id": "http://[#"},
+    {**CITY, "$id": "http://x", "properties": {"city": {"type": "string"}, "n": {"$ref": "http://[a"}}},
+    {**CITY, "$id": "http://x", "properties": {"city": {"$id": "http://[q", "type": "string", "$anchor": "a"}}},
+])  # fmt: skip
+def test_addresses_that_are_wrong(schema: dict[str, Any]) -> None:
+    """They are those of other documents."""
+    assert References(schema).types("city") == {"string"}
+    assert moved(schema, "#/$defs/a")["properties"]["city"] == {"type": "string"}
+
+
+def test_names_that_are_long() -> None:
+    """The place of a part has the names of all parts around it."""
+    schema: dict[str, Any] = {}
+    for _ in range(60):
+        schema = {"properties": {"a" * (MOST_CHARACTERS // 50): schema}}
+    with pytest.raises(ServeError, match=r"the JSON schema is too long\s+expected at most 262,144 characters"):
+        moved(schema, "#/$defs/a")
