@@ -30,7 +30,7 @@ def changed(name: str) -> tuple[str, Any]:
     """Another value of a limit, as text and as it is."""
     value = getattr(RequestLimits(), name)
     if KINDS[name] == TIME:
-        return f"{1000 * value + 500:g}ms", value + 0.5
+        return f"{1000 * value + 500:.0f}ms", value + 0.5
     if KINDS[name] == SIZE:
         return f"{(value >> 10) + 1}KiB", ((value >> 10) + 1) << 10
     return str(value + 1), value + 1
