@@ -161,8 +161,8 @@ def serve(
         typer.Option(
             help="NAME=VALUE: a limit on requests and clients, such as reply=64MiB, rows=8192, idle_s=5min. Names: "
             "url, header_bytes, header_count, body, json, reply, buffered, unread, states, connections, pipeline, "
-            "streams, rows, memory, gpu_memory, strings, regions, responses, responses_s, request_s, timeout_s, idle_s, "
-            "write_s, linger_s, poll_s, drain_s."
+            "streams, rows, memory, gpu_memory, strings, regions, responses, responses_s, request_s, timeout_s, "
+            "idle_s, write_s, linger_s, poll_s, drain_s."
         ),
     ] = None,
 ) -> None:
