@@ -10,9 +10,8 @@ from typing import Any
 from ox.errors import ServeError, first_line
 from ox.serve.generation.grammar import lark_source
 from ox.serve.generation.json_schema import (
-    DEEPEST,
     MOST_CHARACTERS,
-    is_deeper,
+    check_size,
     is_endless,
     map_schema,
     reference_depth,
@@ -95,13 +94,7 @@ def _checked(constraint: Constraint, grammar: dict[str, Any], matcher: Any) -> d
 def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: Any) -> dict[str, Any]:
     what = "JSON schema of a text"
     where = constraint.where
-    if is_deeper(schema, DEEPEST):
-        raise ServeError(f"invalid {what}", where=where, expected=f"at most {DEEPEST} levels", got="nested too deep")
-    try:
-        text = json.dumps(schema)
-    except (TypeError, ValueError) as error:
-        raise ServeError(f"invalid {what}", where=where, got=first_line(error)[:300]) from error
-    _check_length(what, text, where)
+    check_size(schema, where)
     properties = [each.get("properties") for _, _, each in subschemas(schema)]
     sizes = [len(each) for each in properties if isinstance(each, dict)]
     if sum(size**2 for size in sizes) > MOST_PROPERTIES**2:
@@ -179,9 +172,7 @@ def _join(where: str, pointer: str) -> str:
     return f"{where} {pointer}".strip()
 
 
-def _check_length(what: str, text: str, where: str = "") -> None:
+def _check_length(what: str, text: str) -> None:
     if len(text) > MOST_CHARACTERS:
-        raise ServeError(
-            f"the {what} is too long", where=where, expected=f"at most {MOST_CHARACTERS:,} characters",
-            got=f"{len(text):,}",
-        )  # fmt: skip
+        expected = f"at most {MOST_CHARACTERS:,} characters"
+        raise ServeError(f"the {what} is too long", expected=expected, got=f"{len(text):,}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urljoin
 
-from ox.errors import ServeError
+from ox.errors import ServeError, first_line
 
 # Keywords whose values are schemas, lists of schemas, and schemas by name. Others hold data, such as `enum`.
 _ONE = ("additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames",
@@ -15,8 +15,8 @@ _ONE = ("additionalProperties", "items", "additionalItems", "not", "if", "then",
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 _IDENTITIES = ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
-DEEPEST = 128  # levels: llguidance refuses more, and Python's writer at another depth by version
 MOST_CHARACTERS = 1 << 18  # of a grammar
+DEEPEST = 128  # levels: llguidance refuses more, and Python's writer at another depth by version
 MOST_ROUNDS = 64  # of the search for parts that require themselves
 MOST_REFERENCES = 32  # one after another, for the types of a property
 
@@ -55,9 +55,11 @@ class References:
         self._targets: dict[str, str] = {}  # JSON pointers by URI
         self._by_pointer: dict[str, dict[str, Any]] = {}
         self._bases: dict[int, str] = {}
+        self._pointers: dict[int, str] = {}
         for pointer, base, each in subschemas(schema):
             self._by_pointer.setdefault(pointer, each)
             self._bases[id(each)] = base
+            self._pointers[id(each)] = pointer
             if pointer == "#" or isinstance(each.get("$id"), str):
                 self._targets.setdefault(base.partition("#")[0], pointer)
             for name in ("$anchor", "$dynamicAnchor"):
@@ -90,8 +92,7 @@ class References:
 
     def pointer_of(self, name: str) -> str:
         """The JSON pointer of a property of the root, an object."""
-        schema = self.properties[name]
-        return next((pointer for pointer, each in self._by_pointer.items() if each is schema), "#")
+        return self._pointers.get(id(self.properties[name]), "#")
 
     def chooses(self, name: str) -> list[str]:
         """The texts that a property of the root may be; none where it may be others."""
@@ -137,6 +138,27 @@ class References:
         return frozenset(found)
 
 
+def check_size(schema: Any, where: str = "") -> None:
+    """Checks a schema that comes from a client.
+
+    Args:
+        where: which parameter of the request has it, for errors.
+
+    Raises:
+        ServeError: it is not JSON, has too many levels or is too long (400).
+    """
+    what = "JSON schema of a text"
+    if is_deeper(schema, DEEPEST):
+        raise ServeError(f"invalid {what}", where=where, expected=f"at most {DEEPEST} levels", got="nested too deep")
+    try:
+        size = len(json.dumps(schema))
+    except (TypeError, ValueError) as error:
+        raise ServeError(f"invalid {what}", where=where, got=first_line(error)[:300]) from error
+    if size > MOST_CHARACTERS:
+        expected = f"at most {MOST_CHARACTERS:,} characters"
+        raise ServeError(f"the {what} is too long", where=where, expected=expected, got=f"{size:,}")
+
+
 def map_schema(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     """A copy in which each schema inside, and the whole, is what `change` makes of it; data, as of `enum`, stays."""
     inside = {id(each) for _, _, each in subschemas(schema)}
@@ -160,16 +182,7 @@ def moved(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
 
     Args:
         pointer: where it will stand, such as `#/$defs/name`.
-
-    Raises:
-        ServeError: it has too many levels, or is too long (400).
     """
-    if is_deeper(schema, DEEPEST):
-        raise ServeError("invalid JSON schema", expected=f"at most {DEEPEST} levels", got="nested too deep")
-    size = len(json.dumps(schema))
-    if size > MOST_CHARACTERS:
-        expected = f"at most {MOST_CHARACTERS:,} characters"
-        raise ServeError("the JSON schema is too long", expected=expected, got=f"{size:,}")
     references = References(schema)
 
     def change(each: dict[str, Any]) -> dict[str, Any]:

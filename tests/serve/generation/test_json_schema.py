@@ -8,7 +8,7 @@ import pytest
 from rows import rows
 
 from ox.errors import ServeError
-from ox.serve.generation.json_schema import MOST_CHARACTERS, References, moved
+from ox.serve.generation.json_schema import MOST_CHARACTERS, References, check_size, moved
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -29,5 +29,5 @@ def test_names_that_are_long() -> None:
     schema: dict[str, Any] = {}
     for _ in range(60):
         schema = {"properties": {"a" * (MOST_CHARACTERS // 50): schema}}
-    with pytest.raises(ServeError, match=r"the JSON schema is too long\s+expected at most 262,144 characters"):
-        moved(schema, "#/$defs/a")
+    with pytest.raises(ServeError, match=r"is too long\s+expected at most 262,144 characters"):
+        check_size(schema)

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from ox.errors import ServeError
+from ox.serve.generation.json_schema import check_size
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.v2.document import quote
 
@@ -89,6 +91,11 @@ def _check_tool(tool: Any, where: str) -> str:
         raise _wrong(f"{where}.function.name", "1 to 128 letters, digits, '_', '-', '.', ':' or '/'", name)
     if not isinstance(schema, dict | None):
         raise _wrong(f"{where}.function.parameters", "a JSON schema, as an object", schema)
+    try:
+        check_size(schema)
+    except ServeError as error:
+        parameter = f"{where}.function.parameters"
+        raise ParameterError(parameter, error.what, expected=error.expected, got=error.got) from None
     if not isinstance(function.get("strict"), bool | None):
         raise _wrong(f"{where}.function.strict", "true or false", function["strict"])
     return name

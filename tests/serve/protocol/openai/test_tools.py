@@ -194,6 +194,30 @@ def test_what_schemas_lack(scripted: Any) -> None:
         ask(scripted, "answer", response_format=strict)
 
 
+def test_bad_schemas(scripted: Any) -> None:
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(140):
+        deep = {"type": "object", "properties": {"a": deep}}
+    endless = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    for schema, words in ((deep, "128 levels"), (endless, "requires itself")):
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        with pytest.raises(openai.BadRequestError, match=words):
+            ask(scripted, "plain", tools=[tool], tool_choice="required")
+
+
+def test_a_format_that_is_set(shared_folder: Callable[..., Path]) -> None:
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    folder = shared_folder("scripted_tools", write) / "hermes"
+    for name, content in (("none", "".join(SCRIPTS["call"])), ("hermes", None), ("mistral", "".join(SCRIPTS["call"]))):
+        with (
+            Server([folder], options=ModelConfig(threads=1, generation={"tool_parser": name})) as server,
+            openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client,
+        ):
+            assert ask(client, "call", tools=[WEATHER]).message.content == content
+
+
 HISTORY: list[list[dict[str, Any]]] = [
     [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
     [{"role": "assistant", "content": None}],
