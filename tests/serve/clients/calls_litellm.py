@@ -17,13 +17,21 @@ def openai_provider(url: str) -> None:
     assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == ANSWER
 
 
-@works('`completion("hosted_vllm/...")` with tools')
+@works('`completion("hosted_vllm/...")` with tools and `reasoning_effort`')
 def vllm_provider(url: str) -> None:
     answer = litellm.completion(
-        "hosted_vllm/scripted", user(WEATHER), api_base=f"{url}/v1", tools=[TOOL], temperature=0
-    )
+        "hosted_vllm/scripted", user(WEATHER), api_base=f"{url}/v1", tools=[TOOL], temperature=0,
+        reasoning_effort="low",
+    )  # fmt: skip
     function = answer.choices[0].message.tool_calls[0].function
     assert (function.name, json.loads(function.arguments)) == ("get_weather", {"city": "Bern"})
+
+
+@works('`completion("anthropic/...")`, `completion("ollama_chat/...")`')
+def other_dialects(url: str) -> None:
+    for model in ("anthropic/scripted", "ollama_chat/scripted"):
+        answer = litellm.completion(model, user(QUESTION), api_base=url, api_key="none", temperature=0, max_tokens=50)
+        assert answer.choices[0].message.content == ANSWER, model
 
 
 @works('`text_completion("openai/...")`')

@@ -97,6 +97,49 @@ def tools(url: str) -> None:
     assert answer.choices[0].message.content == ANSWER
 
 
+@works("`responses.create`, also with `stream=True`")
+def responses(url: str) -> None:
+    answer = client(url).responses.create(model=MODEL, input=QUESTION, temperature=0)
+    assert answer.output_text == ANSWER and answer.status == "completed"
+    events = list(client(url).responses.create(model=MODEL, input=QUESTION, temperature=0, stream=True))
+    assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == ANSWER
+    assert events[-1].type == "response.completed"
+
+
+@works("`responses.create` with `previous_response_id`, `responses.retrieve`, `.delete`")
+def responses_stored(url: str) -> None:
+    first = client(url).responses.create(model=MODEL, input=QUESTION, temperature=0)
+    second = client(url).responses.create(model=MODEL, input="And now", previous_response_id=first.id, temperature=0)
+    assert second.usage.input_tokens > first.usage.input_tokens
+    assert client(url).responses.retrieve(first.id).output_text == ANSWER
+    client(url).responses.delete(first.id)
+    try:
+        client(url).responses.retrieve(first.id)
+    except openai.NotFoundError:
+        pass
+    else:
+        raise AssertionError("it is still there")
+
+
+@works("`responses.stream`, the helper, with tools")
+def responses_tools(url: str) -> None:
+    tool = {"type": "function", **TOOL["function"]}
+    with client(url).responses.stream(model=MODEL, input=WEATHER, temperature=0, tools=[tool]) as stream:
+        kinds = {event.type for event in stream}
+        (call,) = [each for each in stream.get_final_response().output if each.type == "function_call"]
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Bern"})
+    assert "response.function_call_arguments.delta" in kinds
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny in Bern"}
+    history = [{"role": "user", "content": WEATHER}, call.model_dump(), result]
+    assert client(url).responses.create(model=MODEL, input=history, temperature=0, tools=[tool]).output_text == ANSWER
+
+
+@works("`responses.parse` with a Pydantic model")
+def responses_parse(url: str) -> None:
+    answer = client(url).responses.parse(model=MODEL, input=PERSON, temperature=0, text_format=Person)
+    assert answer.output_parsed == Person(name="Ada", age=36)
+
+
 @works("`embeddings.create`")
 def embeddings(url: str) -> None:
     answer = client(url).embeddings.create(model="sentences", input=["light", "light and darkness"])

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 from calls import ANSWER, PERSON, QUESTION, WEATHER, get_weather, main, works
 from calls_openai import Person
 from openai import AsyncOpenAI
@@ -19,6 +27,15 @@ def agent(url: str, **more: object) -> Agent:
 @works("`Runner.run` with `OpenAIChatCompletionsModel`")
 async def run(url: str) -> None:
     assert (await Runner.run(agent(url), QUESTION)).final_output == ANSWER
+
+
+@works("`Runner.run` with `OpenAIResponsesModel`, and a tool")
+async def responses(url: str) -> None:
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    model = OpenAIResponsesModel(model="scripted", openai_client=client)
+    asking = Agent("a", model=model, model_settings=ModelSettings(temperature=0), tools=[function_tool(get_weather)])
+    answer = await Runner.run(asking, WEATHER)
+    assert answer.final_output == ANSWER and len(answer.raw_responses) == 2
 
 
 @works("`Runner.run_streamed`")

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from ox.serve.access.client import Client
 from ox.serve.protocol.openai.requests import finish, named_model, only_model, read_fields
 from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.text.chat_template import SPECIAL
@@ -76,13 +77,13 @@ def detokenize(context: Context, exchange: Exchange, names: PathParameters) -> H
 
 
 def tokenizer_info(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    """The special tokens and the chat template of the only model with a tokenizer.
+    """The special tokens and the chat template of the only model whose tokens can be meant.
 
     Raises:
         ServeError: there is no such model, or there are several.
     """
     client = context.text.client(exchange)
-    model = context.service.repository.find(only_model(context, client, "read", _has_tokenizer, "tokens"))
+    model = context.service.repository.find(_only(context, client, "read"))
     template = None if model.text is None else model.text.template
     known: Mapping[str, str] = {} if template is None else template.special
     source = None if template is None else template.source
@@ -90,16 +91,27 @@ def tokenizer_info(context: Context, exchange: Exchange, names: PathParameters) 
     return Reply(orjson.dumps({"tokenizer_class": "ox", **special, "chat_template": source}))
 
 
-def _has_tokenizer(model: Model) -> bool:
-    return model.text_tensors is not None or (model.text is not None and model.text.engine.tokenizer is not None)
+def _only(context: Context, client: Client, action: str) -> str:
+    """The only decoder with a tokenizer; where there is none, the only model that reads texts."""
+    decoders = [each for each in context.text.models() if client.may(action, each.name)]
+    fits = _decodes if decoders else _reads
+    return only_model(context, client, action, fits, "tokens")
+
+
+def _decodes(model: Model) -> bool:
+    return model.text is not None and model.text.engine.tokenizer is not None
+
+
+def _reads(model: Model) -> bool:
+    return model.text_tensors is not None
 
 
 def _model(context: Context, exchange: Exchange, fields: Fields) -> Model:
-    """The model that a request names, or the only one with a tokenizer."""
+    """The model that a request names, or the only one whose tokens can be meant."""
     find = context.service.repository.find
     if "model" in fields:
         return named_model(context, exchange, fields, find)
-    return find(only_model(context, context.text.client(exchange), "infer", _has_tokenizer, "tokens"))
+    return find(_only(context, context.text.client(exchange), "infer"))
 
 
 def _tokenizer(model: Model) -> tuple[Tokenizer, int]:
