@@ -38,7 +38,6 @@ def count_tokens(context: Context, exchange: Exchange, names: PathParameters) ->
 # ---- JSON schemas of fields
 
 REQUEST: Schemas = schemas_in("messages")
-REQUEST["system"] = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}
 COUNT: Schemas = {name: schema for name, schema in REQUEST.items() if name not in ("max_tokens", "stream")}
 MESSAGE: Schemas = {
     "id": {"type": "string"},

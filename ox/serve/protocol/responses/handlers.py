@@ -121,7 +121,6 @@ def _query(exchange: Exchange) -> dict[str, str]:
 # ---- JSON schemas of fields
 
 REQUEST: Schemas = schemas_in("responses")
-REQUEST["input"] = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}
 RESPONSE: Schemas = {
     "id": {"type": "string"},
     "object": {"const": "response"},

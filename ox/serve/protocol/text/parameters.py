@@ -34,14 +34,17 @@ TEXT, OBJECT, LIST, BOOLEAN = {"type": "string"}, {"type": "object"}, {"type": "
 TEXTS = {"type": "array", "items": TEXT}
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 OBJECTS = {"type": "array", "items": OBJECT}
+TEXT_OR_PARTS = {"anyOf": [TEXT, OBJECTS]}
 
 PARAMETERS: tuple[Parameter, ...] = (
     # ---- what the text continues
     other("model", TEXT, "completions chat responses messages ollama", "its name"),
-    other("messages", OBJECTS, "chat messages ollama responses=input", "the conversation"),
+    other("messages", OBJECTS, "chat messages ollama", "the conversation"),
+    other("messages", TEXT_OR_PARTS, "responses=input", "the conversation, or the next message"),
     other("prompt", {"anyOf": [TEXT, TEXTS, IDS, {"type": "array", "items": IDS}]},
           "completions ollama generate=text_input", "what the text continues"),
-    other("instructions", TEXT, "responses messages=system ollama=system", "a message of the system before the others"),
+    other("instructions", TEXT, "responses ollama=system", "a message of the system before the others"),
+    other("instructions", TEXT_OR_PARTS, "messages=system", "a message of the system before the others"),
     other("previous_response_id", TEXT, "responses", "the conversation that ended with this response"),
     other("tools", OBJECTS, "chat responses messages ollama", "functions that the model may call"),
     other("tool_choice", {"type": ["string", "object"]}, "chat responses messages",
