@@ -17,6 +17,7 @@ from ox.serve.runtime.proof import SIZES, draw
 from ox.serve.web.sample import tensors
 
 Feed = Mapping[str, Array]
+MOST = 1 << 18  # elements: JSON of a million holds the interpreter for a second, whatever thread writes it
 
 
 def random_request(model: Model, codec: Codec, random: np.random.Generator) -> bytes:
@@ -37,6 +38,10 @@ def random_request(model: Model, codec: Codec, random: np.random.Generator) -> b
     if row is None:
         reason = "no random input ran when the model was loaded"
         raise ServeError(f"there is no random input for model '{model.name}'", status=501, got=reason)
+    size = sum(row[info.name].size for info in model.inputs if info.name in row)
+    if size > MOST:
+        what = f"there is no random input for model '{model.name}': its inputs are too large"
+        raise ServeError(what, status=501, expected=f"at most {MOST:,} numbers", got=f"{size:,}", hint="ox bench")
     refusal: ServeError | None = None
     for feed in _drawn(model.inputs, row, random):
         document: dict[str, Any] = {"inputs": tensors(feed)}

@@ -63,7 +63,7 @@ def golden_sample(context: Context, exchange: Exchange, names: PathParameters) -
     return Reply(sample(samples[int(number)]))
 
 
-def random_sample(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+async def random_sample(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
     """Random values for a model's inputs, as a request.
 
     Raises:
@@ -73,7 +73,8 @@ def random_sample(context: Context, exchange: Exchange, names: PathParameters) -
     if model.text is not None:
         raise ServeError(f"model '{model.name}' takes texts", status=501)
     codec = Codec(model.name, model.version, model.signature, context.limits.reply, context.service.regions)
-    return Reply(random_request(model, codec, np.random.default_rng()), JSON, NO_STORE)
+    # An image takes seconds to draw, write and read: not on the event loop's thread.
+    return Reply(await asyncio.to_thread(random_request, model, codec, np.random.default_rng()), JSON, NO_STORE)
 
 
 async def _awaited(figures: Snapshot | Awaitable[Snapshot]) -> Snapshot:

@@ -15,6 +15,7 @@ from rows import rows
 
 from ox.graph.contract import Contract, Sample
 from ox.serve import ModelConfig, Server
+from ox.serve.web import random_request
 
 FLOAT, INT, BF16, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BFLOAT16, TensorProto.STRING
 TOML = """
@@ -141,8 +142,12 @@ def test_values_are_in_the_range_of_what_ran(models: Server, connect: Any) -> No
         assert tensor["shape"] == [1, 2, 2]
 
 
-def test_what_is_not_offered(models: Server, connect: Any) -> None:
+def test_what_is_not_offered(models: Server, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(models) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(random_request, "MOST", 1)
+            status, _, body = client.ask("GET", "/v2/ox/models/table/versions/1/random")
+            assert status == 501 and "expected at most 1 numbers; got 2; try ox bench" in json.loads(body)["error"]
         status, _, body = client.ask("GET", "/v2/ox/models/lone/versions/1/random")
         assert status == 501 and "no random input ran when the model was loaded" in json.loads(body)["error"]
         assert client.ask("GET", "/v2/ox/models/other/versions/1/random")[0] == 404
