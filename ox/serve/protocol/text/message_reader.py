@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ox.serve.generation.request import TokenEvent
-from ox.serve.protocol.text.message_parts import CallBegin, Piece, Reasoning
+from ox.serve.protocol.text.message_parts import Piece, Reasoning
 from ox.serve.protocol.text.reasoning import ReasoningParser
 from ox.serve.protocol.text.tool_calls import ToolCallParser
 
@@ -26,7 +26,6 @@ class MessageReader:
     def __init__(self, tools: ToolCallParser | None = None, reasoning: ReasoningParser | None = None) -> None:
         self._tools, self._reasoning = tools, reasoning
         self._plain = tools is None and reasoning is None
-        self._called = False
         self.finish_reason: FinishReason | None = None
 
     def add(self, event: TokenEvent) -> list[Piece]:
@@ -37,7 +36,7 @@ class MessageReader:
         else:
             pieces = self._pieces(event.text, ended)
         if ended:
-            called = self._called and event.finish_reason == "stop"
+            called = self._tools is not None and self._tools.called and event.finish_reason == "stop"
             self.finish_reason = "tool_calls" if called else event.finish_reason
         return pieces
 
@@ -59,5 +58,4 @@ class MessageReader:
             pieces += self._tools.add(each) if isinstance(each, str) else [each]
         if ended:
             pieces += self._tools.finish()
-        self._called = self._called or any(isinstance(piece, CallBegin) for piece in pieces)
         return pieces

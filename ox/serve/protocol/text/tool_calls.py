@@ -38,6 +38,8 @@ class ToolCallParser:
 
     def __init__(self, form: ToolFormat, offered: Mapping[str, Mapping[str, Any]], most: int | None = None) -> None:
         self._form, self._offered, self._most = form, offered, most
+        # the begin of a mark, or spaces that may stand before one
+        self._begins = re.compile("|".join([r"\s\Z", *(re.escape(mark[0]) for mark in form.begins)]))
         self._input = ""  # what was not read
         self._raw = ""  # what was read since the last text or call, and may be text
         self._step = self._begin_of_text if form.bare else self._in_text
@@ -49,9 +51,16 @@ class ToolCallParser:
 
     def add(self, text: str) -> list[Found]:
         """What is known after more text; texts and parts of arguments are not empty."""
+        if self._step == self._in_text and text and not self._input and not self._begins.search(text):
+            return [text]
         self._input += text
         self._run()
         return self._taken()
+
+    @property
+    def called(self) -> bool:
+        """Whether a call has begun."""
+        return self._calls > 0
 
     def finish(self) -> list[Found]:
         """What was held, where the text ends."""
