@@ -361,8 +361,10 @@ def test_aio_by_hand(along: Any, expected: Any) -> None:
 
 
 def rows() -> dict[str, list[str]]:
-    """The cells of docs/protocol.md's table of calls, by the call."""
-    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / "docs" / "protocol.md").read_text(), re.M)
+    """The cells of the table of calls in docs/protocol.md, by the call. The page has other tables."""
+    page = (ROOT / "docs" / "protocol.md").read_text()
+    section = page.partition("\n## Methods of Triton's clients\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", section, re.M)
     return {name: [cell.strip() for cell in rest.split("|")] for name, rest in found}
 
 
