@@ -48,6 +48,7 @@ class RequestReader:
         self._tokenizer, self._constraints, self._end_tokens = tokenizer, constraints, end_tokens
         self._vocab_size, self._context_length, self._max_length = vocab_size, context_length, max_length
         self._start_s, self._levels, self._usual_level = start_s, levels, usual_level
+        self._last_mask: tuple[tuple[Any, ...], TokenMask] | None = None  # and what of its request it was made of
 
     def read(
         self,
@@ -79,7 +80,6 @@ class RequestReader:
             raise ServeError("the prompt is no list of tokens", expected="whole numbers", got=got)
         self._check_tokens("the prompt", prompt)
         self._check_tokens("logit_bias", np.array(list(request.sampling.logit_bias), np.int64))
-        self._check_tokens("allowed_token_ids", np.array(request.allowed_token_ids or (), np.int64))
         ends = (*request.stop_token_ids, *(() if request.ignore_eos else self._end_tokens))
         tokenizer: Any = self._tokenizer
         if tokenizer is not None and not request.skip_special_tokens:
@@ -108,16 +108,25 @@ class RequestReader:
         )
 
     def _mask(self, request: GenerationRequest, ends: Sequence[int]) -> TokenMask | None:
-        """What of the request forbids tokens, beside a constraint; None for nothing."""
+        """What of the request forbids tokens, beside a constraint; None for nothing. Texts of one request, which come
+        one after another, share it."""
         if not (request.min_tokens or request.bad_words or request.allowed_token_ids):
             return None
+        key = (request.min_tokens, request.bad_words, request.allowed_token_ids, tuple(ends))
+        last = self._last_mask
+        if last is not None and last[0] == key:
+            return last[1]
+        self._check_tokens("allowed_token_ids", np.array(request.allowed_token_ids or (), np.int64))
         if request.bad_words and self._tokenizer is None:
             raise ServeError("bad_words need a tokenizer", hint="tokenizer.json beside the model")
         # at the beginning of a text, and after a space
         spelled = [text for word in request.bad_words for text in (word, f" {word.lstrip()}")]
         words = [self._tokenizer.encode(text, special=False) for text in spelled] if self._tokenizer else []
         known = [token for token in ends if token < self._vocab_size]
-        return TokenMask(self._vocab_size, known, request.min_tokens, request.allowed_token_ids, filter(None, words))
+        allowed = request.allowed_token_ids
+        mask = TokenMask(self._vocab_size, known, request.min_tokens, allowed, filter(None, words))
+        self._last_mask = key, mask
+        return mask
 
     def _check_tokens(self, what: str, tokens: Any) -> None:
         wrong = tokens[(tokens < 0) | (tokens >= self._vocab_size)]

@@ -11,6 +11,7 @@ from generation_client import END, GREEDY, VOCABULARY, Answer, assert_nothing_is
 
 from ox.errors import ServeError
 from ox.generation import SamplingParams
+from ox.serve.generation import request_reader
 from ox.serve.generation.handle import GenerationHandle
 from ox.serve.generation.request import Constraint, GenerationRequest
 from ox.serve.generation.token_mask import TokenMask, is_allowed
@@ -117,6 +118,17 @@ def test_bad_words(client_of: Any, sampling: SamplingParams) -> None:
     answer = client.ask([5, 6], 80, bad_words=(*words, "c"), **named)
     assert len(answer.text) == 80 and set(answer.text) <= set("abd")
     assert not any(word in answer.text for word in words)
+
+
+def test_texts_of_a_request_share_what_is_forbidden(client_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(request_reader, "TokenMask", lambda size, *more: made.append(size) or TokenMask(size, *more))
+    client = client_of()
+    for index in range(3):
+        client.send([5], 2, bad_words=("ab",), allowed_token_ids=letters("abc"), index=index).wait()
+    assert len(made) == 1
+    client.ask([5], 2, bad_words=("ab",), allowed_token_ids=letters("ab"))
+    assert len(made) == 2
 
 
 def test_no_token_is_left(client_of: Any) -> None:

@@ -52,13 +52,17 @@ class WholeChat(TextAnswer):
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
-        choices = [self._choice(index) for index in range(len(self._readers))]
-        document = {**_head(self._call, "chat.completion"), "choices": choices, "usage": usage_document(usage)}
-        most = self._call.options.others.get("prompt_logprobs")
-        if most is not None:
-            texts = TokenTexts(self.model.tokenizer, self._call.token_ids)
-            document["prompt_logprobs"] = texts.prompt(self._prompt, most)
-        self.exchange.reply(200, orjson.dumps(document))
+        head, most = _head(self._call, "chat.completion"), self._call.options.others.get("prompt_logprobs")
+
+        def write() -> bytes:
+            choices = [self._choice(index) for index in range(len(self._readers))]
+            document = {**head, "choices": choices, "usage": usage_document(usage)}
+            if most is not None:
+                texts = TokenTexts(self.model.tokenizer, self._call.token_ids)
+                document["prompt_logprobs"] = texts.prompt(self._prompt, most)
+            return orjson.dumps(document)
+
+        self.reply(write, takes_long=most is not None)
 
     def _choice(self, index: int) -> dict[str, Any]:
         message = self._messages[index]

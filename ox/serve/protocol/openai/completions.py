@@ -25,6 +25,7 @@ from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.transport.http import Exchange
 
 DEFAULT_TOKENS = 16  # OpenAI's
+MOST_OF_PROMPTS = 1 << 22  # log-probabilities: some hundred megabytes
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class CompletionCall:
 
     def requests(self, client: str) -> list[GenerationRequest]:
         """All texts of a prompt, then those of the next one."""
-        return [request for prompt in self.prompts for request in self.options.requests(prompt, client)]
+        each = self.stream  # where the texts come in any order
+        return [request for prompt in self.prompts for request in self.options.requests(prompt, client, each)]
 
 
 def read_completion(fields: Fields, model: TextModel) -> CompletionCall:
@@ -75,6 +77,12 @@ def _read_completion(fields: Fields, model: TextModel) -> CompletionCall:
     if len(prompts) * options.choices > MAX_CHOICES:
         raise ParameterError("n", "too many texts in one request", expected=f"at most {MAX_CHOICES}",
                              got=f"{options.choices} for each of {len(prompts)} prompts")  # fmt: skip
+    wanted = options.others.get("prompt_logprobs")
+    found = 0 if wanted is None else sum(map(len, prompts)) * (1 + wanted) * options.choices
+    if found > MOST_OF_PROMPTS:
+        name = "prompt_logprobs" if shown is not None else "logprobs"
+        what, expected = "too many log-probabilities of prompts in one request", f"at most {MOST_OF_PROMPTS:,}"
+        raise ParameterError(name, what, expected=expected, got=f"{found:,}", hint="fewer prompts")
     options = options.with_default(DEFAULT_TOKENS)
     repeated = texts if echo else [""] * len(prompts)
     return CompletionCall(
@@ -157,6 +165,7 @@ class WholeCompletion(TextAnswer):
         self._call = call
         self._choices = [_Choice(begin) for begin in call.echo for _ in range(call.options.choices)]
         self._texts: TokenTexts | None = None
+        self._of_prompt: orjson.Fragment | None = None  # the log-probabilities of the last prompt that was written
         if call.options.logprobs is not None or call.prompt_logprobs is not None:
             self._texts = TokenTexts(call.model.tokenizer, call.token_ids)
 
@@ -173,23 +182,30 @@ class WholeCompletion(TextAnswer):
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
-        choices = [self._document(index, choice) for index, choice in enumerate(self._choices)]
-        document = {**_head(self._call), "choices": choices, "usage": usage_document(usage)}
-        self.exchange.reply(200, orjson.dumps(document))
+        head, call = _head(self._call), self._call
+
+        def write() -> bytes:
+            choices = [self._document(index, choice) for index, choice in enumerate(self._choices)]
+            return orjson.dumps({**head, "choices": choices, "usage": usage_document(usage)})
+
+        self.reply(write, takes_long=call.echo_logprobs or call.prompt_logprobs is not None)
 
     def _document(self, index: int, choice: _Choice) -> dict[str, Any]:
         call, texts, logprobs = self._call, self._texts, None
+        of_prompt = self._choices[index - index % call.options.choices].prompt
         prompt = call.prompts[index // call.options.choices]
         if texts is not None and call.options.logprobs is not None:
             found = Logprobs(texts, call.options.logprobs)
             if call.echo_logprobs:
-                found.add_prompt(prompt[0], choice.prompt)
+                found.add_prompt(prompt[0], of_prompt)
             logprobs = found.add(choice.events)
         document = {
             "index": index, "text": "".join(choice.parts), "logprobs": logprobs, "finish_reason": choice.finish_reason
         }  # fmt: skip
         if texts is not None and call.prompt_logprobs is not None:
-            document["prompt_logprobs"] = texts.prompt(choice.prompt, call.prompt_logprobs)
+            if index % call.options.choices == 0:  # the others of its prompt repeat it
+                self._of_prompt = orjson.Fragment(orjson.dumps(texts.prompt(of_prompt, call.prompt_logprobs)))
+            document["prompt_logprobs"] = self._of_prompt
         return document
 
 

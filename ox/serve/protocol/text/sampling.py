@@ -46,15 +46,25 @@ class TextOptions:
     others: Mapping[str, Any] = field(default_factory=dict)
     remarks: Remarks = field(default_factory=Remarks)
 
-    def requests(self, prompt: Sequence[int], client: str) -> list[GenerationRequest]:
-        """One for each of the texts that continue a prompt; requests of one client take turns with those of others."""
-        return [
-            GenerationRequest(
+    def requests(self, prompt: Sequence[int], client: str, each: bool = False) -> list[GenerationRequest]:
+        """One for each of the texts that continue a prompt; requests of one client take turns with those of others.
+
+        Args:
+            prompt: its tokens.
+            client: who asks.
+            each: whether each text, not the first one alone, gives the log-probabilities of the prompt.
+        """
+        others = dict(self.others)
+        requests = []
+        for index in range(self.choices):
+            if index == 1 and not each:
+                others.pop("prompt_logprobs", None)
+            request = GenerationRequest(
                 prompt, self.sampling, self.max_tokens, logprobs=self.logprobs, index=index,
-                constraint=self.constraint, client=client, **self.others,
-            )
-            for index in range(self.choices)
-        ]  # fmt: skip
+                constraint=self.constraint, client=client, **others,
+            )  # fmt: skip
+            requests.append(request)
+        return requests
 
     def check_form(self, model: TextModel) -> None:
         """Compiles the constraint once, so that the engine has what it needs; raises ServeError if it is wrong."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ox.errors import OxError, ServeError
 from ox.serve.access.client import Client
@@ -13,6 +15,8 @@ from ox.serve.protocol.text.text_job import TextJob, TokenCounts
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.text_service import TextService
 from ox.serve.transport.http import Exchange
+
+log = logging.getLogger("ox.serve")
 
 
 class TextAnswer(ABC):
@@ -72,6 +76,30 @@ class TextAnswer(ABC):
         """See `TextWriter`."""
         self.settle()
         self.exchange.send_error(error)
+
+    def reply(self, write: Callable[[], bytes], takes_long: bool) -> None:
+        """Sends what `write` returns; if that takes long, it runs in a thread, and not where the client has left."""
+        exchange, left = self.exchange, False
+        if not takes_long:
+            exchange.reply(200, write())
+            return
+
+        def leave() -> None:
+            nonlocal left
+            left = True
+
+        def send(written: asyncio.Future[bytes | None]) -> None:
+            exchange.on_cancel = None
+            error = written.exception()
+            if error is not None:
+                log.error("an answer could not be written", exc_info=error)
+                exchange.send_error(ServeError("the server failed on this request", status=500, hint="its log"))
+            elif (body := written.result()) is not None and not left:
+                exchange.reply(200, body)
+
+        exchange.on_cancel = leave
+        running = asyncio.get_running_loop().run_in_executor(None, lambda: None if left else write())
+        running.add_done_callback(send)
 
 
 class StreamedAnswer(TextAnswer):

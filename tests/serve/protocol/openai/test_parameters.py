@@ -80,6 +80,8 @@ def test_prompt_logprobs_in_the_form_of_vllm(ask: Ask, server: Server, tokens: A
             place[str(token)]["decoded_token"], str
         )
         assert {entry["rank"] for entry in place.values()} == {1, place[str(token)]["rank"]}
+    texts = choices(ask, server, "/v1/completions", prompt=prompt, prompt_logprobs=1, max_tokens=1, n=2)
+    assert [text["prompt_logprobs"] for text in texts] == [choice["prompt_logprobs"]] * 2  # computed once
     body = {**GREEDY, "messages": HI, "prompt_logprobs": 0, "max_tokens": 1, "n": 2}
     answer = ask("POST", "/v1/chat/completions", body, server)[1]
     assert len(answer["prompt_logprobs"]) == answer["usage"]["prompt_tokens"]

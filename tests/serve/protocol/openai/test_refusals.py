@@ -10,6 +10,7 @@ import pytest
 from rows import rows
 
 from ox.serve import Server
+from ox.serve.protocol.openai import completions
 from ox.serve.repository.entry import LOADING
 
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "a", "max_tokens": 2}
@@ -145,6 +146,18 @@ def test_wrong_bodies(client: Any, body: bytes, status: int, words: str) -> None
     if got == 501 and b"llguidance" in reply:
         pytest.skip("the package llguidance is not installed")
     assert got == status and words in json.loads(reply)["error"]["message"], reply
+
+
+def test_log_probabilities_of_prompts_are_bounded(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completions, "MOST_OF_PROMPTS", 11)
+    for more, name in (({"prompt_logprobs": 1}, "prompt_logprobs"), ({"logprobs": 1, "echo": True}, "logprobs")):
+        for prompt, n, expected in (([1, 2, 3], 1, 200), ([1, 2, 3], 2, 400), ([[1, 2, 3]] * 2, 1, 400)):
+            body = json.dumps({**COMPLETION, "prompt": prompt, "n": n, **more}).encode()
+            status, _, answer = client.ask("POST", "/v1/completions", body)
+            assert status == expected, answer
+            if status == 400:
+                error = json.loads(answer)["error"]
+                assert error["param"] == name and "at most 11; got 12" in error["message"]
 
 
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v2/models/tiny/generate"])
