@@ -12,7 +12,7 @@ from ox.serve.protocol.responses.answer import response_answer
 from ox.serve.protocol.responses.request import ResponseCall, read_response
 from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
-from ox.serve.protocol.text.fields import ParameterError
+from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameters import schemas_in
 from ox.serve.protocol.text.response_store import StoredResponse
 from ox.serve.protocol.v2.document import quote
@@ -35,7 +35,14 @@ def create(context: Context, exchange: Exchange, names: PathParameters) -> Handl
     def start(call: ResponseCall) -> None:
         response_answer(call, exchange, client).start(context.text, call.requests(client.name), 1)
 
-    return context.text.begin(exchange, model, read, start)
+    return context.text.begin(exchange, model, read, start, takes_long=_continues(fields))
+
+
+def _continues(fields: Fields) -> bool:
+    """Whether a request needs stored responses, which may be far larger than it is."""
+    items = fields.peek("input")
+    kinds = [item.get("type") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return "previous_response_id" in fields or "item_reference" in kinds
 
 
 def retrieve(context: Context, exchange: Exchange, names: PathParameters) -> Reply:

@@ -93,16 +93,28 @@ class TextService:
         return self.guard.client(credential_of(exchange.headers), peer)
 
     def begin(
-        self, exchange: Exchange, model: TextModel, read: Callable[[], C], start: Callable[[C], None]
+        self,
+        exchange: Exchange,
+        model: TextModel,
+        read: Callable[[], C],
+        start: Callable[[C], None],
+        takes_long: bool = False,
     ) -> Awaitable[None] | None:
         """Reads a request and starts it: here, or if that may take long in a thread, which also compiles its form.
         What is raised counts as a failed request of the model.
+
+        Args:
+            exchange: the request.
+            model: it goes to.
+            read: returns what was read.
+            start: has the texts made; on the event loop.
+            takes_long: whether reading may take long although the body is small.
 
         Raises:
             ServeError: what `read` and `start` raise.
         """
         count_errors(exchange, model.stages)
-        if len(exchange.body) > INLINE_BYTES:
+        if takes_long or len(exchange.body) > INLINE_BYTES:
             return self._begin_later(exchange, model, read, start)
         call = self._checked(read())
         if call.options.constraint is not None:

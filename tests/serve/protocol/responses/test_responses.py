@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from rows import rows
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.access import keyfile
 from ox.serve.access.key import Key, digest_of
+from ox.serve.protocol.responses import handlers
 from ox.serve.protocol.responses.input_items import messages_of, read_items
+from ox.serve.protocol.responses.request import ResponseCall, read_response
 
 PATH = "/v1/responses"
 TOOL = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
@@ -215,6 +218,23 @@ def test_a_conversation_goes_on(ask: Any) -> None:
     assert named["usage"]["input_tokens"] == second["usage"]["input_tokens"]
     assert ask("DELETE", f"{PATH}/{first['id']}")[0] == 200
     assert ask("POST", PATH, asking("hi", previous_response_id=second["id"]))[0] == 200  # it has all that it needs
+
+
+def test_stored_conversations_are_read_in_a_thread(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of a hundred bytes may continue one of megabytes."""
+    threads = []
+
+    def read(*given: Any) -> ResponseCall:
+        threads.append(threading.get_ident())
+        return read_response(*given)
+
+    monkeypatch.setattr(handlers, "read_response", read)
+    _, first = ask("POST", PATH, asking("hi"))
+    reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+    for body in (asking("on", previous_response_id=first["id"]), asking([reference, {"role": "user", "content": "a"}])):
+        assert ask("POST", PATH, body)[0] == 200
+    loop, *others = threads
+    assert loop not in others and len(others) == 2
 
 
 def test_stored_responses(ask: Any) -> None:
