@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import deque
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -12,6 +13,7 @@ from ox.errors import ArgumentError, OxError
 from ox.serve.telemetry.logs import LOGGER, WRITERS, set_level
 
 WARNING = "warning: "  # how lines for users begin that warn
+REMEMBERED = 100  # of the last lines of the log; a server that runs for years writes without end
 
 
 class LoggedOutput(logging.Handler):
@@ -33,7 +35,7 @@ class LoggedOutput(logging.Handler):
         if form not in WRITERS:
             raise ArgumentError("unknown form of the log", expected=" or ".join(WRITERS), got=form)
         self._write, self._stream = WRITERS[form], stream or sys.stderr
-        self._logged: set[str] = set()  # lines of the server's log, which are not shown a second time
+        self._logged: deque[str] = deque(maxlen=REMEMBERED)  # lines of the log, which are not shown a second time
         set_level(level)
         LOGGER.addFilter(self._note)
         logging.getLogger().addHandler(self)
@@ -80,7 +82,7 @@ class LoggedOutput(logging.Handler):
 
     def _note(self, record: logging.LogRecord) -> bool:
         if record.levelno == logging.INFO and not hasattr(record, "fields"):  # not the lines of requests
-            self._logged.add(record.getMessage())
+            self._logged.append(record.getMessage())
         return True
 
     def _uncaught(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ox.errors import ArgumentError, LoadError
-from ox.serve.telemetry.logged_output import LoggedOutput
+from ox.serve.telemetry.logged_output import REMEMBERED, LoggedOutput
 from ox.serve.telemetry.logs import LOGGER, Log
 
 
@@ -63,6 +63,14 @@ def test_a_line_is_not_said_twice(output: LoggedOutput, stream: io.StringIO) -> 
     log.close()
     output.show("stopped")
     assert [entry["message"] for entry in lines(stream)] == ["model a", "ready", "stopped"]
+
+
+def test_only_the_last_lines_are_remembered(output: LoggedOutput, stream: io.StringIO) -> None:
+    for index in range(REMEMBERED + 1):
+        LOGGER.info("%d", index)
+    for index in (REMEMBERED, 1, 0):
+        output.show(str(index))
+    assert [entry["message"] for entry in lines(stream)] == [*map(str, range(REMEMBERED + 1)), "0"]
 
 
 def test_warnings_and_exceptions_that_nobody_caught(output: LoggedOutput, stream: io.StringIO) -> None:
