@@ -116,9 +116,10 @@ def _stored(context: Context, exchange: Exchange, names: PathParameters) -> Stor
 
 
 def _owner(context: Context, exchange: Exchange) -> str:
-    """The name of the client's key. Without keys everybody is one owner, and the random ids alone protect."""
+    """The hash of the client's key: a name may be given to another key later, of somebody else. Without keys everybody
+    is one owner, and the random ids alone protect."""
     client = context.text.client(exchange)
-    return "" if client.key is None else client.key.name
+    return "" if client.key is None else client.key.digest.hex()
 
 
 def _query(exchange: Exchange) -> dict[str, str]:

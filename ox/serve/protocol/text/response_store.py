@@ -15,27 +15,30 @@ from ox.errors import ServeError
 
 log = logging.getLogger("ox.serve")
 
-MAX_RESPONSES = 4096
+MAX_RESPONSES = 4096  # none counts as less than this part of the store
 MEMORY = ":memory:"
 LOCKED_S = 1.0  # for which another process may hold the file
 SETUP = (
     "PRAGMA synchronous=OFF",  # the file does not outlive the server
-    "PRAGMA secure_delete=ON",
+    "PRAGMA secure_delete=FAST",  # the event loop waits, and zeros over a large response take five times as long
     """CREATE TABLE IF NOT EXISTS responses (
         number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, owner TEXT, expires REAL, size INTEGER,
         document BLOB, input BLOB, context BLOB)""",
     "CREATE INDEX IF NOT EXISTS ends ON responses (expires)",
+    "CREATE INDEX IF NOT EXISTS ages ON responses (owner, number)",
     # adding up thousands of rows would take longer than all the rest of an insertion
-    "CREATE TABLE IF NOT EXISTS totals (count INTEGER, size INTEGER)",
-    "INSERT INTO totals SELECT 0, 0 WHERE NOT EXISTS (SELECT 1 FROM totals)",
-    """CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON responses
-        BEGIN UPDATE totals SET count = count + 1, size = size + NEW.size; END""",
-    """CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON responses
-        BEGIN UPDATE totals SET count = count - 1, size = size - OLD.size; END""",
+    "CREATE TABLE IF NOT EXISTS totals (owner TEXT PRIMARY KEY, size INTEGER)",
+    """CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON responses BEGIN
+        INSERT OR IGNORE INTO totals VALUES (NEW.owner, 0);
+        UPDATE totals SET size = size + NEW.size WHERE owner = NEW.owner; END""",
+    """CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON responses BEGIN
+        UPDATE totals SET size = size - OLD.size WHERE owner = OLD.owner;
+        DELETE FROM totals WHERE owner = OLD.owner AND size = 0; END""",
 )
 INSERT = """INSERT INTO responses (id, owner, expires, size, document, input, context)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
 SELECT = "SELECT document, input, context FROM responses WHERE id = ? AND owner = ? AND expires > ?"
+OLDEST = "SELECT number, size FROM responses WHERE owner = ? ORDER BY number LIMIT 1"
 DELETE = "DELETE FROM responses WHERE id = ? AND owner = ? AND expires > ?"
 
 
@@ -54,7 +57,8 @@ class StoredResponse(NamedTuple):
 
 
 class ResponseStore:
-    """A bounded store: what is too old is removed, and then the oldest responses while there are too many.
+    """A bounded store: what is too old is removed, and while it is full the oldest response of the owner who has most,
+    so that nobody takes the room of those who have less.
 
     A response is found only by the owner who stored it; to others it does not exist.
 
@@ -92,8 +96,9 @@ class ResponseStore:
         return None if row is None else StoredResponse(*row)
 
     def put(self, identifier: str, owner: str, response: StoredResponse) -> bool:
-        """Stores a response; False if it alone is larger than the store, or the file cannot be written."""
-        size = sum(map(len, response))
+        """Stores a response; False if it alone is larger than the store or what other owners leave of it, or the file
+        cannot be written."""
+        size = max(sum(map(len, response)), -(-self._max_bytes // MAX_RESPONSES))
         if size > self._max_bytes:
             return False
         now = self._calendar()
@@ -102,24 +107,23 @@ class ResponseStore:
             with self._lock, self._database as transaction:
                 transaction.execute("BEGIN IMMEDIATE")
                 transaction.execute("DELETE FROM responses WHERE expires <= ?", (now,))
-                transaction.execute(INSERT, values)
-                self._evict(transaction)
+                number = transaction.execute(INSERT, values).lastrowid
+                return number not in self._evict(transaction)
         except sqlite3.Error as error:  # a full disk, or another process that holds the file: the answer is not lost
             log.warning("a response was not stored: %s", error)
             return False
-        return True
 
-    def _evict(self, transaction: sqlite3.Connection) -> None:
-        """Removes the oldest responses until the others fit."""
-        count, total = transaction.execute("SELECT count, size FROM totals").fetchone()
-        oldest = transaction.execute("SELECT number, size FROM responses ORDER BY number")
-        removed = []
-        while count > MAX_RESPONSES or total > self._max_bytes:
-            number, size = oldest.fetchone()
-            removed.append((number,))
-            count, total = count - 1, total - size
-        oldest.close()
-        transaction.executemany("DELETE FROM responses WHERE number = ?", removed)
+    def _evict(self, transaction: sqlite3.Connection) -> list[int]:
+        """Removes responses until the others fit; returns their numbers."""
+        sizes = dict(transaction.execute("SELECT owner, size FROM totals"))
+        total, removed = sum(sizes.values()), []
+        while total > self._max_bytes:
+            owner = max(sizes, key=sizes.__getitem__)
+            number, size = transaction.execute(OLDEST, (owner,)).fetchone()
+            transaction.execute("DELETE FROM responses WHERE number = ?", (number,))
+            removed.append(number)
+            sizes[owner], total = sizes[owner] - size, total - size
+        return removed
 
     def delete(self, identifier: str, owner: str) -> bool:
         """Removes a response of this owner; False if there is none. Raises as `get`."""

@@ -360,6 +360,18 @@ def test_responses_of_other_clients(ask: Any, guarded: Server) -> None:
     assert ask("GET", target, **alice)[0] == 200
 
 
+def test_a_new_key_of_an_old_name(ask: Any, scripted_folder: Path, tmp_path: Path) -> None:
+    target, statuses = "", []
+    for secret in ("first", "second", "first"):
+        keyfile.write(tmp_path / "keys.toml", [Key("alice", digest_of(secret.encode()))])
+        server = Server([scripted_folder / "tiny"], options=ModelConfig(threads=1), keys=tmp_path / "keys.toml")
+        server.responses_path = str(tmp_path / "responses")
+        with server:
+            target = target or ask("POST", PATH, asking("hi"), server=server, x_api_key=secret)[1]["id"]
+            statuses.append(ask("GET", f"{PATH}/{target}", server=server, x_api_key=secret)[0])
+    assert statuses == [200, 404, 200]
+
+
 def test_without_a_place_for_responses(ask: Any, scripted_folder: Path) -> None:
     server = Server([scripted_folder / "tiny"], options=ModelConfig(threads=1))
     server.responses_path = ""

@@ -35,6 +35,22 @@ def test_the_oldest_leave_a_full_store(monkeypatch: pytest.MonkeyPatch) -> None:
     store.close()
 
 
+def test_the_owner_who_has_most_makes_room() -> None:
+    store = ResponseStore(MEMORY, 100, 60, ManualClock())
+    names = {"a": "alice", "b": "bob", "c": "bob", "d": "bob", "e": "alice", "f": "carol"}
+
+    def stored() -> str:
+        return "".join(name for name, owner in names.items() if store.get(name, owner))
+
+    for name, size in (("a", 20), ("b", 40), ("c", 40)):
+        assert store.put(name, names[name], response(size))
+    assert store.put("d", "bob", response(30)) and stored() == "acd"  # the oldest of bob, who has most
+    assert store.put("e", "alice", response(20)) and stored() == "ade"
+    assert not store.put("f", "carol", response(90)) and stored() == "ade"  # who would have most
+    assert store.put("f", "carol", response(30)) and stored() == "adef"
+    store.close()
+
+
 def test_responses_expire() -> None:
     clock = ManualClock()
     store = ResponseStore(MEMORY, 100, 60, clock)
