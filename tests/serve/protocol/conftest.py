@@ -16,6 +16,8 @@ from scripted_decoder import HERMES, write_scripted_decoder
 
 from ox import errors
 from ox.serve import ModelConfig, RequestLimits, Server, service
+from ox.serve.access import keyfile
+from ox.serve.access.key import Key, digest_of
 from ox.serve.generation.engine import GenerationEngine
 from ox.serve.protocol.v2 import cuda_region
 
@@ -107,6 +109,15 @@ def scripted(scripted_folder: Path) -> Iterator[Server]:
         limits=RequestLimits(json=200_000),
     ) as running:
         yield running
+
+
+@pytest.fixture
+def guarded(scripted_folder: Path, tmp_path: Path) -> Iterator[Server]:
+    """A server of `tiny` with two keys, of which the second may not use it."""
+    path = tmp_path / "keys.toml"
+    keyfile.write(path, [Key("a", digest_of(b"a")), Key("b", digest_of(b"b"), models=("other",))])
+    with Server([scripted_folder / "tiny"], options=ModelConfig(threads=1), keys=path) as server:
+        yield server
 
 
 @pytest.fixture

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rows import rows
 
-from ox.serve import ModelConfig, Server
-from ox.serve.access import keyfile
-from ox.serve.access.key import Key, digest_of
+from ox.serve import Server
 from ox.serve.protocol.anthropic.blocks import messages_of
 
 PATH = "/v1/messages"
@@ -253,14 +249,6 @@ def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
     events = events_of(stream)
     assert status == 200 and events[0]["type"] == "message_start"
     assert events[-1]["error"]["type"] == "timeout_error" and "in time" in events[-1]["error"]["message"]
-
-
-@pytest.fixture
-def guarded(scripted_folder: Path, tmp_path: Path) -> Iterator[Server]:
-    path = tmp_path / "keys.toml"
-    keyfile.write(path, [Key("a", digest_of(b"a")), Key("b", digest_of(b"b"), models=("other",))])
-    with Server([scripted_folder / "tiny"], options=ModelConfig(threads=1), keys=path) as server:
-        yield server
 
 
 def test_keys(ask: Any, guarded: Server) -> None:

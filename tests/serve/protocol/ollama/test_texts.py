@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rows import rows
 
-from ox.serve import ModelConfig, Server
-from ox.serve.access import keyfile
-from ox.serve.access.key import Key, digest_of
+from ox.serve import Server
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -221,14 +217,6 @@ def test_models(ask: Any) -> None:
     assert ask("POST", "/api/show", {"model": "no"})[0] == 404
     _, reply = ask("GET", "/api/version")
     assert list(reply) == ["version"]
-
-
-@pytest.fixture
-def guarded(scripted_folder: Path, tmp_path: Path) -> Iterator[Server]:
-    path = tmp_path / "keys.toml"
-    keyfile.write(path, [Key("a", digest_of(b"a")), Key("b", digest_of(b"b"), models=("other",))])
-    with Server([scripted_folder / "tiny"], options=ModelConfig(threads=1), keys=path) as server:
-        yield server
 
 
 def test_keys(ask: Any, guarded: Server) -> None:
