@@ -62,7 +62,7 @@ class WholeChat(TextAnswer):
                 document["prompt_logprobs"] = texts.prompt(self._prompt, most)
             return orjson.dumps(document)
 
-        self.reply(write, takes_long=most is not None)
+        self.reply(write, takes_long=most is not None or self._call.options.logprobs is not None)
 
     def _choice(self, index: int) -> dict[str, Any]:
         message = self._messages[index]

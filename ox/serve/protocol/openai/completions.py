@@ -26,6 +26,7 @@ from ox.serve.transport.http import Exchange
 
 DEFAULT_TOKENS = 16  # OpenAI's
 MOST_OF_PROMPTS = 1 << 22  # log-probabilities: some hundred megabytes
+MOST_IN_STREAMS = 1 << 13  # written on the event loop: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,12 @@ def _read_completion(fields: Fields, model: TextModel) -> CompletionCall:
                              got=f"{options.choices} for each of {len(prompts)} prompts")  # fmt: skip
     wanted = options.others.get("prompt_logprobs")
     found = 0 if wanted is None else sum(map(len, prompts)) * (1 + wanted) * options.choices
-    if found > MOST_OF_PROMPTS:
+    most = MOST_IN_STREAMS if stream else MOST_OF_PROMPTS
+    if found > most:
         name = "prompt_logprobs" if shown is not None else "logprobs"
-        what, expected = "too many log-probabilities of prompts in one request", f"at most {MOST_OF_PROMPTS:,}"
-        raise ParameterError(name, what, expected=expected, got=f"{found:,}", hint="fewer prompts")
+        what = f"too many log-probabilities of prompts in one {'stream' if stream else 'request'}"
+        hint = '"stream": false' if stream else "fewer prompts"
+        raise ParameterError(name, what, expected=f"at most {most:,}", got=f"{found:,}", hint=hint)
     options = options.with_default(DEFAULT_TOKENS)
     repeated = texts if echo else [""] * len(prompts)
     return CompletionCall(
@@ -182,13 +185,13 @@ class WholeCompletion(TextAnswer):
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
-        head, call = _head(self._call), self._call
+        head = _head(self._call)
 
         def write() -> bytes:
             choices = [self._document(index, choice) for index, choice in enumerate(self._choices)]
             return orjson.dumps({**head, "choices": choices, "usage": usage_document(usage)})
 
-        self.reply(write, takes_long=call.echo_logprobs or call.prompt_logprobs is not None)
+        self.reply(write, takes_long=self._texts is not None)
 
     def _document(self, index: int, choice: _Choice) -> dict[str, Any]:
         call, texts, logprobs = self._call, self._texts, None

@@ -158,6 +158,12 @@ def test_log_probabilities_of_prompts_are_bounded(client: Any, monkeypatch: pyte
             if status == 400:
                 error = json.loads(answer)["error"]
                 assert error["param"] == name and "at most 11; got 12" in error["message"]
+    monkeypatch.setattr(completions, "MOST_IN_STREAMS", 3)
+    body = {**COMPLETION, "prompt": [1, 2], "logprobs": 1, "echo": True}
+    for stream, expected in ((False, 200), (True, 400)):
+        status, _, answer = client.ask("POST", "/v1/completions", json.dumps({**body, "stream": stream}).encode())
+        assert status == expected, answer
+    assert "in one stream; expected at most 3; got 4" in json.loads(answer)["error"]["message"]
 
 
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v2/models/tiny/generate"])
