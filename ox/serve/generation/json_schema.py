@@ -16,6 +16,7 @@ _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 _IDENTITIES = ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
 MOST_CHARACTERS = 1 << 18  # of a grammar
+MOST_OF_PLACES = 1 << 24  # characters of the JSON pointers and base URIs of all parts of a schema, and of references
 DEEPEST = 128  # levels: llguidance refuses more, and Python's writer at another depth by version
 MOST_ROUNDS = 64  # of the search for parts that require themselves
 MOST_REFERENCES = 32  # one after another, for the types of a property
@@ -23,24 +24,25 @@ MOST_REFERENCES = 32  # one after another, for the types of a property
 
 def subschemas(schema: Any, pointer: str = "#", base: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
     """All schemas inside of one, and itself: their JSON pointers, base URIs (by `$id`) and objects."""
-    stack = [(pointer, base, schema)]
+    stack = [(pointer, "", base, schema)]
     while stack:
-        pointer, base, schema = stack.pop()
+        above, step, base, schema = stack.pop()
         if not isinstance(schema, dict):
             continue
+        pointer = above + step  # only now: those of many may take gigabytes
         identity = schema.get("$id")
         if isinstance(identity, str):
             base = _whole(base, identity)
         yield pointer, base, schema
         for name in _ONE:
             if name in schema:
-                stack.append((f"{pointer}/{name}", base, schema[name]))
+                stack.append((pointer, f"/{name}", base, schema[name]))
         for name in _LISTS:
             if isinstance(schema.get(name), list):
-                stack += [(f"{pointer}/{name}/{index}", base, each) for index, each in enumerate(schema[name])]
+                stack += [(pointer, f"/{name}/{index}", base, each) for index, each in enumerate(schema[name])]
         for name in _NAMED:
             if isinstance(schema.get(name), dict):
-                stack += [(f"{pointer}/{name}/{_escaped(key)}", base, each) for key, each in schema[name].items()]
+                stack += [(pointer, f"/{name}/{_escaped(key)}", base, each) for key, each in schema[name].items()]
 
 
 class References:
@@ -145,7 +147,7 @@ def check_size(schema: Any, where: str = "") -> None:
         where: which parameter of the request has it, for errors.
 
     Raises:
-        ServeError: it is not JSON, has too many levels or is too long (400).
+        ServeError: it is not JSON, has too many levels, is too long, or has long names above many parts (400).
     """
     what = "JSON schema of a text"
     if is_deeper(schema, DEEPEST):
@@ -157,6 +159,13 @@ def check_size(schema: Any, where: str = "") -> None:
     if size > MOST_CHARACTERS:
         expected = f"at most {MOST_CHARACTERS:,} characters"
         raise ServeError(f"the {what} is too long", where=where, expected=expected, got=f"{size:,}")
+    places = longest = references = 0
+    for pointer, base, each in subschemas(schema):
+        places, longest = places + len(pointer) + len(base), max(longest, len(pointer))
+        references += ("$ref" in each) + ("$dynamicRef" in each)  # a moved one has the pointer of its target
+        if places + references * longest > MOST_OF_PLACES:
+            raise ServeError(f"the {what} has too many parts below long names", where=where, hint="shorter names",
+                             expected=f"at most {MOST_OF_PLACES:,} characters of pointers to all parts")  # fmt: skip
 
 
 def map_schema(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rows import rows
 
 from ox.errors import ServeError
-from ox.serve.generation.json_schema import MOST_CHARACTERS, References, check_size, moved
+from ox.serve.generation.json_schema import MOST_CHARACTERS, MOST_OF_PLACES, References, check_size, moved
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -31,3 +32,16 @@ def test_names_that_are_long() -> None:
         schema = {"properties": {"a" * (MOST_CHARACTERS // 50): schema}}
     with pytest.raises(ServeError, match=r"is too long\s+expected at most 262,144 characters"):
         check_size(schema)
+
+
+def test_long_names_above_many_parts() -> None:
+    name, many = "a" * (MOST_CHARACTERS // 2), 2 * MOST_OF_PLACES // MOST_CHARACTERS
+    makers: list[Callable[[int], dict[str, Any]]] = [
+        lambda count: {"properties": {name: {"anyOf": [{}] * count}}},
+        lambda count: {"$id": f"http://{name}", "anyOf": [{}] * count},
+        lambda count: {"$defs": {name: {"$anchor": "a"}}, "anyOf": [{"$ref": "#a"}] * count},
+    ]
+    for make in makers:
+        check_size(make(many - 3))
+        with pytest.raises(ServeError, match="too many parts below long names"):
+            check_size(make(many))

@@ -95,7 +95,7 @@ def _check_tool(tool: Any, where: str) -> str:
         check_size(schema)
     except ServeError as error:
         parameter = f"{where}.function.parameters"
-        raise ParameterError(parameter, error.what, expected=error.expected, got=error.got) from None
+        raise ParameterError(parameter, error.what, expected=error.expected, got=error.got, hint=error.hint) from None
     if not isinstance(function.get("strict"), bool | None):
         raise _wrong(f"{where}.function.strict", "true or false", function["strict"])
     return name
