@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ox.errors import OxError, ServeError
@@ -24,13 +21,13 @@ from ox.serve.workers.heartbeat import EVERY, Heartbeat, state_of
 from ox.serve.workers.lost_counts import counters, with_lost
 from ox.serve.workers.readiness import Readiness
 from ox.serve.workers.replay_log import ReplayLog
+from ox.serve.workers.shared_folder import SharedFolder
 from ox.serve.workers.subprocess_environment import subprocess_environment
 from ox.serve.workers.worker_config import WorkerConfig
 
 RESPONSE_TIMEOUT_S = 2.0  # for one worker's response; a metrics scraper waits ten seconds at most
 EXIT_TIMEOUT_S = 10.0  # for a worker to exit after it has drained
 HEARTBEATS_PER_SNAPSHOT = 10  # how often the supervisor stores a worker's counts
-MEMORY_FOLDER = Path("/dev/shm")  # of Linux: what workers share there is on no disk
 MAX_RESTART_DELAY_S = 5.0  # between two starts of a worker that keeps dying
 
 
@@ -78,7 +75,7 @@ class Supervisor:
             self._port_sockets += reserved
         self._unix = None if settings.uds is None else UnixSocket(str(settings.uds))
         self._config = config.at(port, grpc_port)
-        self._folder = _shared_folder()
+        self._folder = SharedFolder()
         self._replay_log = ReplayLog()
         self._readiness = Readiness(self._count)
         self._ready_everywhere = self._readiness.common()
@@ -162,8 +159,7 @@ class Supervisor:
         answers = await asyncio.gather(*(self._end(worker) for worker in list(self._workers.values())))
         for reserved in self._port_sockets:
             reserved.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._folder.close()
         self._answers = sum(answers)
 
     async def _end(self, worker: Worker) -> int:
@@ -187,7 +183,7 @@ class Supervisor:
         spawning.add_done_callback(self._spawning.discard)
         worker = await asyncio.shield(spawning)  # the process is created even if the caller is cancelled
         channel = worker.channel
-        responses = "" if self._folder is None else str(Path(self._folder.name) / "responses")
+        responses = "" if self._folder.path is None else str(self._folder.path / "responses")
         await channel.ask("begin", {"config": self._config.to_json(), "wait": wait, "responses": responses})
         async with self._change_lock:  # no call that changes state may come between the replay log and `ready`
             worker.may_serve = True
@@ -334,14 +330,6 @@ async def _responses(pending: Iterable[Awaitable[Any]]) -> list[Any]:
     if not received:
         raise _no_response()
     return received
-
-
-def _shared_folder() -> TemporaryDirectory[str] | None:
-    """A folder that workers share, in memory if possible; None where nothing can be written."""
-    for parent in (MEMORY_FOLDER, None):
-        with suppress(OSError):
-            return TemporaryDirectory(prefix=f"ox-workers-{os.getpid()}-", dir=parent)
-    return None
 
 
 def _reserve_port(host: str, port: int) -> list[socket.socket]:

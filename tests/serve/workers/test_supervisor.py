@@ -99,21 +99,3 @@ def test_what_a_worker_counts_is_looked_at_without_being_asked(mlp: Path, monkey
         await supervisor.stop()
 
     asyncio.run(body())
-
-
-def test_workers_share_no_folder_where_none_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    real, tried = supervision.TemporaryDirectory, list[Any]()
-
-    def refusing(prefix: str, dir: Any) -> Any:
-        tried.append(dir)
-        if dir is not None or everywhere:
-            raise PermissionError(prefix)
-        return real(prefix=prefix, dir=tmp_path)
-
-    monkeypatch.setattr(supervision, "TemporaryDirectory", refusing)
-    everywhere = False
-    folder = supervision._shared_folder()
-    assert folder is not None and tried == [supervision.MEMORY_FOLDER, None]
-    folder.cleanup()
-    everywhere = True
-    assert supervision._shared_folder() is None
