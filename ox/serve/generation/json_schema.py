@@ -234,13 +234,14 @@ def is_endless(schema: Any) -> str | None:
         return None
     references = References(schema)
     parts = [(pointer, each) for pointer, _, each in subschemas(schema)]
+    targets = {id(each): references.target(each) for _, each in parts if isinstance(each.get("$ref"), str)}
     ends = set[int]()  # parts that have values which end
 
     def ended(each: Any) -> bool:
         return not isinstance(each, dict) or id(each) in ends
 
     def may_end(each: dict[str, Any]) -> bool:
-        if isinstance(each.get("$ref"), str) and not ended(references.target(each)):
+        if id(each) in targets and not ended(targets[id(each)]):
             return False
         for keyword in ("anyOf", "oneOf"):
             choices = each.get(keyword)

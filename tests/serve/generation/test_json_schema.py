@@ -9,7 +9,7 @@ import pytest
 from rows import rows
 
 from ox.errors import ServeError
-from ox.serve.generation.json_schema import MOST_CHARACTERS, MOST_OF_PLACES, References, check_size, moved
+from ox.serve.generation.json_schema import MOST_CHARACTERS, MOST_OF_PLACES, References, check_size, is_endless, moved
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -32,6 +32,15 @@ def test_names_that_are_long() -> None:
         schema = {"properties": {"a" * (MOST_CHARACTERS // 50): schema}}
     with pytest.raises(ServeError, match=r"is too long\s+expected at most 262,144 characters"):
         check_size(schema)
+
+
+def test_each_reference_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    target = References.target
+    monkeypatch.setattr(References, "target", lambda self, each: found.append(each["$ref"]) or target(self, each))
+    chain = {f"a{number}": {"$ref": f"#/$defs/a{number + 1}"} for number in range(30)}
+    assert is_endless({"$defs": {**chain, "a30": {}}, "$ref": "#/$defs/a0"}) is None and len(found) == 31
+    assert is_endless({"$defs": {**chain, "a30": {"$ref": "#"}}, "$ref": "#/$defs/a0"}) == "#"
 
 
 def test_long_names_above_many_parts() -> None:
