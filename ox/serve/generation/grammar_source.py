@@ -20,6 +20,8 @@ from ox.serve.generation.json_schema import (
 from ox.serve.generation.request import Constraint
 
 MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
+MOST_PARTS = 2000  # of a grammar in Lark's form
+NESTING = ":([{?*+~"  # what each of them has
 MOST_LEVELS = 1200  # with those behind references: the package descends into them by calls, until its stack is full
 # JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
 SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -63,6 +65,7 @@ def grammars(
         return [_checked(constraint, {"lark_grammar": _regex(text, what, matcher)}, matcher)]
     if kind == "grammar" and isinstance(value, str):
         _check_length(what, value)
+        _check_lark(what, value)
         return [_checked(constraint, {"lark_grammar": value}, matcher)]
     if kind == "grammar" and isinstance(value, list | tuple):
         found = [{"lark_grammar": lark_source(value, prefix, special)}]
@@ -73,6 +76,18 @@ def grammars(
         return found
     expected = {"regex": "a text", "choice": "a list of texts", "json_schema": "an object", "grammar": "a text"}
     raise ServeError(f"invalid {what}", expected=expected.get(kind, ", ".join(NAMES)), got=repr(value)[:100])
+
+
+def _check_lark(what: str, source: str) -> None:
+    """The package descends into rules by calls, until its stack is full and the process ends: one rule in another, and
+    the brackets and repetitions of each. So do schemas in a grammar, which `_of_schema` has not checked."""
+    if "%json" in source:
+        got, hint = "%json in a grammar", "a JSON schema in place of the grammar"
+        raise ServeError(f"a JSON schema in the {what} is not supported", got=got, hint=hint)
+    parts = sum(map(source.count, NESTING))
+    if parts > MOST_PARTS:
+        expected = f"at most {MOST_PARTS:,} rules, brackets and repetitions"
+        raise ServeError(f"the {what} is too large", expected=expected, got=f"{parts:,}")
 
 
 def _regex(value: str, what: str, matcher: Any) -> str:

@@ -88,6 +88,11 @@ def test_a_form_survives_preemption(client_of: Any) -> None:
         ),
         (Constraint("json_schema", {"enum": ["a" * (1 << 20)]}), "is too long; expected at most 262,144 characters"),
         (Constraint("json_schema", "text"), "invalid JSON schema of a text; expected an object"),
+        (Constraint("grammar", 'start: %json {"type": "object"}'), "a JSON schema in the grammar of a text is not"),
+        (
+            Constraint("grammar", "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(4000)) + 'r4000: "a"'),
+            "is too large; expected at most 2,000 rules, brackets and repetitions; got 4,002",
+        ),
         (Constraint("regex", "a("), "no text can be of this regular expression"),
         (Constraint("regex", "a" * (1 << 19)), "is too long; expected at most 262,144 characters"),
         (Constraint("poem", "a"), "expected json_schema, json_object, regex, choice, grammar"),  # type: ignore[arg-type]
