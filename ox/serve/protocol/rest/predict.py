@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ REQUEST: Fields = {
 }
 REPLY: Fields = {"predictions": {"type": "array", "description": "rows: of several outputs as objects by name"}}
 EXPECTED = '{"instances": [...]} or {"inputs": [...]}'
+BASE64 = "b64"  # the name of the only field of an object that is a string
 Columns = dict[str, Any]  # the whole tensor of each input, as JSON
 
 
@@ -58,6 +60,8 @@ def _read(exchange: Exchange, signature: Signature, limits: RequestLimits) -> Re
     unbatched = False  # the outputs are one instance
     for name, data in columns.items():
         codec = signature.input(name, feed)
+        if codec.info.dtype == "BYTES":
+            data = _decoded(data, len(codec.info.dims) + 1)
         shape = _shape(data)
         if len(shape) == len(codec.info.dims) + 1 and shape[0] == 1:  # a model without batches: its only instance
             data, shape, unbatched = data[0], shape[1:], True
@@ -81,7 +85,8 @@ def _columns(document: dict[str, Any], signature: Signature) -> tuple[Columns, b
         return value, True
     if type(value) is not list or not value:
         raise ServeError(f"'{given[0]}' is not a list of instances", expected=EXPECTED, got=quote(value))
-    if not any(type(instance) is dict for instance in value):
+    strings = BASE64 not in signature.inputs
+    if not any(type(instance) is dict and not (strings and instance.keys() == {BASE64}) for instance in value):
         name = next(iter(signature.inputs), "")
         if len(signature.inputs) > 1 and signature.add_optional_inputs is None:
             what = "the model has several inputs, so an instance is an object"
@@ -93,6 +98,20 @@ def _columns(document: dict[str, Any], signature: Signature) -> tuple[Columns, b
             got = f"in instance {place} {', '.join(instance) if type(instance) is dict else quote(instance)}"
             raise ServeError("the instances have different inputs", expected=", ".join(names) or "lists", got=got[:200])
     return {name: [instance[name] for instance in value] for name in names}, False
+
+
+def _decoded(data: Any, levels: int) -> Any:
+    """Strings in place of objects of base64, in so many levels of lists."""
+    if type(data) is list and levels:
+        return [_decoded(each, levels - 1) for each in data]
+    if type(data) is not dict or data.keys() != {BASE64}:
+        return data
+    text = data[BASE64]
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (TypeError, ValueError):
+        expected = '{"b64": base64 of a text in UTF-8}'
+        raise ServeError("a string is wrong", expected=expected, got=quote(text)) from None
 
 
 def _shape(data: Any) -> list[int]:

@@ -30,6 +30,7 @@ def server(build: Any, scores: Path, mixed: Path) -> Iterator[Server]:
         build("sums", [("ReduceSum", ["x"], ["y"], {"keepdims": 0})], {"x": (F, ["batch", 2])}, {"y": (F, [])}),
         build("halves", [("Cast", ["x"], ["y"], {"to": TensorProto.BFLOAT16})], {"x": (F, ["batch"])},
               {"y": (TensorProto.BFLOAT16, ["batch"])}),
+        build("named", [("Neg", ["b64"], ["y"], {})], {"b64": (WHOLE, ["batch"])}, {"y": (WHOLE, ["batch"])}),
         build("whole", [("Neg", ["x"], ["y"], {})], {"x": (WHOLE, ["batch"])}, {"y": (WHOLE, ["batch"])}),
     ]  # fmt: skip
     limits = RequestLimits(json=50_000, reply=2_000, rows=100)
@@ -66,6 +67,9 @@ ANSWERS: dict[str, tuple[str, Any, Any]] = {
     "its tensor by name": ("single", {"inputs": {"x": [1, 2, 3]}}, [[-1, -2, -3]]),
     "a string a row": ("words", {"instances": ["a", "ü"]}, [["a"], ["ü"]]),
     "a list of a string": ("words", {"instances": [["a"], ["ü"]]}, [["a"], ["ü"]]),
+    "strings in base64": ("words", {"instances": [{"b64": "YQ=="}, "ü", {"b64": "w7w="}]}, [["a"], ["ü"], ["ü"]]),
+    "one of several inputs": ("mixed", {"instances": [MIXED | {"text": ["a", {"b64": "dHJ1ZQ=="}]}]}, [ECHO]),
+    "an input of that name": ("named", {"instances": [{"b64": 2}]}, [-2]),
     "an output without rows": ("sums", {"instances": [[1, 2], [3, 4]]}, [10.0]),
     "bfloat16": ("halves", {"instances": [1.5]}, [1.5]),
 }
@@ -99,6 +103,10 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
     "too many": ("whole", {"instances": [1] * 101}, 413, "at most 100"),
     "too much JSON": ("scores", {"instances": [ROW], "more": "a" * 50_000}, 413, "--limit json"),
     "a large answer": ("scores", {"instances": [[0.123456] * 4] * 100}, 413, "--limit reply"),
+    "no base64": ("words", {"instances": [{"b64": "a b"}]}, 400, "base64 of a text in UTF-8}; got 'a b'"),
+    "no text in base64": ("words", {"instances": [{"b64": 1}]}, 400, "got 1"),
+    "base64 of other bytes": ("words", {"instances": [["a"], [{"b64": "/w=="}]]}, 400, "got '/w=='"),
+    "base64 for a number": ("whole", {"instances": [{"b64": "YQ=="}]}, 400, "as element 0"),
     "NaN": ("mixed", {"instances": [MIXED | {"image": [[[-1, 1], [1, 1]]]}]}, 500, "output 'log' holds NaN"),
 }
 
