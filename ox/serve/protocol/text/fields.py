@@ -13,6 +13,9 @@ from ox.serve.protocol.text.remarks import MOST, Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
 
+ALIKE = 0.75  # difflib's ratio; with less, "input" is like "min_p"
+
+
 class ParameterError(ServeError):
     """A parameter of a request is wrong; `param` is its name, `code` a word for programs."""
 
@@ -188,5 +191,5 @@ def refuse_unknown(remarks: Remarks) -> None:
 
 @lru_cache(256)
 def _nearest(name: str, names: tuple[str, ...]) -> str | None:
-    like = nearest(name, names)
+    like = nearest(name, names, ALIKE)
     return like and like.strip("'")

@@ -88,6 +88,6 @@ def quote(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def nearest(name: Any, names: Iterable[str]) -> str | None:
-    close = difflib.get_close_matches(name[:100], list(names), 1) if isinstance(name, str) else []
+def nearest(name: Any, names: Iterable[str], least: float = 0.6) -> str | None:
+    close = difflib.get_close_matches(name[:100], list(names), 1, least) if isinstance(name, str) else []
     return f"'{close[0]}'" if close else None

@@ -70,6 +70,7 @@ def test_a_strict_server_reads_long_requests_in_threads(connect: Any, strict: Se
     [({"stream": True, "stream_options": {"x": 1}}, "unknown=stream_options.x"),
      ({"reasoning_effort": "low", "store": True, "verbosity": "low"}, "unused=store, verbosity, reasoning_effort"),
      ({"store": False, "service_tier": "auto", "user": "me", "metadata": {"a": "b"}}, None),
+     ({"input": "a", "temp": 1, "maxtokens": 1}, "unknown=input, temp, maxtokens (try max_tokens)"),
      ({"reasoning_effort": "low", "a": 1}, "unused=reasoning_effort; unknown=a"),
      ({"structured_outputs": {"choice": ["a"], "b": 1}}, "unknown=structured_outputs.b")],
 )  # fmt: skip
