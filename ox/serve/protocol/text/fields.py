@@ -12,7 +12,6 @@ from ox.errors import ServeError
 from ox.serve.protocol.text.remarks import MOST, Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
-
 ALIKE = 0.75  # difflib's ratio; with less, "input" is like "min_p"
 
 
