@@ -362,9 +362,8 @@ def test_aio_by_hand(along: Any, expected: Any) -> None:
 
 def rows() -> dict[str, list[str]]:
     """The cells of the table of calls in docs/protocol.md, by the call. The page has other tables."""
-    page = (ROOT / "docs" / "protocol.md").read_text()
-    section = page.partition("\n## Methods of Triton's clients\n")[2].partition("\n## ")[0]
-    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", section, re.M)
+    page = (ROOT / "docs" / "protocol.md").read_text().partition("\n## Methods of Triton's clients\n")[2]
+    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", page.partition("\n## ")[0], re.M)
     return {name: [cell.strip() for cell in rest.split("|")] for name, rest in found}
 
 
@@ -384,8 +383,7 @@ def check_tests(cell: str, folder: str) -> None:
 def test_the_page_lists_every_call_over_http() -> None:
     table = rows()
     calls = public(triton.InferenceServerClient) | public(aio.InferenceServerClient)
-    for name in calls:
-        assert "test_" in table[name][1], name
+    assert calls <= table.keys()
     for name, cells in table.items():
         check_tests(cells[1], "rest")
         assert (cells[1] == "not in this client") == (name not in calls)
