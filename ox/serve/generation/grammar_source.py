@@ -69,6 +69,10 @@ def grammars(
         return [_checked(constraint, {"lark_grammar": value}, matcher)]
     if kind == "grammar" and isinstance(value, list | tuple):
         found = [{"lark_grammar": lark_source(value, prefix, special)}]
+        size = 0
+        for part in constraint.parts.values():  # before work on any of them: each may have a whole schema
+            size += len(json.dumps(part.value)) if isinstance(part.value, dict) else 0
+            _check_size(what, size)
         for name, part in constraint.parts.items():
             first, *others = grammars(part, matcher, special, f"{prefix}{name}_")
             found += [{**first, "name": prefix + name}, *others]
@@ -187,7 +191,11 @@ def _join(where: str, pointer: str) -> str:
     return f"{where} {pointer}".strip()
 
 
-def _check_length(what: str, text: str) -> None:
-    if len(text) > MOST_CHARACTERS:
+def _check_length(what: str, text: str, where: str = "") -> None:
+    _check_size(what, len(text), where)
+
+
+def _check_size(what: str, size: int, where: str = "") -> None:
+    if size > MOST_CHARACTERS:
         expected = f"at most {MOST_CHARACTERS:,} characters"
-        raise ServeError(f"the {what} is too long", expected=expected, got=f"{len(text):,}")
+        raise ServeError(f"the {what} is too long", where=where, expected=expected, got=f"{size:,}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -141,10 +142,10 @@ def _xml(name: str, schema: dict[str, Any], number: int, parts: dict[str, Constr
         elif references.types(key) == {"string"}:
             source += ["(", " | ".join(map(quoted, references.chooses(key))), ") ", quoted(f"\n{END_PARAMETER}\n")]
         else:
-            pointer = references.pointer_of(key)
-            parts[value] = Constraint(
-                "json_schema", {"$ref": f"#/$defs/call{pointer[1:]}", "$defs": definitions}, strict=False
-            )
+            part = references.properties[key]
+            if '"$' in json.dumps(part):  # it refers to others, so that it needs the whole schema
+                part = {"$ref": f"#/$defs/call{references.pointer_of(key)[1:]}", "$defs": definitions}
+            parts[value] = Constraint("json_schema", part, strict=False)
             source += [Part(value), " ", quoted(f"\n{END_PARAMETER}\n")]
         source.append(f"){many} ")
     return [*source, quoted(END_FUNCTION)]

@@ -190,6 +190,28 @@ def test_after_reasoning(constraints: Constraints) -> None:
 LACKS: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
 
 
+def test_parts_of_a_schema_are_not_the_whole(constraints: Constraints) -> None:
+    """Each argument of a call in XML has a grammar of its own, which repeats the schema only if it refers to it."""
+    properties = {f"p{index}": {"type": "integer"} for index in range(100)}
+    for more in ({}, {"last": {"$ref": "#/properties/p0"}}):
+        tools = read_tools(Fields({"tools": [{"type": "function", "function": {
+            "name": "f", "parameters": {"type": "object", "properties": {**properties, **more}}}}],
+            "tool_choice": "required"}))  # fmt: skip
+        required = with_calls(tools, QWEN3_CODER, None)
+        assert required is not None and len(required.parts) == 100 + len(more)
+        sizes = [len(str(part.value)) for part in required.parts.values()]
+        assert max(sizes[:100]) < 30 and (not more or sizes[100] > 2000)
+        constraints.matcher(required)
+    every = {name: {"$ref": "#/$defs/a"} for name in properties}
+    tools = read_tools(Fields({"tools": [{"type": "function", "function": {
+        "name": "f", "parameters": {"type": "object", "$defs": {"a": {"type": "integer"}}, "properties": every}}}],
+        "tool_choice": "required"}))  # fmt: skip
+    required = with_calls(tools, QWEN3_CODER, None)
+    assert required is not None
+    with pytest.raises(ServeError, match="the grammar of a text is too long"):
+        constraints.matcher(required)
+
+
 def test_properties_that_are_not_an_object(constraints: Constraints) -> None:
     function = {"name": "f", "parameters": {"properties": 5}}
     tools = read_tools(Fields({"tools": [{"type": "function", "function": function}], "tool_choice": "required"}))
