@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -220,8 +221,8 @@ def test_a_conversation_goes_on(ask: Any) -> None:
     assert ask("POST", PATH, asking("hi", previous_response_id=second["id"]))[0] == 200  # it has all that it needs
 
 
-def test_stored_conversations_are_read_in_a_thread(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request of a hundred bytes may continue one of megabytes."""
+def test_what_may_be_large_is_read_in_a_thread(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of a hundred bytes may continue one of megabytes, or be compressed."""
     threads = []
 
     def read(*given: Any) -> ResponseCall:
@@ -233,8 +234,10 @@ def test_stored_conversations_are_read_in_a_thread(ask: Any, monkeypatch: pytest
     reference = {"type": "item_reference", "id": first["output"][0]["id"]}
     for body in (asking("on", previous_response_id=first["id"]), asking([reference, {"role": "user", "content": "a"}])):
         assert ask("POST", PATH, body)[0] == 200
+    packed = gzip.compress(json.dumps(asking("hi")).encode())  # may be a thousand times larger
+    assert ask("POST", PATH, packed, content_encoding="gzip")[0] == 200
     loop, *others = threads
-    assert loop not in others and len(others) == 2
+    assert loop not in others and len(others) == 3
 
 
 def test_stored_responses(ask: Any) -> None:
