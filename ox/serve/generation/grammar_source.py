@@ -17,6 +17,7 @@ from ox.serve.generation.json_schema import (
     reference_depth,
     subschemas,
 )
+from ox.serve.generation.multiples import MOST_STATES, states_of_multiples
 from ox.serve.generation.request import Constraint
 
 MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
@@ -127,6 +128,12 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
     if (place := is_endless(schema)) is not None:
         raise ServeError(f"the {what} has no end: a part of it requires itself", where=_join(where, place),
                          hint="make the part optional, or allow null")  # fmt: skip
+    if not constraint.strict and states_of_multiples(schema) > MOST_STATES:
+        schema = map_schema(schema, lambda each: {name: each[name] for name in each if name != "multipleOf"})
+    if states_of_multiples(schema) > MOST_STATES:
+        expected = f"multiples of at most {MOST_STATES:,} together, without their decimal points"
+        raise ServeError("this 'multipleOf' of JSON schema is not supported", expected=expected, hint=LOOSER,
+                         where=_join(where, _place(schema, "multipleOf")))  # fmt: skip
     failed, message, grammar = _compiled(schema, constraint.strict, matcher)
     if failed and "regex" in message and not constraint.strict:
         failed, message, grammar = _compiled(_without_patterns(schema, matcher), False, matcher)

@@ -86,6 +86,10 @@ def test_a_form_survives_preemption(client_of: Any) -> None:
             Constraint("json_schema", {"$ref": "#/$defs/0", "$defs": CHAIN}),
             "is too large; expected at most 1,200 levels",
         ),
+        (
+            Constraint("json_schema", {"items": {"type": "integer", "multipleOf": 187848099}}),
+            "this 'multipleOf' of JSON schema is not supported; in #/items; expected multiples of at most 100,000",
+        ),
         (Constraint("json_schema", {"enum": ["a" * (1 << 20)]}), "is too long; expected at most 262,144 characters"),
         (Constraint("json_schema", "text"), "invalid JSON schema of a text; expected an object"),
         (Constraint("grammar", 'start: %json {"type": "object"}'), "a JSON schema in the grammar of a text is not"),
@@ -102,6 +106,12 @@ def test_impossible_forms(client_of: Any, constraint: Constraint, message: str) 
     with pytest.raises(ServeError) as caught:
         client_of().send([1], constraint=constraint)
     assert message in caught.value.one_line() and caught.value.status == 400
+
+
+def test_a_large_multiple_that_is_not_strict(client_of: Any) -> None:
+    schema = {"enum": [{"multipleOf": 2}, 3], "multipleOf": 187848099}
+    answer = client_of().ask([1], 200, constraint=Constraint("json_schema", schema, strict=False))
+    assert json.loads(answer.text) in schema["enum"]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("levels", [1, 128, 129])
