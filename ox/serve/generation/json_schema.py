@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urljoin
+from urllib.parse import quote, unquote, urljoin
 
 from ox.errors import ServeError, first_line
 
@@ -200,7 +200,7 @@ def moved(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
             target = references.pointer(each, each[name]) if isinstance(each.get(name), str) else None
             if target is not None:
                 del kept[name]
-                kept["$ref"] = pointer + target[1:]
+                kept["$ref"] = as_reference(pointer + target[1:])
         return kept
 
     return dict(map_schema(schema, change))
@@ -291,6 +291,11 @@ def _whole(base: str, reference: str) -> str:
         return urljoin(base, reference)
     except ValueError:
         return reference
+
+
+def as_reference(pointer: str) -> str:
+    """A JSON pointer from `#` on as a URI (RFC 6901, section 6)."""
+    return "#" + quote(pointer[1:], safe="/~!$&'()*+,;=:@?")
 
 
 def _is_text(value: Any) -> bool:

@@ -25,6 +25,12 @@ def test_addresses_that_are_wrong(schema: dict[str, Any]) -> None:
     assert moved(schema, "#/$defs/a")["properties"]["city"] == {"type": "string"}
 
 
+def test_references_are_percent_encoded() -> None:
+    for reference in ("#/$defs/a~1b%20c%23%25%C3%A9", "#/$defs/a~1b c%23%25é"):
+        schema = {"$ref": reference, "$defs": {"a/b c#%é": {"const": 7}}}
+        assert moved(schema, "#/$defs/call0")["$ref"] == "#/$defs/call0/$defs/a~1b%20c%23%25%C3%A9"
+
+
 def test_names_that_are_long() -> None:
     """The place of a part has the names of all parts around it."""
     schema: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ox.serve.generation.grammar import LarkPart, Mark, Part, Until, quoted
-from ox.serve.generation.json_schema import References, moved
+from ox.serve.generation.json_schema import References, as_reference, moved
 from ox.serve.generation.request import Constraint
 from ox.serve.protocol.text.messages import Tools
 from ox.serve.protocol.text.reasoning import ReasoningMarks
@@ -144,7 +144,7 @@ def _xml(name: str, schema: dict[str, Any], number: int, parts: dict[str, Constr
         else:
             part = references.properties[key]
             if '"$' in json.dumps(part):  # it refers to others, so that it needs the whole schema
-                part = {"$ref": f"#/$defs/call{references.pointer_of(key)[1:]}", "$defs": definitions}
+                part = {"$ref": as_reference(f"#/$defs/call{references.pointer_of(key)[1:]}"), "$defs": definitions}
             parts[value] = Constraint("json_schema", part, strict=False)
             source += [Part(value), " ", quoted(f"\n{END_PARAMETER}\n")]
         source.append(f"){many} ")

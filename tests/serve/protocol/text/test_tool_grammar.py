@@ -48,9 +48,9 @@ FUNCTIONS = {
     "id": of_kind("http://x/y#/definitions/K", **{"$id": "http://x/y", "definitions": KIND["$defs"]}),
     "write": {
         "type": "object",
-        "properties": {"path": {"type": "string"}, "lines": {"$ref": "#/$defs/N"}, "mode": {"enum": ["a", "w"]}},
+        "properties": {"path": {"type": "string"}, "lines": {"$ref": "#/$defs/a%20N"}, "mode": {"enum": ["a", "w"]}},
         "required": ["path", "mode"],
-        "$defs": {"N": {"type": "integer"}},
+        "$defs": {"a N": {"type": "integer"}},
     },
 }
 ANSWER = Constraint("json_schema", of_kind("#/$defs/K", **KIND))
