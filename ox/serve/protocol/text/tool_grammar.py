@@ -11,7 +11,7 @@ from ox.serve.generation.json_schema import References, as_reference, moved
 from ox.serve.generation.request import Constraint
 from ox.serve.protocol.text.messages import Tools
 from ox.serve.protocol.text.reasoning import ReasoningMarks
-from ox.serve.protocol.text.tool_formats import BARE, QWEN3_CODER, ToolFormat
+from ox.serve.protocol.text.tool_formats import BARE, PHI, QWEN3_CODER, ToolFormat
 from ox.serve.protocol.text.xml_call import END_FUNCTION, END_PARAMETER, FUNCTION, PARAMETER
 
 Source = list[LarkPart]
@@ -54,15 +54,16 @@ def with_calls(tools: Tools, form: ToolFormat | None, answer: Constraint | None)
         return None
     call, parts = _call(form, tools.schemas)
     joint = {"llama3": '"; "', "hermes": '"\\n"?', "qwen3_coder": '"\\n"?'}.get(form.name, "")
-    begin, end = _around(form)
-    calls: Source = [*begin, " call "]
-    if tools.most is None and form is not BARE:
-        comma = '", "' if form.listed else joint
-        again: Source = [] if form.listed else [*begin]
-        close: Source = [] if form.listed else [*end]
-        calls += [*close, f" ({comma} ", *again, " call ", *close, ")*", *(end if form.listed else [])]
-    else:
-        calls += [*end]
+    calls = Source()
+    for begin, end in _around(form):
+        calls += [" | " if calls else "", *begin, " call "]
+        if tools.most is None and form is not BARE:
+            comma = '", "' if form.listed else joint
+            again: Source = [] if form.listed else [*begin]
+            close: Source = [] if form.listed else [*end]
+            calls += [*close, f" ({comma} ", *again, " call ", *close, ")*", *(end if form.listed else [])]
+        else:
+            calls += [*end]
     source: Source = ["start: calls"]
     if not tools.required and answer is not None:
         source.append(" | answer\nanswer: ")
@@ -100,16 +101,17 @@ def _where(name: str) -> str:
     return f"the parameters of the function '{name}'"
 
 
-def _around(form: ToolFormat) -> tuple[Source, Source]:
-    """What stands before and after a call, or a list of them."""
+def _around(form: ToolFormat) -> list[tuple[Source, Source]]:
+    """What stands before and after a call, or a list of them: each way that the format has."""
     if form.end == "</tool_call>":
-        return [Mark("<tool_call>"), ' "\\n"? '], [' "\\n"? ', Mark(form.end)]
+        return [([Mark("<tool_call>"), ' "\\n"? '], [' "\\n"? ', Mark(form.end)])]
     if form.named:
-        return [Mark(form.begins[0])], []
+        return [([Mark(form.begins[0])], [])]
     if form.listed:
-        mark = form.begins[0]
-        return [quoted("functools["), " "] if mark == "functools" else [Mark(mark), ' "[" '], [' "]"']
-    return [], []
+        close: Source = [' "]" ', Mark(form.end)] if form.end else [' "]"']
+        found: list[tuple[Source, Source]] = [([Mark(form.begins[-1]), ' "[" '], close)]
+        return found if form is not PHI else [([quoted("functools["), " "], [' "]"']), *found]
+    return [([], [])]
 
 
 def _call(form: ToolFormat, offered: Mapping[str, Mapping[str, Any]]) -> tuple[Source, dict[str, Constraint]]:
@@ -153,17 +155,19 @@ def _xml(name: str, schema: dict[str, Any], number: int, parts: dict[str, Constr
 
 def _triggered(tools: Tools, form: ToolFormat, call: Source, parts: dict[str, Constraint]) -> Constraint:
     """Any text, in which a mark is followed by a call."""
-    begin, end = _around(form)
-    if not begin:  # of Llama 3: a text that begins as a call is one
+    around = _around(form)
+    if not around[0][0]:  # of Llama 3: a text that begins as a call is one
         rest: Source = [' ("; " call)*'] if tools.most is None else []
         parts["nameless"] = Constraint("json_schema", _NAMELESS)
         nameless = Part("nameless")
         source: Source = ["start: (call", *rest, ") | NO_OBJECT? | ", nameless, "\nNO_OBJECT: /[^{](.|\n)*/\n"]
     else:
-        mark, *others = begin
-        trigger = Until(mark.text if isinstance(mark, Mark) else "functools[")
-        comma = ' (", " call)*' if form.listed and tools.most is None else ""
-        hit: Source = [trigger, " ", *([] if isinstance(mark, str) else others), f" call{comma} ", *end]
+        hits = Source()
+        for (mark, *others), end in around:
+            trigger = Until(mark.text if isinstance(mark, Mark) else "functools[")
+            comma = ' (", " call)*' if form.listed and tools.most is None else ""
+            hits += [" | " if hits else "", trigger, " ", *([] if isinstance(mark, str) else others), f" call{comma} "]
+            hits += end
         source = ["start: hit* ANY_TEXT\n"] if tools.most is None else ["start: hit | ANY_TEXT\n"]
-        source += ["hit: ", *hit, "\n"]
+        source += ["hit: ", *hits, "\n"]
     return _constraint(tools, [*source, "call: ", *call, "\n"], parts)

@@ -64,7 +64,7 @@ def constraints() -> Constraints:
     raw.decoder = tokenizers.decoders.ByteLevel()
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     raw.model = tokenizers.models.BPE({each: index for index, each in enumerate(alphabet)}, [])
-    raw.add_special_tokens(["<eos>", "[TOOL_CALLS]", "[ARGS]", "</think>"])
+    raw.add_special_tokens(["<eos>", "[TOOL_CALLS]", "[ARGS]", "</think>", "<|tool_call|>", "<|/tool_call|>"])
     raw.add_tokens(["<tool_call>"])
 
     class Tokenizer:
@@ -116,7 +116,7 @@ CALLS = [  # each is allowed where a call is required
     (LLAMA3, PARAMETERS), (LLAMA3, f"{PARAMETERS}; {PARAMETERS}"),
     (MISTRAL, f"[TOOL_CALLS][{F}, {TREES}]"),
     (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]{"k": "yes"}[TOOL_CALLS]g[ARGS]{"k": "other"}'),
-    (PHI, f"functools[{G}, {ID}]"), (QWEN3_CODER, WRITE), (BARE, F),
+    (PHI, f"functools[{G}, {ID}]"), (PHI, f"<|tool_call|>[{G}, {ID}]<|/tool_call|>"), (QWEN3_CODER, WRITE), (BARE, F),
     (QWEN3_CODER, "<tool_call>\n<function=g>\n<parameter=k>\nother\n</parameter>\n</function>\n</tool_call>"),
     (QWEN3_CODER, "<tool_call>\n<function=tree>\n<parameter=child>\n{\"child\": null}\n</parameter>\n</function>\n"
      "</tool_call>"),
@@ -166,6 +166,8 @@ def test_one_call(constraints: Constraints) -> None:
     (LLAMA3, ["Hello", '{"a": 1}', PARAMETERS], '{"name": "f", "parameters": {"k": 5', '"k": '),
     (MISTRAL, ["Hello", f"Hi[TOOL_CALLS][{F}]"], '[TOOL_CALLS][{"name": "f", "arguments": {"k": 5', '"k": '),
     (QWEN3_CODER, ["Hello", f"Hi\n{WRITE}"], WRITE.replace("5", "five"), "<parameter=lines>\n"),
+    (PHI, ["Hello", f"A<|tool_call|>[{F}]<|/tool_call|>functools[{F}]<|tool_call|>[{F}, {G}]<|/tool_call|>"],
+     '<|tool_call|>[{"name": "f", "arguments": {"k": 5', '"k": '),
     (PHI, ["import functools", f"functools[{F}]"], 'functools[{"name": "f", "arguments": {"k": 5', '"k": '),
 ])  # fmt: skip
 def test_strict_functions(constraints: Constraints, form: ToolFormat, texts: list[str], refused: str, end: str) -> None:
