@@ -11,6 +11,7 @@ from ox.errors import ServeError, first_line
 from ox.serve.generation.grammar import lark_source
 from ox.serve.generation.json_schema import (
     MOST_CHARACTERS,
+    References,
     check_size,
     is_endless,
     map_schema,
@@ -122,6 +123,9 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
         raise ServeError(
             f"the {what} is too large", where=where, expected=expected, got=f"{sum(sizes):,} of all objects"
         )
+    if isinstance(schema, dict) and (place := References(schema).into_data()) is not None:
+        raise ServeError(f"invalid {what}", where=_join(where, place),
+                         expected="the $ref of a schema inside, such as #/$defs/name")  # fmt: skip
     if isinstance(schema, dict) and (depth := reference_depth(schema)) > MOST_LEVELS:
         expected = f"at most {MOST_LEVELS:,} levels, where each reference is followed once"
         raise ServeError(f"the {what} is too large", where=where, expected=expected, got=f"{depth:,}")

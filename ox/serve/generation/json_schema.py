@@ -14,6 +14,7 @@ _ONE = ("additionalProperties", "items", "additionalItems", "not", "if", "then",
         "unevaluatedProperties", "unevaluatedItems", "contentSchema")  # fmt: skip
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
+_KNOWN = {*_ONE, *_LISTS, *_NAMED, "enum", "const", "default", "examples"}
 _IDENTITIES = ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
 MOST_CHARACTERS = 1 << 18  # of a grammar
 MOST_OF_PLACES = 1 << 24  # characters of the JSON pointers and base URIs of all parts of a schema, and of references
@@ -43,6 +44,8 @@ def subschemas(schema: Any, pointer: str = "#", base: str = "") -> Iterator[tupl
         for name in _NAMED:
             if isinstance(schema.get(name), dict):
                 stack += [(pointer, f"/{name}/{_escaped(key)}", base, each) for key, each in schema[name].items()]
+        for name in schema.keys() - _KNOWN:  # such as `components`, with what references point to
+            stack.append((pointer, f"/{_escaped(name)}", base, schema[name]))
 
 
 class References:
@@ -84,6 +87,22 @@ class References:
     def target(self, schema: Mapping[str, Any]) -> dict[str, Any] | None:
         """What the `$ref` of a part of the root points to."""
         return self._by_pointer.get(self.pointer(schema, schema["$ref"]) or "")
+
+    def into_data(self) -> str | None:
+        """The JSON pointer of a part whose reference points into this document, but not at a schema; None for none."""
+        for pointer, _, each in subschemas(self._root):
+            for name in ("$ref", "$dynamicRef"):
+                target = self.pointer(each, each[name]) if isinstance(each.get(name), str) else None
+                if target is not None and target not in self._by_pointer and type(self._at(target)) is not bool:
+                    return pointer
+        return None
+
+    def _at(self, pointer: str) -> Any:
+        """What stands at a JSON pointer through objects; None for nothing."""
+        found: Any = self._root
+        for step in pointer.split("/")[1:]:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        return found
 
     @property
     def properties(self) -> dict[str, Any]:

@@ -90,6 +90,14 @@ def test_a_form_survives_preemption(client_of: Any) -> None:
             Constraint("json_schema", {"items": {"type": "integer", "multipleOf": 187848099}}),
             "this 'multipleOf' of JSON schema is not supported; in #/items; expected multiples of at most 100,000",
         ),
+        (
+            Constraint(
+                "json_schema",
+                {"$ref": "#/components/0", "components": json.loads(json.dumps(CHAIN).replace("$defs", "components"))},
+            ),
+            "is too large; expected at most 1,200 levels",
+        ),
+        (Constraint("json_schema", {"$ref": "#/default/a", "default": {"a": {}}}), "the $ref of a schema inside"),
         (Constraint("json_schema", {"enum": ["a" * (1 << 20)]}), "is too long; expected at most 262,144 characters"),
         (Constraint("json_schema", "text"), "invalid JSON schema of a text; expected an object"),
         (Constraint("grammar", 'start: %json {"type": "object"}'), "a JSON schema in the grammar of a text is not"),

@@ -25,6 +25,17 @@ def test_addresses_that_are_wrong(schema: dict[str, Any]) -> None:
     assert moved(schema, "#/$defs/a")["properties"]["city"] == {"type": "string"}
 
 
+@rows(("schema", "place"), [
+    ({"properties": {"x": {"$ref": "#/default"}}, "default": {}}, "#/properties/x"),
+    ({"properties": {"x": {"$ref": "#/x/0"}}, "x": [{}]}, "#/properties/x"),
+    ({"$ref": "#/components/schemas/a", "components": {"schemas": {"a": {}}}}, None),
+    ({"$ref": "#/$defs/a~1", "$defs": {"a/": True}}, None), ({"$ref": "#"}, None), ({"$ref": "http://a/b"}, None),
+])  # fmt: skip
+def test_references_to_data(schema: dict[str, Any], place: str | None) -> None:
+    """The parts of data are not counted as parts of the schema, whose number is limited."""
+    assert References(schema).into_data() == place
+
+
 def test_references_are_percent_encoded() -> None:
     for reference in ("#/$defs/a~1b%20c%23%25%C3%A9", "#/$defs/a~1b c%23%25é"):
         schema = {"$ref": reference, "$defs": {"a/b c#%é": {"const": 7}}}
