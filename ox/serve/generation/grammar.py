@@ -55,7 +55,7 @@ def lark_source(parts: Sequence[LarkPart], prefix: str, special: Callable[[str],
             lazy = "[lazy]" if token is None else ""
             rules.setdefault(part.mark, f"{name}{lazy}: ANY_TEXT {_mark(part.mark, special)}")
             source.append(rules[part.mark].partition(":")[0].removesuffix("[lazy]"))
-    return "\n".join([_OPTIONS, "".join(source), *rules.values(), r"ANY_TEXT: /(.|\n)*/", r"SPACES: /\s+/", ""])
+    return "\n".join([_OPTIONS, "".join(source), *rules.values(), r"ANY_TEXT: /(.|\n)*/", r"SPACES: /\s{1,8}/", ""])
 
 
 def quoted(text: str) -> str:

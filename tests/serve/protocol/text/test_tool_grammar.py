@@ -184,6 +184,7 @@ def test_after_reasoning(constraints: Constraints) -> None:
     free = after_reasoning(ANSWER, MARKS[0], begun=False)
     assert allowed(constraints, begun, '{ hm </think>\n\n{"k": "no"}') == "whole"
     assert allowed(constraints, begun, '{"k": "no"}') == "begin"
+    assert allowed(constraints, begun, "hm </think>" + "\n" * 9).endswith("</think>" + "\n" * 8)
     assert allowed(constraints, free, '<think> hm </think>{"k": "no"}') == "whole"
     assert allowed(constraints, free, '{"k": "no"}') == "whole"
     assert allowed(constraints, free, "hm") == ""
