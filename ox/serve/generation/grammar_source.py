@@ -35,6 +35,7 @@ LOOSER = '"strict": false leaves out what is not supported'
 LACKS = (  # words of the package's messages, and the keyword that they are about
     ("Unknown format: ", "format", LOOSER),
     ("oneOf constraints are", "oneOf", LOOSER),
+    (" range: min=", "minimum' or 'maximum", "numbers that are closer to zero"),
     ("regex", "pattern", LOOSER),
     ("Resource ", "$ref", "the schema itself, without other documents"),
 )
@@ -179,7 +180,8 @@ def _schema_error(schema: Any, message: str, constraint: Constraint) -> ServeErr
     for words, name, hint in LACKS:
         if words in message:
             value = got.partition(words)[2].strip() if name == "format" else None
-            where = _join(where, _place(schema, name, value) if name != "pattern" else "")
+            where = _join(where, _place(schema, name, value) if name in ("format", "oneOf", "$ref") else "")
+            got = " ".join(message.split())[-300:] if name == "pattern" else got  # its reason is the last line
             return ServeError(f"this '{name}' of JSON schema is not supported", where=where, got=got, hint=hint)
     if "Unsatisfiable" in message:
         return ServeError("no text can be of this JSON schema", where=where, got=got)

@@ -98,6 +98,11 @@ def test_a_form_survives_preemption(client_of: Any) -> None:
             "is too large; expected at most 1,200 levels",
         ),
         (Constraint("json_schema", {"$ref": "#/default/a", "default": {"a": {}}}), "the $ref of a schema inside"),
+        (
+            Constraint("json_schema", {"type": "number", "minimum": -1e300, "maximum": 1e300}),
+            "this 'minimum' or 'maximum' of JSON schema is not supported",
+        ),
+        (Constraint("json_schema", {"type": "string", "pattern": "("}), "( ^ error: unclosed group"),
         (Constraint("json_schema", {"enum": ["a" * (1 << 20)]}), "is too long; expected at most 262,144 characters"),
         (Constraint("json_schema", "text"), "invalid JSON schema of a text; expected an object"),
         (Constraint("grammar", 'start: %json {"type": "object"}'), "a JSON schema in the grammar of a text is not"),
