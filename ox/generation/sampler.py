@@ -134,7 +134,7 @@ class Sampler:
             if top_k:
                 whole = float(chances.sum(dtype=np.float64))  # without further tokens that score as the last one
             before = np.cumsum(chances, dtype=np.float64) - chances
-            count = int(np.count_nonzero(before < params.top_p * whole))
+            count = max(1, int(np.count_nonzero(before < params.top_p * whole)))  # with 0, the likeliest alone
             tokens, chances = tokens[:count], chances[:count]
         if params.min_p > 0:
             count = int(np.count_nonzero(chances >= params.min_p * chances[0]))

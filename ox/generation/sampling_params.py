@@ -43,7 +43,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, 0.0, math.inf)
-        _check("top_p", self.top_p, 0.0, 1.0, open_below=True)
+        _check("top_p", self.top_p, 0.0, 1.0)
         _check("min_p", self.min_p, 0.0, 1.0)
         _check("repetition_penalty", self.repetition_penalty, 0.0, math.inf, open_below=True)
         _check("presence_penalty", self.presence_penalty, -math.inf, math.inf)

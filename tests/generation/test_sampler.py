@@ -27,6 +27,7 @@ LOGITS = np.log(np.array([0.4, 0.3, 0.15, 0.1, 0.05], np.float32))
         ({"top_p": 0.69}, [4 / 7, 3 / 7, 0, 0, 0]),
         ({"top_p": 0.71}, [4 / 8.5, 3 / 8.5, 1.5 / 8.5, 0, 0]),
         ({"top_p": 0.01}, [1, 0, 0, 0, 0]),
+        ({"top_p": 0}, [1, 0, 0, 0, 0]),
         ({"min_p": 0.3}, [4 / 8.5, 3 / 8.5, 1.5 / 8.5, 0, 0]),
         ({"min_p": 1.0}, [1, 0, 0, 0, 0]),
         ({"top_k": 3, "top_p": 0.8}, [4 / 7, 3 / 7, 0, 0, 0]),  # top_p is of what top_k leaves: 0.47, 0.82
@@ -85,8 +86,8 @@ def test_scores_of_which_none_can_be_chosen(logits: list[float], what: str, temp
         ({"temperature": float("nan")}, "temperature is a number from 0 on"),
         ({"temperature": "hot"}, "temperature is a number from 0 on"),
         ({"temperature": True}, "temperature is a number from 0 on"),
-        ({"top_p": 0}, "top_p is a number above 0 to 1"),
-        ({"top_p": 1.1}, "top_p is a number above 0 to 1"),
+        ({"top_p": -0.1}, "top_p is a number from 0 to 1"),
+        ({"top_p": 1.1}, "top_p is a number from 0 to 1"),
         ({"min_p": -1}, "min_p is a number from 0 to 1"),
         ({"top_k": -1}, "top_k is a whole number from 0 on"),
         ({"top_k": 1.5}, "top_k is a whole number from 0 on"),

@@ -65,7 +65,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     # ---- how tokens are chosen
     number("temperature", 0, 2, f"{ALL} ollama=options.temperature", "0 takes the likeliest token",
            sets="sampling.temperature"),
-    number("top_p", 0, 1, f"{ALL} ollama=options.top_p", "only the likeliest tokens that add up to it", above=True,
+    number("top_p", 0, 1, f"{ALL} ollama=options.top_p", "only the likeliest tokens that add up to it; 0: one token",
            sets="sampling.top_p"),
     whole("top_k", -1, MAX_TOKENS, f"{ALL} ollama=options.top_k", "only so many tokens; 0 and -1 for all",
           to=lambda value: max(0, value), sets="sampling.top_k"),
