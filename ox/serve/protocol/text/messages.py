@@ -119,6 +119,8 @@ def _choice(choice: Any, names: list[str]) -> tuple[str, list[str]]:
         chosen = [_function_name(tool) for tool in tools] if isinstance(tools, list) else []
         if mode in ("auto", "required") and chosen and all(name in names for name in chosen):
             return mode, [name for name in names if name in chosen]
+        if missing := [name for name in chosen if isinstance(name, str) and name not in names]:
+            raise _wrong("tool_choice", "names of functions in 'tools'", missing[0])
     raise _wrong("tool_choice", _CHOICES, choice)
 
 

@@ -88,7 +88,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**CHAT, "tools": [TOOL], "tool_choice": {"function": {"name": "g"}}}, "tool_choice", "one of the tools"),
     ({**CHAT, "tools": [TOOL], "tool_choice": 5}, "tool_choice", '"required"'),
     ({**CHAT, "tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
-        {"type": "function", "function": {"name": "g"}}]}}}, "tool_choice", "allowed_tools"),
+        {"type": "function", "function": {"name": "g"}}]}}}, "tool_choice", "got 'g'"),
     ({**CHAT, "tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
         {"type": "function", "function": {"name": ["f"]}}]}}}, "tool_choice", "allowed_tools"),
     ({**CHAT, "tools": [TOOL, TOOL]}, "tools[1].function.name", "same name"),
