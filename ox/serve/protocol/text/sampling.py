@@ -14,7 +14,7 @@ from ox.serve.generation.request import Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameter import Parameter
 from ox.serve.protocol.text.remarks import Remarks
-from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.protocol.text.text_model import CONTEXT_LENGTH, TextModel
 
 MAX_BIASES = 1024
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of generation_config.json
@@ -92,7 +92,7 @@ class TextOptions:
             raise ParameterError(
                 name if not self.max_tokens else "max_tokens",
                 "the prompt and the text are longer than the model's context", code="context_length_exceeded",
-                expected=f"at most {context} tokens", got=f"{len(prompt)} of the prompt, and {asked} to be made",
+                expected=CONTEXT_LENGTH.format(context), got=f"{len(prompt)} of the prompt, and {asked} to be made",
                 hint="a shorter prompt, or a smaller max_tokens",
             )  # fmt: skip
 

@@ -15,6 +15,9 @@ from ox.serve.protocol.text.tool_formats import ToolFormat, find_format, named_f
 from ox.serve.telemetry.stages import Stages
 from ox.serve.text.tokenizer import Tokenizer
 
+# the last part in OpenAI's words: clients look for them
+CONTEXT_LENGTH = "at most {0} tokens: this model's maximum context length is {0} tokens"
+
 
 class TextModel:
     """A decoder with its tokenizer and its chat template.
@@ -76,7 +79,7 @@ class TextModel:
         if len(text) > 4 * self._longest_token * self.engine.context_length:
             raise ParameterError(
                 "prompt", "the prompt is longer than the model's context", code="context_length_exceeded",
-                expected=f"at most {self.engine.context_length} tokens", got=f"{len(text)} characters",
+                expected=CONTEXT_LENGTH.format(self.engine.context_length), got=f"{len(text)} characters",
             )  # fmt: skip
         return tokenizer.encode(text, special)
 

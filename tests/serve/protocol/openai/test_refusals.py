@@ -212,3 +212,6 @@ def test_the_package_raises_its_own_classes(openai_client: Any) -> None:
     with pytest.raises(openai.BadRequestError) as long:
         openai_client.completions.create(model="tiny", prompt="a" * 1000)
     assert long.value.code == "context_length_exceeded"
+    assert "this model's maximum context length is 256 tokens" in str(long.value)
+    with pytest.raises(openai.BadRequestError, match="this model's maximum context length is 256 tokens"):
+        openai_client.completions.create(model="tiny", prompt="a", max_tokens=256)
