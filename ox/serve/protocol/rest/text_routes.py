@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from ox.errors import ServeError
 from ox.serve.access.permission import Permission
 from ox.serve.protocol.anthropic import handlers as anthropic
 from ox.serve.protocol.anthropic.errors import ANTHROPIC_ERRORS
@@ -19,13 +21,15 @@ from ox.serve.protocol.openai.rerank import rerank
 from ox.serve.protocol.openai.score import score
 from ox.serve.protocol.openai.tokenize import detokenize, tokenize, tokenizer_info
 from ox.serve.protocol.responses import handlers as responses
-from ox.serve.protocol.rest.routing import READ, Route
+from ox.serve.protocol.rest.routing import READ, Context, PathParameters, Reply, Route
+from ox.serve.protocol.rest.target import path_segments
 from ox.serve.protocol.tei.embed import embed
 from ox.serve.protocol.tei.errors import TEI_ERRORS
 from ox.serve.protocol.tei.info import REPLY as INFO
 from ox.serve.protocol.tei.info import info
 from ox.serve.protocol.tei.rerank import rerank as tei_rerank
 from ox.serve.protocol.text.chat_request import read_chat
+from ox.serve.transport.http import Exchange
 
 ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler checks the key for that model
 
@@ -35,6 +39,29 @@ LISTING = Permission("read", "")  # of the models that the key may read
 # How errors are written where there is no route, by the first parts of the path: the first that fits.
 PREFIXES = ((("v1", "messages"), ANTHROPIC_ERRORS), (("v1",), OPENAI_ERRORS))
 
+
+def not_found(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+    """Answers 404, where a path is known for other methods or its permission."""
+    raise no_such_path(path_segments(exchange.target))
+
+
+def no_such_path(parts: Sequence[str]) -> ServeError:
+    """The error for an unknown path; it names those of its dialect that begin alike."""
+    known = _similar_paths(parts) or ["/docs", "/v2/models/MODEL/infer", "/metrics"]
+    hint = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
+    return ServeError(f"there is no /{'/'.join(parts)[:200]}", status=404, hint=hint)
+
+
+def _similar_paths(parts: Sequence[str]) -> list[str]:
+    """The paths of OpenAI's, Anthropic's and Ollama's APIs that have the most first segments in common with a path."""
+    paths = [route.path for route in TEXT_ROUTES if route.path.startswith(("/v1/", "/api/")) and not route.undocumented]
+    for size in range(len(parts), 0, -1):
+        start = "/".join(["", *parts[:size]])
+        if found := [path for path in paths if f"{path}/".startswith(f"{start}/")]:
+            return list(dict.fromkeys(found))
+    return []
+
+
 TEXT_ROUTES = [
     v1("POST", "/v1/completions", ANY_MODEL, openai.texts(read_completion, completion_answer), "Continues prompts",
           openai.COMPLETION, openai.TEXTS),
@@ -42,10 +69,13 @@ TEXT_ROUTES = [
           openai.CHAT, openai.TEXTS),
     v1("POST", "/v1/responses", ANY_MODEL, responses.create, "The next response of a conversation",
           responses.REQUEST, responses.RESPONSE),
+    v1("POST", "/v1/responses/input_tokens", ANY_MODEL, responses.count_tokens, "The tokens of the input",
+          responses.REQUEST, responses.TOKENS),
     v1("GET", "/v1/responses/{response}", ANY_MODEL, responses.retrieve, "A stored response",
           reply=responses.RESPONSE),
     v1("DELETE", "/v1/responses/{response}", ANY_MODEL, responses.delete, "Removes a stored response",
           reply=responses.DELETED),
+    v1("POST", "/v1/responses/{response}", ANY_MODEL, not_found, undocumented="a call that this server does not have"),
     v1("POST", "/v1/responses/{response}/cancel", ANY_MODEL, responses.cancel, "Refused: responses are complete",
           reply=responses.RESPONSE),
     v1("GET", "/v1/responses/{response}/input_items", ANY_MODEL, responses.input_items,
