@@ -76,9 +76,8 @@ def serve(
 
 async def _run_until_signal(server: RunnableServer, show: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    forget = _at_signals(loop, stopping.set)
-    stopped = asyncio.ensure_future(stopping.wait())
+    stopped = loop.create_future()
+    forget = _at_signals(loop, lambda: stopped.done() or stopped.set_result(None))
     starting = asyncio.ensure_future(_start(server, show))
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
@@ -93,7 +92,7 @@ async def _run_until_signal(server: RunnableServer, show: Callable[[str], None])
     show(f"stopped after {server.answers:,} answers")
 
 
-def _at_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Callable[[], None]:
+def _at_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], object]) -> Callable[[], None]:
     """Calls `stop` at SIGINT or SIGTERM. Returns what gives the signals their own effect back."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     by_loop = True
