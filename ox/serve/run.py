@@ -77,7 +77,12 @@ def serve(
 async def _run_until_signal(server: RunnableServer, show: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stopped = loop.create_future()
-    forget = _at_signals(loop, lambda: stopped.done() or stopped.set_result(None))
+
+    def stop() -> None:
+        if not stopped.done():
+            stopped.set_result(None)
+
+    forget = _at_signals(loop, stop)
     starting = asyncio.ensure_future(_start(server, show))
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
@@ -92,7 +97,7 @@ async def _run_until_signal(server: RunnableServer, show: Callable[[str], None])
     show(f"stopped after {server.answers:,} answers")
 
 
-def _at_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], object]) -> Callable[[], None]:
+def _at_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Callable[[], None]:
     """Calls `stop` at SIGINT or SIGTERM. Returns what gives the signals their own effect back."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     by_loop = True
