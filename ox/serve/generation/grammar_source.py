@@ -15,10 +15,16 @@ from ox.serve.generation.json_schema import (
     check_size,
     is_endless,
     map_schema,
+    moved,
     reference_depth,
     subschemas,
 )
-from ox.serve.generation.multiples import MOST_STATES, states_of_multiples
+from ox.serve.generation.multiples import (
+    MOST_STATES,
+    largest_multiple,
+    states_of_multiples,
+    without_large_multiples,
+)
 from ox.serve.generation.request import Constraint
 
 MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
@@ -33,7 +39,7 @@ NAMES = {
     "json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice",
     "grammar": "grammar",
 }  # fmt: skip
-LOOSER = '"strict": false leaves out what is not supported'
+LOOSER = '"strict": false, where the API has it, leaves out what is not supported'
 LACKS = (  # words of the package's messages, and the keyword that they are about
     ("Unknown format: ", "format", LOOSER),
     ("oneOf constraints are", "oneOf", LOOSER),
@@ -140,12 +146,15 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
         raise ServeError(f"this '{keyword}' of JSON schema is not supported", where=_join(where, place),
                          expected=f"numbers above {LOWEST}", got=f"{number!r}"[:100],
                          hint="numbers that are closer to zero")  # fmt: skip
-    if not constraint.strict and states_of_multiples(schema) > MOST_STATES:
-        schema = map_schema(schema, lambda each: {name: each[name] for name in each if name != "multipleOf"})
     if states_of_multiples(schema) > MOST_STATES:
-        expected = f"multiples of at most {MOST_STATES:,} together, without their decimal points"
-        raise ServeError("this 'multipleOf' of JSON schema is not supported", expected=expected, hint=LOOSER,
-                         where=_join(where, _place(schema, "multipleOf")))  # fmt: skip
+        if constraint.strict:
+            place, value = largest_multiple(schema)
+            expected = f"multiples of at most {MOST_STATES:,} together, without their decimal points"
+            raise ServeError("this 'multipleOf' of JSON schema is not supported", expected=expected, hint=LOOSER,
+                             got=str(value)[:80], where=_join(where, place))  # fmt: skip
+        schema = without_large_multiples(schema)
+    if isinstance(schema, dict):  # the package reads references in ASCII only
+        schema = moved(schema, "#")
     failed, message, grammar = _compiled(schema, constraint.strict, matcher)
     if failed and "regex" in message and not constraint.strict:
         failed, message, grammar = _compiled(_without_patterns(schema, matcher), False, matcher)

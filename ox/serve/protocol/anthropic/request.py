@@ -16,6 +16,7 @@ from ox.serve.protocol.v2.document import quote
 NAMES = {
     "stop": "stop_sequences", "response_format": "output_config.format", "reasoning_effort": "output_config.effort",
     "chat_template_kwargs": "thinking", "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+    "tools[].function.parameters": "tools[].input_schema", "tools[].function": "tools[]",
     "max_completion_tokens": "max_tokens", "continue_final_message": "messages", "add_generation_prompt": "messages",
 }  # fmt: skip
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}

@@ -24,7 +24,7 @@ from ox.serve.protocol.v2.document import quote
 # The client's names of what the chat calls otherwise.
 NAMES = {
     "messages": "input", "max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens",
-    "response_format": "text.format",
+    "response_format": "text.format", "tools[].function": "tools[]",
     "verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort", "logprobs": "include",
 }  # fmt: skip
 MAX_LEVELS = 250  # that orjson writes, less those around it

@@ -300,7 +300,7 @@ WRONG = [
         "tools[0].name",
         "the name of the function",
     ),
-    (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "one of the tools"),
+    (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "in 'tools'; got 'g'"),
     (asking("hi", tools=[TOOL], tool_choice={"type": "allowed_tools", "tools": 5}), "tool_choice", "one of the tools"),
     (asking("hi", text={"format": {"type": "xml"}}), "text.format", "json_schema"),
     (
