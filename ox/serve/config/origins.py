@@ -42,8 +42,9 @@ def _origin(text: str) -> str:
             got=repr(text[:200]),
             hint=_hint(text),
         )
-    shown = port is not None and int(port) != DEFAULT_PORTS.get(scheme)
-    return f"{scheme}://{host}:{int(port)}" if shown else f"{scheme}://{host}"
+    if port is None or int(port) == DEFAULT_PORTS.get(scheme):
+        return f"{scheme}://{host}"
+    return f"{scheme}://{host}:{int(port)}"
 
 
 def _normal_host(host: str) -> str:
