@@ -104,6 +104,8 @@ class Fields:
     def whole(self, name: str, low: int, high: int, default: int | None = None) -> int | None:
         """A whole number from `low` to `high`."""
         value = self.take(name, default)
+        if type(value) is float and value.is_integer():  # JSON has one kind of numbers
+            value = int(value)
         if value is not None and (type(value) is not int or not low <= value <= high):
             raise self.wrong(name, f"a whole number from {low} to {high}", value)
         return value
