@@ -102,7 +102,7 @@ def _output(fields: Fields) -> dict[str, Any]:
     config = Fields(fields.object("output_config") or {}, "output_config.", remarks=fields.remarks)
     effort, form, older = config.take("effort"), config.object("format"), fields.object("output_format")
     config.finish()
-    form = form or older
+    form = older if form is None else form
     chat = {} if effort is None else {"reasoning_effort": effort}
     if form is None:
         return chat

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ox.serve.generation.request import GenerationRequest
+from ox.serve.generation.request import MOST_LOGPROBS, GenerationRequest
 from ox.serve.protocol.openai.completions import CompletionCall, read_completion
 from ox.serve.protocol.openai.requests import named_model
 from ox.serve.protocol.rest.routing import Context
@@ -135,10 +135,8 @@ def _common(fields: Fields) -> dict[str, Any]:
     """What both kinds of requests have, as parameters of a chat."""
     read_ignored(fields)
     chat = {"stream": fields.flag("stream", True), **_options(fields), **_format(fields), **_think(fields)}
-    if fields.flag("logprobs"):
-        chat |= {"logprobs": True, "top_logprobs": fields.whole("top_logprobs", 0, 20)}
-    fields.take("top_logprobs")
-    return chat
+    top = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
+    return {**chat, "logprobs": True, "top_logprobs": top} if fields.flag("logprobs") else chat
 
 
 def _options(fields: Fields) -> dict[str, Any]:

@@ -220,7 +220,19 @@ TABLE = [
     ),
     *(Route("POST", path, INFER, _infer, "Runs a model", each_model=True) for path in (INFER_PATH, VERSION_INFER_PATH)),
     *(
-        Route("POST", f"{path}/{name}", INFER, generate(streamed), about, REQUEST, REPLY, events=streamed)
+        Route(
+            "POST",
+            f"{path}/{name}",
+            INFER,
+            generate(streamed),
+            about,
+            REQUEST,
+            REPLY,
+            events=streamed,
+            required=("text_input",),
+            optional=("id",),
+            lenient=True,
+        )
         for path in MODEL_PATHS
         for name, streamed, about in (
             ("generate", False, "Continues a text"),

@@ -13,12 +13,13 @@ from ox.generation.sampling_params import SamplingParams
 from ox.serve.generation.request import Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameter import Parameter
+from ox.serve.protocol.text.parameters import MAX_CHOICE
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.text_model import CONTEXT_LENGTH, TextModel
 
 MAX_BIASES = 1024
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of generation_config.json
-MAX_CHOICE, MAX_REGEX, MAX_GRAMMAR = 1000, 10_000, 100_000
+MAX_REGEX, MAX_GRAMMAR = 10_000, 100_000
 CONSTRAINTS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
 
 
