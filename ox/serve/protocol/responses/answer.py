@@ -120,14 +120,10 @@ class StreamedResponse(StreamedAnswer):
         self._progress, self._number = Progress(call), 0
 
     def add(self, index: int, event: TokenEvent) -> None:
-        events = []
-        if not self._number:
-            document = self._progress.document()
-            events = [{"type": f"response.{kind}", "response": document} for kind in ("created", "in_progress")]
-            self.stream.send(self._encoded(events))
-        events = self._progress.add(event)
-        if events:
-            self.stream.send(self._encoded(events))
+        begun = self._begin()  # it shows the response without the items of this token
+        encoded = begun + self._encoded(self._progress.add(event))
+        if encoded:
+            self.stream.send(encoded)
 
     def finish(self, usage: TokenCounts) -> None:
         document = self._progress.finish(usage)
@@ -135,10 +131,20 @@ class StreamedResponse(StreamedAnswer):
         super().finish(usage)
 
     def error_event(self, error: OxError) -> bytes:
+        begun = self._begin()  # clients need these events, also where only comments were sent
         failed = {"type": "response.failed", "response": self._progress.document(error=error)}
         fields = error_document(error)["error"]
         fields = {"code": fields["code"] or fields["type"], "message": fields["message"], "param": fields["param"]}
-        return self._encoded([failed, {"type": "error", **fields}])
+        return begun + self._encoded([failed, {"type": "error", **fields}])
+
+    def _begin(self) -> bytes:
+        """The first events; nothing if they were sent."""
+        if self._number:
+            return b""
+        document = self._progress.document()
+        return self._encoded(
+            [{"type": f"response.{kind}", "response": document} for kind in ("created", "in_progress")]
+        )
 
     def _encoded(self, events: list[Event]) -> bytes:
         encoded = []
