@@ -159,5 +159,5 @@ def test_a_client_that_leaves(scripted: Server, hold_steps: Any, target: str) ->
     assert client.recv(100)
     client.close()
     wait_until(lambda: idle(scripted))
-    assert 3 < len(steps) < 10  # it did not make the whole text
+    assert 0 < len(steps) < 10  # it did not make the whole text
     assert stages.failures["CANCELED"] == before + 1
