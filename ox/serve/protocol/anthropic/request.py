@@ -41,8 +41,10 @@ def read_count(fields: Fields, model: TextModel) -> ChatCall:
 
 
 def _read(fields: Fields, model: TextModel, chat: dict[str, Any]) -> ChatCall:
-    for name in ("container", "mcp_servers", "context_management"):
-        fields.only(name, (), "it belongs to Anthropic's service", hint="tools of the client")
+    for name in ("container", "mcp_servers"):
+        fields.only(name, ([],), "it belongs to Anthropic's service", hint="tools of the client")
+    if fields.object("context_management"):  # it saves tokens, where the conversation is long
+        fields.remarks.add_unused("context_management")
     fields.required("messages")
     messages = messages_of(fields.take("messages"), fields.take("system"))
     chat |= {

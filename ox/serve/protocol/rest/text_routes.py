@@ -59,7 +59,7 @@ def _similar_paths(parts: Sequence[str]) -> list[str]:
     paths = [route.path for route in TEXT_ROUTES if route.path.startswith(("/v1/", "/api/")) and not route.undocumented]
     for size in range(len(parts), 0, -1):
         start = "/".join(["", *parts[:size]])
-        if found := [path for path in paths if f"{path}/".startswith(f"{start}/")]:
+        if found := [path for path in paths if f"{path}/".startswith(f"{start}/") and (size > 1 or "{" not in path)]:
             return list(dict.fromkeys(found))
     return []
 
