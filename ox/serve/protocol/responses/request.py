@@ -12,6 +12,7 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.responses.input_items import Item, messages_of, read_items
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import MAX_NOTE, MAX_NOTE_KEY, MAX_NOTES, MAX_TOKENS
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.response_store import FOUND, ResponseStore
@@ -75,6 +76,7 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
         ServeError: what `read_translated` raises.
     """
     key = secrets.token_hex(KEY_BYTES)
+    remark_unknown_keys(fields, "responses")
     _refuse(fields)
     truncation = _truncation(fields)
     instructions, previous = fields.text("instructions") or None, fields.text("previous_response_id") or None
