@@ -19,6 +19,7 @@ def read_translated(
     names: Mapping[str, str],
     model: TextModel,
     remarks: Remarks,
+    counting: bool = False,
 ) -> ChatCall:
     """Reads a request that another dialect was translated into.
 
@@ -27,6 +28,7 @@ def read_translated(
         left: parameters that the dialect does not have; those of chats work, unless they have another name here.
         names: the client's names of what chats call otherwise.
         remarks: collects what is said of parameters without an effect.
+        counting: as of `read_chat_fields`.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown, by its name in the client's request.
@@ -38,4 +40,4 @@ def read_translated(
             raise ParameterError(
                 name, f"'{name}' is not a parameter of this API", code="unknown_parameter", hint=f"'{hint}'"
             )
-    return read_chat_fields(Fields({**left, **translated}, names=names, remarks=remarks), model)
+    return read_chat_fields(Fields({**left, **translated}, names=names, remarks=remarks), model, counting)

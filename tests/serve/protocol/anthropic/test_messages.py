@@ -195,6 +195,8 @@ def test_counting_tokens(ask: Any) -> None:
     assert ask("POST", f"{PATH}/count_tokens", body) == (
         200, {"input_tokens": whole["usage"]["input_tokens"] + whole["usage"]["cache_read_input_tokens"]}
     )  # fmt: skip
+    _, long = ask("POST", f"{PATH}/count_tokens", {"model": "tiny", "messages": asking("word " * 9000)["messages"]})
+    assert long["input_tokens"] > 8192  # the context
     status, reply = ask("POST", f"{PATH}/count_tokens", {"model": "tiny"})
     assert status == 400 and "'messages'" in reply["error"]["message"]
 
