@@ -179,8 +179,6 @@ def test_a_connection_that_took_too_long_is_one_failure(
         (step,) = here(server.url, binary=False, timeout=0.15).steps
     counts = step.failures.counts
     assert step.answered and set(counts) <= {"connect", "timeout"} and counts["connect"] >= 2
-        step.answered and set(step.failures.counts) <= {"connect", "timeout"} and step.failures.counts["connect"] >= 2
-    )
 
 
 def test_answers_in_pieces_in_chunks_and_by_new_connections(here: Load, raw: Any, make_reply: Any) -> None:
