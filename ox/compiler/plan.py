@@ -26,7 +26,7 @@ from ox.core.mode import switch_mode
 from ox.core.node import Leaf
 from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
-from ox.devices.cuda import to_device
+from ox.devices.gpu.cupy_device import to_device
 from ox.engines.engine import Engine, ForGpu
 from ox.engines.reference import Reference
 from ox.engines.watched import run
