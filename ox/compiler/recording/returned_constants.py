@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ox.compiler.capture import Capture, External
-from ox.compiler.leftovers import graph_of, places_of
-from ox.compiler.python_state import PythonState
+from ox.compiler.recording.capture import Capture, External
+from ox.compiler.recording.escaped_tensors import graph_of, places_of
+from ox.compiler.recording.guards import PythonState
 
 
 def fresh_results(

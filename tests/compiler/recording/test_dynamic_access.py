@@ -27,7 +27,7 @@ from beside_eager import reasons, recordings
 
 import ox
 from ox import nn
-from ox.compiler.dynamic_access import dynamic_access, used_whole
+from ox.compiler.recording.dynamic_access import dynamic_access, used_whole
 
 ONE = ox.ones(1)
 
@@ -241,7 +241,7 @@ def test_each_way_to_read() -> None:
 @pytest.mark.slow
 def test_all_programs() -> None:
     """In a process of its own: a recording looks at all objects of the process, which are millions beside all tests."""
-    code = "import test_dynamic_access as t; print(t.run(t.cases()))"
+    code = "import sys; sys.path.append('..'); import test_dynamic_access as t; print(t.run(t.cases()))"
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -5,10 +5,10 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from ox.compiler.place import SIMPLE, Place, getter, step_hooks
+from ox.compiler.recording.guard_source import SIMPLE, Place, getter, step_hooks
 
 if TYPE_CHECKING:
-    from ox.compiler.python_state import PythonState
+    from ox.compiler.recording.guards import PythonState
 
 
 def visit_optimizer(state: PythonState, value: Any, path: str, depth: int) -> None:

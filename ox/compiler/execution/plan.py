@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from ox.autograd.accumulate_grad import accumulate, accumulating, owner
-from ox.compiler.backward_node import CompiledBackward, Freed
-from ox.compiler.capture import has_hooks
-from ox.compiler.failed_run import state_before_error
-from ox.compiler.place import Place, is_ox_class, same
+from ox.compiler.execution.backward_node import CompiledBackward, Freed
+from ox.compiler.execution.failed_run import state_before_error
+from ox.compiler.execution.split import split
+from ox.compiler.recording.capture import has_hooks
+from ox.compiler.recording.guard_source import Place, is_ox_class, same
+from ox.compiler.recording.trace import Trace
 from ox.compiler.signature import setting_signature
-from ox.compiler.split import split
 from ox.compiler.tensor_facts import facts_of
-from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES
 from ox.core.memory_format import memory_order
 from ox.core.mode import switch_mode
@@ -45,7 +45,7 @@ class Plan:
 
     Args:
         engine: what runs its graphs.
-        budget: see `ox.compiler.split.split`.
+        budget: see `ox.compiler.execution.split.split`.
         reason: why it was recorded, for people.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ox.compiler.split import Layout
+from ox.compiler.execution.split import Layout
 from ox.core.mode import switch_mode
 from ox.core.operator import make_tensor
 from ox.engines.reference import checked

@@ -9,8 +9,8 @@ from threading import Lock
 from typing import Any
 
 from ox.call_site import module_path
-from ox.compiler.capture import Capture
-from ox.compiler.place import hooks_of
+from ox.compiler.recording.capture import Capture
+from ox.compiler.recording.guard_source import hooks_of
 from ox.core.mode import MODE, MODULES, switch_mode
 from ox.nn.base.module import Module
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ox.autograd.backward_pass import grad
-from ox.compiler.second_order import replayed
+from ox.compiler.recording.trace import Trace
 from ox.core.constants import zeros
 from ox.core.gradient import INPUT, OUTPUT, unpack_saved
 from ox.core.mode import MODE, switch_mode
@@ -15,9 +16,11 @@ from ox.core.operator import OPS, make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.watched import run
 from ox.errors import GradientError
+from ox.graph.ir import Value
+from ox.graph.replay import call
 
 if TYPE_CHECKING:
-    from ox.compiler.plan import Plan
+    from ox.compiler.execution.plan import Plan
     from ox.tensors.tensor import Tensor
 
 
@@ -141,3 +144,26 @@ class Freed(CustomNode):
 
     def rule(self, *_: Any) -> Any:
         return []
+
+
+def replayed(trace: Trace, given: Sequence[Any]) -> list[Any]:
+    """The differentiated results of the forward once more, as eager code with a history: for gradients of gradients.
+
+    Each operator follows the gradient of those inputs that it followed in the recording: what the code detached stays
+    detached, though the graph has no operator for that.
+
+    Args:
+        given: a tensor for each argument and each state.
+    """
+    values = [*trace.arguments, *[state.value for state in trace.states]]
+    known: dict[Value, Any] = dict(zip(values, given, strict=True))
+    known.update({value: make_tensor(array) for value, array in trace.graph.constants.items()})
+    with switch_mode(grad=True, autocast=None):
+        for node, followed in zip(trace.graph.nodes[: trace.forward], trace.capture.followed, strict=False):
+            inputs = [None if v is None else known[v] for v in node.inputs]
+            kept = [
+                x if x is None or (i < len(followed) and followed[i]) or x.node is None else x.detach()
+                for i, x in enumerate(inputs)
+            ]
+            known.update(zip(node.outputs, call(node, kept), strict=False))
+    return [known[result[1]] for result in trace.results if result[0] == "output" and result[2]]

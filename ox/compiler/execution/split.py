@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ox.compiler.trace import Trace
+from ox.compiler.recording.trace import Trace
 from ox.engines.engine import Task
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.cleanup import remove_dead

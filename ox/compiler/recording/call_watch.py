@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from ox.call_site import is_ox, is_users_file, line_at, users_line
-from ox.compiler.capture import Capture
-from ox.compiler.dynamic_access import (
+from ox.compiler.recording.capture import Capture
+from ox.compiler.recording.dynamic_access import (
     BY_NAME,
     LIBRARY,
     calls_by_name,
@@ -33,8 +33,8 @@ from ox.compiler.dynamic_access import (
     may_call_by_name,
     unseen_access,
 )
-from ox.compiler.place import Place, is_library, is_own_code
-from ox.compiler.python_state import PythonState
+from ox.compiler.recording.guard_source import Place, is_library, is_own_code
+from ox.compiler.recording.guards import PythonState
 from ox.compiler.tensor_facts import NOT_COMPARED, QUESTIONS
 from ox.core.tensor import is_tensor
 from ox.errors import OxError

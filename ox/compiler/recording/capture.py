@@ -11,7 +11,7 @@ import numpy as np
 
 from ox.autograd.accumulate_grad import owner
 from ox.call_site import module_path, users_line
-from ox.compiler.branches import keep_branches
+from ox.compiler.recording.control_flow import keep_branches
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE, MODULES
 from ox.core.node import Node

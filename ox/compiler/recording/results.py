@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.compiler.capture import Capture, External
-from ox.compiler.gradients import Gradient
-from ox.compiler.leftovers import is_freed
-from ox.compiler.place import attributes_of
+from ox.compiler.recording.capture import Capture, External
+from ox.compiler.recording.escaped_tensors import is_freed
+from ox.compiler.recording.gradients import Gradient
+from ox.compiler.recording.guard_source import attributes_of
 from ox.core.node import Leaf, Node
 
 

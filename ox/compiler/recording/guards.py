@@ -31,9 +31,8 @@ from weakref import CallableProxyType, ProxyType
 
 import numpy as np
 
-from ox.compiler.dynamic_access import calls_by_name, used_whole
-from ox.compiler.optimizer_places import visit_optimizer
-from ox.compiler.place import (
+from ox.compiler.recording.dynamic_access import calls_by_name, used_whole
+from ox.compiler.recording.guard_source import (
     MISSING,
     SIMPLE,
     Place,
@@ -55,7 +54,8 @@ from ox.compiler.place import (
     random_state,
     referent,
 )
-from ox.compiler.walk import LARGEST, Walk, Where
+from ox.compiler.recording.object_walk import LARGEST, Walk, Where
+from ox.compiler.recording.optimizer_guards import visit_optimizer
 from ox.core.tensor import TensorBase
 from ox.nn.base.module import Module
 

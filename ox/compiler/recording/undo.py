@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.compiler.capture import COMPUTED, Capture
-from ox.compiler.python_state import PythonState
+from ox.compiler.recording.capture import COMPUTED, Capture
+from ox.compiler.recording.guards import PythonState
 from ox.graph.ir import Value
 from ox.tensors.tensor import Tensor
 

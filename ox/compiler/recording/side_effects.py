@@ -12,10 +12,10 @@ from types import FunctionType
 from typing import Any
 
 from ox.autograd.accumulate_grad import owner
-from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import Capture, External
-from ox.compiler.place import SIMPLE, Place, attributes_of, is_ox_class, same
-from ox.compiler.python_state import PythonState
+from ox.compiler.recording.call_watch import CallWatch
+from ox.compiler.recording.capture import Capture, External
+from ox.compiler.recording.guard_source import SIMPLE, Place, attributes_of, is_ox_class, same
+from ox.compiler.recording.guards import PythonState
 from ox.compiler.signature import Unusual, describe
 from ox.core.memory_format import byte_range
 from ox.core.mode import MODE, Mode

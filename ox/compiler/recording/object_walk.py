@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -15,14 +16,16 @@ from itertools import islice
 from threading import local
 from types import (
     CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
     MappingProxyType,
     MemberDescriptorType,
 )
 from typing import Any
-from weakref import ReferenceType
+from weakref import ReferenceType, ref
 
-from ox.compiler.closures import Closures
-from ox.compiler.place import (
+from ox.compiler.recording.guard_source import (
     SIMPLE,
     Place,
     cached_results,
@@ -37,6 +40,7 @@ from ox.compiler.place import (
     set_contents,
     slot_or_missing,
 )
+from ox.core import heap
 from ox.core.generator import Generator
 from ox.core.mt19937.switch import torch_compatible
 from ox.core.random_stream import stream_version
@@ -238,3 +242,24 @@ class Walk:
             self.add(Place(get, None, f"a module in {path}", "", False, keys))
             get, modules = entries_of(own.values())
             self.add(Place(get, None, f"a module in {path}", "", False, modules))
+
+
+class Closures:
+    """Finds the functions that a frame may run. To find one is to look at all objects of the process, so those of a
+    module are found together, and what the call makes later is left out: its variables are the call's own."""
+
+    def __init__(self) -> None:
+        self._known: dict[CodeType, list[ref[FunctionType]]] = {}
+        self._modules: dict[int, dict[str, Any]] = {}
+
+    def of(self, frame: FrameType) -> list[FunctionType]:
+        """The functions with the code of a frame, and with free variables."""
+        if id(frame.f_globals) not in self._modules:
+            self._modules[id(frame.f_globals)] = frame.f_globals
+            with heap.whole():
+                users = gc.get_referrers(frame.f_globals)
+            for each in users:
+                if type(each) is FunctionType and each.__closure__:
+                    self._known.setdefault(each.__code__, []).append(ref(each))
+        found = (reference() for reference in self._known.get(frame.f_code, ()))
+        return [function for function in found if function is not None]

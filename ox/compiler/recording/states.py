@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ox.compiler.capture import Capture, External
-from ox.compiler.leftovers import places_of
-from ox.compiler.place import Place
-from ox.compiler.python_state import PythonState
+from ox.compiler.recording.capture import Capture, External
+from ox.compiler.recording.escaped_tensors import places_of
+from ox.compiler.recording.guard_source import Place
+from ox.compiler.recording.guards import PythonState
 from ox.graph.ir import Value
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ox.compiler.place import Place, attributes_of
-from ox.compiler.python_state import PythonState
-from ox.compiler.states import State
+from ox.compiler.recording.guard_source import Place, attributes_of
+from ox.compiler.recording.guards import PythonState
+from ox.compiler.recording.states import State
 
 
 def places_of_unread(state: PythonState, states: Sequence[State], dynamic: bool) -> list[Place]:

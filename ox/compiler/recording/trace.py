@@ -14,21 +14,29 @@ import numpy as np
 
 from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
-from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import NEW_STATE, Capture, Reason
-from ox.compiler.checks import check_memory, check_mode, check_python, check_sizes, check_views, contents_of, parts_of
-from ox.compiler.fresh import containers_in, fresh_results
-from ox.compiler.gradients import Gradient, gradients_of
-from ox.compiler.leftovers import alive, graph_of, holder_of, saved_in
 from ox.compiler.module_call import ForwardCall, ModuleCall
-from ox.compiler.place import Place, attributes_of, same
-from ox.compiler.python_state import PythonState
-from ox.compiler.results import differentiable_of, results_of
+from ox.compiler.recording.call_watch import CallWatch
+from ox.compiler.recording.capture import NEW_STATE, Capture, Reason
+from ox.compiler.recording.escaped_tensors import alive, graph_of, holder_of, saved_in
+from ox.compiler.recording.gradients import Gradient, gradients_of
+from ox.compiler.recording.guard_source import Place, attributes_of, same
+from ox.compiler.recording.guards import PythonState
+from ox.compiler.recording.results import differentiable_of, results_of
+from ox.compiler.recording.returned_constants import containers_in, fresh_results
+from ox.compiler.recording.shape_guards import places_of_unread
+from ox.compiler.recording.side_effects import (
+    check_memory,
+    check_mode,
+    check_python,
+    check_sizes,
+    check_views,
+    contents_of,
+    parts_of,
+)
+from ox.compiler.recording.states import State, states_of, updates_of
+from ox.compiler.recording.undo import restore_all, undo_all
 from ox.compiler.signature import Rebuild, Unusual, take_apart
-from ox.compiler.states import State, states_of, updates_of
 from ox.compiler.tensor_facts import ATTRIBUTES, facts_of
-from ox.compiler.undo import restore_all, undo_all
-from ox.compiler.unread import places_of_unread
 from ox.core import heap
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE, switch_mode, while_recording

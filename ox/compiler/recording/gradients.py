@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import COMPUTED, Capture
-from ox.compiler.python_state import PythonState
-from ox.compiler.undo import grads_before
+from ox.compiler.recording.call_watch import CallWatch
+from ox.compiler.recording.capture import COMPUTED, Capture
+from ox.compiler.recording.guards import PythonState
+from ox.compiler.recording.undo import grads_before
 from ox.core.node import Leaf
 from ox.graph.ir import Value
 from ox.tensors.tensor import Tensor

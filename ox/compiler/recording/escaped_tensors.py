@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
-from ox.compiler.place import Place, cell_contents
+from ox.compiler.recording.guard_source import Place, cell_contents
 from ox.core import heap
 from ox.core.node import Node
 from ox.core.tensor import TensorBase
