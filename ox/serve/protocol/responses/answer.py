@@ -58,7 +58,8 @@ class Progress:
 
     @property
     def _status(self) -> str:
-        return "incomplete" if self._reader.finish_reason in ("length", "cancelled") else "completed"
+        incomplete = self._reader.broken or self._reader.finish_reason in ("length", "cancelled")
+        return "incomplete" if incomplete else "completed"
 
     def document(self, usage: TokenCounts | None = None, error: OxError | None = None) -> dict[str, Any]:
         """The response object: at its end with its usage or its error, before in progress."""
@@ -69,7 +70,7 @@ class Progress:
             status = self._status
             if status == "completed":
                 completed = int(self._model.clock.calendar())
-            else:
+            elif self._reader.finish_reason != "stop":  # a call that a stop string has cut has no reason of OpenAI's
                 incomplete = {"reason": "max_output_tokens"}
         return {
             "id": f"resp_{self._call.key}", "object": "response", "created_at": self._created, "status": status,
@@ -119,14 +120,10 @@ class StreamedResponse(StreamedAnswer):
         self._progress, self._number = Progress(call), 0
 
     def add(self, index: int, event: TokenEvent) -> None:
-        events = []
-        if not self._number:
-            document = self._progress.document()
-            events = [{"type": f"response.{kind}", "response": document} for kind in ("created", "in_progress")]
-            self.stream.send(self._encoded(events))
-        events = self._progress.add(event)
-        if events:
-            self.stream.send(self._encoded(events))
+        begun = self._begin()  # it shows the response without the items of this token
+        encoded = begun + self._encoded(self._progress.add(event))
+        if encoded:
+            self.stream.send(encoded)
 
     def finish(self, usage: TokenCounts) -> None:
         document = self._progress.finish(usage)
@@ -134,10 +131,20 @@ class StreamedResponse(StreamedAnswer):
         super().finish(usage)
 
     def error_event(self, error: OxError) -> bytes:
+        begun = self._begin()  # clients need these events, also where only comments were sent
         failed = {"type": "response.failed", "response": self._progress.document(error=error)}
         fields = error_document(error)["error"]
         fields = {"code": fields["code"] or fields["type"], "message": fields["message"], "param": fields["param"]}
-        return self._encoded([failed, {"type": "error", **fields}])
+        return begun + self._encoded([failed, {"type": "error", **fields}])
+
+    def _begin(self) -> bytes:
+        """The first events; nothing if they were sent."""
+        if self._number:
+            return b""
+        document = self._progress.document()
+        return self._encoded(
+            [{"type": f"response.{kind}", "response": document} for kind in ("created", "in_progress")]
+        )
 
     def _encoded(self, events: list[Event]) -> bytes:
         encoded = []

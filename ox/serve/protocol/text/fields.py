@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from ox.errors import ServeError
 from ox.serve.protocol.text.remarks import MOST, Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
+M = TypeVar("M")
+R = TypeVar("R")
 ALIKE = 0.75  # difflib's ratio; with less, "input" is like "min_p"
 
 
@@ -29,7 +31,8 @@ class Fields:
     Args:
         document: the object.
         prefix: before the names, for objects inside of others.
-        names: of a request in another dialect, the client's names by those of the document, for errors.
+        names: of a request in another dialect, the client's names by those of the document, for errors; "tools[].a" is
+            a field of each object of a list.
         remarks: collects the unknown parameters; None for a new collection.
     """
 
@@ -66,7 +69,12 @@ class Fields:
         return None if value is None else Fields(value, self.shown(name) + ".", remarks=self.remarks)
 
     def shown(self, name: str) -> str:
-        """The client's name of a parameter."""
+        """The client's name of a parameter, or of a field in a list, such as `tools[0].function.name`."""
+        for ours, theirs in self._names.items():
+            outer, mark, inner = ours.partition("[]")
+            match = re.match(rf"{re.escape(outer)}(\[\d+\]){re.escape(inner)}\b", name) if mark else None
+            if match is not None:
+                return self._prefix + theirs.replace("[]", match[1], 1) + name[match.end() :]
         return self._prefix + self._names.get(name, name)
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -81,8 +89,7 @@ class Fields:
             raise ParameterError(name, f"Missing required parameter: '{name}'", code="missing_required_parameter")
 
     def wrong(self, name: str, expected: str, value: Any) -> ParameterError:
-        name = self.shown(name)
-        return ParameterError(name, f"'{name}' is wrong", expected=expected, got=quote(value))
+        return wrong(self.shown(name), expected, value)
 
     def number(self, name: str, low: float, high: float, default: float, above: bool = False) -> float:
         """A number from `low`, or above it, to `high`; where there is none, `default`."""
@@ -98,6 +105,8 @@ class Fields:
     def whole(self, name: str, low: int, high: int, default: int | None = None) -> int | None:
         """A whole number from `low` to `high`."""
         value = self.take(name, default)
+        if type(value) is float and value.is_integer():  # JSON has one kind of numbers
+            value = int(value)
         if value is not None and (type(value) is not int or not low <= value <= high):
             raise self.wrong(name, f"a whole number from {low} to {high}", value)
         return value
@@ -171,13 +180,41 @@ class Fields:
     def renamed(self, error: ParameterError) -> ParameterError:
         """An error that names a parameter of the document, with the client's name of it; what stands in a list of
         another name has no place there."""
-        name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
-        if name not in self._names:
-            return error
-        shown = self.shown(name)
+        shown = self.shown(error.param)
+        if shown == error.param:
+            name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
+            if name not in self._names:
+                return error
+            shown = self.shown(name)
         what = error.what.replace(f"'{error.param}'", f"'{shown}'")
         fields = {"expected": error.expected, "got": error.got, "hint": error.hint, "where": error.where}
         return ParameterError(shown, what, code=error.code, status=error.status, **fields)
+
+
+def wrong(where: str, expected: str, value: Any) -> ParameterError:
+    """An error about a value at a place of a request, such as `messages[0].role`."""
+    return ParameterError(where, f"'{where}' is wrong", expected=expected, got=quote(value))
+
+
+def string_in(document: Mapping[str, Any], name: str, where: str) -> str:
+    """A string of an object at a place of a request; raises ParameterError if it has none."""
+    value = document.get(name)
+    if not isinstance(value, str):
+        raise wrong(f"{where}.{name}", "a string", value)
+    return value
+
+
+def renaming(read: Callable[[Fields, M], R]) -> Callable[[Fields, M], R]:
+    """The same reader of a request, whose errors name parameters as the client does."""
+
+    @wraps(read)
+    def reading(fields: Fields, model: M) -> R:
+        try:
+            return read(fields, model)
+        except ParameterError as error:
+            raise fields.renamed(error) from None
+
+    return reading
 
 
 def refuse_unknown(remarks: Remarks) -> None:

@@ -7,18 +7,23 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 from rows import rows
 
+from ox.clock import SYSTEM
+from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.access import keyfile
 from ox.serve.access.key import Key, digest_of
 from ox.serve.protocol.responses import handlers
+from ox.serve.protocol.responses.answer import response_answer
 from ox.serve.protocol.responses.input_items import messages_of, read_items
 from ox.serve.protocol.responses.request import ResponseCall, read_response
+from ox.serve.protocol.text.fields import Fields
+from ox.serve.protocol.text.response_store import MEMORY, ResponseStore
 
 PATH = "/v1/responses"
 TOOL = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
@@ -221,6 +226,20 @@ def test_a_conversation_goes_on(ask: Any) -> None:
     assert ask("POST", PATH, asking("hi", previous_response_id=second["id"]))[0] == 200  # it has all that it needs
 
 
+def test_counting_tokens(ask: Any) -> None:
+    """They are those of the prompt that a response has, also of one that continues another one."""
+    body = asking("a call", tools=[TOOL], instructions="be", reasoning={"effort": "low"}, truncation="disabled")
+    _, first = ask("POST", PATH, body)
+    following = asking("hi", previous_response_id=first["id"])
+    for each in (body, following):
+        _, whole = ask("POST", PATH, each)
+        counted = {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
+        assert ask("POST", f"{PATH}/input_tokens", each) == (200, counted)
+    for wrong, param in (({"model": "tiny"}, "input"), (asking("hi", truncation="auto"), "truncation")):
+        status, reply = ask("POST", f"{PATH}/input_tokens", wrong)
+        assert status == 400 and reply["error"]["param"] == param
+
+
 def test_what_may_be_large_is_read_in_a_thread(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of a hundred bytes may continue one of megabytes, or be compressed."""
     threads = []
@@ -286,7 +305,7 @@ WRONG = [
         "tools[0].name",
         "the name of the function",
     ),
-    (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "one of the tools"),
+    (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "in 'tools'; got 'g'"),
     (asking("hi", tools=[TOOL], tool_choice={"type": "allowed_tools", "tools": 5}), "tool_choice", "one of the tools"),
     (asking("hi", text={"format": {"type": "xml"}}), "text.format", "json_schema"),
     (
@@ -325,13 +344,16 @@ def test_what_is_not_there(ask: Any) -> None:
     assert status == 404 and reply["error"]["param"] == "input[0].id"
 
 
-def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
-    status, stream = ask("POST", PATH, asking("a twice", stream=True))
-    *events, failed, error = events_of(stream)
-    assert status == 200 and events[0]["type"] == "response.created" and failed["type"] == "response.failed"
-    assert failed["response"]["status"] == "failed" and failed["response"]["error"]["code"] == "server_error"
-    assert error["type"] == "error" and "not complete in time" in error["message"]
-    assert ask("GET", f"{PATH}/{failed['response']['id']}")[0] == 404
+def test_an_error_before_the_first_token_of_a_stream_that_has_begun(scripted: Server) -> None:
+    """Clients need the event of the beginning first; a comment may have begun the stream."""
+    (model,) = [each.text for each in scripted.models if each.name == "tiny"]
+    assert model is not None
+    call = read_response(Fields({"input": "hi", "stream": True}), model, ResponseStore(MEMORY, 0, 1, SYSTEM), "")
+    answer: Any = response_answer(call, cast(Any, None), cast(Any, None))
+    created, progress, failed, error = events_of(answer.error_event(ServeError("too late", status=504)))
+    assert [each["type"] for each in (created, progress)] == ["response.created", "response.in_progress"]
+    assert failed["type"] == "response.failed" and failed["response"]["id"] == created["response"]["id"]
+    assert failed["response"]["error"] == {"code": "server_error", "message": "too late"} and error["type"] == "error"
 
 
 @pytest.fixture
