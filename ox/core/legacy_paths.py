@@ -11,9 +11,14 @@ from typing import Any
 
 # PyTorch's path -> the module that `import` of it gives
 PATHS = {
+    "ox._dynamo": "ox.compat._dynamo",
+    "ox._utils": "ox.compat._utils",
+    "ox.accelerator": "ox.compat.accelerator",
     "ox.amp.autocast_mode": "ox.amp",
-    "ox.cpu.amp.autocast_mode": "ox.cpu.amp",
-    "ox.cpu.amp.grad_scaler": "ox.cpu.amp",
+    "ox.cpu": "ox.compat.cpu",
+    "ox.cpu.amp": "ox.compat.cpu.amp",
+    "ox.cpu.amp.autocast_mode": "ox.compat.cpu.amp",
+    "ox.cpu.amp.grad_scaler": "ox.compat.cpu.amp",
     "ox.cuda.amp.autocast_mode": "ox.cuda.amp",
     "ox.cuda.amp.common": "ox.cuda.amp",
     "ox.cuda.amp.grad_scaler": "ox.cuda.amp",
@@ -28,21 +33,36 @@ PATHS = {
     "ox.distributions.multivariate_normal": "ox.distributions",
     "ox.distributions.uniform": "ox.distributions",
     "ox.functional": "ox",
+    "ox.fx": "ox.compat.fx",
+    "ox.hub": "ox.compat.hub",
+    "ox.jit": "ox.compat.jit",
     "ox.jit.annotations": "typing",
+    "ox.mps": "ox.compat.mps",
     "ox.nn.modules.adaptive": "ox.nn.modules",
     "ox.nn.modules.channelshuffle": "ox.nn.modules",
     "ox.nn.modules.distance": "ox.nn.modules",
     "ox.nn.modules.fold": "ox.nn.modules",
     "ox.nn.modules.lazy": "ox.nn.modules",
     "ox.nn.modules.pixelshuffle": "ox.nn.modules",
+    "ox.onnx": "ox.compat.onnx",
     "ox.optim.adamw": "ox.optim",
     "ox.profiler.profiler": "ox.profiler",
+    "ox.types": "ox.compat.types",
     "ox.utils.data._utils": "ox.data",
     "ox.utils.data._utils.collate": "ox.data.loading.collate",
+    "ox.utils.model_zoo": "ox.compat.model_zoo",
     "ox.utils.tensorboard.writer": "ox.utils.tensorboard",
+    "ox.version": "ox.compat.version",
+    "ox.vision.datasets.vision": "ox.vision.datasets",
     "ox.vision.ops.boxes": "ox.vision.ops",
     "ox.vision.ops.misc": "ox.vision.ops",
-    "ox.vision.datasets.vision": "ox.vision.datasets",
+    "ox.xpu": "ox.compat.xpu",
+}
+# the modules of ox.compat, whose errors name the path that users write
+PUBLIC = {
+    module: path
+    for path, module in PATHS.items()
+    if module.startswith("ox.compat.") and module.endswith(f".{path.rpartition('.')[2]}")
 }
 
 # the path before a move -> the path now; an import of the first gives a DeprecationWarning that names the second
@@ -141,7 +161,8 @@ class Finder:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name in PATHS:
-            return ModuleSpec(name, _Loader(PATHS[name]), is_package=True)
+            below = any(path.startswith(f"{name}.") for path in PATHS)
+            return ModuleSpec(name, _Loader(PATHS[name]), is_package=below)
         return ModuleSpec(name, _MovedLoader(MOVED[name])) if name in MOVED else None
 
 

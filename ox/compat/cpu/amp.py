@@ -7,8 +7,6 @@ from typing import Any
 from ox import amp
 from ox.dtypes import DType, bfloat16
 
-__path__: list[str] = []  # older paths lie below
-
 
 class autocast(amp.autocast):
     """`ox.autocast("cpu")`. `torch.cpu.amp.autocast`."""

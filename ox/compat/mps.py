@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.compat.xpu import current_allocated_memory, device_count, empty_cache, is_available, manual_seed, synchronize
 from ox.core.lazy import missing_attribute_error
-from ox.xpu import current_allocated_memory, device_count, empty_cache, is_available, manual_seed, synchronize
 
 __all__ = [
     "current_allocated_memory",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ox.compat.cpu import amp
 from ox.core.lazy import missing_attribute_error
-from ox.cpu import amp
 
 
 def is_available() -> bool:
