@@ -79,6 +79,11 @@ class Progress:
             "usage": None if usage is None else self._usage(usage),
         }  # fmt: skip
 
+    @property
+    def stores(self) -> bool:
+        """Whether the response is to be stored."""
+        return self._call.store is not None
+
     def _usage(self, counts: TokenCounts) -> dict[str, Any]:
         return {
             "input_tokens": counts.prompt, "input_tokens_details": {"cached_tokens": counts.cached},
@@ -88,10 +93,10 @@ class Progress:
         }  # fmt: skip
 
     def finish(self, usage: TokenCounts) -> dict[str, Any]:
-        """The whole response, which is stored."""
+        """The whole response, which is stored; that may take long."""
         document, call = self.document(usage), self._call
         if call.store is not None:
-            stored = StoredResponse(orjson.dumps(document), orjson.dumps(call.input), orjson.dumps(call.context))
+            stored = StoredResponse(orjson.dumps(document), call.input, call.context)
             if not call.store.put(document["id"], call.owner, stored):
                 document["store"] = False
         return document
@@ -109,7 +114,7 @@ class WholeResponse(TextAnswer):
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
-        self.exchange.reply(200, orjson.dumps(self._progress.finish(usage)))
+        self.reply(lambda: orjson.dumps(self._progress.finish(usage)), takes_long=self._progress.stores)
 
 
 class StreamedResponse(StreamedAnswer):
@@ -126,9 +131,15 @@ class StreamedResponse(StreamedAnswer):
             self.stream.send(encoded)
 
     def finish(self, usage: TokenCounts) -> None:
-        document = self._progress.finish(usage)
+        self.settle()
+        if self._progress.stores:
+            self.in_thread(lambda: self._progress.finish(usage), self._end)
+        else:
+            self._end(self._progress.finish(usage))
+
+    def _end(self, document: dict[str, Any]) -> None:
         self.stream.send(self._encoded([{"type": f"response.{document['status']}", "response": document}]))
-        super().finish(usage)
+        self.stream.end()
 
     def error_event(self, error: OxError) -> bytes:
         begun = self._begin()  # clients need these events, also where only comments were sent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,10 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.responses.input_items import Item, messages_of, read_items
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.text.parameters import MAX_TOKENS
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
+from ox.serve.protocol.text.parameters import MAX_NOTE, MAX_NOTE_KEY, MAX_NOTES, MAX_TOKENS
 from ox.serve.protocol.text.remarks import Remarks
-from ox.serve.protocol.text.response_store import ResponseStore
+from ox.serve.protocol.text.response_store import FOUND, ResponseStore
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.translated_chat import read_translated
@@ -29,6 +29,7 @@ NAMES = {
 }  # fmt: skip
 MAX_LEVELS = 250  # that orjson writes, less those around it
 LOGPROBS = "message.output_text.logprobs"
+INCLUDED = {LOGPROBS, "reasoning.encrypted_content"}  # clients that send reasoning back get it as plain text
 KEY_BYTES = 16  # of the random part of ids, by which alone a response without an owner is found
 EXPECTED_FORMAT = '{"type": "json_schema", "name": ..., "schema": {...}}, {"type": "json_object"} or {"type": "text"}'
 
@@ -41,9 +42,9 @@ class ResponseCall:
         chat: the same as a request for a chat.
         key: the random part of all ids of the response.
         owner: who may read the response later.
-        document: what the response repeats of the request.
+        document: what the response repeats of the request, of which large values are JSON already.
         store: where to put the response; None to forget it.
-        input, context: the items of the request, and those of the conversation before them.
+        input, context: the items of the request, and those of the conversation before them, as JSON.
     """
 
     chat: ChatCall
@@ -51,8 +52,8 @@ class ResponseCall:
     owner: str
     document: dict[str, Any]
     store: ResponseStore | None
-    input: list[Item]
-    context: list[Item]
+    input: bytes
+    context: bytes
 
     @property
     def options(self) -> TextOptions:
@@ -63,19 +64,24 @@ class ResponseCall:
         return self.chat.requests(client)
 
 
-def read_response(fields: Fields, model: TextModel, responses: ResponseStore, owner: str) -> ResponseCall:
+def read_response(
+    fields: Fields, model: TextModel, responses: ResponseStore, owner: str, counting: bool = False
+) -> ResponseCall:
     """Reads a request, except for its model.
 
     Args:
         responses: has the earlier responses.
         owner: of those that the client may continue.
+        counting: as of `read_chat_fields`.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown, or there is no such earlier response (404).
         ServeError: what `read_translated` raises.
     """
     key = secrets.token_hex(KEY_BYTES)
+    remark_unknown_keys(fields, "responses")
     _refuse(fields)
+    truncation = _truncation(fields)
     instructions, previous = fields.text("instructions") or None, fields.text("previous_response_id") or None
     fields.required("input")
     items = read_items(fields.take("input"), key)
@@ -86,7 +92,7 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
         messages.insert(0, {"role": "system", "content": instructions})
     if not messages:
         raise fields.wrong("input", "an item or more", [])
-    store = fields.flag("store", True)
+    store, metadata = fields.flag("store", True), _metadata(fields)
     tools, choice = fields.take("tools", []), fields.take("tool_choice", "auto")
     if type(tools) is not list:
         raise fields.wrong("tools", "a list of tools", tools)
@@ -106,32 +112,48 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
             chat.pop(name)
     if top or LOGPROBS in include:
         chat |= {"logprobs": True, "top_logprobs": top or 0}
-    call = read_translated(chat, left, NAMES, model, fields.remarks)
+    call = read_translated(chat, left, NAMES, model, fields.remarks, counting)
     if call.options.choices != 1:
         raise ParameterError("n", "a request has one response", expected="1")
+    repeated = {"instructions": instructions, "text": {"format": {"type": "text"}, **text}, "tool_choice": choice,
+                "tools": tools, "user": left.get("user"), "safety_identifier": left.get("safety_identifier"),
+                "prompt_cache_key": left.get("prompt_cache_key")}  # fmt: skip
+    written = {name: _written(name, value) for name, value in repeated.items()}
+    own, before = _written("input", items), orjson.dumps(context)
+    size = len(own) + len(before) + sum(map(len, written.values()))
+    if store and responses.enabled and not responses.fits(size):
+        fields.remarks.add_unused("store")
+    store = store and responses.fits(size)
     document = {
-        "instructions": instructions, "max_output_tokens": maximum, "metadata": left.get("metadata") or {},
-        "model": model.name, "parallel_tool_calls": parallel, "previous_response_id": previous,
-        "reasoning": {"effort": reasoning.get("effort"), "summary": None}, "store": store and responses.enabled,
-        "temperature": call.options.sampling.temperature, "text": {"format": {"type": "text"}, **text},
-        "tool_choice": choice, "tools": tools, "top_logprobs": top or 0, "top_p": call.options.sampling.top_p,
-        "truncation": "disabled", "user": left.get("user"), "safety_identifier": left.get("safety_identifier"),
-        "prompt_cache_key": left.get("prompt_cache_key"), "service_tier": "default", "background": False,
-        "max_tool_calls": None,
+        **{name: orjson.Fragment(value) for name, value in written.items()}, "max_output_tokens": maximum,
+        "metadata": metadata, "model": model.name, "parallel_tool_calls": parallel, "previous_response_id": previous,
+        "reasoning": {"effort": reasoning.get("effort"), "summary": None}, "store": store,
+        "temperature": call.options.sampling.temperature, "top_logprobs": top or 0,
+        "top_p": call.options.sampling.top_p, "truncation": truncation, "service_tier": "default",
+        "background": False, "max_tool_calls": None,
     }  # fmt: skip
-    _check_depth({**document, "input": items})
-    kept = responses if store and responses.enabled else None
-    return ResponseCall(call, key, owner, document, kept, items, context)
+    return ResponseCall(call, key, owner, document, responses if store else None, own, before)
 
 
-def _check_depth(parameters: Mapping[str, Any]) -> None:
-    """Raises ParameterError for what is nested too deep to be written again: a response repeats it."""
-    for name, value in parameters.items():
-        try:
-            orjson.dumps([[[[value]]]])  # as deep as it is written in events
-        except TypeError:
-            expected = f"at most {MAX_LEVELS} levels"
-            raise ParameterError(name, f"'{name}' is nested too deep", expected=expected) from None
+def _written(name: str, value: Any) -> bytes:
+    """What a response repeats, as JSON. Raises ParameterError if it is nested too deep to be written again."""
+    try:
+        return orjson.dumps([[[[value]]]])[4:-4]  # as deep as it is written in events
+    except TypeError:
+        raise ParameterError(name, f"'{name}' is nested too deep", expected=f"at most {MAX_LEVELS} levels") from None
+
+
+def _metadata(fields: Fields) -> dict[str, str]:
+    """The client's notes, in OpenAI's bounds."""
+    metadata = fields.object("metadata") or {}
+    good = len(metadata) <= MAX_NOTES and all(
+        len(key) <= MAX_NOTE_KEY and isinstance(value, str) and len(value) <= MAX_NOTE
+        for key, value in metadata.items()
+    )
+    if not good:
+        expected = f"at most {MAX_NOTES} strings of up to {MAX_NOTE} characters, with names of up to {MAX_NOTE_KEY}"
+        raise fields.wrong("metadata", expected, metadata)
+    return metadata
 
 
 def conversation(responses: ResponseStore, identifier: str, owner: str) -> list[Item]:
@@ -145,8 +167,7 @@ def conversation(responses: ResponseStore, identifier: str, owner: str) -> list[
         raise ParameterError(
             "previous_response_id", f"Previous response with id {quote(identifier)} not found", status=404,
             code="previous_response_not_found",
-            expected="one that was stored, has not expired, and was not evicted from a full store",
-            hint="the whole conversation as 'input'",
+            expected=FOUND, hint="the whole conversation as 'input'",
         )  # fmt: skip
     output = orjson.loads(found.document)["output"]
     return [*orjson.loads(found.context), *orjson.loads(found.input), *output]
@@ -178,10 +199,23 @@ def _resolved(items: list[Item], context: list[Item], responses: ResponseStore, 
 def _refuse(fields: Fields) -> None:
     """Parameters that need what this server does not have."""
     fields.only("background", (False,), "responses are not made in the background", hint="a stream")
-    fields.only("truncation", ("disabled",), "the conversation is not shortened", hint="fewer items")
-    for name in ("conversation", "prompt", "context_management"):
+    for name in ("conversation", "prompt"):
         fields.only(name, (), "it is kept by OpenAI's service", hint="'input' and 'previous_response_id'")
     fields.whole("max_tool_calls", 1, MAX_TOKENS)  # of built-in tools, of which there are none
+
+
+def _truncation(fields: Fields) -> str:
+    """`truncation` and `context_management`, which are about conversations that are too long; those are errors here."""
+    truncation, management = fields.text("truncation", "disabled"), fields.take("context_management", [])
+    if truncation not in ("auto", "disabled"):
+        raise fields.wrong("truncation", "auto or disabled", truncation)
+    if type(management) is not list:
+        raise fields.wrong("context_management", "a list of objects", management)
+    if truncation == "auto":
+        fields.remarks.add_unused("truncation")
+    if management:
+        fields.remarks.add_unused("context_management")
+    return truncation
 
 
 def _include(fields: Fields) -> list[str]:
@@ -189,6 +223,8 @@ def _include(fields: Fields) -> list[str]:
     include = fields.take("include", [])
     if type(include) is not list or not all(isinstance(each, str) for each in include):
         raise fields.wrong("include", f'a list of names such as "{LOGPROBS}"', include)
+    if set(include) - INCLUDED:
+        fields.remarks.add_unused("include")
     return include
 
 

@@ -11,6 +11,7 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import parameters_in
 from ox.serve.protocol.text.prompt import read_template_variables, truncated
 from ox.serve.protocol.text.reasoning import ReasoningParser, ends_reasoning, opens_reasoning
@@ -60,10 +61,20 @@ class ChatCall:
         )
 
 
-@renaming
 def read_chat(fields: Fields, model: TextModel) -> ChatCall:
-    """Reads a request, except for its model. The fields are those of OpenAI's chat, into which the other dialects
-    translate theirs.
+    """Reads a request of OpenAI's chat, except for its model; raises as `read_chat_fields`."""
+    remark_unknown_keys(fields, "chat", model.template)
+    return read_chat_fields(fields, model)
+
+
+@renaming
+def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False) -> ChatCall:
+    """Reads the fields of OpenAI's chat, into which the other dialects translate theirs.
+
+    Args:
+        fields: the request.
+        model: it goes to.
+        counting: only the tokens are wanted, which may be more than the model's context has room for.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
@@ -86,7 +97,8 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
     text = model.template.render(messages, tools.offered, variables)
     most = values.get("truncate_prompt_tokens")
     prompt = truncated(model.encode(text, special=False), most, model, options.max_tokens)
-    options.check_length(prompt, model, "messages")
+    if not counting:
+        options.check_length(prompt, model, "messages")
     form = model.tool_format if tools.schemas else None
     if tools.required and form is None:
         form = BARE

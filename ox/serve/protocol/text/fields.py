@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ox.errors import ServeError
 from ox.serve.protocol.text.remarks import MOST, Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
-M = TypeVar("M")
+P = ParamSpec("P")
 R = TypeVar("R")
 ALIKE = 0.75  # difflib's ratio; with less, "input" is like "min_p"
 
@@ -173,9 +173,16 @@ class Fields:
         if self._left:
             names = (*self._read, *known)
             for name in self._left:
-                # the comparison is slow, and a body has room for a million names
-                like = _nearest(name[:100], names) if self.remarks.unknown < MOST else None
+                like = self._like(name, names)
                 self.remarks.add_unknown(self._prefix + name, like and self.shown(like))
+
+    def remark_unknown(self, name: str, where: str, known: tuple[str, ...]) -> None:
+        """Remarks a key of an object at a place of the request; `known` are those that there are."""
+        self.remarks.add_unknown(f"{where}.{name}", self._like(name, known))
+
+    def _like(self, name: str, names: tuple[str, ...]) -> str | None:
+        # the comparison is slow, and a body has room for a million names
+        return _nearest(name[:100], names) if self.remarks.unknown < MOST else None
 
     def renamed(self, error: ParameterError) -> ParameterError:
         """An error that names a parameter of the document, with the client's name of it; what stands in a list of
@@ -204,13 +211,13 @@ def string_in(document: Mapping[str, Any], name: str, where: str) -> str:
     return value
 
 
-def renaming(read: Callable[[Fields, M], R]) -> Callable[[Fields, M], R]:
+def renaming(read: Callable[Concatenate[Fields, P], R]) -> Callable[Concatenate[Fields, P], R]:
     """The same reader of a request, whose errors name parameters as the client does."""
 
     @wraps(read)
-    def reading(fields: Fields, model: M) -> R:
+    def reading(fields: Fields, /, *arguments: P.args, **named: P.kwargs) -> R:
         try:
-            return read(fields, model)
+            return read(fields, *arguments, **named)
         except ParameterError as error:
             raise fields.renamed(error) from None
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, cast
 
@@ -118,8 +121,9 @@ def test_whole_and_in_events(ask: Any, body: dict[str, Any], status: str, output
 
 def test_what_a_response_repeats(ask: Any) -> None:
     form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
+    notes = {f"{i:064}": "ü" * 512 for i in range(16)}
     body = asking(
-        "hi", instructions="be", metadata={"a": "b"}, temperature=0.5, top_p=0.25, tools=[TOOL], tool_choice="none",
+        "hi", instructions="be", metadata=notes, temperature=0.5, top_p=0.25, tools=[TOOL], tool_choice="none",
         user="me", store=False,
     )  # fmt: skip
     _, whole = ask("POST", PATH, body)
@@ -226,6 +230,21 @@ def test_a_conversation_goes_on(ask: Any) -> None:
     assert ask("POST", PATH, asking("hi", previous_response_id=second["id"]))[0] == 200  # it has all that it needs
 
 
+def test_parameters_without_effect(scripted: Server, connect: Any) -> None:
+    """They are named in the header where OpenAI's service could answer otherwise."""
+    rows = [
+        ({"truncation": "auto"}, "unused=truncation"),
+        ({"context_management": [{"type": "compaction"}], "include": ["file_search_call.results"]},
+         "unused=context_management, include"),
+        ({"include": ["reasoning.encrypted_content"], "context_management": [], "service_tier": "auto"}, None),
+    ]  # fmt: skip
+    with connect(scripted) as client:
+        for more, warning in rows:
+            status, headers, reply = client.ask("POST", PATH, json.dumps(asking("hi", **more)).encode())
+            assert status == 200 and headers.get("ox-warning") == warning
+            assert json.loads(reply)["truncation"] == more.get("truncation", "disabled")
+
+
 def test_counting_tokens(ask: Any) -> None:
     """They are those of the prompt that a response has, also of one that continues another one."""
     body = asking("a call", tools=[TOOL], instructions="be", reasoning={"effort": "low"}, truncation="disabled")
@@ -235,7 +254,9 @@ def test_counting_tokens(ask: Any) -> None:
         _, whole = ask("POST", PATH, each)
         counted = {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
         assert ask("POST", f"{PATH}/input_tokens", each) == (200, counted)
-    for wrong, param in (({"model": "tiny"}, "input"), (asking("hi", truncation="auto"), "truncation")):
+    _, reply = ask("POST", f"{PATH}/input_tokens", asking("word " * 9000, max_output_tokens=9000))
+    assert reply["input_tokens"] > 8192  # the context
+    for wrong, param in (({"model": "tiny"}, "input"), (asking("hi", truncation="most"), "truncation")):
         status, reply = ask("POST", f"{PATH}/input_tokens", wrong)
         assert status == 400 and reply["error"]["param"] == param
 
@@ -257,6 +278,29 @@ def test_what_may_be_large_is_read_in_a_thread(ask: Any, monkeypatch: pytest.Mon
     assert ask("POST", PATH, packed, content_encoding="gzip")[0] == 200
     loop, *others = threads
     assert loop not in others and len(others) == 3
+
+
+def test_the_store_is_used_in_threads(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large response takes long, and so does a file that another process holds."""
+    calls = []
+
+    def watch(name: str) -> None:
+        call = getattr(ResponseStore, name)
+
+        def watched(*given: Any) -> Any:
+            calls.append((name, asyncio._get_running_loop()))
+            return call(*given)
+
+        monkeypatch.setattr(ResponseStore, name, watched)
+
+    for name in ("get", "put", "delete"):
+        watch(name)
+    for stream in (True, False):
+        ask("POST", PATH, asking("hi", stream=stream))
+    _, whole = ask("POST", PATH, asking("hi"))
+    for method, end in (("GET", "/input_items"), ("POST", "/cancel"), ("GET", ""), ("DELETE", "")):
+        ask(method, f"{PATH}/{whole['id']}{end}")
+    assert calls == [(name, None) for name in ("put", "put", "put", "get", "get", "get", "get", "delete")]
 
 
 def test_stored_responses(ask: Any) -> None:
@@ -314,7 +358,8 @@ WRONG = [
         "the schema is missing",
     ),
     (asking("hi", background=True), "background", "not supported"),
-    (asking("hi", truncation="auto"), "truncation", "not supported"),
+    (asking("hi", truncation="most"), "truncation", "auto or disabled"),
+    (asking("hi", context_management={}), "context_management", "a list"),
     (asking("hi", conversation="conv_1"), "conversation", "not supported"),
     (asking("hi", max_output_tokens=0), "max_output_tokens", "a whole number from 1"),
     (asking("hi", max_output_tokens=1 << 20), "max_output_tokens", "longer than the model's context"),
@@ -322,7 +367,16 @@ WRONG = [
     (asking("hi", max_tokens=5), "max_tokens", "try 'max_output_tokens'"),
     (asking("hi", messages=[]), "messages", "try 'input'"),
     (asking("hi", include="all"), "include", "a list of names"),
-    (asking("hi", metadata=DEEP), "metadata", "nested too deep"),
+    (
+        asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "f", "more": DEEP}),
+        "tool_choice",
+        "nested too deep",
+    ),
+    (asking([{**RESULT, "output": [DEEP]}]), "input[0].output[0]", "not a text"),
+    *[
+        (asking("hi", metadata=metadata), "metadata", "at most 16 strings of up to 512")
+        for metadata in ({str(i): "" for i in range(17)}, {"k" * 65: ""}, {"k": "v" * 513}, {"k": 5}, DEEP)
+    ],
     (asking("hi", store="no"), "store", "true or false"),
 ]
 
@@ -382,6 +436,15 @@ def test_responses_of_other_clients(ask: Any, guarded: Server) -> None:
     assert ask("POST", PATH, goes_on, **alice)[0] == 200 and ask("GET", target, **alice) == (200, whole)
     _, large = ask("POST", PATH, asking("word " * 1000), **bob)
     assert not large["store"] and ask("GET", f"{PATH}/{large['id']}", **bob)[0] == 404  # larger than the whole store
+    _, lost = ask("POST", PATH, asking("on", previous_response_id=large["id"]), **bob)
+    assert "one that was stored ('store' in it is true)" in lost["error"]["message"]
+    with closing(HTTPConnection(guarded.host, guarded.port, timeout=300)) as connection:
+        for content, warning in (("word " * 1000, "unused=store"), ("word", None)):
+            connection.request("POST", PATH, json.dumps(asking(content)), {"x-api-key": "bob"})
+            answer = connection.getresponse()
+            assert answer.getheader("ox-warning") == warning and answer.read()
+    first, *_, last = events_of(ask("POST", PATH, asking("word " * 1000, stream=True), **bob)[1])
+    assert not first["response"]["store"] and not last["response"]["store"]
     assert ask("GET", target, **alice)[0] == 200
 
 
