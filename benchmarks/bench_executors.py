@@ -1,4 +1,4 @@
-"""NumPy kernels against one-node ONNX Runtime sessions, float32: where `ox.devices.dispatch_table` gets its sizes from.
+"""NumPy kernels against one-node ONNX Runtime sessions, float32: the sizes of `ox.devices.onnxruntime.dispatch_table`.
 
 Each side runs alone in its process, for the threads of the two libraries slow each other.
 
@@ -92,7 +92,7 @@ def best(run: Callable[[], Any]) -> float:
 def measure(executor: str) -> dict[str, float]:
     import ox.ops  # noqa: F401 (defines the operators)
     from ox.core.operator import OPS
-    from ox.devices import dispatch_table
+    from ox.devices.onnxruntime import dispatch_table
 
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
     figures = {}

@@ -142,6 +142,11 @@ if TYPE_CHECKING:
     from ox import optim as optim
     from ox import serve as serve
     from ox import train as train
+    from ox.compat import accelerator as accelerator
+    from ox.compat import cpu as cpu
+    from ox.compat import hub as hub
+    from ox.compat import jit as jit
+    from ox.compat import onnx as onnx
 
 devices.accelerators += (_fused.offer, _halves.offer)  # graph lies above devices, so the top introduces them
 
@@ -167,10 +172,9 @@ if not TYPE_CHECKING:
     __all__ += functions.__all__
 
 _ROOMS = (
-    "_dynamo", "_utils", "accelerator", "amp", "ao", "backends", "compiler", "cpu", "cuda", "data", "devices",
-    "distributed", "distributions", "einops", "export", "fft", "func", "futures", "fx", "graph", "hub", "jit",
-    "linalg", "multiprocessing", "nn", "onnx", "mps", "optim", "overrides", "profiler", "serialization", "serve",
-    "signal", "sparse", "special", "testing", "train", "types", "utils", "version", "vision", "xpu",
+    "amp", "ao", "backends", "compiler", "cuda", "data", "devices", "distributed", "distributions", "einops", "export",
+    "fft", "func", "futures", "graph", "linalg", "multiprocessing", "nn", "optim", "overrides", "profiler",
+    "serialization", "serve", "signal", "sparse", "special", "testing", "train", "utils", "vision",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (
@@ -198,7 +202,7 @@ _NATIVE = (
 )  # fmt: skip
 _ELSEWHERE = {
     **dict.fromkeys(_LAYERS, "ox.nn.functional"),
-    "SymInt": "ox.types",
+    "SymInt": "ox.compat.types",
     "compile": "ox.compiler",
     "from_dlpack": "ox.tensors.dlpack",
     **dict.fromkeys(

@@ -25,7 +25,8 @@ from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.random_stream import stream_version
 from ox.core.symbolic import size_tensor
-from ox.devices import cuda_elements, cuda_kernels
+from ox.devices.gpu import elementwise as cuda_elements
+from ox.devices.gpu import kernels as cuda_kernels
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
 from ox.functions.dimension_arguments import sizes_of

@@ -21,7 +21,8 @@ from hypothesis.internal.conjecture import providers
 from rows import name_rows, seed
 
 from ox.core.operator import OPS
-from ox.devices import compiled, machine
+from ox.devices import machine
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.errors import DeviceError
 from ox.kernels import Library, reason
 

@@ -274,7 +274,7 @@ def apply_request(request: dict[str, Any], descriptors: list[int]) -> None:
 
     import numpy as np
 
-    from ox.devices import dispatch_table, node_session
+    from ox.devices.onnxruntime import dispatch_table, node_session
     from ox.distributed import init
 
     np.random.seed()
@@ -406,7 +406,7 @@ if __name__ == "__main__":
     ox_environment = {name: value for name, value in os.environ.items() if name not in usual_environment}
     for name in PRELOADED:
         importlib.import_module(name)
-    accelerated = dict(importlib.import_module("ox.devices.dispatch_table").ALLOWED)
+    accelerated = dict(importlib.import_module("ox.devices.onnxruntime.dispatch_table").ALLOWED)
     loaded = set(sys.modules)
     gc.collect()
     gc.freeze()

@@ -202,10 +202,10 @@ READ_IN_HELP = set(
     re.findall(
         r"\S+",
         """
-        ox ox.amp ox.autograd ox.backends ox.bench ox.core.mt19937 ox.cpu ox.cuda ox.data ox.data.datasets
+        ox ox.amp ox.autograd ox.backends ox.bench ox.core.mt19937 ox.compat.cpu ox.cuda ox.data ox.data.datasets
         ox.data.transforms ox.distributed ox.distributed.algorithms ox.distributed.algorithms.ddp_comm_hooks
-        ox.distributed.optim ox.distributions ox.einops ox.export ox.func ox.jit ox.linalg ox.nn
-        ox.ray ox.nn.functional ox.nn.modules ox.nn.parallel ox.nn.utils ox.onnx ox.ops ox.optim
+        ox.distributed.optim ox.distributions ox.einops ox.export ox.func ox.linalg ox.nn
+        ox.ray ox.nn.functional ox.nn.modules ox.nn.parallel ox.nn.utils ox.ops ox.optim
         ox.optim.lr_scheduler ox.porting ox.profiler ox.serialization ox.serialization.torch_checkpoint
         ox.serve ox.signal ox.sparse ox.train ox.train.loggers ox.train.metrics ox.train.report ox.utils
         ox.utils.benchmark ox.utils.data ox.vision ox.vision.datasets ox.vision.models ox.vision.transforms

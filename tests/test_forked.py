@@ -35,7 +35,7 @@ state = {
 PRINT = "json.dump(state, sys.stdout)\n"
 PLAIN = STATE + PRINT
 WITH_OX = (
-    "import ox\nfrom ox.devices import dispatch_table, node_session\n"
+    "import ox\nfrom ox.devices.onnxruntime import dispatch_table, node_session\n"
     + STATE
     + "state['sessions'] = [sorted(dispatch_table.ALLOWED), node_session.forked]\n"
     + "state['filters'] = list(map(str, warnings.filters))\n"

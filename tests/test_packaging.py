@@ -198,7 +198,7 @@ def test_a_missing_runtime_names_the_extras() -> None:
     code = (
         "import sys; sys.modules['onnxruntime'] = None\n"
         "import ox\n"
-        "from ox.devices.runtime import onnxruntime\n"
+        "from ox.devices.onnxruntime.runtime import onnxruntime\n"
         "from ox.errors import DeviceError\n"
         "try: onnxruntime()\n"
         "except DeviceError as error: print(error)"

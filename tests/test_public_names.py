@@ -19,7 +19,7 @@ import ox
 
 LIST = Path(__file__).with_name("public_names.txt")
 # Modules and packages below `ox` that users do not import; test_public_paths.MODULES has what they import of them.
-INTERNAL = {"call_site", "core", "graph", "kernels", "onnx_module", "tensors", "temporary_files", "tolerance"}
+INTERNAL = {"call_site", "compat", "core", "graph", "kernels", "onnx_module", "tensors", "temporary_files", "tolerance"}
 
 
 def public_modules() -> Iterator[str]:

@@ -12,29 +12,31 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ASKED = {  # function: the test in which nothing replaces it
-    "devices/cuda.py:available": "devices/test_cuda.py:test_what_a_device_is",
-    "devices/cuda.py:capability": "devices/test_cuda.py:test_what_a_device_is",
-    "devices/cuda.py:cupy": "devices/test_cuda.py:test_what_a_device_is",
-    "devices/cuda.py:device_count": "devices/test_cuda.py:test_what_a_device_is",
-    "devices/cuda.py:device_name": "devices/test_cuda.py:test_what_a_device_is",
-    "devices/cuda.py:memory": "devices/test_cuda.py:test_memory_comes_back",
-    "devices/cuda.py:to_device": "devices/test_cuda.py:test_there_and_back",
-    "devices/cuda_installation.py:driver_problem": "devices/test_driver_library.py:test_a_driver_with_two_devices",
-    "devices/cuda_installation.py:first_problem": (
-        "devices/test_cuda_installation.py:test_the_installed_packages_are_looked_at"
+    "devices/gpu/cupy_device.py:available": "devices/gpu/test_cupy_device.py:test_what_a_device_is",
+    "devices/gpu/cupy_device.py:capability": "devices/gpu/test_cupy_device.py:test_what_a_device_is",
+    "devices/gpu/cupy_device.py:cupy": "devices/gpu/test_cupy_device.py:test_what_a_device_is",
+    "devices/gpu/cupy_device.py:device_count": "devices/gpu/test_cupy_device.py:test_what_a_device_is",
+    "devices/gpu/cupy_device.py:device_name": "devices/gpu/test_cupy_device.py:test_what_a_device_is",
+    "devices/gpu/cupy_device.py:memory": "devices/gpu/test_cupy_device.py:test_memory_comes_back",
+    "devices/gpu/cupy_device.py:to_device": "devices/gpu/test_cupy_device.py:test_there_and_back",
+    "devices/gpu/installation.py:driver_problem": "devices/gpu/test_driver_library.py:test_a_driver_with_two_devices",
+    "devices/gpu/installation.py:first_problem": (
+        "devices/gpu/test_installation.py:test_the_installed_packages_are_looked_at"
     ),
-    "devices/cudnn_libraries.py:conflict": "devices/test_cudnn_libraries.py:test_two_wheels",
+    "devices/gpu/cudnn_libraries.py:conflict": "devices/gpu/test_cudnn_libraries.py:test_two_wheels",
     "devices/machine.py:_process_limit": "cli/test_machine.py:test_the_tightest_limit_wins",
     "devices/machine.py:available_memory": "serve/runtime/test_memory.py:test_memory_that_is_available",
     "devices/machine.py:cgroup_quota": "cli/test_machine.py:test_quota",
-    "devices/machine.py:nvidia_driver": "devices/test_driver_library.py:test_a_driver_with_two_devices",
-    "devices/machine.py:nvidia_driver_error": "devices/test_driver_library.py:test_a_driver_that_does_not_start",
+    "devices/machine.py:nvidia_driver": "devices/gpu/test_driver_library.py:test_a_driver_with_two_devices",
+    "devices/machine.py:nvidia_driver_error": "devices/gpu/test_driver_library.py:test_a_driver_that_does_not_start",
     "devices/machine.py:threads": "kernels/test_compiler.py:test_any_number_of_threads_is_taken",
-    "devices/nvml.py:others": "devices/test_driver_library.py:test_a_driver_with_two_devices",
-    "devices/probe.py:missing_library": "devices/test_probe.py:test_a_library_that_the_provider_needs",
-    "devices/probe.py:preload": "devices/test_probe.py:test_the_provider_of_this_machine",
-    "devices/probe.py:probe": "cli/test_doctor.py:test_the_cpu_provider_is_really_run",
-    "devices/probe.py:runtime_distributions": "cli/test_doctor.py:test_both_runtimes_installed_is_named",
+    "devices/gpu/nvml.py:others": "devices/gpu/test_driver_library.py:test_a_driver_with_two_devices",
+    "devices/onnxruntime/probe.py:missing_library": (
+        "devices/onnxruntime/test_probe.py:test_a_library_that_the_provider_needs"
+    ),
+    "devices/onnxruntime/probe.py:preload": "devices/onnxruntime/test_probe.py:test_the_provider_of_this_machine",
+    "devices/onnxruntime/probe.py:probe": "cli/test_doctor.py:test_the_cpu_provider_is_really_run",
+    "devices/onnxruntime/probe.py:runtime_distributions": "cli/test_doctor.py:test_both_runtimes_installed_is_named",
     "distributed/launcher.py:check_connection": "cli/test_doctor.py:test_two_processes_connect",
     "distributed/mpi.py:library": "distributed/test_launch.py:test_a_module",
     "distributed/nccl.py:library": "cuda/test_nccl_ranks.py:test_on_both_ranks",
@@ -56,7 +58,7 @@ MODULES = sorted({name.partition(":")[0] for name in ASKED})
 def functions() -> dict[tuple[str, str], str]:
     """(module, name) by which a function is reached, there and where it is imported, and which one that is."""
     dotted = {f"ox.{module.removesuffix('.py').replace('/', '.')}": module for module in MODULES}
-    found, imported = {}, {}
+    found, imported, aliases = {}, {}, dict[str, str]()
     for path in (ROOT / "ox").rglob("*.py"):
         text, module = path.read_text(), path.relative_to(ROOT / "ox").as_posix()
         if module in MODULES:
@@ -64,11 +66,22 @@ def functions() -> dict[tuple[str, str], str]:
             found.update({(path.stem, name): f"{module}:{name}" for name in names})
         if any(name in text for name in dotted):  # few of all files need to be parsed
             for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.ImportFrom) and node.module in dotted:
+                if not isinstance(node, ast.ImportFrom):
+                    continue
+                aliases.update(
+                    {
+                        each.asname: dotted[name]
+                        for each in node.names
+                        if each.asname and (name := f"{node.module}.{each.name}") in dotted
+                    }
+                )
+                if node.module in dotted:
                     origin = dotted[node.module]
                     imported.update(
                         {(path.stem, each.asname or each.name): f"{origin}:{each.name}" for each in node.names}
                     )
+    for alias, module in aliases.items():  # names that other modules give it: `import cupy_device as cuda`
+        found |= {(alias, key[1]): which for key, which in found.items() if which.startswith(f"{module}:")}
     return found | {key: which for key, which in imported.items() if which in found.values()}
 
 

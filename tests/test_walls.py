@@ -35,7 +35,7 @@ BY_NAME = {
     "ox/cuda/__init__.py": "submodules are imported when first used",
     "ox/data/loading/worker.py": "the file of NumPy's library",
     "ox/engines/__init__.py": "an engine is imported when it is asked for",
-    "ox/devices/runtime.py": "ONNX Runtime, with an error of our own",
+    "ox/devices/onnxruntime/runtime.py": "ONNX Runtime, with an error of our own",
     "ox/einops/registration.py": "an import that registers a backend",
     "ox/nn/modules/__init__.py": "the module has the name of a package of PyTorch",
     "ox/porting/names.py": "looks up names that a script uses",

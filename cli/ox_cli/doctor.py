@@ -27,7 +27,7 @@ def doctor() -> None:
 def report() -> tuple[list[tuple[str, str]], bool]:
     """The lines as (label, text), and whether ONNX Runtime works."""
     from ox.devices import machine
-    from ox.devices.probe import runtime_distributions
+    from ox.devices.onnxruntime.probe import runtime_distributions
 
     runtimes = runtime_distributions()
     lines = [("", _versions(runtimes)), ("threads", str(machine.limit()))]
@@ -58,7 +58,7 @@ def _conflict(runtimes: dict[str, str]) -> str:
 
 def _cpu() -> tuple[str, bool]:
     from ox.devices import machine
-    from ox.devices.probe import CPU, probe
+    from ox.devices.onnxruntime.probe import CPU, probe
     from ox.errors import DeviceError
 
     instructions = machine.instruction_set() or f"{platform.machine()}, vector instructions unknown"
@@ -72,7 +72,7 @@ def _cpu() -> tuple[str, bool]:
 
 def _kernels() -> str:
     """Where the compiled kernels come from, or what their absence costs."""
-    from ox.devices import compiled
+    from ox.devices.cpu_kernels import kernel_table as compiled
     from ox.kernels import reason
 
     found = compiled.library()
@@ -88,9 +88,10 @@ def _kernels() -> str:
 
 def _cuda(runtimes: dict[str, str]) -> list[str]:
     """The state of the GPU, and a line for each problem."""
-    from ox.devices import cudnn, cudnn_libraries, device_list, machine
-    from ox.devices.cuda_installation import contents, problems
-    from ox.devices.probe import CUDA, cupy_state, probe
+    from ox.devices import machine
+    from ox.devices.gpu import cudnn, cudnn_libraries, device_list
+    from ox.devices.gpu.installation import contents, problems
+    from ox.devices.onnxruntime.probe import CUDA, cupy_state, probe
 
     driver, found = machine.nvidia_driver(), [str(problem) for problem in problems()]
     if driver is None:

@@ -120,7 +120,7 @@ def open_source(path_or_run: Path | None, recipe: str | None = None) -> Source:
 
 
 def _from_file(path: Path) -> Source:
-    from ox.devices.runtime import onnxruntime
+    from ox.devices.onnxruntime.runtime import onnxruntime
 
     runtime = onnxruntime()
     if not path.is_file():

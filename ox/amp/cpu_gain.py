@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ox.core.warn_once import once
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.dtypes import DType, bfloat16
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import cuda, cuda_state, cuda_tensors, device_checks
+from ox.devices import cuda, cuda_state
+from ox.devices.gpu import device_checks
+from ox.devices.gpu import multi_tensor as cuda_tensors
 from ox.errors import TrainError
 
 

@@ -15,8 +15,9 @@ from ox.core import operator
 from ox.core.mode import MODE, cannot_record
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
-from ox.devices import cpu, cuda, cuda_tensors
-from ox.devices.skip_flag import skipping_where
+from ox.devices import cpu, cuda
+from ox.devices.gpu import multi_tensor as cuda_tensors
+from ox.devices.gpu.skip_flag import skipping_where
 from ox.dtypes import float32
 from ox.errors import ArgumentError, RecordError, TrainError
 

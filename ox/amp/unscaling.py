@@ -13,7 +13,8 @@ from ox.core.mode import switch_mode
 from ox.core.multi_tensor import count_kernel_write, scale_in_place
 from ox.core.operator import OPS
 from ox.core.promotion import cast
-from ox.devices import cuda, cuda_state, cuda_tensors
+from ox.devices import cuda, cuda_state
+from ox.devices.gpu import multi_tensor as cuda_tensors
 from ox.dtypes import float16, float32, float64, is_floating
 from ox.errors import DTypeError
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ox.backends.sdp import SDPBackend
 from ox.backends.sdp import sdpa_kernel as _sdpa_kernel
-from ox.devices import matmul_precision
-from ox.devices.cuda import available as is_built
+from ox.devices.gpu import matmul_precision
+from ox.devices.gpu.cupy_device import available as is_built
 from ox.errors import ArgumentError
 
 __all__ = [

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
-from ox.devices import cudnn, cudnn_settings
-from ox.devices.cuda import available
+from ox.devices.gpu import cudnn, cudnn_settings
+from ox.devices.gpu.cupy_device import available
 from ox.errors import ArgumentError
 
 # of _Module, below
@@ -76,7 +76,7 @@ def _switch(name: str, kind: type) -> Any:
 
 
 class _Module(ModuleType):
-    """A module whose switches are those of `ox.devices.cudnn_settings`."""
+    """A module whose switches are those of `ox.devices.gpu.cudnn_settings`."""
 
     enabled = _switch("enabled", bool)
     deterministic = _switch("deterministic", bool)

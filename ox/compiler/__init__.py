@@ -1,6 +1,5 @@
-"""`ox.compile`: `capture.py` records a call while it runs, `trace.py` makes of it what later calls run, `plan.py`
-guards and runs that in an engine. `torch.compile` and `torch.compiler`.
-Imports ox.nn, ox.engines and floors below."""
+"""`ox.compile`: `recording/` records a call while it runs and makes of it what later calls run, `execution/` guards and
+runs that in an engine. `torch.compile` and `torch.compiler`. Imports ox.nn, ox.engines and floors below."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ox.compiler.capture import Capture
 from ox.compiler.compiled import ALL, Compiled
 from ox.compiler.dynamic import mark_dynamic
 from ox.compiler.explanation import Explanation
 from ox.compiler.module import OptimizedModule
+from ox.compiler.recording.capture import Capture
 from ox.core.lazy import missing_attribute_error
 from ox.core.mode import MODE, switch_mode
 from ox.errors import ArgumentError

@@ -13,15 +13,15 @@ from weakref import WeakSet
 
 from ox.amp.autocasting import STATE
 from ox.call_site import users_place
-from ox.compiler.capture import Reason
 from ox.compiler.dynamic import Sizes, changed_part, sizes_left_out
-from ox.compiler.engines import engine_of
+from ox.compiler.execution.engines import engine_of
+from ox.compiler.execution.plan import SHARED, Plan
 from ox.compiler.explanation import Explanation
 from ox.compiler.module_call import ForwardCall, ModuleCall
-from ox.compiler.parts import Parts
-from ox.compiler.plan import SHARED, Plan
+from ox.compiler.recording.capture import Reason
+from ox.compiler.recording.trace import record
 from ox.compiler.signature import Unusual, describe, sharing
-from ox.compiler.trace import record
+from ox.compiler.submodules import Parts
 from ox.core.changes import CHANGES
 from ox.core.mode import MODE, switch_mode
 from ox.core.mt19937.switch import torch_compatible

@@ -20,7 +20,7 @@ def transfer(x: TensorType, device: str, non_blocking: bool = False) -> TensorTy
     """
     from ox.devices import cpu
     from ox.devices.channels_last import copied
-    from ox.devices.pinned_memory import to_device
+    from ox.devices.gpu.pinned_memory import to_device
 
     y = _with_array(x, copied(lambda a: cpu(a) if device == "cpu" else to_device(a, device, non_blocking), x.array))
     if y.node is not None:
@@ -36,8 +36,8 @@ def transfer(x: TensorType, device: str, non_blocking: bool = False) -> TensorTy
 
 def pin(x: TensorType) -> TensorType:
     """`x` in pinned memory of the host. Raises DeviceError for a tensor on a GPU, and without a GPU."""
-    from ox.devices import pinned_memory
     from ox.devices.channels_last import copied
+    from ox.devices.gpu import pinned_memory
 
     if not isinstance(x.array, np.ndarray):
         raise DeviceError("only tensors of the host can be pinned", got=f"a tensor on {x.device}", hint="x.cpu()")

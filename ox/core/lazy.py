@@ -184,6 +184,7 @@ def _left_out() -> dict[str, str]:
 
 def missing_attribute_error(package: str, name: str) -> AttributeError:
     """The error for a name that is not there: what is there instead."""
+    package = legacy_paths.PUBLIC.get(package, package)
     hint = missing(package, name)
     return AttributeError(f"module '{package}' has no attribute '{name}'" + (f": {hint}" if hint else ""))
 
@@ -216,23 +217,25 @@ def lazy_modules(
         also: names that are defined in another module, which is imported for them.
     """
     module = sys.modules[package]
-    submodules = {info.name for info in pkgutil.iter_modules(module.__path__)}
+    submodules = {info.name for info in pkgutil.iter_modules(getattr(module, "__path__", None) or [])}
     if public is not None:
         submodules &= set(public)
 
     elsewhere = also or {}
+    path = legacy_paths.PUBLIC.get(package, package)
+    older = {name for above, _, name in (each.rpartition(".") for each in legacy_paths.PATHS) if above == path}
 
     def __getattr__(name: str) -> Any:
         if name in submodules:
             return importlib.import_module(f"{package}.{name}")
         if name in elsewhere:
             return getattr(importlib.import_module(elsewhere[name]), name)
-        if f"{package}.{name}" in legacy_paths.PATHS:
-            return importlib.import_module(f"{package}.{name}")
+        if name in older:
+            return importlib.import_module(f"{path}.{name}")
         raise missing_attribute_error(package, name)
 
     def __dir__() -> list[str]:
-        return sorted({*vars(module), *submodules, *elsewhere})
+        return sorted({*vars(module), *submodules, *elsewhere, *older})
 
     return __getattr__, __dir__
 

@@ -118,7 +118,7 @@ class Mode:
     observer: NodeObserver | None = None
     autocast: Any = None  # an ox.amp.autocasting.Active, which gives a call its inputs in other types
     watch: Watch | None = None  # runs each call's executor and looks at it, without any effect on what runs
-    parts: Any = None  # an ox.compiler.parts.Parts, which runs modules compiled inside a call that stays eager
+    parts: Any = None  # an ox.compiler.submodules.Parts, which runs modules compiled inside a call that stays eager
 
 
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ox.core.mode import MODE
 from ox.core.tensor import TensorBase
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.dtypes import float32
 from ox.kernels import address
 

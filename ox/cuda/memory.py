@@ -6,7 +6,7 @@ from typing import Any
 
 from ox.cuda.ordinal import ordinal
 from ox.devices import cuda
-from ox.devices.cuda_memory import size_text
+from ox.devices.gpu.memory import size_text
 from ox.tensors import memory_stats as tensor_memory
 
 
@@ -22,7 +22,7 @@ def memory_reserved(device: Any = None) -> int:
 
 def empty_cache() -> None:
     """Return unused memory of CuPy's pool to the device, also that which `Tensor.record_stream` kept."""
-    from ox.devices.recorded_memory import release_unused
+    from ox.devices.gpu.recorded_memory import release_unused
 
     release_unused()
     cuda.empty_cache()

@@ -5,11 +5,11 @@ functions.
 
 from __future__ import annotations
 
-from ox.devices import compiled as compiled  # the imports of both add their offers
-from ox.devices import cuda
-from ox.devices import dispatch_table as dispatch_table
+from ox.devices.cpu_kernels import kernel_table as kernel_table  # the imports of both tables add their offers
 from ox.devices.dispatch import Accelerated, accelerated, accelerators, cpu, namespace
 from ox.devices.executors import NoKernelError, forced
+from ox.devices.gpu import cupy_device as cuda
+from ox.devices.onnxruntime import dispatch_table as dispatch_table
 
 __all__ = [
     "Accelerated",

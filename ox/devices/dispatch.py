@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ox.devices import cuda_state, device_checks
+from ox.devices import cuda_state
+from ox.devices.gpu import device_checks
 from ox.devices.operator import Operator
 from ox.dtypes import DType
 from ox.errors import DeviceError
@@ -61,7 +62,7 @@ class Undecided:
         return self._found.run(op, arrays, attributes)
 
 
-accelerators: list[Any] = []  # functions (op, arrays) -> Accelerated | None; ox.devices.node_session adds one
+accelerators: list[Any] = []  # functions (op, arrays) -> Accelerated | None; the kernel tables of the CPU add theirs
 
 
 def cpu(array: Any) -> np.ndarray[Any, Any]:

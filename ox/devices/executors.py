@@ -1,6 +1,7 @@
 """Choosing an executor by hand: `with ox.devices.forced("numpy")` or `forced("onnxruntime")`.
 
-Without it a call picks by device, element type and size; see `ox.devices.dispatch` and `ox.devices.dispatch_table`.
+Without it a call picks by device, element type and size; see `ox.devices.dispatch` and
+`ox.devices.onnxruntime.dispatch_table`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.devices import cuda_operators, cuda_state, node_session
+from ox.devices import cuda_state
 from ox.devices.dispatch import namespace, take_scalars_along
-from ox.devices.node_session import NoKernelError as NoKernelError
+from ox.devices.gpu import kernel_table as cuda_operators
+from ox.devices.onnxruntime import node_session
+from ox.devices.onnxruntime.node_session import NoKernelError as NoKernelError
 from ox.devices.operator import Operator
 from ox.dtypes import bfloat16
 from ox.errors import ArgumentError, DeviceError, first_line

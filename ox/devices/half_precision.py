@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.devices import compiled, dispatch, node_session
+from ox.devices import dispatch
+from ox.devices.cpu_kernels import kernel_table as compiled
+from ox.devices.onnxruntime import node_session
 from ox.devices.operator import Operator
 from ox.dtypes import HALF_TYPES, DType, bfloat16, float32
 

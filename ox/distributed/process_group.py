@@ -10,7 +10,7 @@ import numpy as np
 from ox.call_site import line_at, users_place
 from ox.clock import Clock
 from ox.core.mode import MODE, cannot_record
-from ox.devices import device_checks
+from ox.devices.gpu import device_checks
 from ox.distributed.monitor import Monitor
 from ox.distributed.rendezvous import place_of
 from ox.distributed.stream_work import StreamWork
@@ -42,7 +42,7 @@ class ProcessGroup:
         # without a thread that watches, the host waits itself
         self.on_stream = self.threads and bool(getattr(backend, "on_stream", False))
         self.failure: str | None = None  # the first failed operation; the group is closed after it
-        self.told = False  # whether `ox.devices.device_checks` knows of the failure
+        self.told = False  # whether `ox.devices.gpu.device_checks` knows of the failure
         self._count = 0
         self.failed_calls = 0  # collectives that raised before they began
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from ox.devices import device_checks
+from ox.devices.gpu import device_checks
 from ox.distributed import heartbeat
 from ox.distributed.work import Work
 from ox.errors import DistributedError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import node_session
 from ox.devices.machine import threads
+from ox.devices.onnxruntime import node_session
 from ox.dtypes import float64, onnx_type
 from ox.engines.engine import Array, Task
 from ox.engines.known_defects import ONNXRUNTIME, packed, refuse

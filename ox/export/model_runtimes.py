@@ -12,7 +12,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from ox.autograd.grad_mode import no_grad
-from ox.devices.node_session import runtime
+from ox.devices.onnxruntime.node_session import runtime
 from ox.engines.openvino import open_file
 from ox.errors import ArgumentError, ExportError, LoadError, first_line
 from ox.export.drawn_inputs import Feed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox import tolerance
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.runtime import onnxruntime
 
 Array = np.ndarray[Any, Any]
 

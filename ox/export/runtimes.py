@@ -17,7 +17,7 @@ from onnx.reference.op_run import OpRun
 
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
-from ox.devices.node_session import runtime as shared
+from ox.devices.onnxruntime.node_session import runtime as shared
 from ox.dtypes import bfloat16, float32, onnx_type
 from ox.errors import ExportError, first_line
 from ox.graph.ir import Array, Graph, Node, Value

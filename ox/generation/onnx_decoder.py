@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ox.core.operator import make_tensor
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import LoadError, first_line
 from ox.generation.genai_config import FILE, read_genai_config
 from ox.generation.generate import Generates

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.devices import node_model, node_session
-from ox.devices.dispatch_table import LONG_ROW
+from ox.devices.onnxruntime import node_model, node_session
+from ox.devices.onnxruntime.dispatch_table import LONG_ROW
 from ox.dtypes import DType, float32
 from ox.graph.ir import Node, Value
 

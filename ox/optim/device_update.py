@@ -1,7 +1,7 @@
 """The update of a `Formula` on a GPU: two launches for all parameters of a group.
 
 The first one, of a thread for each parameter, counts the step and computes the numbers that depend on it; the second
-one updates all elements. The text of both is what the formula writes when it runs on `ox.devices.cuda_expression`.
+one updates all elements. The text of both is what the formula writes when it runs on `ox.devices.gpu.expression`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.core.multi_tensor import count_kernel_write
-from ox.devices.cuda import cupy
-from ox.devices.cuda_expression import Trace
-from ox.devices.cuda_kernels import THREADS, functions
-from ox.devices.cuda_tensors import beside, grid, is_on_device, kind_of, table
-from ox.devices.skip_flag import skip_flag
+from ox.devices.gpu.cupy_device import cupy
+from ox.devices.gpu.expression import Trace
+from ox.devices.gpu.kernels import THREADS, functions
+from ox.devices.gpu.multi_tensor import beside, grid, is_on_device, kind_of, table
+from ox.devices.gpu.skip_flag import skip_flag
 from ox.dtypes import float64
 from ox.sparse.tensor import SparseTensor
 

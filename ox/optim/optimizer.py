@@ -163,7 +163,7 @@ class Optimizer(Hooked):
         self._fast(params, group)
 
     def _skips_on_device(self) -> bool:
-        """Whether a step that is to be taken or not, as a number on the GPU says (`ox.devices.skip_flag`), needs no
+        """Whether a step that is to be taken or not, as a number on the GPU says (`ox.devices.gpu.skip_flag`), needs no
         wait for that number."""
         return False
 

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Mapping
 from threading import Lock
 
-from ox.devices import nvml
+from ox.devices.gpu import nvml
 from ox.errors import LoadError
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.device_memory import free_bytes

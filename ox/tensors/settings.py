@@ -8,7 +8,10 @@ import numpy as np
 
 from ox.core.device import CPU
 from ox.core.device import device as Device
-from ox.devices import compiled, machine, matmul_precision, node_session
+from ox.devices import machine
+from ox.devices.cpu_kernels import kernel_table as compiled
+from ox.devices.gpu import matmul_precision
+from ox.devices.onnxruntime import node_session
 from ox.dtypes import set_default_dtype
 from ox.errors import ArgumentError
 

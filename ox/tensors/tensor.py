@@ -15,7 +15,8 @@ from ox.core.mode import MODE
 from ox.core.node import Leaf, Node
 from ox.core.symbolic import Dim, note_lost_size
 from ox.core.tensor import TensorBase
-from ox.devices import cuda_state, device_checks
+from ox.devices import cuda_state
+from ox.devices.gpu import device_checks
 from ox.dtypes import get_default_dtype, is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, RecordError, ShapeError
 from ox.tensors.aliasing import Aliases

@@ -15,7 +15,7 @@ from typing import Any
 
 def breaks_the_device(text: str) -> bool:
     """Whether an error of this text leaves the device unusable for its process."""
-    from ox.devices.cuda_errors import lost  # which a run of steps does not need to begin
+    from ox.devices.gpu.sticky_errors import lost  # which a run of steps does not need to begin
 
     return lost(text) is not None
 

@@ -19,9 +19,9 @@ import ox
 from gpu_run import device, parts
 from ox import nn
 from ox.core.operator import OPS
-from ox.devices import cuda_kernels
-from ox.devices.cuda_best import best_of_rows, forbid
-from ox.devices.cuda_runs import copy_runs
+from ox.devices.gpu import kernels as cuda_kernels
+from ox.devices.gpu.segment_copy import copy_runs
+from ox.devices.gpu.top_k import best_of_rows, forbid
 
 F = nn.functional
 SOURCES = Path(cuda_kernels.__file__).parent

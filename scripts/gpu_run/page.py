@@ -49,23 +49,23 @@ ROWS = (
     Row("`ox.compile`", tests=("tests/engines/native/cuda/", "tests/devices/", "tests/compiler/")),
     Row(
         "ox's own kernels",
-        tests=("tests/devices/test_cuda_operators.py", "tests/optim/"),
+        tests=("tests/devices/gpu/test_kernel_table.py", "tests/optim/"),
         steps=("each kernel", "memcheck", "racecheck"),
     ),
-    Row("kernels of RNN, GRU and LSTM", tests=("tests/devices/test_cuda_recurrent.py",)),
-    Row("kernels of convolutions, pools", tests=("tests/devices/test_cuda_windows.py",)),
+    Row("kernels of RNN, GRU and LSTM", tests=("tests/devices/gpu/test_recurrent.py",)),
+    Row("kernels of convolutions, pools", tests=("tests/devices/gpu/test_windows.py",)),
     Row(
         "cuDNN: convolutions, attention, norms",
         tests=(
-            "tests/devices/test_cudnn.py",
-            "tests/devices/test_cudnn_norm.py",
-            "tests/devices/test_captured_cudnn.py",
+            "tests/devices/gpu/test_cudnn.py",
+            "tests/devices/gpu/test_cudnn_norm.py",
+            "tests/devices/gpu/test_captured_cudnn.py",
             "tests/backends/test_cudnn.py",
         ),
     ),
     Row("sorting, Fourier transforms", tests=("tests/ops/",), operators=LINEAR_ALGEBRA),
     Row("autocast, GradScaler", tests=("tests/amp/",)),
-    Row("pinned memory", tests=("tests/devices/test_pinned_memory.py", "tests/data/test_pinned_batches.py")),
+    Row("pinned memory", tests=("tests/devices/gpu/test_pinned_memory.py", "tests/data/test_pinned_batches.py")),
     Row("the CPU's own tests"),  # which nothing moves to a GPU yet
     Row("NCCL's operations", tests=("tests/distributed/",), steps=("two ranks",)),
     Row("a second device in a process"),  # whose tests need the stand-in

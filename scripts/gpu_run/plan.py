@@ -17,11 +17,11 @@ from gpu_run.steps import Step
 
 PATIENCE = 6  # times the seconds of a GPU, for a stand-in
 MOST_WORKERS = 12  # each has a context on the card
-ALONE = ("tests/devices/test_cuda.py",)  # it looks at the memory of the card, which others use, too
+ALONE = ("tests/devices/gpu/test_cupy_device.py",)  # it looks at the memory of the card, which others use, too
 SERVING = "tests/serve/"
 SERVER = ("httptools", "hpack", "orjson", "prometheus-client")
 FOR_SERVING = (*environment.FOR_TESTS, *SERVER)  # of its conftest.py
-SHORT = ("tests/cuda/test_threads_that_meet.py", "tests/devices/test_cuda_graph.py")  # of a short run
+SHORT = ("tests/cuda/test_threads_that_meet.py", "tests/devices/gpu/test_cuda_graph.py")  # of a short run
 SMOKE = ("a tensor", "a kernel", "a product", "a step", "a compiled call")  # of smoke.py
 VITAL = ("a tensor", "a kernel")  # without which nothing else is worth trying
 # With --first: what tells most, for as many seconds as a minute each has; then all other steps

@@ -102,7 +102,7 @@ def tensorrt() -> dict[str, Any]:
     """Where its libraries are."""
     import onnxruntime
 
-    from ox.devices.probe import TENSORRT, missing_library, preload
+    from ox.devices.onnxruntime.probe import TENSORRT, missing_library, preload
 
     if not device.stand_in():
         if TENSORRT not in onnxruntime.get_available_providers():

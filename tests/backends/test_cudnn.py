@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import ox
-from ox.devices import cudnn_settings
-from ox.devices.cudnn_settings import Settings
+from ox.devices.gpu import cudnn_settings
+from ox.devices.gpu.cudnn_settings import Settings
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from bench_call_parts import PHASES, Calls, layers, phases
 from workloads import Training, as_it_is, mlp
 
 import ox
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 
 
 @pytest.fixture

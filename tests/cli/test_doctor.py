@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from ox.devices import compiled, cuda, cudnn_libraries, machine, probe
-from ox.devices.probe import CPU, CUDA, Probe
+from ox.devices import cuda, machine
+from ox.devices.cpu_kernels import kernel_table as compiled
+from ox.devices.gpu import cudnn_libraries
+from ox.devices.onnxruntime import probe
+from ox.devices.onnxruntime.probe import CPU, CUDA, Probe
 from ox.distributed import launcher
 from ox.errors import DeviceError
 from ox.installation import install_command
@@ -231,7 +234,7 @@ def test_a_provider_that_is_not_built_in_is_not_believed() -> None:
 def test_a_damaged_runtime_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     import types
 
-    from ox.devices.runtime import onnxruntime
+    from ox.devices.onnxruntime.runtime import onnxruntime
 
     monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
     with pytest.raises(DeviceError, match="damaged"):

@@ -77,7 +77,7 @@ def test_code_of_cupy_is_no_code_of_the_user() -> None:
     """Wherever it lies: it catches errors of its own, for which a call would copy its state to give it back."""
     import cupy
 
-    from ox.compiler.place import is_library
+    from ox.compiler.recording.guard_source import is_library
 
     folder = os.path.dirname(cupy.__file__)
     for file in (cupy.__file__, f"{folder}/_core/syncdetect.py", f"{folder}x/__init__.py"):

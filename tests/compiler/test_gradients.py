@@ -12,7 +12,7 @@ from beside_eager import close, recordings
 import ox
 import ox.nn.functional as F
 from ox import nn
-from ox.compiler import backward_node
+from ox.compiler.execution import backward_node
 from ox.errors import GradientError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,18 @@ def test_older_paths_give_the_module(older: str, newer: str) -> None:
     for part in older.split(".")[1:]:
         thing = getattr(thing, part)
     assert thing is module
+
+
+@rows(("older", "newer"), [*legacy_paths.MOVED.items()])
+def test_a_moved_module_has_its_path_before_the_move(older: str, newer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one warning, which names the path of now and the line of the import."""
+    monkeypatch.delitem(sys.modules, older, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"^{older} has moved: import {newer}$") as caught:
+        __import__(older)
+    module = sys.modules[older]
+    assert [each.filename for each in caught] == [__file__]
+    assert module is importlib.import_module(newer) is importlib.import_module(older) and module.__name__ == newer
+    assert module.__spec__ is not None and module.__spec__.name == newer
 
 
 def test_switches_of_other_machines_answer() -> None:

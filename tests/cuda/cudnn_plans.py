@@ -15,11 +15,11 @@ from typing import Any
 from convolution_cases import CONVOLUTIONS
 from nvrtc import FOLDERS
 
-from ox.devices import cudnn_conv
-from ox.devices.cuda_windows import at_rank, window
-from ox.devices.cudnn import Plan
-from ox.devices.cudnn_graphs import Attention, Graph, Normalization, row_major
-from ox.devices.cudnn_settings import Settings
+from ox.devices.gpu import cudnn_conv
+from ox.devices.gpu.cudnn import Plan
+from ox.devices.gpu.cudnn_graphs import Attention, Graph, Normalization, row_major
+from ox.devices.gpu.cudnn_settings import Settings
+from ox.devices.gpu.windows import at_rank, window
 from ox.dtypes import bfloat16, float16, float32
 
 # multiprocessors, and bytes of shared memory that a block may ask for: A100, H100, B200

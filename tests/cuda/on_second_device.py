@@ -12,7 +12,9 @@ import host_cuda
 os.environ["HOST_CUDA_DEVICES"] = "2"
 host_cuda.install()
 
-from ox.devices import cuda, cuda_elements, pinned_memory  # noqa: E402 (after the stand-in)
+from ox.devices import cuda  # noqa: E402 (after the stand-in)
+from ox.devices.gpu import elementwise as cuda_elements  # noqa: E402 (after the stand-in)
+from ox.devices.gpu import pinned_memory  # noqa: E402 (after the stand-in)
 
 _first = cuda.ordinal
 

@@ -17,7 +17,7 @@ host_cuda.install()
 
 import ox  # noqa: E402 (after the stand-in)
 from ox import nn  # noqa: E402
-from ox.devices import cublas, device_checks  # noqa: E402
+from ox.devices.gpu import cublas, device_checks  # noqa: E402
 from ox.errors import BoundsError, OxError  # noqa: E402
 from ox.nn.utils import prune  # noqa: E402
 

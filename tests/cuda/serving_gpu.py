@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from ox.devices.probe import CUDA, missing_library, preload, runtime_distributions
+from ox.devices.onnxruntime.probe import CUDA, missing_library, preload, runtime_distributions
 from ox.tolerance import TABLE, compare
 
 

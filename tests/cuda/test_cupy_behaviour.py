@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ox.devices.cuda import cupy
+from ox.devices.gpu.cupy_device import cupy
 
 pytestmark = pytest.mark.gpu
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ox.devices.cuda import cupy
+from ox.devices.gpu.cupy_device import cupy
 
 pytestmark = pytest.mark.gpu
 

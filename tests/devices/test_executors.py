@@ -13,7 +13,7 @@ from rows import rows
 
 from ox import devices
 from ox.core.operator import OPS
-from ox.devices import dispatch_table, node_model, node_session
+from ox.devices.onnxruntime import dispatch_table, node_model, node_session
 from ox.dtypes import bfloat16, float32, float64, int64
 from ox.errors import ArgumentError, DeviceError, OxError, ShapeError
 from ox.installation import install_command
@@ -274,7 +274,7 @@ def test_the_programs_own_sessions_still_open() -> None:
     code = BIG + (
         "OPS['MatMul'](x, x)\n"
         "import onnxruntime as ort\n"
-        "from ox.devices.probe import _one_node\n"
+        "from ox.devices.onnxruntime.probe import _one_node\n"
         "y = np.arange(3, dtype='f')\n"
         "options = ort.SessionOptions()\n"
         "options.intra_op_num_threads = 2\n"
@@ -291,7 +291,7 @@ def test_the_programs_own_sessions_still_open() -> None:
 def test_a_program_that_came_first_keeps_its_sessions() -> None:
     code = BIG + (
         "import onnxruntime as ort\n"
-        "from ox.devices.probe import _one_node\n"
+        "from ox.devices.onnxruntime.probe import _one_node\n"
         "own = ort.InferenceSession(_one_node())\n"
         "OPS['MatMul'](x, x)\n"
         "assert own.run(None, {'x': np.ones(1, 'f')})[0] == 2\n"
@@ -314,8 +314,8 @@ def test_a_program_that_made_its_own_pool_and_arena_keeps_them() -> None:
 @pytest.mark.parametrize("first", ["", "OPS['Relu'](x)\n"], ids=["server first", "eager call first"])
 def test_the_memory_limit_of_a_server_in_this_process_is_its_own(first: str) -> None:
     code = BIG + (
-        "from ox.devices import arena, forced\n"
-        "from ox.devices.runtime import onnxruntime\n"
+        "from ox.devices import forced\nfrom ox.devices.onnxruntime import arena\n"
+        "from ox.devices.onnxruntime.runtime import onnxruntime\n"
         "with forced('onnxruntime'):\n"
         f"    {first or 'pass'}\n"
         "    arena.shared_arena(onnxruntime(), 1024)\n"

@@ -11,7 +11,8 @@ from rows import rows
 
 import ox
 from ox.core.operator import OPS
-from ox.devices import half_precision, node_session
+from ox.devices import half_precision
+from ox.devices.onnxruntime import node_session
 from ox.dtypes import bfloat16, float16, float32
 
 pytestmark = pytest.mark.usefixtures("without_kernels")

@@ -8,7 +8,7 @@ import pytest
 import ox
 from ox import ops
 from ox.core.operator import OPS
-from ox.devices import node_session
+from ox.devices.onnxruntime import node_session
 from ox.engines import find
 from ox.engines.engine import Task
 from ox.errors import DeviceError

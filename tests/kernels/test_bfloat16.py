@@ -12,7 +12,7 @@ import pytest
 
 import ox
 from ox.core.operator import OPS
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.dtypes import bfloat16, float32
 from ox.kernels import Library, address
 from tests.kernels.test_kernels import CASES, call
@@ -150,7 +150,7 @@ def test_a_step_under_autocast_is_near_that_of_float32(library: Library) -> None
 def test_autocast_says_once_that_it_gains_nothing(dtype: str, said: str, library: Library) -> None:
     code = (
         "import ox\n"
-        "from ox.devices import compiled\n"
+        "from ox.devices.cpu_kernels import kernel_table as compiled\n"
         "compiled.library().multiplies_bfloat16 = False\n"
         "for _ in range(3):\n"
         f"    with ox.autocast('cpu', dtype=ox.{dtype}):\n"
@@ -166,7 +166,7 @@ def test_autocast_says_once_that_it_gains_nothing(dtype: str, said: str, library
 def test_autocast_says_nothing_where_it_gains(library: Library) -> None:
     code = (
         "import ox\n"
-        "from ox.devices import compiled\n"
+        "from ox.devices.cpu_kernels import kernel_table as compiled\n"
         "compiled.library().multiplies_bfloat16 = True\n"
         "with ox.autocast('cpu'):\n"
         "    pass\n"

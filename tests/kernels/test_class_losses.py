@@ -12,7 +12,7 @@ from rows import rows
 from ox import devices
 from ox.autograd import grad
 from ox.core.operator import OPS
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.graph.record.recording import record
 from ox.graph.writer.write import to_model
 from ox.kernels import Library

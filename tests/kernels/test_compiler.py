@@ -20,7 +20,7 @@ from ox.kernels.library import _fast_address, _slow_address
 
 SCRIPT = """
 import ox
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.kernels import reason
 x = ox.linspace(-3, 3, 5000)
 ox.nn.functional.gelu(x)

@@ -11,8 +11,8 @@ from rows import rows
 
 import ox
 from ox.core.operator import OPS, make_tensor
-from ox.devices import compiled_copy
-from ox.devices.row_major import row_major
+from ox.devices.cpu_kernels import copy as compiled_copy
+from ox.devices.cpu_kernels.row_major import row_major
 from ox.errors import ShapeError
 from ox.kernels import Library
 

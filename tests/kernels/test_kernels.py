@@ -17,7 +17,8 @@ from waiting import wait_until
 import ox
 from ox import devices
 from ox.core.operator import OPS, make_tensor
-from ox.devices import compiled, compiled_attention
+from ox.devices.cpu_kernels import attention as compiled_attention
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.dtypes import bfloat16, float64
 from ox.errors import OxError
 from ox.graph import fused_session

@@ -10,7 +10,7 @@ import pytest
 from nvrtc import ARCHITECTURES, REAL, compiled, library_file, problem_of, process, report, resources
 from rows import rows
 
-from ox.devices.cuda_kernels import typed
+from ox.devices.gpu.kernels import typed
 from ox.dtypes import float32
 from ox.kernels.compiler import SOURCE
 from ox.kernels.gpu_source import gpu_source

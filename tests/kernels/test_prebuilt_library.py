@@ -28,7 +28,7 @@ from ox.kernels import compiler, prebuilt_library
 prebuilt_library.FOLDER, prebuilt_library.CPUINFO = Path(sys.argv[1]), Path(sys.argv[2])
 compiler.find_spec = lambda name: None
 import ox
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.kernels import reason
 from ox.train.run import config
 value = float(ox.nn.functional.gelu(ox.linspace(-3, 3, 5000)).sum())

@@ -12,7 +12,8 @@ import ox
 from ox import devices
 from ox.autograd import grad
 from ox.core.operator import OPS
-from ox.devices import compiled, compiled_random
+from ox.devices.cpu_kernels import kernel_table as compiled
+from ox.devices.cpu_kernels import random as compiled_random
 from ox.graph.record.recording import record
 from ox.graph.replay import replay
 from ox.graph.writer.write import to_model

@@ -24,7 +24,7 @@ from rows import rows
 from ox import devices
 from ox.autograd import grad
 from ox.core.operator import OPS
-from ox.devices import compiled_recurrent
+from ox.devices.cpu_kernels import recurrent as compiled_recurrent
 from ox.kernels import Library
 from ox.tensors.tensor import make_tensor
 

@@ -22,7 +22,7 @@ from node_cases import cases, failures, operators, wholes  # noqa: E402
 from ox import devices  # noqa: E402
 from ox.core.operator import OPS  # noqa: E402
 from ox.core.schema import Schema  # noqa: E402
-from ox.devices import dispatch_table  # noqa: E402
+from ox.devices.onnxruntime import dispatch_table  # noqa: E402
 from ox.dtypes import ALL, FLOATS, INTEGERS, NUMERIC, SIGNED, UNSIGNED, bool_  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"

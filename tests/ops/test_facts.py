@@ -17,7 +17,8 @@ from ox.amp.policy import ELIGIBLE, RULES
 from ox.core.operator import OPS, Operator, operator
 from ox.core.subgraph import Control
 from ox.core.types import XP, T
-from ox.devices import dispatch_table, half_precision
+from ox.devices import half_precision
+from ox.devices.onnxruntime import dispatch_table
 from ox.dtypes import FLOATS, float32
 from ox.func.batching_rules import FAMILIES, OPERATOR_RULES, rule_of
 from ox.graph.reader.version_converter import ADAPTERS

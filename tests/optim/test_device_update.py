@@ -13,8 +13,8 @@ from rows import rows
 
 import ox
 from ox import devices, optim
-from ox.devices.cuda_tensors import Tensors
-from ox.devices.skip_flag import skipping_where
+from ox.devices.gpu.multi_tensor import Tensors
+from ox.devices.gpu.skip_flag import skipping_where
 from ox.kernels.gpu_source import gpu_source
 from ox.optim import device_update
 from ox.optim.formula import Formula

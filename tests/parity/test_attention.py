@@ -10,7 +10,7 @@ from sides import assert_same, check_error, check_gradient, check_value, names, 
 
 import ox
 from ox.core.operator import OPS
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.tolerance import compare
 
 R = np.random.default_rng(31)

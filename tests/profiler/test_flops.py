@@ -12,7 +12,7 @@ from rows import rows
 import ox
 from ox import nn
 from ox.core.operator import OPS
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.profiler import profile
 
 F = nn.functional

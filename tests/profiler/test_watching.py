@@ -13,7 +13,7 @@ from rows import rows
 import ox
 from ox import nn
 from ox.core.mode import MODE
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.errors import TrainError
 from ox.profiler import profile
 from ox.train.diagnose.nonfinite import diagnose

@@ -16,7 +16,7 @@ from rows import rows
 
 import ox
 from ox import tolerance
-from ox.devices.node_session import runtime
+from ox.devices.onnxruntime.node_session import runtime
 from ox.graph.ir import Graph
 from ox.graph.passes.shape_inference import simplify
 from ox.graph.record.recording import record

@@ -9,7 +9,7 @@ from ox.core.operator import make_tensor
 from ox.data.batch_map import map_tensors
 from ox.data.loading.progress import Progress
 from ox.devices import cuda
-from ox.devices.pinned_memory import HostCopy, is_pinned
+from ox.devices.gpu.pinned_memory import HostCopy, is_pinned
 
 
 def pin_batch(batch: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ox.devices import compiled
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.engines.engine import Task
 from ox.engines.native.aliases import Aliases
 from ox.engines.native.cuda.engine import NativeOnGpu

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices.compiled import Kernel
-from ox.devices.compiled_copy import contiguous
+from ox.devices.cpu_kernels.copy import contiguous
+from ox.devices.cpu_kernels.kernel_table import Kernel
 from ox.engines.native.calls import KernelCall
 from ox.engines.native.memory import AddressSpace
 from ox.kernels import Library, address

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx.numpy_helper import to_array
 
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import ArgumentError, ExportError
 from ox.export.files import check_writable
 from ox.export.quantization.golden import relative_error, renew

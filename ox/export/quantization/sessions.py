@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import ExportError
 from ox.graph.ir import Array
 

@@ -2,7 +2,7 @@
 #include "block_sums.h"
 #include "device_numbers.h"
 
-constexpr int THREADS = 256;  // of a block; ox/devices/cuda_best.py has it, too
+constexpr int THREADS = 256;  // of a block; ox/devices/gpu/top_k.py has it, too
 constexpr int CANDIDATES = 1024;
 
 // A number with its column: the better, the larger. None is 0.

@@ -1,7 +1,7 @@
 // A bitonic sort (Batcher, "Sorting networks and their applications", 1968) of places in [0, n): no two keys are equal, so
 // that the order is that of a stable sort, and the launches depend on the count alone.
 
-constexpr int TILE = 2048;  // keys that a block holds; ox/devices/cuda_sort.py has the number, too
+constexpr int TILE = 2048;  // keys that a block holds; ox/devices/gpu/sort.py has the number, too
 
 // Each place with its position in the lower bits; what is outside of [-n, n), and what fills up a power of two, as n.
 EACH(ox_device_sort_keys, i, padded, const INDEX* RESTRICT places, long long* RESTRICT keys, long long count, long long n, long long bits) {

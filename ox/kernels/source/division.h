@@ -9,7 +9,7 @@ template <class N> struct Divisor;
 
 // Of numbers below 2^31, by a multiplication with 2^(31 + L) / value, rounded up, where 2^L is the least power of two that is
 // not below the value: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
-// ox/devices/cuda_kernels.py packs the two numbers.
+// ox/devices/gpu/kernels.py packs the two numbers.
 template <> struct Divisor<int> {
     int value;
     unsigned factor;

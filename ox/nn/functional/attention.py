@@ -18,7 +18,8 @@ from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
-from ox.devices import cuda, cuda_attention
+from ox.devices import cuda
+from ox.devices.gpu import attention as cuda_attention
 from ox.dtypes import HALF_TYPES, DType, bool_, float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.compiled_call import runs_compiled, runs_on_device

@@ -13,7 +13,7 @@ from ox.core.constants import ints, scalar_like
 from ox.core.mode import values_are_checked
 from ox.core.promotion import promote_operands, reading_halves, upcast_half
 from ox.core.tensor import is_tensor
-from ox.devices.cuda_tensors import is_on_device
+from ox.devices.gpu.multi_tensor import is_on_device
 from ox.dtypes import HALF_TYPES, float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of

@@ -1,4 +1,4 @@
-"""Which calls of the functional API are one call of a compiled kernel (`ox.devices.compiled`)."""
+"""Which calls of the functional API are one call of a compiled kernel (`ox.devices.cpu_kernels.kernel_table`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Container
 import numpy as np
 
 from ox.core.mode import MODE
-from ox.devices import compiled
-from ox.devices.cuda_tensors import is_on_device
+from ox.devices.cpu_kernels import kernel_table as compiled
+from ox.devices.gpu.multi_tensor import is_on_device
 from ox.dtypes import DType, float32
 from ox.tensors.tensor import Tensor
 
@@ -28,7 +28,7 @@ def runs_compiled(tensor: Tensor, types: Container[DType] = (float32,)) -> bool:
 
 
 def runs_on_device(tensor: Tensor, types: Container[DType] = (float32,), recorded: bool = False) -> bool:
-    """The same of a GPU and its kernels (`ox.devices.cuda_operators`); a recording has the plain operators, but with
+    """The same of a GPU and its kernels (`ox.devices.gpu.kernel_table`); a recording has the plain operators, but with
     `recorded` those that keep functions."""
     mode, array = MODE.get(), tensor.array
     return (

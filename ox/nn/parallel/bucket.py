@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.core.operator import make_tensor
-from ox.devices.pinned_memory import HostResult
+from ox.devices.gpu.pinned_memory import HostResult
 from ox.tensors.tensor import Tensor
 
 FIRST = 1 << 20  # bytes of the first bucket, as in PyTorch: small, so that the first collective starts early

@@ -16,7 +16,7 @@ from ox.core.mode import MODE, switch_mode, values_are_checked
 from ox.core.multi_tensor import count_kernel_write, owner, scale_in_place, sum_of_squares
 from ox.core.promotion import cast, promote_operands
 from ox.devices import cuda_state
-from ox.devices.cuda_tensors import Tensors, apart, beside, by_device, is_dense, is_on_device, kind_of
+from ox.devices.gpu.multi_tensor import Tensors, apart, beside, by_device, is_dense, is_on_device, kind_of
 from ox.dtypes import FLOATING, DType, promote
 from ox.errors import GradientError
 from ox.ops.nn.normalization import computed_type

@@ -8,8 +8,8 @@ from ox.core.function import function
 from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.types import XP, Array, T
-from ox.devices.cuda_index import check_range
-from ox.devices.cuda_tensors import is_on_device
+from ox.devices.gpu.index import check_range
+from ox.devices.gpu.multi_tensor import is_on_device
 from ox.dtypes import INTEGERS
 from ox.errors import BoundsError, OxError, ShapeError
 

@@ -16,7 +16,7 @@ from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Float32, HostInt64, T, UInt32, UInt64
-from ox.devices import compiled_random
+from ox.devices.cpu_kernels import random as compiled_random
 from ox.dtypes import FLOATS, float32, float64, int64, onnx_type, uint8, uint32, uint64
 from ox.ops.elementwise.arithmetic import Add, Div, Log, Mul, Sqrt
 from ox.ops.elementwise.comparison import BitShift, BitwiseAnd, BitwiseXor, GreaterOrEqual

@@ -5,8 +5,8 @@ from typing import Any
 
 from ox.core.types import XP, Array
 from ox.core.upcast import downcast
-from ox.devices import cuda_index
-from ox.devices.cuda_tensors import is_on_device
+from ox.devices.gpu import index as cuda_index
+from ox.devices.gpu.multi_tensor import is_on_device
 from ox.dtypes import HALF_TYPES, float32
 from ox.errors import ArgumentError
 from ox.ops.recurrent.arguments import WRONG_LENGTH, Call, check_lens

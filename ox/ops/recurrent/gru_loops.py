@@ -1,7 +1,7 @@
 """The time loops of GRU on arrays, for one direction; shapes as in `ox.ops.recurrent.rnn_loops`."""
 
 from ox.core.types import XP, Array
-from ox.devices import cuda_recurrent
+from ox.devices.gpu import recurrent as cuda_recurrent
 from ox.ops.recurrent.rnn_loops import Starts, Sums, clear_ended, compiled, keep_ended, pieces, projected, sigmoid
 
 

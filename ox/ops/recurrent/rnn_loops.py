@@ -11,7 +11,8 @@ from typing import Any
 
 from ox.core.mode import MODE
 from ox.core.types import XP, Array
-from ox.devices import compiled_recurrent, cuda_recurrent
+from ox.devices.cpu_kernels import recurrent as compiled_recurrent
+from ox.devices.gpu import recurrent as cuda_recurrent
 
 ELEMENTS = 1 << 20  # of the products that are computed at once
 

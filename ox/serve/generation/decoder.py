@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from ox.devices.cuda import check_bfloat16, cupy
+from ox.devices.gpu.cupy_device import check_bfloat16, cupy
 from ox.devices.machine import available_memory
 from ox.devices.machine import threads as usable_threads
-from ox.devices.probe import CPU, CUDA
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.probe import CPU, CUDA
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError, first_line
 from ox.graph.bfloat16_file import cast_weights, widen
 from ox.graph.contract import DTYPES, Contract

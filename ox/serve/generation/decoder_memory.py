@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ox.devices import cuda
-from ox.devices.cuda_runs import copy_runs
+from ox.devices.gpu.segment_copy import copy_runs
+from ox.devices.gpu.staged_buffer import StagedBuffer
 from ox.devices.machine import available_memory
-from ox.devices.probe import CPU, CUDA
-from ox.devices.runtime import onnxruntime
-from ox.devices.staged_buffer import StagedBuffer
+from ox.devices.onnxruntime.probe import CPU, CUDA
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import ServeError
 from ox.serve.config.cuda_options import CudaOptions
 from ox.serve.generation.device_scores import DeviceScores, stored

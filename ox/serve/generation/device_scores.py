@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices.cuda import cupy
-from ox.devices.cuda_best import MOST_BEST, best_from_words, best_of_rows, forbid
-from ox.devices.staged_buffer import StagedBuffer, pinned_array
+from ox.devices.gpu.cupy_device import cupy
+from ox.devices.gpu.staged_buffer import StagedBuffer, pinned_array
+from ox.devices.gpu.top_k import MOST_BEST, best_from_words, best_of_rows, forbid
 from ox.dtypes import bfloat16
 from ox.serve.generation.scores import Array, BestScores, Needs, ScoreRows, Scores
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ox.devices.cuda_best import MOST_BEST
+from ox.devices.gpu.top_k import MOST_BEST
 from ox.errors import OxError, ServeError
 from ox.generation.sampler import Sampler
 from ox.generation.stopping import Stopping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 
-from ox.devices import nvml
+from ox.devices.gpu import nvml
 from ox.errors import OxError
 from ox.serve.repository.layout import ModelFiles, Stamp, Version
 from ox.serve.repository.model import Model

@@ -8,7 +8,7 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from ox.devices.cuda import which
+from ox.devices.gpu.cupy_device import which
 from ox.devices.machine import Driver
 from ox.errors import DeviceError
 from ox.serve.config.cuda_options import CudaOptions

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ox.devices.cuda import cupy
-from ox.devices.staged_buffer import StagedBuffer
+from ox.devices.gpu.cupy_device import cupy
+from ox.devices.gpu.staged_buffer import StagedBuffer
 from ox.errors import LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.batching.padding import Padding

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ox.devices import cuda, nvml
-from ox.devices.arena import memory_error
+from ox.devices import cuda
+from ox.devices.gpu import nvml
+from ox.devices.onnxruntime.arena import memory_error
 from ox.errors import DeviceError, OutOfMemoryError, ServeError
 from ox.serve.runtime.capture_gate import GATE
 from ox.serve.runtime.lost_device import lost_device

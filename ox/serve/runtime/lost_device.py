@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ox.devices import cuda
-from ox.devices.cuda_errors import lost
+from ox.devices.gpu.sticky_errors import lost
 from ox.errors import DeviceError, ServeError
 
 # Of CUDA and its libraries. A product or a convolution that fails to run may have met a lost GPU.

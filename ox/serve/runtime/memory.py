@@ -9,8 +9,8 @@ from functools import cache
 from types import ModuleType
 
 from ox.clock import Clock, Event
-from ox.devices.arena import Arena, current_arena, memory_error, shared_arena
 from ox.devices.machine import available_memory
+from ox.devices.onnxruntime.arena import Arena, current_arena, memory_error, shared_arena
 from ox.errors import ServeError
 from ox.serve.runtime.runtime_error import failed_operator
 

@@ -80,7 +80,7 @@ def main() -> None:
     orders = json.load(sys.stdin)
     if hasattr(signal, "setitimer"):  # if the parent is gone, a signal ends this process; not on Windows
         signal.setitimer(signal.ITIMER_REAL, orders["options"]["load_timeout_s"] + GRACE_S)
-    from ox.devices.runtime import onnxruntime
+    from ox.devices.onnxruntime.runtime import onnxruntime
     from ox.serve.config.request_limits import RequestLimits
     from ox.serve.repository.model import Model
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from ox.devices import cudnn_libraries
-from ox.devices.cuda_installation import Problem, driver_problem
+from ox.devices.gpu import cudnn_libraries
+from ox.devices.gpu.installation import Problem, driver_problem
 from ox.devices.machine import Driver, nvidia_driver
-from ox.devices.probe import CPU, CUDA, TENSORRT, missing_code, missing_library, preload
+from ox.devices.onnxruntime.probe import CPU, CUDA, TENSORRT, missing_code, missing_library, preload
 from ox.errors import DeviceError, LoadError, OxError
 from ox.installation import install_command
 from ox.serve.config.placement import Placement

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ox.devices.arena import memory_error
+from ox.devices.onnxruntime.arena import memory_error
 from ox.graph.contract import DTYPES, Array
 from ox.serve.runtime.device_memory import DeviceMemory
 from ox.serve.runtime.instance import ControlledRun, Feed

@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from ox.devices import cuda as cuda_devices
-from ox.devices.arena import USE_ARENA
-from ox.devices.cuda_installation import RUNTIME, first_problem
+from ox.devices.gpu.installation import RUNTIME, first_problem
 from ox.devices.machine import threads as usable_threads
-from ox.devices.probe import CPU, CUDA, TENSORRT
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.arena import USE_ARENA
+from ox.devices.onnxruntime.probe import CPU, CUDA, TENSORRT
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import DeviceError, LoadError
 from ox.graph.contract import Array
 from ox.serve.batching.padding import Padding

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import TensorProto, helper, numpy_helper
 
-from ox.devices.cuda import cupy
+from ox.devices.gpu.cupy_device import cupy
 from ox.graph.contract import Array
 from ox.graph.reader.model_file import parse
 from ox.serve.runtime.capture_gate import GATE

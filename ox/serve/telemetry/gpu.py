@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ox.devices.nvml import Memory, call, devices, library
+from ox.devices.gpu.nvml import Memory, call, devices, library
 
 
 class _Load(ctypes.Structure):

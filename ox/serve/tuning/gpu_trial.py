@@ -10,7 +10,7 @@ import numpy as np
 
 from ox.devices import cuda
 from ox.devices.machine import available_memory
-from ox.devices.probe import TENSORRT
+from ox.devices.onnxruntime.probe import TENSORRT
 from ox.errors import LoadError, OutOfMemoryError, ServeError
 from ox.graph.contract import Array
 from ox.serve.runtime.capture_gate import GATE

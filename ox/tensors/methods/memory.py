@@ -14,7 +14,7 @@ from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, note_lost_size
 from ox.devices import cuda_state
-from ox.devices.row_major import row_major
+from ox.devices.cpu_kernels.row_major import row_major
 from ox.errors import ArgumentError, DeviceError, GradientError, ShapeError
 from ox.functions.dimension_arguments import one_dim
 
@@ -170,7 +170,7 @@ class MemoryMethods:
 
     def is_pinned(self: Any, device: Any = None) -> bool:
         """Whether it is in pinned memory."""
-        from ox.devices.pinned_memory import is_pinned
+        from ox.devices.gpu.pinned_memory import is_pinned
 
         return is_pinned(self.array)
 
@@ -189,7 +189,7 @@ class MemoryMethods:
             DeviceError: the tensor is not on a GPU, or the stream has been destroyed.
             ArgumentError: it is no stream.
         """
-        from ox.devices.recorded_memory import record_stream
+        from ox.devices.gpu.recorded_memory import record_stream
 
         if not self.is_cuda:
             raise DeviceError("streams have no work on tensors of the host", got="a tensor on cpu", hint="x.cuda()")

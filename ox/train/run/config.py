@@ -62,7 +62,7 @@ def versions(folder: Path) -> dict[str, str]:
     """The versions of Python, ox, its libraries and its compiled kernels (which library: of the wheel, or compiled
     here); the git commit of `folder`, else of the working directory."""
     from ox._version import __version__
-    from ox.devices import compiled
+    from ox.devices.cpu_kernels import kernel_table as compiled
 
     found = {"python": platform.python_version(), "ox": __version__}
     for name in ("numpy", "ml_dtypes", "onnxruntime", "onnxruntime-gpu"):
@@ -89,7 +89,8 @@ def executors() -> list[str]:
     forced = MODE.get().executor
     if forced is not None:
         return [getattr(forced, "__name__", str(forced))]
-    return ["numpy", *(getattr(offer, "__module__", str(offer)).rpartition(".")[2] for offer in devices.accelerators)]
+    modules = (getattr(offer, "__module__", str(offer)).rpartition(".")[2] for offer in devices.accelerators)
+    return ["numpy", *("compiled" if name == "kernel_table" else name for name in modules)]  # as run folders have it
 
 
 def _command() -> str:

@@ -12,7 +12,8 @@ from rows import rows
 import ox
 from ox import nn, ops
 from ox.autograd import gradcheck
-from ox.devices import compiled, compiled_attention
+from ox.devices.cpu_kernels import attention as compiled_attention
+from ox.devices.cpu_kernels import kernel_table as compiled
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.graph.record.recording import record
 from ox.graph.writer.write import to_model

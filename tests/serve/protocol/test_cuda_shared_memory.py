@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto
 from serving_gpu import ServingGpu
 
-from ox.devices.ipc_memory import IpcMemory
+from ox.devices.gpu.ipc_memory import IpcMemory
 from ox.errors import DeviceError
 from ox.serve import ModelConfig, Server
 from ox.serve.protocol.grpc.proto import message

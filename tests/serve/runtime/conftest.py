@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ox.devices import arena
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime import arena
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.serve.runtime.memory import default_limit
 
 

@@ -30,7 +30,7 @@ LIMIT = 3 << 30  # bytes of the process that reads a bomb: one that goes off fai
 LOADS = f"""
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, ({LIMIT}, {LIMIT}))
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import OxError
 from ox.serve.runtime.session import Engine
 from ox.serve.runtime.source import read

@@ -19,7 +19,7 @@ from onnx import TensorProto
 from serving_gpu import ServingGpu, close
 
 from ox.clock import SYSTEM
-from ox.devices.staged_buffer import StagedBuffer
+from ox.devices.gpu.staged_buffer import StagedBuffer
 from ox.errors import LoadError, ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.batching.admission import Budget

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ox.devices.cuda import Memory
-from ox.devices.cuda_errors import LOST
+from ox.devices.gpu.cupy_device import Memory
+from ox.devices.gpu.sticky_errors import LOST
 from ox.errors import DeviceError, LoadError
 from ox.serve.repository.entry import Slot
 from ox.serve.runtime import device_memory

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 from rows import rows
 
-from ox.devices.cuda_installation import Problem
+from ox.devices.gpu.installation import Problem
 from ox.devices.machine import Driver
 from ox.errors import ArgumentError, DeviceError, LoadError, OxError
 from ox.graph.contract import Contract, Sample, TensorInfo

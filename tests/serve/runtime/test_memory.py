@@ -12,8 +12,9 @@ from onnx import TensorProto
 from rows import rows
 
 from ox.clock import SYSTEM
-from ox.devices import arena, machine
-from ox.devices.runtime import onnxruntime
+from ox.devices import machine
+from ox.devices.onnxruntime import arena
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import ServeError
 from ox.serve.runtime import memory
 from ox.serve.runtime.memory import MIB, RunMemory, Trimmer

@@ -13,8 +13,8 @@ from onnx import TensorProto
 from waiting import wait_for_work
 
 from ox.devices.machine import Driver, nvidia_driver
-from ox.devices.probe import CUDA, runtime_distributions
-from ox.devices.runtime import onnxruntime
+from ox.devices.onnxruntime.probe import CUDA, runtime_distributions
+from ox.devices.onnxruntime.runtime import onnxruntime
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, TensorInfo
 from ox.serve import ModelConfig, RequestLimits

@@ -18,7 +18,7 @@ from cuda_session import CudaSession
 from onnx import TensorProto
 from serving_gpu import ServingGpu
 
-from ox.devices.cuda import empty_cache, memory
+from ox.devices.gpu.cupy_device import empty_cache, memory
 from ox.errors import DeviceError, LoadError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model

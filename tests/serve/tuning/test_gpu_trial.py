@@ -14,7 +14,7 @@ from manual_clock import ManualClock
 from onnx import TensorProto
 
 from ox.clock import SYSTEM
-from ox.devices.cuda import Memory
+from ox.devices.gpu.cupy_device import Memory
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.batching.admission import Budget
 from ox.serve.config.placement import Placement

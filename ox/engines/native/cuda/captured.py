@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices.cuda import cupy
-from ox.devices.cuda_graph import GraphMemory
+from ox.devices.gpu.cuda_graph import GraphMemory
+from ox.devices.gpu.cupy_device import cupy
 from ox.engines.engine import Array
 from ox.engines.native.cuda.program import Program, Values
 from ox.graph.ir import Value

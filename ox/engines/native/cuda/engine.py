@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
-from ox.devices.cuda import cupy
-from ox.devices.cuda_graph import GraphMemory
+from ox.devices.gpu.cuda_graph import GraphMemory
+from ox.devices.gpu.cupy_device import cupy
 from ox.engines.engine import Engine, Task
 from ox.engines.native.cuda.executable import GpuExecutable
 

@@ -11,8 +11,8 @@ import numpy as np
 from ox.autograd.accumulate_grad import owner
 from ox.core.mode import Watch, switch_mode
 from ox.devices import cuda_state
-from ox.devices.cuda import cupy
-from ox.devices.cuda_graph import CaptureError, GraphMemory
+from ox.devices.gpu.cuda_graph import CaptureError, GraphMemory
+from ox.devices.gpu.cupy_device import cupy
 from ox.engines.engine import Array, Engine, Task
 from ox.engines.native.cuda.captured import Captured
 from ox.engines.native.cuda.program import Program, Values

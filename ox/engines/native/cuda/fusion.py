@@ -24,7 +24,7 @@ class Fused:
 
     @property
     def source(self) -> str:
-        """For `ox.devices.cuda_kernels.load`."""
+        """For `ox.devices.gpu.kernels.load`."""
         return source_of(self.names, GPU_HEAD)
 
 

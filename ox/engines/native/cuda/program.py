@@ -10,8 +10,10 @@ import numpy as np
 from ox.autograd.accumulate_grad import owner
 from ox.core.mode import Watch
 from ox.core.operator import OPS
-from ox.devices import cuda_kernels, cuda_state, device_checks
-from ox.devices.cuda import cupy
+from ox.devices import cuda_state
+from ox.devices.gpu import device_checks
+from ox.devices.gpu import kernels as cuda_kernels
+from ox.devices.gpu.cupy_device import cupy
 from ox.engines.engine import Engine, Task
 from ox.engines.native.calls import TensorCall, call_of
 from ox.engines.native.cuda.fusion import Fused, fused

@@ -10,8 +10,8 @@ import base64
 import binascii
 from typing import Any
 
-from ox.devices.cuda import cupy
-from ox.devices.ipc_memory import HANDLE_BYTES, IpcMemory
+from ox.devices.gpu.cupy_device import cupy
+from ox.devices.gpu.ipc_memory import HANDLE_BYTES, IpcMemory
 from ox.errors import DeviceError, ServeError
 from ox.graph.contract import Array
 from ox.serve.protocol.v2.document import quote

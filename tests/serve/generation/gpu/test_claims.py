@@ -17,7 +17,7 @@ from cuda_session import CudaSession
 from gpu_decoder import budget_of, load, model_of
 
 import ox
-from ox.devices.staged_buffer import StagedBuffer
+from ox.devices.gpu.staged_buffer import StagedBuffer
 from ox.errors import LoadError
 from ox.serve import ModelConfig, RequestLimits
 from ox.serve.config.cuda_options import CudaOptions

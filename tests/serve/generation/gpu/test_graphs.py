@@ -13,7 +13,7 @@ from generation_client import VOCABULARY, Client, prompts
 from gpu_decoder import SAMPLED, assert_same_events, budget_of, load, model_of
 from serving_gpu import ServingGpu
 
-from ox.devices.staged_buffer import StagedBuffer
+from ox.devices.gpu.staged_buffer import StagedBuffer
 from ox.errors import LoadError
 from ox.serve.generation.cache_slots import CacheSlots
 from ox.serve.generation.decoder import UNLIMITED, Decoder

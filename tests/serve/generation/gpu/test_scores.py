@@ -15,8 +15,8 @@ from gpu_decoder import load
 from ml_dtypes import bfloat16
 from serving_gpu import ServingGpu
 
-from ox.devices.cuda_best import best_of_rows
-from ox.devices.cuda_kernels import kernel
+from ox.devices.gpu.kernels import kernel
+from ox.devices.gpu.top_k import best_of_rows
 from ox.errors import LoadError
 from ox.serve.generation import device_scores
 from ox.serve.generation.cache_slots import CacheSlots
