@@ -14,6 +14,7 @@ from rows import rows
 from samples import samples
 
 from ox.amp.policy import ELIGIBLE, RULES
+from ox.core.kind import WHOLE
 from ox.core.operator import OPS, Operator, operator
 from ox.core.subgraph import Control
 from ox.core.types import XP, T
@@ -45,6 +46,7 @@ def broadcasts_or_moves(op: Operator) -> bool:
 # -- defaults: by family -------------------------------------------------------------------------------------------
 
 FAMILY: dict[str, dict[str, Predicate]] = {
+    "kind": {},
     "amp": {"there is nothing to cast": lambda op: not takes(op, ELIGIBLE)},
     "batching": {"a recording holds its body": lambda op: op.fused},
     "weights": {
@@ -155,6 +157,7 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
 # -- what says it --------------------------------------------------------------------------------------------------
 
 STATED: dict[str, Callable[[str, Operator], bool]] = {
+    "kind": lambda name, op: op.kind is not None,
     "amp": lambda name, op: op.amp in RULES,
     "batching": lambda name, op: op.batching == "each" or rule_of(name) is not None,
     "weights": lambda name, op: bool(op.weights),
@@ -250,6 +253,45 @@ def shapes_differ(name: str) -> list[str]:
 
 
 CALLED = [name for name, op in OPS.items() if not isinstance(op, Control | OfSequences)]
+MOVING = [name for name in CALLED if OPS[name].moves or OPS[name].kind == "padding"]
+
+
+@rows("name", MOVING, items=2)
+def test_what_moves_values_computes_none(name: str) -> None:
+    """In its results are values of the inputs; for some kinds all of them, or in the same order."""
+    op = OPS[name]
+    for sample in samples(name):
+        if sample.attributes.get("mode") == "constant" or op.kind == "padding":
+            sample.inputs[0][...] = 1  # beside the zeros that fill up
+        result = op(
+            *(None if x is None else make_tensor(x) for x in sample.inputs), outputs=sample.outputs, **sample.attributes
+        )
+        moved = [y.array for y in (result if isinstance(result, tuple) else (result,))]
+        sources = sample.inputs if op.kind == "concatenation" else sample.inputs[:1]
+        there, given = (set().union(*(bits(x) for x in arrays)) for arrays in (moved, sources))
+        if op.kind == "padding":
+            given |= set().union(
+                *(bits(x) for x in (np.zeros(1, sources[0].dtype), *sample.inputs[2:3]) if x is not None)
+            )
+        assert there <= given
+        if op.kind in WHOLE and moved[0].size:
+            assert there == given
+        if op.kind in ("identity", "reshape"):
+            assert moved[0].tobytes() == sources[0].tobytes()
+
+
+def bits(array: np.ndarray) -> set[bytes]:
+    """The bytes of each element."""
+    size = array.dtype.itemsize
+    raw = np.ascontiguousarray(array).tobytes()
+    return {raw[i : i + size] for i in range(0, len(raw), size)}
+
+
+@rows("name", [name for name, op in OPS.items() if op.commutative])
+def test_what_is_commutative_gives_the_same_bits_in_either_order(name: str) -> None:
+    for sample in samples(name):
+        a, b = map(make_tensor, sample.inputs)
+        assert bytes(OPS[name](a, b).array) == bytes(OPS[name](b, a).array)
 
 
 @rows("name", CALLED, items=2)
