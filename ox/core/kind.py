@@ -42,3 +42,5 @@ BATCHING: dict[Kind, Batching] = {
 }  # fmt: skip
 WHOLE: frozenset[Kind | None] = frozenset(("identity", "reshape", "permutation", "repetition"))
 MOVEMENT = WHOLE | {"selection", "concatenation"}
+# Integers with a scale: no gradient comes past these.
+QUANTIZED: frozenset[Kind | None] = frozenset(("quantization", "integer_product"))

@@ -71,8 +71,10 @@ class Operator:
     batching: Batching | None = None
     weights: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    sized_by: tuple[str, ...] = ()
     nondifferentiable: tuple[str, ...] = ()
     commutative = False
+    contraction = False
     random = False
     data_dependent_shape = False
     expanded: Callable[..., Any] | None = None  # its definition in older operators, for files of opsets that lack it
@@ -303,8 +305,10 @@ def operator(
     batching: Batching | None = None,
     weights: str = "",
     settings: str = "",
+    sized_by: str = "",
     nondifferentiable: str = "",
     commutative: bool = False,
+    contraction: bool = False,
     data_dependent_shape: bool = False,
     **types: tuple[DType, ...],
 ) -> Callable[[Callable[..., Any]], Operator]:
@@ -325,9 +329,12 @@ def operator(
             `ox.func.batching_rules`.
         weights: the inputs that are weights of a layer when a file holds them as constants.
         settings: the inputs that are no weights when a file holds them as constants, although they have a gradient.
+        sized_by: the inputs whose values make the output as large as they say.
         nondifferentiable: the inputs that never get a gradient, because the output does not change with them, or only
             in steps: those read for their type or shape alone, edges that are rounded.
-        commutative: of two inputs, bit for bit the same in either order.
+        commutative: of two inputs, bit for bit the same in either order. Max and Min are not: their order decides
+            between 0.0 and -0.0.
+        contraction: no two results are further apart than the inputs, by their largest difference.
         data_dependent_shape: its output's sizes depend on values, so they may change though those of its inputs do not.
         types: the element types of each type variable (those ox computes with; the schema may list more).
     """
@@ -342,9 +349,9 @@ def operator(
                     return loud(*args, **kwargs)
 
         op = cls(kernel, outputs, types, view)
-        op.kind, op.amp, op.commutative = kind, amp, commutative
+        op.kind, op.amp, op.commutative, op.contraction = kind, amp, commutative, contraction
         op.batching = batching or (BATCHING.get(kind) if kind is not None else None)
-        op.weights, op.settings = tuple(weights.split()), tuple(settings.split())
+        op.weights, op.settings, op.sized_by = (tuple(each.split()) for each in (weights, settings, sized_by))
         op.random, op.data_dependent_shape = kind == "random", data_dependent_shape
         op.exclude_from_gradient(nondifferentiable)
         OPS[op.name] = op

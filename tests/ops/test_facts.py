@@ -329,3 +329,16 @@ def default(schema: defs.OpSchema, attribute: str) -> object:
 def test_every_old_form_is_lifted(name: str) -> None:
     first = ADAPTERS[name][-1][0] if name in ADAPTERS else 0
     assert changes(name) < first or not changes(name), f"{name} of opset {changes(name)} needs an adapter"
+
+
+@rows("name", [name for name, op in OPS.items() if op.contraction])
+def test_a_contraction_brings_no_values_further_apart(name: str) -> None:
+    random = np.random.default_rng(0)
+    for sample in samples(name):
+        x, *others = sample.inputs
+        if x.dtype.kind != "f" or sample.outputs > 1:
+            continue
+        near = (x + random.uniform(-1, 1, x.shape)).astype(x.dtype)
+        rest = [None if each is None else make_tensor(each) for each in others]
+        a, b = (OPS[name](make_tensor(each), *rest, **sample.attributes).array for each in (x, near))
+        assert np.abs(a.astype(float) - b).max(initial=0) <= np.abs(x.astype(float) - near).max(initial=0) * (1 + 1e-5)

@@ -19,7 +19,7 @@ from ox.ops.reduce.reduction import ReduceSum
 __all__ = ["Erf", "Gelu", "Hardmax", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"]
 
 
-@operator("Y", kind="pointwise", T=(*FLOATS, *SIGNED), amp="widest")
+@operator("Y", kind="pointwise", contraction=True, T=(*FLOATS, *SIGNED), amp="widest")
 def Relu(xp: XP, X: T) -> T:
     """max(X, 0); its gradient at 0 is 0. ONNX Relu."""
     return xp.maximum(X, X.dtype.type(0))
@@ -42,7 +42,7 @@ def _(xp: XP, g: Array, Y: Array) -> Array:
     return xp.where(Y <= 0, g.dtype.type(0), g)
 
 
-@operator("output", kind="pointwise", T=FLOATS, amp="widest")
+@operator("output", kind="pointwise", contraction=True, T=FLOATS, amp="widest")
 def Tanh(xp: XP, input: T) -> T:
     """Hyperbolic tangent. ONNX Tanh."""
     return xp.tanh(input)
@@ -64,7 +64,7 @@ def _(xp: XP, g: Array, Y: Array) -> Array:
     return g * (1 - Y * Y)
 
 
-@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
+@operator("Y", kind="pointwise", contraction=True, T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Sigmoid(xp: XP, X: T) -> T:
     """1 / (1 + exp(-X)). ONNX Sigmoid."""
@@ -158,7 +158,9 @@ def GeluGradient(g: T, X: T, *, approximate: str = "none") -> T:
     return Mul(Mul(g, constant(0.5, g)), total)
 
 
-@operator("output", kind="normalization", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis")
+@operator(
+    "output", kind="normalization", contraction=True, T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis"
+)
 @in_float32
 def Softmax(xp: XP, input: T, *, axis: int = -1) -> T:
     """exp(input) normalized to sum 1 along an axis. ONNX Softmax."""

@@ -271,7 +271,7 @@ def _(g: TensorBase, data_0_shape: list[tuple[int, ...]]) -> list[TensorBase]:
     return [sum_to(share, shape) for shape in data_0_shape]
 
 
-@operator("output", kind="pointwise", T=NUMERIC, amp="widest", settings="min max")
+@operator("output", kind="pointwise", contraction=True, T=NUMERIC, amp="widest", settings="min max")
 def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
     """The input held between two scalars; where min > max, max everywhere. ONNX Clip.
 

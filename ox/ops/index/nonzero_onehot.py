@@ -51,6 +51,7 @@ def _(g: TensorBase, condition: TensorBase, input_shape: tuple[int, ...], axis: 
 @operator(
     "output",
     kind="index",
+    sized_by="depth",
     T1=COUNTS,
     T2=COUNTS,
     T3=ALL,

@@ -139,7 +139,7 @@ def Constant(
     raise ArgumentError("Constant needs a value")
 
 
-@operator("output", kind="creation", T2=ALL, batching="shared")
+@operator("output", kind="creation", sized_by="input", T2=ALL, batching="shared")
 def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
     """A tensor of the given shape filled with the one element of `value`, by default float32 0.
     ONNX ConstantOfShape."""
@@ -154,6 +154,7 @@ def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
 @operator(
     "output",
     kind="creation",
+    sized_by="start limit delta",
     T=(float32, float64, int16, int32, int64, float16, bfloat16),
     batching="shared",
     nondifferentiable="limit",

@@ -15,7 +15,7 @@ from ox.errors import ArgumentError, ShapeError
 __all__ = ["CenterCropPad", "DepthToSpace", "ReverseSequence", "SpaceToDepth", "Tile"]
 
 
-@operator("output", kind="repetition", T=ALL, amp="widest", batching="own")
+@operator("output", kind="repetition", sized_by="repeats", T=ALL, amp="widest", batching="own")
 def Tile(xp: XP, input: T, repeats: HostInt64) -> T:
     """Copies side by side, so many along each axis. ONNX Tile."""
     times = repeats.tolist()
@@ -117,7 +117,7 @@ def _(g: TensorBase, sequence_lens: TensorBase, batch_axis: int, time_axis: int)
     return ReverseSequence(g, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
 
 
-@operator("output_data", kind="padding", T=ALL, Tind=(int32, int64), amp="widest", batching="each")
+@operator("output_data", kind="padding", sized_by="shape", T=ALL, Tind=(int32, int64), amp="widest", batching="each")
 def CenterCropPad(xp: XP, input_data: T, shape: HostTind, *, axes: Sequence[int] | None = None) -> T:
     """Cut or padded with zeros to the sizes `shape` of the given axes, evenly, an odd place at the end. ONNX
     CenterCropPad."""

@@ -90,7 +90,7 @@ def _(g: TensorBase, axes: TensorBase) -> TensorBase:
     return Squeeze(g, axes)
 
 
-@operator("output", kind="repetition", view=True, T=ALL, amp="widest", batching="own")
+@operator("output", kind="repetition", sized_by="shape", view=True, T=ALL, amp="widest", batching="own")
 def Expand(xp: XP, input: T, shape: HostInt64) -> T:
     """Broadcast with `shape`; the NumPy result is a view, read-only where elements are repeated. ONNX Expand."""
     wanted = np.broadcast_shapes(input.shape, tuple(shape.tolist()))
