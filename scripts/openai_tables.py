@@ -55,9 +55,10 @@ def values(schema: Mapping[str, Any]) -> str:
     if isinstance(kind, list):
         return " or ".join(KINDS[each] for each in kind)
     if kind == "array" and "items" in schema:
-        item = schema["items"].get("type")
+        item = schema["items"].get("type", "any")
         most = f", at most {schema['maxItems']:,}" if "maxItems" in schema else ""
-        many = {"string": "strings", "integer": "token ids", "object": "objects", "array": "lists of token ids"}
+        many = {"string": "strings", "integer": "token ids", "object": "objects",
+                "any": "strings or of lists of token ids"}  # fmt: skip
         return f"a list of {many[item]}{most}"
     limits = ""
     if "minimum" in schema or "exclusiveMinimum" in schema:

@@ -72,8 +72,8 @@ FLOORS = {
     "ox.ground": 0,
 }
 GROUND = {
-    "errors", "cache_folder", "clock", "dtypes", "tolerance", "call_site", "file_lock", "temporary_files", "protobuf",
-    "_version",
+    "errors", "cache_folder", "clock", "dtypes", "tolerance", "call_site", "file_lock", "installation",
+    "temporary_files", "protobuf", "_version",
 }  # fmt: skip
 # Imports that go up, each inside a function, by module, and why.
 UPWARD = {

@@ -8,6 +8,8 @@ from importlib import metadata, util
 
 import typer
 
+from ox.installation import install_command
+
 
 def doctor() -> None:
     """Check this machine: CPU threads, ONNX Runtime, kernels, GPU and MPI. Exit code 0 if ONNX Runtime works."""
@@ -50,7 +52,7 @@ def _conflict(runtimes: dict[str, str]) -> str:
     names = list(runtimes)
     return (
         f"{' and '.join(names)} overwrite each other's files · "
-        f'pip uninstall {" ".join(names)}, then pip install one of "ox-onnx[cpu]", "ox-onnx[cuda13]", "ox-onnx[cuda12]"'
+        f"uninstall {' '.join(names)}, then {install_command('cpu')}, or with the extra cuda13 or cuda12"
     )
 
 
@@ -76,7 +78,7 @@ def _kernels() -> str:
     found = compiled.library()
     if found is not None:
         return f"{found.origin} · {found.path}"
-    way_out, why = 'install g++ or clang++, or pip install "ox-onnx[compile]"', reason() or ""
+    way_out, why = f"install g++ or clang++, or {install_command('compile')}", reason() or ""
     if "OX_KERNELS" in why:
         way_out = "unset OX_KERNELS"
     elif os.environ.get("CXX", "").strip():
@@ -92,7 +94,7 @@ def _cuda(runtimes: dict[str, str]) -> list[str]:
 
     driver, found = machine.nvidia_driver(), [str(problem) for problem in problems()]
     if driver is None:
-        return [*found, f'for a GPU: pip install "ox-onnx[cuda13]" ({contents("cuda13")})']
+        return [*found, f"for a GPU: {install_command('cuda13')} ({contents('cuda13')})"]
     major, minor = driver.cuda
     state = [", ".join(device_list.described(driver.devices)) or "no device", f"driver for CUDA {major}.{minor}"]
     if "onnxruntime-gpu" in runtimes:
@@ -109,7 +111,7 @@ def _cuda(runtimes: dict[str, str]) -> list[str]:
 def _mpi() -> str:
     """The result of starting two processes as `ox launch` does."""
     if util.find_spec("mpi4py") is None:
-        return 'mpi4py is not installed · for training on several processes: pip install "ox-onnx[mpi]"'
+        return f"mpi4py is not installed · for training on several processes: {install_command('mpi')}"
     from ox.distributed import launcher, mpi
     from ox.errors import DeviceError
 

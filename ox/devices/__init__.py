@@ -1,5 +1,6 @@
 """Executors: where and how a kernel runs. NumPy for everything; compiled kernels and ONNX Runtime for float32 work;
-CuPy on a GPU. Imports ox.dtypes, ox.errors and ox.kernels only; loads onnxruntime and CuPy inside functions.
+CuPy on a GPU. Imports ox.dtypes, ox.errors, ox.installation and ox.kernels only; loads onnxruntime and CuPy inside
+functions.
 """
 
 from __future__ import annotations

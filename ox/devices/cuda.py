@@ -17,8 +17,7 @@ import numpy as np
 from ox.devices import cuda_denormals, cuda_memory, cuda_state, device_checks
 from ox.dtypes import NARROW, int64
 from ox.errors import ArgumentError, DeviceError, DTypeError
-
-INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driver), and an NVIDIA driver'
+from ox.installation import install_command
 
 WHICH = "nvidia-smi lists the devices of this machine, CUDA_VISIBLE_DEVICES those of this process"
 SLICE = "; of the slices of MIG a process has one, the first of CUDA_VISIBLE_DEVICES"
@@ -37,7 +36,7 @@ def cupy() -> Any:
     try:
         import cupy as module
     except ImportError as error:
-        raise DeviceError("CuPy is not installed, and it is what runs on cuda", got=str(error), hint=INSTALL) from error
+        raise DeviceError("CuPy is not installed, and it is what runs on cuda", got=str(error), hint=_hint()) from error
     runtime = module.cuda.runtime
     try:
         count = runtime.getDeviceCount()
@@ -65,17 +64,21 @@ def _import_the_rest() -> None:
     thread.join()
 
 
+def _hint() -> str:
+    return f"{install_command('cuda13')} (or the extra cuda12 for an older driver), and an NVIDIA driver"
+
+
 def _no_device(runtime: Any, error: Exception) -> DeviceError:
     """The error for a CUDA runtime that finds no device: no driver, one that is too old, or no GPU."""
     driver, needed = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
     if not driver:
-        return DeviceError("there is no NVIDIA driver, and CuPy needs one", got=str(error), hint=INSTALL)
+        return DeviceError("there is no NVIDIA driver, and CuPy needs one", got=str(error), hint=_hint())
     if driver < needed // 1000 * 1000:
         return DeviceError(
             "the NVIDIA driver is too old for the installed CuPy",
             expected=f"a driver for CUDA {_version(needed)}",
             got=f"one for CUDA {_version(driver)} ({error})",
-            hint="a newer driver" + ('; or pip install "ox-onnx[cuda12]"' if driver >= OLDEST else ""),
+            hint="a newer driver" + (f"; or {install_command('cuda12')}" if driver >= OLDEST else ""),
         )
     from ox.devices.cuda_installation import CUPY, first_problem  # imports what `import ox` does without
 

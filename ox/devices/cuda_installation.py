@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from ox.devices import machine, probe
+from ox.installation import install_command
 
 RUNTIME, CUPY = "onnxruntime", "cupy"  # what a problem stops: serving, arrays
 BOTH = frozenset((RUNTIME, CUPY))
@@ -68,7 +69,7 @@ def problems_of(
     wheels = _wheels(packages)
     for name, (cuda, stopped) in wheels.items():
         what = f"{name} {packages[name]} is for CUDA {cuda}, and the driver for CUDA {shown}"
-        swap = f'pip uninstall {name}, then pip install "ox-onnx[{extra}]"'
+        swap = f"uninstall {name}, then {install_command(extra)}"
         if cuda > driver.cuda[0]:
             hint = f"{swap}; or a driver of version {DRIVERS}"
             found.append(Problem(what, hint, frozenset((stopped,))))
@@ -78,7 +79,7 @@ def problems_of(
             )
     if len({cuda for cuda, _ in wheels.values()}) > 1:
         names = " and ".join(f"{name} (CUDA {cuda})" for name, (cuda, _) in wheels.items())
-        found.append(Problem(f"{names} load two sets of CUDA's libraries", f'pip install "ox-onnx[{extra}]"'))
+        found.append(Problem(f"{names} load two sets of CUDA's libraries", install_command(extra)))
     return sorted(found, key=lambda each: -len(each.stops))
 
 
@@ -107,23 +108,23 @@ def _overwritten(packages: Mapping[str, str], extra: str) -> list[Problem]:
     for prefix, stops in (RUNTIME, {RUNTIME}), (CUPY, {CUPY}), ("nvidia-cudnn-", {RUNTIME}):
         names = [name for name in packages if name.startswith(prefix)]
         if len(names) > 1:
-            hint = f'pip uninstall {" ".join(names)}, then pip install "ox-onnx[{extra}]"'
+            hint = f"uninstall {' '.join(names)}, then {install_command(extra)}"
             found.append(Problem(f"{' and '.join(names)} overwrite each other's files", hint, frozenset(stops)))
     return found
 
 
 def _missing(packages: Mapping[str, str], extra: str, loads: Callable[[str], bool]) -> list[Problem]:
     """Packages and libraries that are not there."""
-    install, found = f'pip install "ox-onnx[{extra}]"', []
+    install, found = install_command(extra), []
     if "onnxruntime-gpu" not in packages:
-        swap = "pip uninstall onnxruntime, then " if "onnxruntime" in packages else ""
+        swap = "uninstall onnxruntime, then " if "onnxruntime" in packages else ""
         found.append(Problem("onnxruntime-gpu is not installed", f"{swap}{install}", frozenset((RUNTIME,))))
     elif not any(name.startswith("nvidia-cudnn") for name in packages) and not loads("libcudnn.so.9"):
         found.append(Problem("libcudnn.so.9 (cuDNN) is not installed", install, frozenset((RUNTIME,))))
     if not any(name in packages for name in CUPY_WHEELS):
         found.append(Problem("CuPy is not installed", install, frozenset((CUPY,))))
     elif not any(name.startswith("nvidia-nccl") for name in packages) and not loads("libnccl.so.2"):
-        hint = f'for training on several GPUs: pip install "ox-onnx[{extra},nccl{extra[-2:]}]"'
+        hint = f"for training on several GPUs: {install_command(extra, f'nccl{extra[-2:]}')}"
         found.append(Problem("libnccl.so.2 (NCCL) is not installed", hint))
     return found
 

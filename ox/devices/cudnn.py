@@ -22,6 +22,7 @@ from ox.devices.cudnn_settings import Settings
 from ox.devices.thread_handles import Handles, ThreadHandles
 from ox.dtypes import float32
 from ox.errors import DeviceError
+from ox.installation import install_command
 
 MOST_PLANS = 4096  # of a handle, beside those of CUDA graphs; when there are more, all are forgotten
 ALIGNED = 16  # bytes, to which what cuDNN is given lies: plans are built for it, and refuse other addresses
@@ -244,5 +245,5 @@ def state() -> str:
     """cuDNN for convolutions, attention and norms in a few words: its version, or what is missing."""
     if library() is None:
         missing = find_spec("cudnn") is None
-        return 'no cuDNN frontend: pip install "ox-onnx[cudnn]"' if missing else "cuDNN does not load"
+        return f"no cuDNN frontend: {install_command('cudnn')}" if missing else "cuDNN does not load"
     return f"cuDNN {cudnn_libraries.version_text(int(library().backend_version()))}"

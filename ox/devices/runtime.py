@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ox.errors import DeviceError
+from ox.installation import install_command
 
 
 def onnxruntime() -> ModuleType:
@@ -22,12 +23,12 @@ def onnxruntime() -> ModuleType:
         raise DeviceError(
             "ONNX Runtime is not installed" if isinstance(error, ModuleNotFoundError) else "ONNX Runtime does not load",
             got=str(error),
-            hint='pip install "ox-onnx[cpu]" (or with an NVIDIA GPU: "ox-onnx[cuda13]", "ox-onnx[cuda12]")',
+            hint=f"{install_command('cpu')} (or with an NVIDIA GPU the extra cuda13 or cuda12)",
         ) from error
     if not hasattr(module, "InferenceSession"):
         raise DeviceError(
             "the installation of ONNX Runtime is damaged",
             got=f"{module.__name__} at {getattr(module, '__path__', '?')} without InferenceSession",
-            hint='pip uninstall onnxruntime onnxruntime-gpu, then pip install "ox-onnx[cpu]" or "ox-onnx[cuda13]"',
+            hint=f"uninstall onnxruntime and onnxruntime-gpu, then {install_command('cpu')}, or with the extra cuda13",
         )
     return module

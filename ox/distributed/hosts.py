@@ -21,6 +21,7 @@ from ox.distributed.environment import check_system
 from ox.distributed.node import Node, NodePlan
 from ox.distributed.signals import handle_signals
 from ox.errors import ArgumentError, DeviceError
+from ox.installation import install_command
 
 HOST = re.compile(r"([A-Za-z0-9_.-]+)(?::([1-9]\d*))?(\s+\w+=\S+)*")
 LOCAL = ("localhost", "127.0.0.1")
@@ -31,7 +32,7 @@ def mpiexec() -> str:
     beside = Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:
-        raise DeviceError("there is no mpiexec, which starts processes on other hosts", hint=mpi.INSTALL)
+        raise DeviceError("there is no mpiexec, which starts processes on other hosts", hint=install_command("mpi"))
     return found
 
 

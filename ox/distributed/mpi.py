@@ -20,8 +20,8 @@ import numpy as np
 from ox.distributed.reduce_op import ReduceOp
 from ox.dtypes import HALF_TYPES, bool_, float32
 from ox.errors import DeviceError
+from ox.installation import install_command
 
-INSTALL = 'pip install "ox-onnx[mpi]"'
 NOTE = 7  # the tag of notes between ranks
 
 
@@ -34,9 +34,9 @@ def library() -> Any:
         mpi4py.rc.initialize = mpi4py.rc.finalize = False  # start() and end() call them explicitly
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise DeviceError("training on several processes needs mpi4py and an MPI", got=str(error), hint=INSTALL) from (
-            error
-        )
+        raise DeviceError(
+            "training on several processes needs mpi4py and an MPI", got=str(error), hint=install_command("mpi")
+        ) from error
     return MPI
 
 
@@ -44,7 +44,9 @@ def check_pmi() -> None:
     """Raises DeviceError for an MPI that does not speak PMI, with which ranks start without mpiexec."""
     vendor = library().get_vendor()[0]
     if vendor == "Open MPI":
-        raise DeviceError(f"{vendor} starts ranks only with its own mpiexec", expected="MPICH", hint=INSTALL)
+        raise DeviceError(
+            f"{vendor} starts ranks only with its own mpiexec", expected="MPICH", hint=install_command("mpi")
+        )
 
 
 def start() -> MPIBackend:

@@ -17,8 +17,8 @@ from ox.devices import cpu, cuda
 from ox.distributed.environment import Launch
 from ox.distributed.reduce_op import ReduceOp
 from ox.errors import ArgumentError, DeviceError, DistributedError, DTypeError
+from ox.installation import install_command
 
-INSTALL = 'pip install "ox-onnx[cuda13,nccl13]" (for CUDA 12: "ox-onnx[cuda12,nccl12]")'
 TYPES = {
     "int8": "INT8", "uint8": "UINT8", "bool": "UINT8", "int32": "INT32", "uint32": "UINT32", "int64": "INT64",
     "uint64": "UINT64", "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
@@ -35,14 +35,18 @@ def library() -> Any:
     try:
         from cupy.cuda import nccl
     except ImportError as error:
-        raise DeviceError("CuPy finds no NCCL", got=str(error), hint=INSTALL) from error
+        raise DeviceError("CuPy finds no NCCL", got=str(error), hint=_hint()) from error
     if not getattr(nccl, "available", True):
-        raise DeviceError("CuPy finds no NCCL", hint=INSTALL)
+        raise DeviceError("CuPy finds no NCCL", hint=_hint())
     if (version := nccl.get_version()) < OLDEST:
         raise DeviceError(
-            "this NCCL is too old", expected=f"{_text(OLDEST)} or newer", got=_text(version), hint=INSTALL
+            "this NCCL is too old", expected=f"{_text(OLDEST)} or newer", got=_text(version), hint=_hint()
         )
     return nccl
+
+
+def _hint() -> str:
+    return f"{install_command('cuda13', 'nccl13')} (for CUDA 12: the extras cuda12 and nccl12)"
 
 
 def _text(version: int) -> str:

@@ -21,6 +21,7 @@ from ox.engines.onnx_task import OnnxTask, bits
 from ox.errors import ArgumentError, BoundsError, DeviceError
 from ox.graph.writer.functions import inlined
 from ox.graph.writer.scan_captures import carry_captures
+from ox.installation import install_command
 
 TELEMETRY = "openvino_telemetry"  # the package by which OpenVINO sends usage data
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
@@ -73,9 +74,7 @@ def openvino() -> ModuleType:
     try:
         import openvino as module
     except ImportError as error:
-        raise DeviceError(
-            "OpenVINO is not installed", got=str(error), hint='pip install "ox-onnx[openvino]"'
-        ) from error
+        raise DeviceError("OpenVINO is not installed", got=str(error), hint=install_command("openvino")) from error
     finally:
         if hidden:
             del sys.modules[TELEMETRY]

@@ -13,9 +13,10 @@ from importlib.util import find_spec as _find_spec
 
 from ox.core.lazy import lazy_modules
 from ox.errors import DeviceError as _DeviceError
+from ox.installation import install_command as _install_command
 
 if getattr(_find_spec("ray"), "origin", None) is None:  # a folder of this name is no Ray
-    raise _DeviceError("Ray is not installed", hint='pip install "ox-onnx[ray]"')
+    raise _DeviceError("Ray is not installed", hint=_install_command("ray"))
 
 # A cluster that this process starts would send usage reports to Ray's makers (SECURITY.md).
 if not _os.environ.get("RAY_USAGE_STATS_ENABLED"):

@@ -1,5 +1,5 @@
 """Models in stores (``s3://``, ``gs://``, ``hf://``, ``mlflow:``): addresses, the file systems behind them, and copies
-in the cache. Imports ox.cache_folder, ox.errors and ox.temporary_files only.
+in the cache. Imports ox.cache_folder, ox.errors, ox.installation and ox.temporary_files only.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ox.errors import LoadError, OxError
+from ox.installation import install_command
 from ox.remote.address import Address
 
 PROVIDERS = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
@@ -57,7 +58,7 @@ def open_address(address: Address) -> tuple[FileSystem, str]:
     except ImportError as error:
         raise LoadError(
             f"{address.scheme}:// addresses need {provider}", where="", got=str(error),
-            hint=f'pip install "ox-onnx[{address.scheme}]"',
+            hint=install_command(address.scheme),
         ) from error  # fmt: skip
     return system, address.path
 

@@ -76,9 +76,13 @@ def serve(
 
 async def _run_until_signal(server: RunnableServer, show: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    forget = _at_signals(loop, stopping.set)
-    stopped = asyncio.ensure_future(stopping.wait())
+    stopped = loop.create_future()
+
+    def stop() -> None:
+        if not stopped.done():
+            stopped.set_result(None)
+
+    forget = _at_signals(loop, stop)
     starting = asyncio.ensure_future(_start(server, show))
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if starting.done():

@@ -15,6 +15,7 @@ from ox.devices import compiled, cuda, cudnn_libraries, machine, probe
 from ox.devices.probe import CPU, CUDA, Probe
 from ox.distributed import launcher
 from ox.errors import DeviceError
+from ox.installation import install_command
 from ox.kernels import library
 from ox_cli import doctor
 from ox_cli.main import main
@@ -63,7 +64,7 @@ def test_where_the_kernels_come_from() -> None:
     [
         ({"OX_KERNELS": "off"}, "they are switched off by OX_KERNELS=off", "unset OX_KERNELS"),
         ({"CXX": "/nowhere/c++"}, "the compiler /nowhere/c++ does not run", "unset $CXX"),
-        ({"CXX": "", "PATH": "/nowhere"}, "no C++ compiler is installed", 'pip install "ox-onnx[compile]"'),
+        ({"CXX": "", "PATH": "/nowhere"}, "no C++ compiler is installed", install_command("compile")),
     ],
 )
 def test_why_there_are_no_kernels(
@@ -94,7 +95,7 @@ def test_without_a_runtime_it_names_the_extra_and_fails() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stderr
     assert "no onnxruntime" in done.stdout
-    assert 'pip install "ox-onnx[cpu]"' in done.stdout
+    assert install_command("cpu") in done.stdout
 
 
 @pytest.mark.slow
@@ -112,7 +113,7 @@ def test_both_runtimes_installed_is_named(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert "conflict  onnxruntime and onnxruntime-gpu overwrite each other's files" in done.stdout, done.stderr
-    assert "pip uninstall onnxruntime onnxruntime-gpu" in done.stdout
+    assert "uninstall onnxruntime onnxruntime-gpu" in done.stdout
 
 
 @pytest.mark.usefixtures("no_ranks")
@@ -129,7 +130,7 @@ def test_a_gpu_without_its_packages_says_which(monkeypatch: pytest.MonkeyPatch) 
     text = lines_of(doctor.report())["cuda"]
     assert text.startswith("cuda:0 A card · driver for CUDA 12.8 · ")
     assert "\nonnxruntime-gpu is not installed · " in text
-    assert 'pip install "ox-onnx[cuda12]"' in text
+    assert install_command("cuda12") in text
     assert text.endswith(
         "ox-onnx[cuda12] brings onnxruntime-gpu, cupy-cuda12x, and NVIDIA's libraries of CUDA 12 and cuDNN 9"
     )
@@ -173,7 +174,7 @@ def test_a_gpu_whose_provider_does_not_load_says_why(monkeypatch: pytest.MonkeyP
     text = lines_of(doctor.report())["cuda"]
     assert f"{CUDA}, does not load: libcudnn.so.9 is not installed" in text
     assert "cuDNN" in text.rpartition(" · ")[2]
-    assert 'pip install "ox-onnx[cuda13]"' in text
+    assert install_command("cuda13") in text
 
 
 @pytest.mark.usefixtures("no_ranks")
@@ -182,7 +183,7 @@ def test_without_a_driver_it_says_why_and_what_the_extra_brings(monkeypatch: pyt
     monkeypatch.setattr(machine, "nvidia_driver_error", lambda: "its cuInit gives error 100: no device")
     first, second = lines_of(doctor.report())["cuda"].splitlines()
     assert first.startswith("no NVIDIA driver works here: its cuInit gives error 100: no device · a driver of version")
-    assert 'pip install "ox-onnx[cuda13]"' in second and "cuDNN 9: about 2.1 GB" in second
+    assert install_command("cuda13") in second and "cuDNN 9: about 2.1 GB" in second
 
 
 class NoisyRuntime:
@@ -249,4 +250,4 @@ def test_why_mpi_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "exit code 1" in launcher.check_connection("false")
     assert "FileNotFoundError" in launcher.check_connection("/nowhere/python")
     monkeypatch.setattr(doctor.util, "find_spec", lambda name: None)
-    assert 'pip install "ox-onnx[mpi]"' in doctor._mpi()
+    assert install_command("mpi") in doctor._mpi()

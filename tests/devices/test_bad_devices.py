@@ -14,6 +14,7 @@ import pytest
 import ox
 from ox import nn
 from ox.errors import DeviceError, DTypeError, OxError
+from ox.installation import install_command
 
 F = nn.functional
 pytestmark = pytest.mark.gpu
@@ -108,9 +109,9 @@ def in_a_process(code: str, **variables: str) -> str:
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
-        ({"HOST_CUDA_STATUS": "35", "HOST_CUDA_DRIVER": "0"}, ["there is no NVIDIA driver", '"ox-onnx[cuda13]"']),
+        ({"HOST_CUDA_STATUS": "35", "HOST_CUDA_DRIVER": "0"}, ["there is no NVIDIA driver", install_command("cuda13")]),
         ({"HOST_CUDA_STATUS": "35", "HOST_CUDA_DRIVER": "12040"},
-         ["driver is too old", "a driver for CUDA 13.0", "one for CUDA 12.4", '"ox-onnx[cuda12]"']),
+         ["driver is too old", "a driver for CUDA 13.0", "one for CUDA 12.4", install_command("cuda12")]),
         ({"HOST_CUDA_STATUS": "35", "HOST_CUDA_DRIVER": "11080"}, ["driver is too old", "CUDA 11.8", "a newer driver"]),
         ({"HOST_CUDA_STATUS": "100"}, ["finds no CUDA device", "cudaErrorNoDevice", "CUDA_VISIBLE_DEVICES"]),
     ],

@@ -13,6 +13,7 @@ import pytest
 from ox import devices
 from ox.devices import cuda, cuda_state
 from ox.errors import ArgumentError, DeviceError
+from ox.installation import install_command
 from ox.tensors.tensor import make_tensor
 
 
@@ -22,7 +23,7 @@ def test_without_a_gpu_the_error_says_what_to_install() -> None:
     with pytest.raises(DeviceError) as raised:
         cuda.to_device(np.ones(2))
     hint = raised.value.hint or ""
-    assert ("a driver of version" if "finds no" in raised.value.what else 'pip install "ox-onnx[cuda13]"') in hint
+    assert ("a driver of version" if "finds no" in raised.value.what else install_command("cuda13")) in hint
     assert cuda.device_count() == 0
     assert not cuda_state.in_use
     with pytest.raises(DeviceError):

@@ -11,6 +11,7 @@ from rows import rows
 from ox.devices import cuda_installation, machine, probe
 from ox.devices.cuda_installation import BOTH, CUPY, RUNTIME, contents, first_problem, problems, problems_of
 from ox.devices.machine import Driver
+from ox.installation import install_command as install
 
 NEW, OLD = Driver((13, 0), ("A card",)), Driver((12, 8), ("A card",))
 CUDA_13 = {
@@ -41,18 +42,18 @@ def test_nothing_is_wrong(driver: Driver, packages: dict[str, str]) -> None:
         (Driver((11, 4), ("A card",)), CUDA_13, "too old: it is for CUDA 11.4, and ox needs one for 12", "525", BOTH),
         (OLD, {**CUDA_12, "cupy-cuda13x": "14.2.0"}, "cupy-cuda12x and cupy-cuda13x overwrite", "uninstall", {CUPY}),
         (NEW, {"onnxruntime": "1.31.1", **CUDA_13}, "onnxruntime and onnxruntime-gpu overwrite each other's files",
-         "pip uninstall onnxruntime onnxruntime-gpu", {RUNTIME}),
+         "uninstall onnxruntime onnxruntime-gpu", {RUNTIME}),
         (NEW, {**CUDA_13, "nvidia-cudnn-cu12": "9.1"}, "nvidia-cudnn-cu13 and nvidia-cudnn-cu12 overwrite each other's",
-         "pip uninstall nvidia-cudnn-cu13 nvidia-cudnn-cu12", {RUNTIME}),
+         "uninstall nvidia-cudnn-cu13 nvidia-cudnn-cu12", {RUNTIME}),
         (OLD, {**CUDA_12, "onnxruntime-gpu": "1.31.1"},
-         "onnxruntime-gpu 1.31.1 is for CUDA 13, and the driver for CUDA 12.8", '"ox-onnx[cuda12]"', {RUNTIME}),
+         "onnxruntime-gpu 1.31.1 is for CUDA 13, and the driver for CUDA 12.8", install("cuda12"), {RUNTIME}),
         (NEW, {**CUDA_13, "onnxruntime-gpu": "1.26.0"},
-         "onnxruntime-gpu 1.26.0 is for CUDA 12, and the driver for CUDA 13.0: it works", '"ox-onnx[cuda13]"', set()),
-        (NEW, {**CUDA_13, "onnxruntime-gpu": "1.26.0"}, "load two sets of CUDA's", '"ox-onnx[cuda13]"', set()),
-        (NEW, without("nvidia-cudnn-cu13"), "libcudnn.so.9 (cuDNN) is not installed", '"ox-onnx[cuda13]"', {RUNTIME}),
-        (NEW, without("nvidia-nccl-cu13"), "libnccl.so.2 (NCCL) is not installed", '"ox-onnx[cuda13,nccl13]"', set()),
-        (NEW, without("onnxruntime-gpu"), "onnxruntime-gpu is not installed", '"ox-onnx[cuda13]"', {RUNTIME}),
-        (NEW, without("cupy-cuda13x"), "CuPy is not installed", '"ox-onnx[cuda13]"', {CUPY}),
+         "onnxruntime-gpu 1.26.0 is for CUDA 12, and the driver for CUDA 13.0: it works", install("cuda13"), set()),
+        (NEW, {**CUDA_13, "onnxruntime-gpu": "1.26.0"}, "load two sets of CUDA's", install("cuda13"), set()),
+        (NEW, without("nvidia-cudnn-cu13"), "libcudnn.so.9 (cuDNN) is not installed", install("cuda13"), {RUNTIME}),
+        (NEW, without("nvidia-nccl-cu13"), "libnccl.so.2 (NCCL) is not installed", install("cuda13", "nccl13"), set()),
+        (NEW, without("onnxruntime-gpu"), "onnxruntime-gpu is not installed", install("cuda13"), {RUNTIME}),
+        (NEW, without("cupy-cuda13x"), "CuPy is not installed", install("cuda13"), {CUPY}),
     ],
 )  # fmt: skip
 def test_one_line_each(driver: Driver, packages: dict[str, str], what: str, hint: str, stops: set[str]) -> None:

@@ -18,6 +18,7 @@ from ox.distributed import init as distributed_init
 from ox.distributed.frames import TOKEN
 from ox.distributed.launcher import Plan
 from ox.errors import ArgumentError, DeviceError
+from ox.installation import install_command
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
@@ -302,12 +303,12 @@ raise stop
 
 def test_without_mpi_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
-        raise DeviceError("training on several processes needs mpi4py and an MPI", hint=mpi.INSTALL)
+        raise DeviceError("training on several processes needs mpi4py and an MPI", hint=install_command("mpi"))
 
     monkeypatch.setattr(mpi, "library", missing)
     with pytest.raises(DeviceError, match="mpi4py") as raised:
         launcher.run(Plan(["-m", "x"], 2), print)
-    assert "ox-onnx[mpi]" in str(raised.value)
+    assert install_command("mpi") in str(raised.value)
 
 
 def test_a_plan_that_cannot_be() -> None:

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 import ox
 from ox import nn, train
 from ox.errors import ArgumentError, LoadError
+from ox.installation import install_command
 from ox_models import bert, checkpoints, gpt, gpt2, kjv_data, verses
 from ox_models.kjv_data import ALPHABET, KINDS, chapters
 
@@ -73,7 +74,7 @@ def test_without_tokenizers_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ArgumentError, match="tokenizers") as caught:
         kjv_data.word_pieces()
-    assert "ox-onnx[text]" in str(caught.value)
+    assert install_command("text") in str(caught.value)
 
 
 # -- GPT --------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from ox.errors import DeviceError
+from ox.installation import install_command
 
 
 def test_the_import_is_lazy() -> None:
@@ -25,4 +26,4 @@ def test_without_ray(spec: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ox.ray", raising=False)
     with pytest.raises(DeviceError, match="Ray is not installed") as caught:
         importlib.import_module("ox.ray")
-    assert caught.value.hint == 'pip install "ox-onnx[ray]"'
+    assert caught.value.hint == install_command("ray")

@@ -14,6 +14,7 @@ from stand_ins import GCS, S3, SECRET, HuggingFace, MLflow, StandIn, running
 
 from ox import remote
 from ox.errors import LoadError
+from ox.installation import install_command
 from ox.serve import ModelConfig, Server
 
 ARTIFACTS = "1/models/m/artifacts"
@@ -161,4 +162,4 @@ def test_other_addresses_of_mlflow(case: Case, store: type[StandIn], address: st
 def test_a_missing_library() -> None:
     with pytest.raises(LoadError, match="gs:// addresses need gcsfs") as caught:
         remote.local_copy("gs://bucket/model.onnx")
-    assert caught.value.hint == 'pip install "ox-onnx[gs]"'
+    assert caught.value.hint == install_command("gs")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from manual_clock import pass_time, run_jumping
 
+from ox.errors import ServeError
 from ox.serve import run
 
 
@@ -76,3 +79,19 @@ def test_a_signal_stops_the_server_then_it_says_so(loaded: bool, monkeypatch: py
     monkeypatch.setattr(run, "_at_signals", at_signals)
     asyncio.run(body())
     assert lines[-4:] == ["draining", "a second signal ends the process", "stop", "stopped after 0 answers"]
+
+
+def test_a_start_that_fails_leaves_no_task() -> None:
+    """asyncio would print that it was destroyed, after the error."""
+    complaints: list[dict[str, Any]] = []
+
+    class Failing(Starting):
+        async def start(self) -> None:
+            raise ServeError("port 8000 is in use")
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
+    with pytest.raises(ServeError, match="in use"):
+        run.run(loop, run._run_until_signal(Failing(), print))
+    gc.collect()
+    assert complaints == []

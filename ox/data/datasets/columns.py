@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ox.data.datasets.column_array import MISSING, column_array, neither
 from ox.data.datasets.frames import column_values, frame_columns, is_series
 from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError, cannot_open
+from ox.installation import install_command
 
 
 class Mapped:
@@ -207,7 +208,7 @@ def _arrow(path: Path, kind: str, text: Collection[str]) -> tuple[Columns, dict[
     except ImportError:
         raise ArgumentError(
             f"{kind} files are read by the package pyarrow, which is not installed",
-            hint="pip install 'ox-onnx[tables]'",
+            hint=install_command("tables"),
         ) from None
     try:
         with open(path, "rb"):

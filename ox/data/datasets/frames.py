@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ox.core.tensor import is_tensor
 from ox.data.datasets.column_array import column_array
 from ox.errors import ArgumentError, DTypeError, LoadError
+from ox.installation import install_command
 
 STREAM = "__arrow_c_stream__"  # Arrow's PyCapsule interface
 
@@ -129,7 +130,7 @@ def _read_stream(frame: Any) -> Any:
     except ImportError:
         raise ArgumentError(
             f"{type(frame).__name__} is read by the package pyarrow, which is not installed",
-            hint="pip install 'ox-onnx[tables]'",
+            hint=install_command("tables"),
         ) from None
     try:
         return pyarrow.table(frame)

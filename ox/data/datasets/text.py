@@ -15,6 +15,7 @@ from ox.core.operator import make_tensor
 from ox.data.dataset import Dataset
 from ox.data.datasets.paths import applied
 from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError, cannot_open
+from ox.installation import install_command
 from ox.serialization.files import write_whole
 from ox.tensors.tensor import Tensor
 
@@ -219,7 +220,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
         from tokenizers import Tokenizer
     except ImportError:
         raise ArgumentError(
-            "tokenizers are read by the package tokenizers, which is not installed", hint="pip install 'ox-onnx[text]'"
+            "tokenizers are read by the package tokenizers, which is not installed", hint=install_command("text")
         ) from None
     try:
         return Tokenizer.from_str(Path(path).read_text("utf-8"))

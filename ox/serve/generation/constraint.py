@@ -10,10 +10,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ox.errors import ServeError, first_line
+from ox.installation import install_command
 from ox.serve.generation.cache_slots import Array
 from ox.serve.generation.grammar_source import grammars
 from ox.serve.generation.request import Constraint
-from ox.serve.text.tokenizer import INSTALL, Tokenizer
+from ox.serve.text.tokenizer import Tokenizer
 
 
 class Constraints:
@@ -50,7 +51,9 @@ class Constraints:
         try:
             import llguidance
         except ImportError as error:
-            raise ServeError("texts of a form need the package llguidance", status=501, hint=INSTALL) from error
+            raise ServeError(
+                "structured output needs the package llguidance", status=501, hint=install_command("text")
+            ) from error
         if self._tokens is None:
             text = self._tokenizer.raw.to_str()
             try:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from ox.devices.cuda import available, check_bfloat16, cupy
+from ox.devices.cuda import check_bfloat16, cupy
 from ox.devices.machine import available_memory
 from ox.devices.machine import threads as usable_threads
 from ox.devices.probe import CPU, CUDA
@@ -195,12 +195,10 @@ class Decoder:
     def _check_for_gpu(self, placement: Placement) -> None:
         """Raises DeviceError for what no decoder can have on a GPU."""
         if len(set(placement.numbers)) > 1:
-            raise DeviceError("texts are generated on one GPU", expected="cuda:0", got=str(placement))
-        if not available():
-            raise DeviceError("the cache of a decoder on a GPU lies in CuPy's memory", got="no CuPy that works",
-                              hint='pip install "ox-onnx[cuda13]"')  # fmt: skip
+            raise DeviceError("text is generated on one GPU", expected="cuda:0", got=str(placement))
+        runtime = cupy().cuda  # the KV cache is in CuPy's memory
         if self._is_bfloat16:
-            with cupy().cuda.Device(placement.number(0)):
+            with runtime.Device(placement.number(0)):
                 check_bfloat16(f"{self.path}, which is in bfloat16,")
             return
         if (types := sorted({str(shape.dtype) for shape in self.shapes.values()})) != ["float16"]:

@@ -15,23 +15,31 @@ from ox.serve.generation.json_schema import (
     check_size,
     is_endless,
     map_schema,
+    moved,
     reference_depth,
     subschemas,
 )
-from ox.serve.generation.multiples import MOST_STATES, states_of_multiples
+from ox.serve.generation.multiples import (
+    MOST_STATES,
+    largest_multiple,
+    states_of_multiples,
+    without_large_multiples,
+)
 from ox.serve.generation.request import Constraint
 
 MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
 MOST_PARTS = 2000  # of a grammar in Lark's form
 NESTING = ":([{?*+~"  # what each of them has
 MOST_LEVELS = 1200  # with those behind references: the package descends into them by calls, until its stack is full
+# Integers up to this one round to -2^63 as float64; the package calls itself for them until the stack is full
+LOWEST = 512 - 2**63
 # JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
 SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 NAMES = {
     "json_schema": "JSON schema", "json_object": "form", "regex": "regular expression", "choice": "choice",
     "grammar": "grammar",
 }  # fmt: skip
-LOOSER = '"strict": false leaves out what is not supported'
+LOOSER = '"strict": false, where the API has it, leaves out what is not supported'
 LACKS = (  # words of the package's messages, and the keyword that they are about
     ("Unknown format: ", "format", LOOSER),
     ("oneOf constraints are", "oneOf", LOOSER),
@@ -133,18 +141,40 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
     if (place := is_endless(schema)) is not None:
         raise ServeError(f"the {what} has no end: a part of it requires itself", where=_join(where, place),
                          hint="make the part optional, or allow null")  # fmt: skip
-    if not constraint.strict and states_of_multiples(schema) > MOST_STATES:
-        schema = map_schema(schema, lambda each: {name: each[name] for name in each if name != "multipleOf"})
+    if (at := _too_low(schema)) is not None:
+        keyword, place, number = at
+        raise ServeError(f"this '{keyword}' of JSON schema is not supported", where=_join(where, place),
+                         expected=f"numbers above {LOWEST}", got=f"{number!r}"[:100],
+                         hint="numbers that are closer to zero")  # fmt: skip
     if states_of_multiples(schema) > MOST_STATES:
-        expected = f"multiples of at most {MOST_STATES:,} together, without their decimal points"
-        raise ServeError("this 'multipleOf' of JSON schema is not supported", expected=expected, hint=LOOSER,
-                         where=_join(where, _place(schema, "multipleOf")))  # fmt: skip
+        if constraint.strict:
+            place, value = largest_multiple(schema)
+            expected = f"multiples of at most {MOST_STATES:,} together, without their decimal points"
+            raise ServeError("this 'multipleOf' of JSON schema is not supported", expected=expected, hint=LOOSER,
+                             got=str(value)[:80], where=_join(where, place))  # fmt: skip
+        schema = without_large_multiples(schema)
+    if isinstance(schema, dict):  # the package reads references in ASCII only
+        schema = moved(schema, "#")
     failed, message, grammar = _compiled(schema, constraint.strict, matcher)
     if failed and "regex" in message and not constraint.strict:
         failed, message, grammar = _compiled(_without_patterns(schema, matcher), False, matcher)
     if failed:
         raise _schema_error(schema, message, constraint)
     return grammar
+
+
+def _too_low(schema: Any) -> tuple[str, str, float] | None:
+    """The keyword, JSON pointer and number of a part that allows only integers up to `LOWEST`; None for none."""
+    for pointer, _, each in subschemas(schema):
+        for keyword in ("const", "enum", "maximum", "exclusiveMaximum"):
+            stack = [each.get(keyword)]
+            while stack:
+                value = stack.pop()
+                if isinstance(value, dict | list):
+                    stack += value.values() if isinstance(value, dict) else value
+                elif isinstance(value, int | float) and value <= LOWEST:
+                    return keyword, pointer, value
+    return None
 
 
 def _compiled(schema: Any, strict: bool, matcher: Any) -> tuple[bool, str, dict[str, Any]]:

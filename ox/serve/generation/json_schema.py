@@ -82,7 +82,9 @@ class References:
         start = self._targets.get(resource)
         if start is None or (fragment and not fragment.startswith("/")):
             return None
-        return start + unquote(fragment)
+        whole = start + unquote(fragment)
+        # some write the names as they are, also where they have a percent sign
+        return start + fragment if whole not in self._by_pointer and start + fragment in self._by_pointer else whole
 
     def target(self, schema: Mapping[str, Any]) -> dict[str, Any] | None:
         """What the `$ref` of a part of the root points to."""

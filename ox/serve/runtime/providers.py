@@ -12,23 +12,22 @@ from ox.devices.cuda_installation import Problem, driver_problem
 from ox.devices.machine import Driver, nvidia_driver
 from ox.devices.probe import CPU, CUDA, TENSORRT, missing_code, missing_library, preload
 from ox.errors import DeviceError, LoadError, OxError
+from ox.installation import install_command
 from ox.serve.config.placement import Placement
 from ox.serve.runtime.cuda_provider import check_numbers
 from ox.serve.runtime.source import Source
 
 MIB = 1 << 20
-# The name of each, and where it comes from.
-NAMES = {
-    CUDA: ("CUDA", 'pip install "ox-onnx[cuda13]"'),
-    TENSORRT: ("TensorRT", "TensorRT's libraries, of the version of this ONNX Runtime, in LD_LIBRARY_PATH"),
-}
+NAMES = {CUDA: "CUDA", TENSORRT: "TensorRT"}
 
 log = logging.getLogger("ox.serve")
 
 
 def not_loaded(provider: str, got: str, problem: Problem | None = None) -> DeviceError:
     """The error where the provider that was asked for does not work."""
-    name, hint = NAMES[provider]
+    name, hint = NAMES[provider], install_command("cuda13")
+    if provider == TENSORRT:
+        hint = "TensorRT's libraries, of the version of this ONNX Runtime, in LD_LIBRARY_PATH"
     if "CUDNN" in got and (conflict := cudnn_libraries.conflict()):
         problem = Problem(conflict, cudnn_libraries.HINT)
     elif problem is None and "SUBLIBRARY_VERSION_MISMATCH" in got:

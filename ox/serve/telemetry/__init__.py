@@ -1,4 +1,3 @@
-"""Metrics, traces and logs of the server.
-
-Imports ox.clock, ox.devices and ox.errors only; ox.serve for annotations. The other packages of ox.serve report to it.
+"""Metrics, traces and logs of the server, to which the other packages of ox.serve report. Imports ox.clock, ox.devices,
+ox.errors and ox.installation only; ox.serve for annotations.
 """

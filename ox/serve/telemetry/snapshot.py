@@ -76,6 +76,7 @@ def of_stages(stages: Stages) -> Snapshot:
     return {
         "times": {name: _histogram(getattr(stages, name)) for name in TIMES},
         "batch_rows": _histogram(stages.batch_rows),
+        "generations": stages.generations,
         "failures": dict(stages.failures),
         "unknown_parameters": stages.unknown_parameters,
         "failed_s": stages.failed_s,

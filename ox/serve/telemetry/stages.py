@@ -46,8 +46,8 @@ class Stages:
     """
 
     __slots__ = (
-        "batch", "batch_rows", "clock", "failed_s", "failures", "last", "now", "parse", "queue", "request", "run",
-        "serialise", "sizes", "start_s", "together", "tracer", "unknown_parameters",
+        "batch", "batch_rows", "clock", "failed_s", "failures", "generations", "last", "now", "parse", "queue",
+        "request", "run", "serialise", "sizes", "start_s", "together", "tracer", "unknown_parameters",
     )  # fmt: skip
 
     def __init__(self, clock: Clock) -> None:
@@ -57,6 +57,7 @@ class Stages:
         self.batch_rows = Histogram(ROWS)
         self.failures = dict.fromkeys(REASONS, 0)
         self.failed_s = 0.0
+        self.generations = 0  # texts of requests that succeeded
         self.unknown_parameters = 0  # requests for texts that had some, which were ignored
         self.start_s = clock.calendar()  # when counting began
         self.sizes: dict[int, Sizes] = {}  # rows -> what batches of so many rows took
@@ -81,9 +82,12 @@ class Stages:
             self.tracer.answered(headers, job, (received, begun, now), self.together)
 
     def text(
-        self, times: tuple[float, float, float, float], counts: Mapping[str, int], headers: Headers = NOTHING
-    ) -> None:
-        """Texts were made, see `Tracer.text`: `queue` is the time to the first token, `run` that of the others."""
+        self, times: tuple[float, float, float, float], counts: Mapping[str, int], headers: Headers = NOTHING, *,
+        generations: int = 1,
+    ) -> None:  # fmt: skip
+        """All generations of a request ended, see `Tracer.text`: `queue` is the time to the first token, `run` that of
+        the others."""
+        self.generations += generations
         received, submitted, first, last = times
         self.parse.observe(submitted - received)
         self.queue.observe(first - submitted)

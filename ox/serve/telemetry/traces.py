@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ox.clock import Clock
 from ox.errors import ArgumentError, ServeError
+from ox.installation import install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
     from ox.serve.batching.job import Job
 
-INSTALL = 'pip install "ox-onnx[otel]"'
 CARRIED = (b"traceparent", b"tracestate")
 Headers = Mapping[bytes, bytes]
 
@@ -34,7 +34,7 @@ def provider() -> TracerProvider:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise ArgumentError("traces need OpenTelemetry", got=str(error), hint=INSTALL) from None
+        raise ArgumentError("traces need OpenTelemetry", got=str(error), hint=install_command("otel")) from None
     resource = Resource.create()  # from the environment, with a default name
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": "ox"}))

@@ -19,14 +19,15 @@ def _micro(stage: str) -> Callable[[Snapshot], float]:
 
 COUNTERS: tuple[tuple[str, str, Callable[[Snapshot], float]], ...] = (
     ("request_success", "Requests answered", lambda model: sum(model["times"]["request"]["counts"])),
-    ("count", "Rows inferred", lambda model: model["batch_rows"]["total"]),
-    ("exec_count", "Batches run", lambda model: sum(model["batch_rows"]["counts"])),
+    ("count", "Rows inferred, and generations", lambda model: model["batch_rows"]["total"] + model["generations"]),
+    ("exec_count", "Batches run, and generations",
+     lambda model: sum(model["batch_rows"]["counts"]) + model["generations"]),
     ("request_duration_us", "Total time of requests", _micro("request")),
     ("queue_duration_us", "Time of requests in the queue", _micro("queue")),
     ("compute_input_duration_us", "Time to parse requests", _micro("parse")),
     ("compute_infer_duration_us", "Time of the runs of requests", _micro("run")),
     ("compute_output_duration_us", "Time to write responses", _micro("serialise")),
-)
+)  # fmt: skip
 
 
 def families(figures: Snapshot) -> Iterator[Metric]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ox.errors import DeviceError, LoadError, first_line
+from ox.installation import install_command
 
 FILE = "tokenizer.json"
-INSTALL = 'pip install "ox-onnx[text]"'
 
 
 class Tokenizer:
@@ -27,7 +27,9 @@ class Tokenizer:
         try:
             from tokenizers import Tokenizer as Raw
         except ImportError as error:
-            raise DeviceError(f"{path} needs the package tokenizers", got=str(error), hint=INSTALL) from error
+            raise DeviceError(
+                f"{path} needs the package tokenizers", got=str(error), hint=install_command("text")
+            ) from error
         try:
             raw = Raw.from_str(path.read_text(encoding="utf-8"))
             raw.no_truncation()

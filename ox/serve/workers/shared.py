@@ -13,6 +13,7 @@ from ox.serve.protocol.v2.statistics import statistics
 from ox.serve.repository.repository import Repository
 from ox.serve.service import MaybeAwaitable, Result, Service
 from ox.serve.workers.control_channel import ControlChannel
+from ox.serve.workers.shared_number import SharedNumber
 
 # Calls that one worker receives and all workers must run.
 CHANGES = (
@@ -23,13 +24,25 @@ CALLS = (*CHANGES, "figures")
 
 
 class SharedService(Service):
-    """A `Service` of one of several workers. Its calls run in all workers, `call_locally` in this one only."""
+    """A `Service` of one of several workers. Its calls run in all workers, `call_locally` in this one only.
 
-    def __init__(self, repository: Repository, limits: RequestLimits, clock: Clock, channel: ControlChannel) -> None:
+    Args:
+        channel: to the supervisor.
+        published: which state of all workers counts, see `Supervisor`.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        limits: RequestLimits,
+        clock: Clock,
+        channel: ControlChannel,
+        published: SharedNumber,
+    ) -> None:
         super().__init__(repository, limits, clock)
-        self._channel = channel
+        self._channel, self._published = channel, published
         self._reported: dict[str, Any] = {}
-        self._ready_everywhere, self._routes_everywhere = False, frozenset[tuple[str, str]]()
+        self._states: dict[int, tuple[bool, frozenset[tuple[str, str]]]] = {}  # what is ready everywhere, by number
 
     # ---- readiness
 
@@ -38,7 +51,8 @@ class SharedService(Service):
         a worker that takes the place of another one is as ready as the rest from its first request on."""
         self._reported = self._state()
         self.repository.changed.append(self._report)
-        self.set_ready_everywhere(await self._channel.ask("state", self._reported))
+        self.add_ready_everywhere(await self._channel.ask("state", self._reported))
+        self.repository.refresh()  # for those who watch the readiness
 
     def _state(self) -> dict[str, Any]:
         return {"ready": super().server_ready(), "routes": [list(route) for route in self.repository.routes]}
@@ -49,17 +63,23 @@ class SharedService(Service):
             self._reported = state
             self._channel.tell("state", state)
 
-    def set_ready_everywhere(self, state: dict[str, Any]) -> None:
-        """The supervisor says what is ready in every worker, see `Readiness.common`."""
-        self._ready_everywhere = state["ready"]
-        self._routes_everywhere = frozenset((name, version) for name, version in state["routes"])
-        self.repository.refresh()  # for those who watch the readiness
+    def add_ready_everywhere(self, state: dict[str, Any]) -> None:
+        """The supervisor says what is ready in every worker, see `Readiness.common`. It counts once the number of this
+        state is published, for all workers at the same time."""
+        routes = frozenset((name, version) for name, version in state["routes"])
+        current = self._published.value
+        self._states = {number: each for number, each in self._states.items() if number >= current}
+        self._states[state["number"]] = state["ready"], routes
+
+    @property
+    def _everywhere(self) -> tuple[bool, frozenset[tuple[str, str]]]:
+        return self._states.get(self._published.value, (False, frozenset()))
 
     def server_ready(self) -> bool:
-        return self._ready_everywhere and super().server_ready()
+        return self._everywhere[0] and super().server_ready()
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        return super().model_ready(name, version) and (name, version) in self._routes_everywhere
+        return super().model_ready(name, version) and (name, version) in self._everywhere[1]
 
     # ---- calls
 

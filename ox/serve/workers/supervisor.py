@@ -22,6 +22,7 @@ from ox.serve.workers.lost_counts import counters, with_lost
 from ox.serve.workers.readiness import Readiness
 from ox.serve.workers.replay_log import ReplayLog
 from ox.serve.workers.shared_folder import SharedFolder
+from ox.serve.workers.shared_number import SharedNumber
 from ox.serve.workers.subprocess_environment import subprocess_environment
 from ox.serve.workers.worker_config import WorkerConfig
 
@@ -78,7 +79,9 @@ class Supervisor:
         self._folder = SharedFolder()
         self._replay_log = ReplayLog()
         self._readiness = Readiness(self._count)
-        self._ready_everywhere = self._readiness.common()
+        self._ready_everywhere = self._readiness.common()  # as published
+        self._number, self._published = 0, SharedNumber()
+        self._publishing: asyncio.Task[None] | None = None
         self._lost: list[Snapshot] = []  # at most one: what all workers had counted that have ended
         self._workers: dict[int, Worker] = {}
         self._restart_tasks: list[asyncio.Task[None]] = []
@@ -134,7 +137,7 @@ class Supervisor:
         """
         workers = [self._workers[number] for number in range(self._count)]
         lines = (await asyncio.gather(*(worker.channel.ask("loaded") for worker in workers)))[0]
-        await self._ask_all("ready_everywhere", self._ready_everywhere, RESPONSE_TIMEOUT_S)
+        await asyncio.wait((self._publish(),))
         self._restart_tasks = [asyncio.ensure_future(self._restart_loop(number)) for number in range(self._count)]
         self._greeting = [*lines[:-1], f"{self._count} workers · {lines[-1]}"]
 
@@ -160,6 +163,9 @@ class Supervisor:
         for reserved in self._port_sockets:
             reserved.close()
         self._folder.close()
+        if self._publishing is not None:
+            await self._publishing  # it waits for no worker any more
+        self._published.close()
         self._answers = sum(answers)
 
     async def _end(self, worker: Worker) -> int:
@@ -194,8 +200,8 @@ class Supervisor:
         supervisor_socket, worker_socket = socket.socketpair()
         with worker_socket:
             environment = {**subprocess_environment(), "OX_LOCAL_PROCESSES": str(self._count)}
-            shared = [worker_socket, *([] if self._unix is None else [self._unix.socket])]
-            files = [each.fileno() for each in shared]
+            files = [worker_socket.fileno(), self._published.descriptor]
+            files += [] if self._unix is None else [self._unix.socket.fileno()]
             settings = self._config.settings
             log = [settings.log or "none", settings.log_level]
             command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", *log, *map(str, files)]
@@ -215,16 +221,27 @@ class Supervisor:
         worker.on_disconnect()
         if self._workers[worker.number] is worker:
             self._readiness.remove(worker.number)
-            self._tell_readiness()
+            self._publish()
 
-    def _tell_readiness(self) -> None:
-        """Tells all workers what is ready in each of them, if that has changed."""
-        common = self._readiness.common()
-        if common != self._ready_everywhere:
-            self._ready_everywhere = common
-            for worker in self._workers.values():
-                if worker.may_serve:
-                    worker.channel.tell("ready_everywhere", common)
+    def _publish(self) -> asyncio.Task[None]:
+        """Publishes what is ready in each worker, if that has changed."""
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.ensure_future(self._publish_changes())
+        return self._publishing
+
+    async def _publish_changes(self) -> None:
+        """All workers learn of a state before its number is published, and then it counts in all of them at once: a
+        client that one of them has told of it hears the same from the others."""
+        while not self._stopping and (common := self._readiness.common()) != self._ready_everywhere:
+            number, told = self._number + 1, set[Worker]()
+            while new := {worker for worker in self._workers.values() if worker.may_serve} - told:
+                asked = (worker.channel.ask("ready_everywhere", {"number": number, **common}) for worker in new)
+                await asyncio.gather(*asked, return_exceptions=True)  # one that has ended needs to know nothing
+                told |= new
+            self._ready_everywhere, self._number = common, number
+            self._published.value = number
+            for worker in told:
+                worker.channel.tell("published", {})
 
     async def _monitor(self, worker: Worker) -> None:
         """Kills a worker whose event loop hangs; the kernel would still send clients to it."""
@@ -277,8 +294,8 @@ class Supervisor:
             return None
         if call == "state":
             self._readiness.update(number, arguments)
-            self._tell_readiness()
-            return self._ready_everywhere
+            await asyncio.wait((self._publish(),))  # a new worker is as ready as the rest
+            return {"number": self._number, **self._ready_everywhere}
         if call == "figures":
             return await self._figures()
         assert call == "broadcast", call
@@ -290,7 +307,7 @@ class Supervisor:
         async with self._change_lock:
             answers = await self._ask_all(name, parameters, None)
             if name in ("load", "unload"):  # a client that asks another worker now sees the change
-                await self._ask_all("ready_everywhere", self._ready_everywhere, RESPONSE_TIMEOUT_S)
+                await asyncio.wait((self._publish(),), timeout=RESPONSE_TIMEOUT_S)
             self._replay_log.note(name, parameters)
             return answers
 

@@ -1,7 +1,8 @@
-"""``python -m ox.serve.workers.worker LOG LEVEL FD [UNIX]``: one of several processes behind the same ports.
+"""``python -m ox.serve.workers.worker LOG LEVEL FD NUMBER [UNIX]``: one of several processes behind the same ports.
 
-It reads its `WorkerConfig` from the socket FD; UNIX is a Unix domain socket that all workers listen on. LOG is the form
-of the log, or none. When the supervisor ends or the connection breaks, the worker drains and ends.
+It reads its `WorkerConfig` from the socket FD; NUMBER is the memory of a `SharedNumber`, UNIX a Unix domain socket that
+all workers listen on. LOG is the form of the log, or none. When the supervisor ends or the connection breaks, the
+worker drains and ends.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from ox.serve.telemetry.logged_output import LoggedOutput
 from ox.serve.transport.event_loop import tune_process
 from ox.serve.workers.control_channel import LONGEST, ControlChannel
 from ox.serve.workers.shared import SharedService
+from ox.serve.workers.shared_number import SharedNumber
 from ox.serve.workers.worker_config import WorkerConfig
 
 log = logging.getLogger("ox.serve")
 
 
-async def work(control: socket.socket, inherited: socket.socket | None = None) -> None:
+async def work(control: socket.socket, published: SharedNumber, inherited: socket.socket | None = None) -> None:
     """Serves until the supervisor sends `stop` or disconnects."""
     stopping = asyncio.Event()
     server: Server | None = None
@@ -43,7 +45,7 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
 
     def among_several(repository: Repository, limits: RequestLimits, clock: Clock) -> Service:
         nonlocal service
-        service = SharedService(repository, limits, clock, channel)
+        service = SharedService(repository, limits, clock, channel, published)
         return service
 
     def show(line: str) -> None:
@@ -92,7 +94,9 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
             listening = True
             return None
         if call == "ready_everywhere":
-            return service.set_ready_everywhere(arguments)
+            return service.add_ready_everywhere(arguments)
+        if call == "published":
+            return service.repository.refresh()  # for those who watch the readiness
         if call == "model_lines":
             return await server.model_lines()
         if call == "loaded":
@@ -118,12 +122,13 @@ def main() -> None:
     # Ctrl-C reaches every process of the terminal; the supervisor decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    form, level, *files = sys.argv[1:]
+    form, level, control, number, *files = sys.argv[1:]
     if form != "none":
         LoggedOutput(form, level)
     loop = SYSTEM.new_event_loop()
     try:
-        loop.run_until_complete(work(*(socket.socket(fileno=int(number)) for number in files)))
+        sockets = [socket.socket(fileno=int(file)) for file in (control, *files)]
+        loop.run_until_complete(work(sockets[0], SharedNumber(int(number)), *sockets[1:]))
     finally:
         loop.close()
         leave(0, [thread for thread in threading.enumerate() if thread.daemon])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError, DeviceError
+from ox.installation import install_command
 from ox.train.recipe.recipe import OPTION_NAMES, Recipe
 from ox.train.run.train_config import TrainConfig
 
@@ -18,7 +19,6 @@ SHORT = {"batch": "batch_size"}
 LEFT_OUT = ("workers", "timeout", "threads")  # they change no result
 NAMES = [name for name in OPTION_NAMES if name not in LEFT_OUT]
 FORMS = "LOW..HIGH, LOW..HIGH:log, or values such as 32,64,128"
-INSTALL = 'pip install "ox-onnx[sweep]"'
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def library() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise DeviceError("Optuna is not installed", where="", hint=INSTALL) from error
+        raise DeviceError("Optuna is not installed", where="", hint=install_command("sweep")) from error
     return optuna
 
 

@@ -16,6 +16,7 @@ from ox.data import DataLoader
 from ox.data.datasets import Coding, TableDataset, read_columns
 from ox.data.datasets import columns as columns_module
 from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError, ShapeError
+from ox.installation import install_command
 
 FLOWERS = """length, colour ,width,kind
 1.0,red,10,rose
@@ -265,7 +266,7 @@ def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ArgumentError, match="not installed") as error:
         read_columns(written(tmp_path, "", "t.parquet"))
-    assert "ox-onnx[tables]" in str(error.value)
+    assert install_command("tables") in str(error.value)
 
 
 def test_a_column_of_too_many_categories_is_refused_before_it_fills_memory() -> None:

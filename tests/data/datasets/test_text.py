@@ -13,6 +13,7 @@ import ox
 from ox.data import DataLoader
 from ox.data.datasets import CharText, TextLines, TokenBlocks, load_tokenizer, text, write_tokens
 from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError
+from ox.installation import install_command
 
 
 @rows("chunk", [1, 3, 1 << 24])
@@ -160,4 +161,4 @@ def test_a_tokenizer_without_its_package(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ArgumentError, match="not installed") as error:
         load_tokenizer(tmp_path / "tokenizer.json")
-    assert "ox-onnx[text]" in str(error.value)
+    assert install_command("text") in str(error.value)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from rows import rows
 
 from ox.errors import ServeError
+from ox.serve.generation.grammar_source import grammars
 from ox.serve.generation.json_schema import MOST_CHARACTERS, MOST_OF_PLACES, References, check_size, is_endless, moved
+from ox.serve.generation.request import Constraint
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -40,6 +44,25 @@ def test_references_are_percent_encoded() -> None:
     for reference in ("#/$defs/a~1b%20c%23%25%C3%A9", "#/$defs/a~1b c%23%25é"):
         schema = {"$ref": reference, "$defs": {"a/b c#%é": {"const": 7}}}
         assert moved(schema, "#/$defs/call0")["$ref"] == "#/$defs/call0/$defs/a~1b%20c%23%25%C3%A9"
+
+
+NAMES = ["Größe", "L<Int>", "a b", "100%", "a%20b", "C#", 'a"b', "日本", "List[int]", "{k}", "a\\b", "a?b&c", "/~1"]
+
+
+@rows("name", NAMES)
+def test_references_to_names_of_any_characters(name: str) -> None:
+    """As they are, or percent-encoded; at the top, in a part, and in a schema that was moved."""
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    from llguidance import LLMatcher
+
+    escaped = name.replace("~", "~0").replace("/", "~1")
+    for reference in (escaped, quote(escaped, safe="~")):
+        inner = {"$defs": {name: {"const": 7}}, "properties": {"x": {"$ref": f"#/$defs/o/$defs/{reference}"}}}
+        part = {"type": "object", "$defs": {"o": inner}, "$ref": "#/$defs/o"}
+        top = {"$defs": {name: {"const": 7}}, "$ref": f"#/$defs/{reference}"}
+        for schema in (top, part, moved(top, "#"), moved(part, "#")):
+            (grammar,) = grammars(Constraint("json_schema", schema), LLMatcher, lambda text: None)
+            assert not LLMatcher.validate_grammar(json.dumps({"grammars": [grammar]}))
 
 
 def test_names_that_are_long() -> None:

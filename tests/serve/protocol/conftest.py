@@ -80,6 +80,7 @@ def fail_eighth_token(monkeypatch: pytest.MonkeyPatch) -> None:
 CALL = ["<tool_call>", '{"name": "f", ', '"arguments": ', '{"x": ', '"y"}', "}", "</tool_call>"]
 SCRIPTS = {
     "call": ["See ", "here. ", *CALL], "twice": CALL + CALL, "ends": ["one ", "STOP", "two"],
+    "cut": ["See ", *CALL[:4]],
     "large": [*CALL[:3], '{"x": 123456789012345678901234567890', *CALL[-2:]],
     "thought": ["<think>", "hm ", "hm", "</think>", "done"],
 }  # fmt: skip

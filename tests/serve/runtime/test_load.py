@@ -19,6 +19,7 @@ from ox.devices.cuda_installation import Problem
 from ox.devices.machine import Driver
 from ox.errors import ArgumentError, DeviceError, LoadError, OxError
 from ox.graph.contract import Contract, Sample, TensorInfo
+from ox.installation import install_command
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.repository.model import Model
 from ox.serve.runtime import providers, session
@@ -270,7 +271,7 @@ def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(DeviceError, match="not installed") as caught:
         load(mlp)
-    assert 'pip install "ox-onnx[cpu]"' in str(caught.value.hint)
+    assert install_command("cpu") in str(caught.value.hint)
 
 
 @rows(

@@ -17,6 +17,7 @@ from span_memory import span_memory
 from waiting import wait_until
 
 from ox.errors import ArgumentError
+from ox.installation import install_command
 from ox.serve import ModelConfig, RequestLimits, Server
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
@@ -131,7 +132,7 @@ def test_without_the_extra(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ArgumentError, match="traces need OpenTelemetry") as caught, Server([mlp], trace=True):
         pass
-    assert "ox-onnx[otel]" in str(caught.value)
+    assert install_command("otel") in str(caught.value)
 
 
 def test_spans_reach_a_collector(mlp: Path, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:

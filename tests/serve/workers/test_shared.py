@@ -13,6 +13,7 @@ from ox.serve.config.request_limits import RequestLimits
 from ox.serve.protocol.v2 import cuda_region
 from ox.serve.repository.repository import Repository
 from ox.serve.workers.shared import SharedService
+from ox.serve.workers.shared_number import SharedNumber
 
 
 class Channel:
@@ -45,7 +46,8 @@ def test_cuda_shared_memory_is_registered_in_all_workers(monkeypatch: Any) -> No
     for place in (module, shared_memory, cuda_region):
         monkeypatch.setattr(place, "CudaRegion", Region)
     channel = Channel()
-    channel.service = service = SharedService(Repository(), RequestLimits(), SYSTEM, channel)  # type: ignore[arg-type]
+    arguments: Any = (Repository(), RequestLimits(), SYSTEM, channel, SharedNumber())
+    channel.service = service = SharedService(*arguments)
 
     async def calls() -> None:
         assert await service.cuda_shared_memory_register("r", "AAAA", 0, 8) == {}
@@ -70,28 +72,29 @@ def test_a_worker_is_ready_when_all_are(mlp: Path) -> None:
 
     async def ask(call: str, state: dict[str, Any]) -> dict[str, Any]:
         told.append((call, state))
-        return {"ready": False, "routes": []}
+        return {"number": 0, "ready": False, "routes": []}
 
+    published = SharedNumber()
     channel: Any = SimpleNamespace(ask=ask, tell=lambda call, state: told.append((call, state)))
     shared: list[SharedService] = []
 
     def create(repository: Repository, limits: RequestLimits, clock: Clock) -> SharedService:
-        shared.append(SharedService(repository, limits, clock, channel))
+        shared.append(SharedService(repository, limits, clock, channel, published))
         return shared[0]
 
     with Server([mlp], options=ModelConfig("cpu", instances=1), service=create):
         (service,) = shared
-        changes: list[bool] = []
         asyncio.run(service.start_reports())
-        service.repository.changed.append(lambda: changes.append(service.server_ready()))
         routes = [list(route) for route in service.repository.routes]
         assert told == [("state", {"ready": True, "routes": routes})] and ["mlp", "1"] in routes
         assert not service.server_ready() and not service.model_ready("mlp")
-        service.set_ready_everywhere({"ready": False, "routes": [["mlp", "1"]]})
+        service.add_ready_everywhere({"number": 1, "ready": False, "routes": [["mlp", "1"]]})
+        service.add_ready_everywhere({"number": 2, "ready": True, "routes": routes})
+        assert not service.server_ready() and not service.model_ready("mlp", "1")  # not published
+        published.value = 1
         assert not service.server_ready() and not service.model_ready("mlp") and service.model_ready("mlp", "1")
-        service.set_ready_everywhere({"ready": True, "routes": routes})
-        assert service.server_ready() and service.model_ready("mlp")
-        assert changes == [False, True] and len(told) == 1  # watchers hear of it, the supervisor knows it
+        published.value = 2
+        assert service.server_ready() and service.model_ready("mlp") and len(told) == 1
         service.repository.entries.clear()
         service.repository.refresh()
         assert told[1:] == [("state", {"ready": True, "routes": []})]

@@ -1,4 +1,4 @@
-"""The supervisor alone, with real processes."""
+"""The supervisor alone, with real processes or in place of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 from waiting import give_way, wait_until
 
+from ox.clock import SYSTEM
 from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.config.server_config import ServerConfig
+from ox.serve.repository.repository import Repository
 from ox.serve.workers import supervisor as supervision
-from ox.serve.workers.supervisor import Supervisor
+from ox.serve.workers.shared import SharedService
+from ox.serve.workers.shared_number import SharedNumber
+from ox.serve.workers.supervisor import Supervisor, Worker
 from ox.serve.workers.worker_config import WorkerConfig
 
 
@@ -96,6 +100,60 @@ def test_what_a_worker_counts_is_looked_at_without_being_asked(mlp: Path, monkey
         )
         figures = await supervisor._figures()
         assert figures["server"]["reloads"] == {"mlp": {"loaded": 2}} and figures["workers"] == 1
+        await supervisor.stop()
+
+    asyncio.run(body())
+
+
+def test_no_worker_is_ready_before_the_others() -> None:
+    """A client that one worker has told that the server is ready hears the same from the other one, whatever messages
+    that has not read; and while one does not answer, nobody says so."""
+
+    async def body() -> None:
+        settings = ServerConfig(port=0, workers=2)
+        supervisor = Supervisor(WorkerConfig([], ModelConfig(), RequestLimits(), settings), print)
+        reads = [asyncio.Event(), asyncio.Event()]
+
+        def worker(number: int) -> SharedService:
+            published = SharedNumber(os.dup(supervisor._published.descriptor))
+
+            class Channel:
+                """The link between the two, of which the worker's end reads nothing until it is told to."""
+
+                async def ask(self, call: str, arguments: dict[str, Any]) -> Any:
+                    if call == "ready_everywhere":
+                        await reads[number].wait()
+                        return service.add_ready_everywhere(arguments)
+                    return await supervisor._answer(number, call, arguments)
+
+                def tell(self, call: str, arguments: dict[str, Any]) -> None:
+                    assert (call, arguments) == ("published", {})  # only for those who watch
+
+            channel: Any = Channel()
+            service = SharedService(Repository(), RequestLimits(), SYSTEM, channel, published)
+            process: Any = None
+            supervisor._workers[number] = Worker(number, process, channel)
+            supervisor._workers[number].may_serve = True
+            return service
+
+        services = [worker(0), worker(1)]
+
+        def ready() -> list[bool]:
+            return [service.server_ready() for service in services]
+
+        starts = [asyncio.ensure_future(service.start_reports()) for service in services]
+        reads[0].set()
+        await give_way(20)
+        assert ready() == [False, False]
+        reads[1].set()
+        await asyncio.gather(*starts)
+        assert ready() == [True, True]
+        for number in range(2):  # both end, and one comes again: it serves when it is ready
+            supervisor._on_disconnect(supervisor._workers[number])
+        services = [worker(0)]
+        await services[0].start_reports()
+        assert ready() == [True]
+        supervisor._workers.clear()
         await supervisor.stop()
 
     asyncio.run(body())

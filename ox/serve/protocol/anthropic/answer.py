@@ -103,7 +103,7 @@ class Progress:
             return []
         self._open, block, text = False, self._blocks[-1], "".join(self._parts)
         if block["type"] == "tool_use":
-            block["input"] = arguments_object(text)
+            block["input"] = arguments_object(text) or {}  # of a call that was cut off nothing is certain
         else:
             block[block["type"]] = text
         return [{"type": "content_block_stop", "index": len(self._blocks) - 1}]

@@ -16,6 +16,7 @@ from ox.serve.protocol.v2.document import quote
 NAMES = {
     "stop": "stop_sequences", "response_format": "output_config.format", "reasoning_effort": "output_config.effort",
     "chat_template_kwargs": "thinking", "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+    "tools[].function.parameters": "tools[].input_schema", "tools[].function": "tools[]",
     "max_completion_tokens": "max_tokens", "continue_final_message": "messages", "add_generation_prompt": "messages",
 }  # fmt: skip
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -101,7 +102,7 @@ def _output(fields: Fields) -> dict[str, Any]:
     config = Fields(fields.object("output_config") or {}, "output_config.", remarks=fields.remarks)
     effort, form, older = config.take("effort"), config.object("format"), fields.object("output_format")
     config.finish()
-    form = form or older
+    form = older if form is None else form
     chat = {} if effort is None else {"reasoning_effort": effort}
     if form is None:
         return chat

@@ -57,8 +57,10 @@ class Progress:
         """A part of an answer, or the whole."""
         more: dict[str, Any] = {"thinking": thinking} if thinking else {}
         if self._call.chat:
-            if calls:
-                functions = [{"name": call.name, "arguments": arguments_object(call.arguments)} for call in calls]
+            found = [(call.name, arguments_object(call.arguments)) for call in calls]
+            # a call that was cut off is left out: the client would run it
+            functions = [{"name": name, "arguments": arguments} for name, arguments in found if arguments is not None]
+            if functions:
                 more["tool_calls"] = [{"function": function} for function in functions]
             document: dict[str, Any] = {"message": {"role": "assistant", "content": text, **more}}
         else:
@@ -131,7 +133,9 @@ class StreamedLines(StreamedAnswer):
     def _call_document(self) -> list[dict[str, Any]]:
         """The call that has ended, if there is one."""
         called, self._called = self._called, None
-        return [] if called is None else [self._progress.document("", "", [called], [])]
+        if called is None or arguments_object(called.arguments) is None:
+            return []
+        return [self._progress.document("", "", [called], [])]
 
     def finish(self, usage: TokenCounts) -> None:
         document = self._progress.document("", "", [], []) | self._progress.end(usage)

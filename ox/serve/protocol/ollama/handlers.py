@@ -23,6 +23,7 @@ from ox.serve.protocol.ollama.request import (
 from ox.serve.protocol.openai.embeddings import KINDS, read_dimensions, read_texts
 from ox.serve.protocol.openai.requests import finish, read_fields
 from ox.serve.protocol.openai.text_pending import submit, text_model
+from ox.serve.protocol.openai.text_schemas import TEXTS_OR_TOKENS
 from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import Fields
@@ -101,11 +102,9 @@ def _embed(context: Context, exchange: Exchange, name: str, write: Callable[[Arr
 # ---- JSON schemas of fields
 
 _SHARED: Schemas = schemas_in("ollama")
-_SHARED["format"] = {"description": '"json", or a JSON schema'}
 OF_TEXTS = ("prompt", "system", "raw", "suffix")
 CHAT: Schemas = {name: schema for name, schema in _SHARED.items() if name not in OF_TEXTS}
 GENERATE: Schemas = {name: schema for name, schema in _SHARED.items() if name not in ("messages", "tools")}
-GENERATE["prompt"] = {"type": "string"}
 _TEXT: Schemas = {
     "model": {"type": "string"},
     "created_at": {"type": "string"},
@@ -117,12 +116,12 @@ RESPONSE: Schemas = {**_TEXT, "response": {"type": "string"}}
 _VECTOR = {"type": "array", "items": {"type": "number"}}
 EMBED: Schemas = {
     "model": {"type": "string"},
-    "input": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    "input": TEXTS_OR_TOKENS,
     "truncate": {"type": "boolean", "default": True},
     "dimensions": {"type": "integer", "minimum": 1},
 }
 VECTORS: Schemas = {"model": {"type": "string"}, "embeddings": {"type": "array", "items": _VECTOR}}
-PROMPT: Schemas = {"model": {"type": "string"}, "prompt": {"type": "string"}}
+PROMPT: Schemas = {"model": {"type": "string"}, "prompt": TEXTS_OR_TOKENS}
 VECTOR: Schemas = {"model": {"type": "string"}, "embedding": _VECTOR}
 NAME: Schemas = {"model": {"type": "string"}}
 MODELS: Schemas = {"models": {"type": "array", "items": {"type": "object"}}}

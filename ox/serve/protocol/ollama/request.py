@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ox.serve.generation.request import GenerationRequest
+from ox.serve.generation.request import MOST_LOGPROBS, GenerationRequest
 from ox.serve.protocol.openai.completions import CompletionCall, read_completion
 from ox.serve.protocol.openai.requests import named_model
 from ox.serve.protocol.rest.routing import Context
@@ -124,18 +124,19 @@ def read_generate_request(fields: Fields, model: TextModel) -> OllamaCall:
 
 def read_ignored(fields: Fields) -> None:
     """Parameters that say how Ollama runs a model."""
-    for name in ("keep_alive", "truncate", "shift", "_debug_render_only"):
-        fields.take(name)
+    for name in ("truncate", "shift", "_debug_render_only"):
+        fields.flag(name)
+    keep_alive = fields.take("keep_alive", 0)
+    if isinstance(keep_alive, bool) or not isinstance(keep_alive, str | int | float):
+        raise fields.wrong("keep_alive", 'seconds, or a duration as in "5m"', keep_alive)
 
 
 def _common(fields: Fields) -> dict[str, Any]:
     """What both kinds of requests have, as parameters of a chat."""
     read_ignored(fields)
     chat = {"stream": fields.flag("stream", True), **_options(fields), **_format(fields), **_think(fields)}
-    if fields.flag("logprobs"):
-        chat |= {"logprobs": True, "top_logprobs": fields.whole("top_logprobs", 0, 20)}
-    fields.take("top_logprobs")
-    return chat
+    top = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
+    return {**chat, "logprobs": True, "top_logprobs": top} if fields.flag("logprobs") else chat
 
 
 def _options(fields: Fields) -> dict[str, Any]:
@@ -143,9 +144,13 @@ def _options(fields: Fields) -> dict[str, Any]:
     if inner is None:
         return {}
     chat = {ours: inner.take(theirs) for theirs, ours in CHAT_NAMES.items() if theirs in inner}
-    most = chat.get("max_tokens")
-    if type(most) is int and most < 0:  # -1 and -2: until the text ends, or the context is full
+    most, seed = chat.get("max_tokens"), chat.get("seed")
+    if type(most) is int and most <= 0:  # until the text ends, or the context is full
         del chat["max_tokens"]
+    if type(seed) is int and seed == -1:  # another one each time
+        del chat["seed"]
+    if type(chat.get("repetition_penalty")) in (int, float) and chat["repetition_penalty"] == 0:
+        chat["repetition_penalty"] = 1  # Ollama takes 0 as no penalty, too
     for name in WITHOUT_EFFECT:
         if name in inner:
             inner.take(name)

@@ -105,7 +105,7 @@ def _prompts(
     listed = given if isinstance(given, list) else [given]
     if not listed:
         raise fields.wrong("prompt", expected, given)
-    if isinstance(listed[0], int):
+    if isinstance(given, list) and isinstance(given[0], int):
         listed = [listed]
     if len(listed) > MAX_CHOICES:
         raise fields.wrong("prompt", f"at most {MAX_CHOICES} prompts", given)

@@ -7,9 +7,14 @@ from ox.serve.protocol.rest.routing import Fields
 MODEL: Fields = {"model": {"type": "string"}}
 USAGE: Fields = {"usage": {"type": "object"}}
 TOKENS: Fields = {"tokens": {"type": "array", "items": {"type": "integer"}}}
+_TEXT: Fields = {"type": "string", "minLength": 1}
+_IDS: Fields = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+TEXTS_OR_TOKENS: Fields = {
+    "anyOf": [_TEXT, _IDS, *({"type": "array", "items": each, "minItems": 1} for each in (_TEXT, _IDS))]
+}
 EMBEDDINGS: Fields = {
     **MODEL,
-    "input": {"description": "a string, a list of strings, a list of tokens or a list of lists of tokens"},
+    "input": TEXTS_OR_TOKENS,
     "encoding_format": {"enum": ["float", "base64"]},
     "dimensions": {"type": "integer", "minimum": 1},
     "truncate": {"type": "boolean"},
@@ -34,7 +39,7 @@ SCORES: Fields = {"data": {"type": "array"}, **USAGE}
 ONLY_MODEL: Fields = {"model": {"type": "string", "description": "needed where several models could answer"}}
 TEI_EMBED: Fields = {
     **ONLY_MODEL,
-    "inputs": {"description": "a string, a list of strings, a list of tokens or a list of lists of tokens"},
+    "inputs": TEXTS_OR_TOKENS,
     "normalize": {"type": "boolean"},
     "dimensions": {"type": "integer", "minimum": 1},
     "truncate": {"type": "boolean"},

@@ -58,7 +58,8 @@ class Progress:
 
     @property
     def _status(self) -> str:
-        return "incomplete" if self._reader.finish_reason in ("length", "cancelled") else "completed"
+        incomplete = self._reader.broken or self._reader.finish_reason in ("length", "cancelled")
+        return "incomplete" if incomplete else "completed"
 
     def document(self, usage: TokenCounts | None = None, error: OxError | None = None) -> dict[str, Any]:
         """The response object: at its end with its usage or its error, before in progress."""
@@ -69,7 +70,7 @@ class Progress:
             status = self._status
             if status == "completed":
                 completed = int(self._model.clock.calendar())
-            else:
+            elif self._reader.finish_reason != "stop":  # a call that a stop string has cut has no reason of OpenAI's
                 incomplete = {"reason": "max_output_tokens"}
         return {
             "id": f"resp_{self._call.key}", "object": "response", "created_at": self._created, "status": status,

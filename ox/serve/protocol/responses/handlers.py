@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -27,14 +28,34 @@ def create(context: Context, exchange: Exchange, names: PathParameters) -> Handl
     Raises:
         ServeError: a wrong request.
     """
-    fields = read_fields(context, exchange)
-    model = named_model(context, exchange, fields, context.text.find)
-    client = context.text.client(exchange)
-    read = partial(read_response, fields, model, context.text.responses, _owner(context, exchange))
 
     def start(call: ResponseCall) -> None:
+        client = context.text.client(exchange)
         response_answer(call, exchange, client).start(context.text, call.requests(client.name), 1)
 
+    return _begin(context, exchange, start)
+
+
+def count_tokens(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
+    """How many tokens the prompt of a request has: that of the conversation, the instructions and the tools.
+
+    Raises:
+        ServeError: a wrong request.
+    """
+
+    def reply(call: ResponseCall) -> None:
+        exchange.on_error = None
+        document = {"object": "response.input_tokens", "input_tokens": len(call.chat.prompt)}
+        exchange.reply(200, orjson.dumps(document))
+
+    return _begin(context, exchange, reply)
+
+
+def _begin(context: Context, exchange: Exchange, start: Callable[[ResponseCall], None]) -> HandlerResult:
+    """Reads a request, and has `start` answer it."""
+    fields = read_fields(context, exchange)
+    model = named_model(context, exchange, fields, context.text.find)
+    read = partial(read_response, fields, model, context.text.responses, _owner(context, exchange))
     return context.text.begin(exchange, model, read, start, takes_long=_continues(fields))
 
 
@@ -138,6 +159,7 @@ RESPONSE: Schemas = {
     "output": {"type": "array", "items": {"type": "object"}},
     "usage": {"type": "object"},
 }
+TOKENS: Schemas = {"object": {"const": "response.input_tokens"}, "input_tokens": {"type": "integer"}}
 DELETED: Schemas = {
     "id": {"type": "string"},
     "object": {"const": "response"},

@@ -24,7 +24,7 @@ from ox.serve.protocol.v2.document import quote
 # The client's names of what the chat calls otherwise.
 NAMES = {
     "messages": "input", "max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens",
-    "response_format": "text.format",
+    "response_format": "text.format", "tools[].function": "tools[]",
     "verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort", "logprobs": "include",
 }  # fmt: skip
 MAX_LEVELS = 250  # that orjson writes, less those around it
@@ -88,6 +88,10 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
         raise fields.wrong("input", "an item or more", [])
     store = fields.flag("store", True)
     tools, choice = fields.take("tools", []), fields.take("tool_choice", "auto")
+    if type(tools) is not list:
+        raise fields.wrong("tools", "a list of tools", tools)
+    if not isinstance(choice, dict) and choice not in ("auto", "none", "required"):
+        raise fields.wrong("tool_choice", "auto, none, required, or an object", choice)
     text, reasoning = fields.object("text") or {}, fields.object("reasoning") or {}
     include, top = _include(fields), fields.whole("top_logprobs", 0, 20)
     maximum, parallel = fields.whole("max_output_tokens", 1, MAX_TOKENS), fields.flag("parallel_tool_calls", True)
@@ -188,10 +192,8 @@ def _include(fields: Fields) -> list[str]:
     return include
 
 
-def _chat_tools(tools: Any) -> Any:
+def _chat_tools(tools: list[Any]) -> list[Any]:
     """Functions in the form of chats; other kinds of tools are refused by name."""
-    if type(tools) is not list:
-        return tools  # which the reader of chats refuses
     read = []
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"

@@ -20,10 +20,11 @@ from ox.serve.protocol.text.text_service import count_errors
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.listener_state import v2_error_body
 
-PARAMETERS = {name: schema for name, schema in schemas_in("generate").items() if name not in ("text_input", "stream")}
+SCHEMAS = schemas_in("generate")
+PARAMETERS = {name: schema for name, schema in SCHEMAS.items() if name not in ("text_input", "stream")}
 REQUEST: Fields = {
+    **SCHEMAS,
     "id": {"type": "string"},
-    "text_input": {"type": "string"},
     "parameters": {"type": "object", "properties": PARAMETERS},
     "sampling_parameters": {"type": "string", "description": "the same as JSON"},
     "exclude_input_in_output": {"const": True},

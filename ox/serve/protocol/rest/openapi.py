@@ -27,6 +27,12 @@ LENGTH = {
     "description": "Length of the JSON in bytes; absent without binary tensors, 0 without JSON",
     "schema": {"type": "integer", "minimum": 0},
 }
+WARNING = {
+    "ox-warning": {
+        "description": "The fields that changed nothing: unused=NAME, ...; unknown=NAME, ...",
+        "schema": {"type": "string"},
+    }
+}
 
 
 def openapi(models: Iterable[Model], table: Sequence[Route], root_path: str = "") -> Document:
@@ -68,22 +74,48 @@ def _operation(route: Route) -> Document:
             "default": {"$ref": f"#/components/responses/{route.errors.name}"},
         },
     }
+    done = operation["responses"]["200"]
     if route.reply:
-        content = _json(_object(route.reply))
+        reply = _object({name: schema for name, schema in route.reply.items() if name not in route.optional},
+                        **{name: route.reply[name] for name in route.optional})  # fmt: skip
+        content = _json(reply)
         if route.events or "stream" in (route.request or {}):
             content = {**({} if route.events else content), route.stream_type: {"schema": {"type": "string"}}}
-        operation["responses"]["200"]["content"] = content
+        done["content"] = content
         if "ready" in route.reply:
             error = {"$ref": "#/components/schemas/Error"}
-            content = _json({"anyOf": [_object(route.reply), error]})
+            content = _json({"anyOf": [reply, error]})
             operation["responses"]["400"] = {"description": "Not ready", "content": content}
     if names:
         operation["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]
     if route.request:
-        operation["requestBody"] = {"content": _json({"type": "object", "properties": route.request})}
+        schema = _request(route.request, route.required) if route.lenient else _object({}, **route.request)
+        operation["requestBody"] = {"required": bool(route.required), "content": _json(schema)}
+    if route.lenient and route.request:
+        done["headers"] = WARNING
     return operation
+
+
+def _request(fields: Document, required: Sequence[str] = ()) -> Document:
+    """The schema of an object whose other fields may be null."""
+    properties = {name: schema if name in required else _nullable(schema) for name, schema in fields.items()}
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _nullable(schema: Document) -> Document:
+    """The same schema, or null; also for the fields of an object."""
+    if "properties" in schema:
+        schema = {**schema, **_request(schema["properties"], schema.get("required", ()))}
+    if "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
+    if "const" in schema:
+        return {**{name: value for name, value in schema.items() if name != "const"}, "enum": [schema["const"], None]}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    kinds = schema.get("type")
+    return schema if kinds is None else {**schema, "type": [*([kinds] if isinstance(kinds, str) else kinds), "null"]}
 
 
 def _inference(model: Model, path: str) -> Document:

@@ -11,9 +11,10 @@ from ox.serve.protocol.rest.admission import Admission
 from ox.serve.protocol.rest.codec import Codec
 from ox.serve.protocol.rest.error_body import error_body
 from ox.serve.protocol.rest.inference import InferenceEndpoint, infer
-from ox.serve.protocol.rest.routes import ROUTES, TABLE, infer_target, no_such_path
+from ox.serve.protocol.rest.routes import ROUTES, TABLE, infer_target
 from ox.serve.protocol.rest.routing import ANY, Reply, Route
 from ox.serve.protocol.rest.target import path_segments
+from ox.serve.protocol.rest.text_routes import no_such_path
 from ox.serve.protocol.text.text_service import TextService
 from ox.serve.repository.model import Model
 from ox.serve.service import Service

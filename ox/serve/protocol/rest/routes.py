@@ -35,8 +35,7 @@ from ox.serve.protocol.rest.routing import (
     Route,
     Routes,
 )
-from ox.serve.protocol.rest.target import path_segments
-from ox.serve.protocol.rest.text_routes import TEXT_ROUTES
+from ox.serve.protocol.rest.text_routes import TEXT_ROUTES, not_found
 from ox.serve.protocol.v2.document import flag, parameters_of, quote
 from ox.serve.service import Service
 from ox.serve.transport.http import Exchange
@@ -115,16 +114,6 @@ def _compressed(exchange: Exchange, reply: Reply) -> Reply:
         return reply
     body, line = compress(reply.body, exchange.headers[b"accept-encoding"])
     return reply._replace(body=body, headers=reply.headers + line)
-
-
-def _not_found(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    raise no_such_path(path_segments(exchange.target))
-
-
-def no_such_path(parts: list[str]) -> ServeError:
-    """The error for an unknown path."""
-    hint = "/docs, /v2/models/MODEL/infer or /metrics"
-    return ServeError(f"there is no /{'/'.join(parts)[:200]}", status=404, hint=hint)
 
 
 # ---- fields of requests and responses
@@ -214,7 +203,7 @@ def post(path: str, about: str, handler: Handler, request: Fields | None = None,
 
 TABLE = [
     Route("GET", "/", None, site.index, undocumented="a page"),
-    Route(ANY, "/favicon.ico", None, _not_found, undocumented="browsers ask for it; there is none"),
+    Route(ANY, "/favicon.ico", None, not_found, undocumented="browsers ask for it; there is none"),
     Route("GET", "/docs", READ, _docs, undocumented="the page of the document"),
     Route("GET", "/openapi.json", READ, _openapi, undocumented="the document itself"),
     Route("GET", "/metrics", METRICS, site.metrics, undocumented="in the format of Prometheus"),
@@ -231,7 +220,19 @@ TABLE = [
     ),
     *(Route("POST", path, INFER, _infer, "Runs a model", each_model=True) for path in (INFER_PATH, VERSION_INFER_PATH)),
     *(
-        Route("POST", f"{path}/{name}", INFER, generate(streamed), about, REQUEST, REPLY, events=streamed)
+        Route(
+            "POST",
+            f"{path}/{name}",
+            INFER,
+            generate(streamed),
+            about,
+            REQUEST,
+            REPLY,
+            events=streamed,
+            required=("text_input",),
+            optional=("id",),
+            lenient=True,
+        )
         for path in MODEL_PATHS
         for name, streamed, about in (
             ("generate", False, "Continues a text"),

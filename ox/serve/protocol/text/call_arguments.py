@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import orjson
 
-EMPTY = orjson.Fragment(b"{}")
+from ox.serve.protocol.text.json_call import joined
 
 
-def arguments_object(arguments: str) -> orjson.Fragment:
-    """Arguments as the object that they are, as the model wrote them: its numbers may be of any size.
-
-    Of a call that was cut off nothing is known: {}.
-    """
-    try:
-        document = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return EMPTY
-    return orjson.Fragment(arguments) if isinstance(document, dict) else EMPTY
+def arguments_object(arguments: str) -> orjson.Fragment | None:
+    """Arguments as the object that they are, as the model wrote them: its numbers may be of any size. None where they
+    are not an object, such as those of a call that was cut off."""
+    return None if joined([arguments]) is None else orjson.Fragment(arguments)

@@ -114,6 +114,6 @@ def _max_tokens(old: int | None, new: int | None) -> int | None:
 
 def _logprobs(values: Mapping[str, Any]) -> int | None:
     top, wanted = values.get("top_logprobs"), values.get("logprobs", False)
-    if top is not None and not wanted:
+    if top and not wanted:
         raise ParameterError("top_logprobs", "'top_logprobs' needs 'logprobs'", hint='"logprobs": true')
     return (top or 0) if wanted else None

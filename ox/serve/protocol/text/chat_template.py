@@ -9,8 +9,9 @@ from traceback import extract_tb
 from typing import Any
 
 from ox.errors import DeviceError, LoadError, ServeError
+from ox.installation import install_command
 from ox.serve.protocol.text.render_budget import MAX_TOTAL, BudgetError, RenderBudget
-from ox.serve.protocol.text.template_sandbox import BUDGET, INSTALL, NAME, TemplateError, compile_template
+from ox.serve.protocol.text.template_sandbox import BUDGET, NAME, TemplateError, compile_template
 
 CONFIG = "tokenizer_config.json"
 FILE = "chat_template.jinja"
@@ -38,7 +39,9 @@ class ChatTemplate:
             from jinja2 import TemplateSyntaxError
             from jinja2.exceptions import SecurityError
         except ImportError as error:
-            raise DeviceError(f"{where} needs the package jinja2", got=str(error), hint=INSTALL) from None
+            raise DeviceError(
+                f"{where} needs the package jinja2", got=str(error), hint=install_command("text")
+            ) from None
         self.source, self.special = source, dict(special)
         try:
             self._template = compile_template(source)

@@ -29,7 +29,8 @@ class Fields:
     Args:
         document: the object.
         prefix: before the names, for objects inside of others.
-        names: of a request in another dialect, the client's names by those of the document, for errors.
+        names: of a request in another dialect, the client's names by those of the document, for errors; "tools[].a" is
+            a field of each object of a list.
         remarks: collects the unknown parameters; None for a new collection.
     """
 
@@ -66,7 +67,12 @@ class Fields:
         return None if value is None else Fields(value, self.shown(name) + ".", remarks=self.remarks)
 
     def shown(self, name: str) -> str:
-        """The client's name of a parameter."""
+        """The client's name of a parameter, or of a field in a list, such as `tools[0].function.name`."""
+        for ours, theirs in self._names.items():
+            outer, mark, inner = ours.partition("[]")
+            match = re.match(rf"{re.escape(outer)}(\[\d+\]){re.escape(inner)}\b", name) if mark else None
+            if match is not None:
+                return self._prefix + theirs.replace("[]", match[1], 1) + name[match.end() :]
         return self._prefix + self._names.get(name, name)
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -98,6 +104,8 @@ class Fields:
     def whole(self, name: str, low: int, high: int, default: int | None = None) -> int | None:
         """A whole number from `low` to `high`."""
         value = self.take(name, default)
+        if type(value) is float and value.is_integer():  # JSON has one kind of numbers
+            value = int(value)
         if value is not None and (type(value) is not int or not low <= value <= high):
             raise self.wrong(name, f"a whole number from {low} to {high}", value)
         return value
@@ -171,10 +179,12 @@ class Fields:
     def renamed(self, error: ParameterError) -> ParameterError:
         """An error that names a parameter of the document, with the client's name of it; what stands in a list of
         another name has no place there."""
-        name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
-        if name not in self._names:
-            return error
-        shown = self.shown(name)
+        shown = self.shown(error.param)
+        if shown == error.param:
+            name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
+            if name not in self._names:
+                return error
+            shown = self.shown(name)
         what = error.what.replace(f"'{error.param}'", f"'{shown}'")
         fields = {"expected": error.expected, "got": error.got, "hint": error.hint, "where": error.where}
         return ParameterError(shown, what, code=error.code, status=error.status, **fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container
+from decimal import Decimal
 from typing import Any, Literal
 
 SPACE = " \t\r\n"
@@ -80,7 +81,9 @@ class JsonCall:
     """One call: `{"name": ..., "arguments": {...}}`, or the value of its arguments alone.
 
     Arguments that are an object are passed on while they come, once the name is known. Those that are a string of JSON
-    or null are converted when they are complete, and arguments that are missing are an empty object.
+    or null are converted when they are complete, and arguments that are missing are an empty object. Where a call has
+    arguments twice, such as under both keys, those that are not empty count; two that differ are an error of the model:
+    the arguments are not completed.
 
     Args:
         offered: the names of the functions.
@@ -90,11 +93,13 @@ class JsonCall:
     Attributes:
         state: "failed" where the text is not a call of an offered function.
         name: once the call is certain, else None.
+        whole: whether the arguments that were passed on are a JSON object.
     """
 
     def __init__(self, offered: Container[str], bare: bool = False, name: str | None = None) -> None:
         self._offered, self._bare = offered, bare
         self._members: dict[str, str] = {}  # as JSON
+        self._arguments: list[str] = []  # under either key
         self._key = "arguments" if name is not None else ""
         self._known = name
         self._single = name is not None
@@ -104,6 +109,7 @@ class JsonCall:
         self._streams: bool | None = None  # whether the value is passed on; None while that is not known
         self.state: State = "reading"
         self.name: str | None = None
+        self.whole = False
 
     def add(self, text: str) -> tuple[str, int]:
         """More text.
@@ -126,11 +132,18 @@ class JsonCall:
             if self._step == "value" or (self._step == "key" and character == '"'):
                 self._begin_value(character)
                 continue
+            if self._arguments and self._step in ("after", "key") and character not in ",}":
+                parts.append(self._end())  # its brace is missing
+                break
             index += 1
             part = self._mark(character)
             if part:
                 parts.append(part)
         return "".join(parts), index
+
+    def close(self) -> str:
+        """The rest of the arguments, where the text ends: "" where they are cut off, or were passed on."""
+        return self._end() if self._arguments and self._step == "after" and self.state == "reading" else ""
 
     def _mark(self, character: str) -> str:
         """A character between keys and values."""
@@ -165,15 +178,16 @@ class JsonCall:
             if second not in '"}':  # such as {city: "Paris"}, which is not JSON
                 self.state = "failed"
                 return ""
-            self._streams, self.name, part = True, self._known, held
-        elif not self._streams:
+            self._streams, part = second == '"', held  # an empty object may be followed by others
+            if self._streams:
+                self.name = self._known
+        else:
             self._text.append(part)
-            part = ""
         if self._value.complete:
             self._complete("".join(self._text))
-            if self._single and self.state == "reading":
-                return part + self._end()
-        return part
+            part = part[:-1]  # its brace is passed on at the end of the call: other arguments may follow
+        part = part if self._streams else ""
+        return part + self._end() if self._single and self._value.complete else part
 
     def _complete(self, value: str) -> None:
         """A key or a value is complete."""
@@ -181,9 +195,11 @@ class JsonCall:
         if self._after == "colon":
             key = _loads(value)
             self._key = key if isinstance(key, str) else ""
-            if self._bare and self._key not in KEYS:
+            if self._bare and self._key not in KEYS and self.name is None:
                 self.state = "failed"
             return
+        if self._key in ARGUMENTS:
+            self._arguments.append(value)
         self._members.setdefault(self._key, value)
         if self._key in ("name", "function") and self._known is None:
             name = _loads(value)
@@ -196,22 +212,30 @@ class JsonCall:
 
     def _end(self) -> str:
         """The object is complete."""
-        if self.name is not None:  # its arguments were passed on
-            self.state = "complete"
-            return ""
+        if self.name is not None:  # its arguments were passed on, but for their brace
+            self.state, self.whole = "complete", joined(self._arguments) is not None
+            return "}" if self.whole or len(self._arguments) == 1 else ""
         function = self._members.get("function", "")
         if self._known is None and function.startswith("{"):  # OpenAI's form
             nested = JsonCall(self._offered, self._bare)
             arguments, _ = nested.add(function)
-            self.name, self.state = nested.name, nested.state
+            self.name, self.state, self.whole = nested.name, nested.state, nested.whole
             return arguments
-        given = [self._members[key] for key in ARGUMENTS if key in self._members]
-        whole = arguments_of(given[0]) if given else None if set(self._members) - set(KEYS) else "{}"
+        whole = None if not self._arguments and set(self._members) - set(KEYS) else joined(self._arguments)
         if not isinstance(self._known, str) or self._known not in self._offered or whole is None:
             self.state = "failed"
             return ""
-        self.name, self.state = self._known, "complete"
+        self.name, self.state, self.whole = self._known, "complete", True
         return whole
+
+
+def joined(values: list[str]) -> str | None:
+    """The arguments of a call that has them several times: the one object that is not empty; None where two differ."""
+    objects = [arguments_of(value) for value in values]
+    found = [each for each in objects if each is None or _loads(each)]
+    if None in found or any(_loads(each or "") != _loads(found[0] or "") for each in found):
+        return None
+    return found[0] if found else (objects or ["{}"])[-1]
 
 
 def arguments_of(value: str) -> str | None:
@@ -219,7 +243,8 @@ def arguments_of(value: str) -> str | None:
     anything else."""
     document = _loads(value)
     if isinstance(document, str):
-        value, _ = JsonValue().add(document.strip() or "{}", 0)
+        # half of a surrogate pair is no text: it stays escaped
+        value, _ = JsonValue().add(document.strip().encode(errors="backslashreplace").decode() or "{}", 0)
         document = _loads(value)
     if isinstance(document, dict):
         return value
@@ -227,8 +252,13 @@ def arguments_of(value: str) -> str | None:
 
 
 def _loads(value: str) -> Any:
+    """A value of JSON, with whole numbers of any length, which Python refuses to convert; None where it is wrong."""
     try:
-        # whole numbers of any length: Python refuses to convert long ones, and none is needed here
-        return json.loads(value, parse_int=float)
+        return json.loads(value, parse_int=Decimal, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return None
+
+
+def refuse_constant(name: str) -> Any:
+    """Raises ValueError for NaN and the infinities, which Python reads although they are not JSON."""
+    raise ValueError(f"{name} is not JSON")

@@ -20,13 +20,15 @@ class MessageReader:
         reasoning: finds what the model thinks before it answers; None where that is a part of the text, too.
 
     Attributes:
-        finish_reason: why the message ended; None before its end.
+        finish_reason: why the message ended; None before its end. "tool_calls" only where all calls are whole.
+        broken: whether a call has arguments that are not a JSON object, such as one that the end of the text has cut.
     """
 
     def __init__(self, tools: ToolCallParser | None = None, reasoning: ReasoningParser | None = None) -> None:
         self._tools, self._reasoning = tools, reasoning
         self._plain = tools is None and reasoning is None
         self.finish_reason: FinishReason | None = None
+        self.broken = False
 
     def add(self, event: TokenEvent) -> list[Piece]:
         """What is known after one more event; texts are not empty."""
@@ -36,8 +38,10 @@ class MessageReader:
         else:
             pieces = self._pieces(event.text, ended)
         if ended:
-            called = self._tools is not None and self._tools.called and event.finish_reason == "stop"
+            tools = self._tools
+            called = tools is not None and tools.called and not tools.broken and event.finish_reason == "stop"
             self.finish_reason = "tool_calls" if called else event.finish_reason
+            self.broken = tools is not None and tools.broken
         return pieces
 
     def completes(self, text: str) -> bool:

@@ -38,6 +38,7 @@ class Tools(NamedTuple):
     Attributes:
         offered: what the template gets.
         schemas: of the arguments of those that may be called, by their names.
+        places: of these schemas in the request, for errors.
         strict: the names of those whose arguments are held to the schema.
         required: whether the model must call one.
         most: how many calls there may be; None for any number.
@@ -45,6 +46,7 @@ class Tools(NamedTuple):
 
     offered: list[dict[str, Any]]
     schemas: dict[str, dict[str, Any]]
+    places: dict[str, str]
     strict: frozenset[str]
     required: bool
     most: int | None
@@ -63,13 +65,15 @@ def read_tools(fields: Fields) -> Tools:
         raise ParameterError(
             fields.shown("tools"), "'tools' is wrong", expected=f"a list of at most {MAX_TOOLS} tools", got=got
         )
-    tools = dict[str, dict[str, Any]]()
+    tools, places = dict[str, dict[str, Any]](), dict[str, str]()
     for index, tool in enumerate(given):
-        name = _check_tool(tool, f"tools[{index}]")
+        where = f"tools[{index}].function"
+        place = fields.shown(f"{where}.parameters")
+        name = _check_tool(tool, f"tools[{index}]", place)
         if name in tools:
-            raise ParameterError(f"tools[{index}].function.name", "two tools have the same name",
+            raise ParameterError(f"{where}.name", f"'{where}.name' has the same name as another tool",
                                  expected="a name for each", got=quote(name))  # fmt: skip
-        tools[name] = tool
+        tools[name], places[name] = tool, f"function '{name}', {place}"
     most = None if fields.flag("parallel_tool_calls", True) else 1
     mode, names = _choice(fields.take("tool_choice", "auto"), list(tools))
     offered = {} if mode == "none" else {name: tools[name] for name in names}
@@ -78,11 +82,11 @@ def read_tools(fields: Fields) -> Tools:
     functions = {name: tools[name]["function"] for name in names if mode != "none"}
     schemas = {name: _of_object(function.get("parameters") or {}) for name, function in functions.items()}
     strict = frozenset(name for name, function in functions.items() if function.get("strict") is True)
-    return Tools([*offered.values()], schemas, strict, mode in ("required", "function"), most)
+    return Tools([*offered.values()], schemas, places, strict, mode in ("required", "function"), most)
 
 
-def _check_tool(tool: Any, where: str) -> str:
-    """The name of a tool's function."""
+def _check_tool(tool: Any, where: str, place: str) -> str:
+    """The name of a tool's function; `place` is that of its schema in the client's request."""
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or tool.get("type", "function") != "function":
         raise _wrong(where, '{"type": "function", "function": {"name": ..., "parameters": {...}}}', tool)
@@ -92,10 +96,10 @@ def _check_tool(tool: Any, where: str) -> str:
     if not isinstance(schema, dict | None):
         raise _wrong(f"{where}.function.parameters", "a JSON schema, as an object", schema)
     try:
-        check_size(schema)
+        check_size(schema, place)
     except ServeError as error:
-        parameter = f"{where}.function.parameters"
-        raise ParameterError(parameter, error.what, expected=error.expected, got=error.got, hint=error.hint) from None
+        raise ParameterError(f"{where}.function.parameters", error.what, where=place, expected=error.expected,
+                             got=error.got, hint=error.hint) from None  # fmt: skip
     if not isinstance(function.get("strict"), bool | None):
         raise _wrong(f"{where}.function.strict", "true or false", function["strict"])
     return name
@@ -111,8 +115,12 @@ def _choice(choice: Any, names: list[str]) -> tuple[str, list[str]]:
     if choice in ("none", "auto") or (choice == "required" and names):
         return choice, names
     kind = choice.get("type") if isinstance(choice, dict) else None
-    if kind == "function" and (name := _function_name(choice)) in names:
-        return "function", [name]
+    if choice == "required":
+        raise _wrong("tool_choice", "functions in 'tools', of which one is called", choice)
+    if kind == "function" and isinstance(name := _function_name(choice), str):
+        if name in names:
+            return "function", [name]
+        raise _wrong("tool_choice", "the name of a function in 'tools'", name)
     if kind == "allowed_tools":
         allowed = choice.get("allowed_tools", choice)
         mode, tools = (allowed.get("mode", "auto"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)

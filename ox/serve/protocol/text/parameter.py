@@ -33,6 +33,7 @@ class Parameter:
         names: what the dialects that have it call it; "options.seed" is a field of the object "options".
         read: takes its value from the fields, checked; None where code of its own reads it.
         sets: "sampling.NAME", a field of `SamplingParams`; "request.NAME", one of `GenerationRequest`; "" for neither.
+        required: the dialects that refuse a request without it.
 
     Attributes:
         owner, attribute: what it sets, apart: "sampling", "request" or ""; and a name, which is its own for "".
@@ -44,6 +45,7 @@ class Parameter:
     names: Mapping[str, str]
     read: Reader | None = None
     sets: str = ""
+    required: frozenset[str] = frozenset()
     owner: str = field(init=False)
     attribute: str = field(init=False)
 
@@ -89,13 +91,18 @@ def flag(name: str, where: str, about: str, *, sets: str = "") -> Parameter:
 
 def texts(name: str, most: int, where: str, about: str, *, sets: str = "") -> Parameter:
     """A string, or a list of at most `most`, none of them empty."""
-    text = {"type": "string", "minLength": 1}
-    schema = {"anyOf": [text, {"type": "array", "items": text, "maxItems": most}]}
 
     def read(fields: Fields, model: TextModel) -> tuple[str, ...]:
         return fields.texts(name, most)
 
+    schema = texts_schema(most)
     return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read, sets=sets)
+
+
+def texts_schema(most: int) -> Schema:
+    """The JSON schema of a string, or a list of at most `most`, none of them empty."""
+    text = {"type": "string", "minLength": 1}
+    return {"anyOf": [text, {"type": "array", "items": text, "maxItems": most}]}
 
 
 def tokens(name: str, most: int, where: str, about: str, *, least: int = 0, sets: str = "") -> Parameter:
@@ -123,7 +130,7 @@ def only(name: str, values: Sequence[Any], where: str, *, why: str = "", hint: s
         fields.only(name, values, why, hint or "a request without it")
 
     about = "refused" + (f": {why}" if why else "") + ("; try " + NAMED.sub(r"`\1`", hint) if hint else "")
-    schema = {"enum": [*values, None]}
+    schema = {"enum": [*values]}
     return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read)
 
 
@@ -150,9 +157,11 @@ def unused(name: str, schema: Schema, where: str, about: str, *, silent: Sequenc
     return Parameter(name=name, about=about, schema=schema, names=names_of(name, where), read=read)
 
 
-def other(name: str, schema: Schema, where: str, about: str) -> Parameter:
-    """A parameter that code of its own reads."""
-    return Parameter(name=name, about=about, schema=schema, names=names_of(name, where))
+def other(name: str, schema: Schema, where: str, about: str, *, required: str = "") -> Parameter:
+    """A parameter that code of its own reads. `required` has the dialects that refuse a request without it."""
+    return Parameter(
+        name=name, about=about, schema=schema, names=names_of(name, where), required=frozenset(required.split())
+    )
 
 
 def names_of(name: str, where: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from ox.serve.protocol.text.parameter import (
     only,
     other,
     texts,
+    texts_schema,
     tokens,
     unused,
     whole,
@@ -28,27 +29,41 @@ MAX_STOPS = 16
 MAX_TOKENS = (1 << 31) - 1
 MAX_SEED = (1 << 64) - 1
 MAX_ALLOWED = 1 << 16
+MAX_CHOICE = 1000
 OPENAI = "completions chat"
 ALL = "completions chat responses messages generate"
 TEXT, OBJECT, LIST, BOOLEAN = {"type": "string"}, {"type": "object"}, {"type": "array"}, {"type": "boolean"}
 TEXTS = {"type": "array", "items": TEXT}
-IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 OBJECTS = {"type": "array", "items": OBJECT}
 TEXT_OR_PARTS = {"anyOf": [TEXT, OBJECTS]}
+MESSAGES = {**OBJECTS, "minItems": 1}
+
+
+def _typed(*types: str) -> dict[str, Any]:
+    """Objects with one of these types."""
+    return {"type": "object", "properties": {"type": {"enum": list(types)}}, "required": ["type"]}
+
 
 PARAMETERS: tuple[Parameter, ...] = (
     # ---- what the text continues
-    other("model", TEXT, "completions chat responses messages ollama", "its name"),
-    other("messages", OBJECTS, "chat messages ollama", "the conversation"),
-    other("messages", TEXT_OR_PARTS, "responses=input", "the conversation, or the next message"),
-    other("prompt", {"anyOf": [TEXT, TEXTS, IDS, {"type": "array", "items": IDS}]},
-          "completions ollama generate=text_input", "what the text continues"),
+    other("model", TEXT, "completions chat responses messages ollama", "its name",
+          required="completions chat responses messages"),
+    other("messages", MESSAGES, "chat messages", "the conversation", required="chat messages"),
+    other("messages", OBJECTS, "ollama", "the conversation"),
+    other("messages", {"anyOf": [TEXT, MESSAGES]}, "responses=input", "the conversation, or the next message",
+          required="responses"),
+    other("prompt", {"anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}, "minItems": 1}]},
+          "completions", "what the texts continue", required="completions"),
+    other("prompt", TEXT, "ollama generate=text_input", "what the text continues", required="generate"),
     other("instructions", TEXT, "responses ollama=system", "a message of the system before the others"),
     other("instructions", TEXT_OR_PARTS, "messages=system", "a message of the system before the others"),
     other("previous_response_id", TEXT, "responses", "the conversation that ended with this response"),
     other("tools", OBJECTS, "chat responses messages ollama", "functions that the model may call"),
-    other("tool_choice", {"type": ["string", "object"]}, "chat responses messages",
-          "`auto`, `none`, `required`, or the name of a function"),
+    other("tool_choice", {"anyOf": [{"enum": ["auto", "none", "required"]}, OBJECT]}, "chat responses",
+          "whether functions are called; an object names one"),
+    other("tool_choice", _typed("auto", "any", "none", "tool"), "messages",
+          "types `auto`, `any`, `none`; `tool` with a name"),
     other("parallel_tool_calls", BOOLEAN, "chat responses", "`false`: one call at most"),
     other("chat_template_kwargs", OBJECT, "chat responses",
           "variables of the chat template, such as `enable_thinking`; at most 64 KiB"),
@@ -73,22 +88,29 @@ PARAMETERS: tuple[Parameter, ...] = (
            sets="sampling.min_p"),
     whole("seed", -(1 << 63), MAX_SEED, f"{ALL} ollama=options.seed", "the same seed, the same texts",
           to=lambda value: value % (1 << 63), sets="sampling.seed"),
-    number("repetition_penalty", 0, 2, f"{ALL} ollama=options.repeat_penalty",
-          "above 1: fewer tokens that were there",
+    number("repetition_penalty", 0, 2, ALL, "above 1: fewer tokens that were there",
            above=True, sets="sampling.repetition_penalty"),
+    other("repetition_penalty", {"type": "number", "minimum": 0, "maximum": 2}, "ollama=options.repeat_penalty",
+          "above 1: fewer tokens that were there; 0: none"),
     number("presence_penalty", -2, 2, f"{ALL} ollama=options.presence_penalty", "for tokens that are in the text",
            sets="sampling.presence_penalty"),
     number("frequency_penalty", -2, 2, f"{ALL} ollama=options.frequency_penalty", "for each time that they are",
            sets="sampling.frequency_penalty"),
-    other("logit_bias", {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
+    other("logit_bias", {
+        "type": "object", "propertyNames": {"pattern": "^[0-9]{1,11}$"},
+        "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
           ALL, "added to the scores of tokens, by their ids; at most 1,024"),
     tokens("allowed_token_ids", MAX_ALLOWED, ALL, "only these tokens", least=1, sets="request.allowed_token_ids"),
     texts("bad_words", MOST_STOPS, ALL, "texts that are not generated", sets="request.bad_words"),
     # ---- where a text ends
-    whole("max_tokens", 0, MAX_TOKENS,
-          "completions chat generate messages responses=max_output_tokens ollama=options.num_predict",
+    whole("max_tokens", 0, MAX_TOKENS, "completions chat generate",
           "of the text; by default 16 for completions, or what the context has room for; in chats always that",
           sets="request.max_tokens"),
+    other("max_tokens", {"type": "integer", "minimum": 1, "maximum": MAX_TOKENS},
+          "responses=max_output_tokens messages", "of the text; by default what the context has room for",
+          required="messages"),
+    other("max_tokens", {"type": "integer", "maximum": MAX_TOKENS}, "ollama=options.num_predict",
+          "of the text; 0 and less: what the context has room for"),
     whole("max_completion_tokens", 0, MAX_TOKENS, "chat", "the newer name of `max_tokens`"),
     whole("min_tokens", 0, MAX_TOKENS, ALL, "before so many nothing ends the text", sets="request.min_tokens"),
     texts("stop", MAX_STOPS, "completions chat responses generate messages=stop_sequences ollama=options.stop",
@@ -99,15 +121,17 @@ PARAMETERS: tuple[Parameter, ...] = (
           "whether what ends the text is a part of it", sets="request.include_stop"),
     flag("ignore_eos", ALL, "the text goes on at the model's end token", sets="request.ignore_eos"),
     # ---- what it must look like
-    other("response_format", OBJECT,
-          "completions chat responses=text.format messages=output_config.format ollama=format",
-          "`text`, `json_object`, `json_schema`; needs `llguidance` (extra `text`)"),
+    other("response_format", _typed("text", "json_object", "json_schema"), "completions chat responses=text.format",
+          "types `text`, `json_object`, `json_schema`; needs `llguidance` (extra `text`)"),
+    other("response_format", _typed("json_schema"), "messages=output_config.format", "type `json_schema`"),
+    other("response_format", {"anyOf": [{"enum": ["", "json"]}, OBJECT]}, "ollama=format",
+          "JSON, or what an object describes as its schema"),
     other("structured_outputs", OBJECT, ALL,
           "one of `json`, `regex`, `choice`, `grammar` (in Lark's form, as `llguidance` reads it), `json_object`"),
     other("guided_json", {"type": ["object", "string"]}, ALL, "older name of `structured_outputs.json`"),
-    other("guided_regex", TEXT, ALL, "older name of `structured_outputs.regex`"),
-    other("guided_choice", TEXTS, ALL, "older name of `structured_outputs.choice`"),
-    other("guided_grammar", TEXT, ALL, "older name of `structured_outputs.grammar`"),
+    other("guided_regex", {**TEXT, "minLength": 1}, ALL, "older name of `structured_outputs.regex`"),
+    other("guided_choice", texts_schema(MAX_CHOICE), ALL, "older name of `structured_outputs.choice`"),
+    other("guided_grammar", {**TEXT, "minLength": 1}, ALL, "older name of `structured_outputs.grammar`"),
     # ---- what is answered
     whole("n", 1, MAX_CHOICES, OPENAI, "texts for each prompt, at most 128 in a request"),
     other("stream", BOOLEAN, f"{ALL} ollama", "server-sent events (Ollama: lines of JSON)"),
@@ -136,8 +160,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     unused("cache_salt", TEXT, OPENAI, "prompts that begin alike are computed once for all clients", silent=()),
     unused("prediction", OBJECT, "chat", "a guess of the text, which would only save time", silent=()),
     other("include", TEXTS, "responses", "`message.output_text.logprobs`; more has no effect"),
-    other("thinking", {"type": ["object", "boolean", "string"]}, "messages ollama=think",
-          "`enable_thinking` of the chat template"),
+    other("thinking", _typed("enabled", "adaptive", "disabled"), "messages", "`enable_thinking` of the chat template"),
+    other("thinking", {"enum": [True, False, "low", "medium", "high"]}, "ollama=think",
+          "`enable_thinking` and `reasoning_effort` of the chat template"),
     other("raw", BOOLEAN, "ollama", "`prompt` is continued without the chat template"),
     other("keep_alive", {"type": ["string", "number"]}, "ollama", "no effect: models stay loaded"),
     other("store", BOOLEAN, "responses", "whether the response can be read later; by default yes"),
@@ -180,6 +205,11 @@ def names_in(dialect: str) -> Mapping[str, str]:
     'max_output_tokens'
     """
     return _RENAMED[dialect]
+
+
+def required_in(dialect: str) -> tuple[str, ...]:
+    """What a dialect calls the parameters without which it refuses a request."""
+    return tuple(each.names[dialect] for each in PARAMETERS if dialect in each.required)
 
 
 def schemas_in(dialect: str) -> dict[str, Any]:

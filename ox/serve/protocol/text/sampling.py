@@ -13,12 +13,13 @@ from ox.generation.sampling_params import SamplingParams
 from ox.serve.generation.request import Constraint, GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameter import Parameter
+from ox.serve.protocol.text.parameters import MAX_CHOICE
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.text_model import CONTEXT_LENGTH, TextModel
 
 MAX_BIASES = 1024
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of generation_config.json
-MAX_CHOICE, MAX_REGEX, MAX_GRAMMAR = 1000, 10_000, 100_000
+MAX_REGEX, MAX_GRAMMAR = 10_000, 100_000
 CONSTRAINTS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
 
 
@@ -144,7 +145,7 @@ def with_format(options: TextOptions, fields: Fields) -> TextOptions:
     form = fields.object("response_format")
     if form is None or form.get("type") == "text":
         return options
-    name = "response_format"
+    name, where = "response_format", fields.shown("response_format")
     if form.get("type") == "json_object":
         constraint = Constraint("json_object")
     elif form.get("type") == "json_schema":
@@ -154,7 +155,7 @@ def with_format(options: TextOptions, fields: Fields) -> TextOptions:
             expected = '{"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}'
             raise ParameterError(f"{name}.json_schema", "the schema is missing", expected=expected)
         strict = isinstance(outer, dict) and outer.get("strict") is True
-        constraint = Constraint("json_schema", schema, strict, name)
+        constraint = Constraint("json_schema", schema, strict, where)
     else:
         raise fields.wrong(name, 'a type of "text", "json_object" or "json_schema"', form.get("type"))
     if options.constraint is not None:
@@ -193,9 +194,10 @@ def _of_kind(fields: Fields, name: str, kind: str) -> list[Constraint]:
     """The form that a parameter asks for; none without it."""
     if name not in fields:
         return []
+    where = fields.shown(name)
     if kind == "choice":
         choice = fields.texts(name, MAX_CHOICE)
-        return [Constraint("choice", choice)] if choice else []
+        return [Constraint("choice", choice, where=where)] if choice else []
     value = fields.take(name)
     if kind == "json":
         schema = value
@@ -206,11 +208,11 @@ def _of_kind(fields: Fields, name: str, kind: str) -> list[Constraint]:
                 schema = None
         if not isinstance(schema, dict):
             raise fields.wrong(name, "a JSON schema, as an object or as its text", value)
-        return [Constraint("json_schema", schema)]
+        return [Constraint("json_schema", schema, where=where)]
     words, most = ("a regular expression", MAX_REGEX) if kind == "regex" else ("a grammar in Lark's form", MAX_GRAMMAR)
     if not isinstance(value, str) or not 0 < len(value) <= most:
         raise fields.wrong(name, f"{words} of at most {most:,} characters", value)
-    return [Constraint("regex" if kind == "regex" else "grammar", value)]
+    return [Constraint("regex" if kind == "regex" else "grammar", value, where=where)]
 
 
 def _logit_bias(fields: Fields, vocab_size: int) -> dict[int, float]:

@@ -20,7 +20,6 @@ from ox.serve.protocol.text.render_budget import BudgetError, Changeable, Render
 if TYPE_CHECKING:
     from jinja2 import Template
 
-INSTALL = 'pip install "ox-onnx[text]"'
 NAME = "chat template"  # in tracebacks
 MAX_SOURCE = 256 << 10  # characters of a template
 FILTERS = (

@@ -128,7 +128,7 @@ class TextJob:
                 self.ended = True
                 now = self._now()
                 times = self._received_at, self._submitted_at, self._first_at or now, now
-                self._model.stages.text(times, self.counts.log_fields(), self._headers)
+                self._model.stages.text(times, self.counts.log_fields(), self._headers, generations=len(self._requests))
         except Exception:  # no caller could answer this client
             log.exception("a text could not be written")
             self._fail(ServeError("the server failed on this request", status=500, hint="its log"))

@@ -34,6 +34,7 @@ class ToolCallParser:
 
     Attributes:
         complete: whether the last call that there may be is complete.
+        broken: whether a call has arguments that are not a JSON object, such as one that the end of the text has cut.
     """
 
     def __init__(self, form: ToolFormat, offered: Mapping[str, Mapping[str, Any]], most: int | None = None) -> None:
@@ -44,10 +45,10 @@ class ToolCallParser:
         self._raw = ""  # what was read since the last text or call, and may be text
         self._step = self._begin_of_text if form.bare else self._in_text
         self._call: JsonCall | XmlCall | None = None
-        self._in_list = self._marked = False
+        self._in_list = self._marked = self._begun = False
         self._calls = 0  # that have begun
         self._found: list[Found] = []
-        self.complete = False
+        self.complete = self.broken = False
 
     def add(self, text: str) -> list[Found]:
         """What is known after more text; texts and parts of arguments are not empty."""
@@ -65,8 +66,8 @@ class ToolCallParser:
     def finish(self) -> list[Found]:
         """What was held, where the text ends."""
         if not self.complete:
+            begun = self._call is not None and self._pass_on(self._call, self._call.close(), ended=True)
             held = self._raw + self._input
-            begun = self._call is not None and self._call.name is not None
             rest = self._input if self._step == self._after_call else held.strip(_CLOSING)
             if not begun and not (self._calls and self._form.end.startswith(rest)):
                 self._show(held)
@@ -175,16 +176,9 @@ class ToolCallParser:
     def _inside(self) -> bool:
         call = self._call
         assert call is not None
-        known = call.name
         part, count = call.add(self._input)
         self._read(count)
-        if known is None and call.name is not None:
-            self._found.append(self._begin(call.name))
-            self._calls += 1
-        if call.name is not None:
-            self._raw = ""
-            if part:
-                self._found.append(CallDelta(self._calls - 1, part))
+        self._pass_on(call, part, ended=call.state != "reading")
         if call.state == "failed":
             self._read(1 if isinstance(call, XmlCall) else 0)  # of its mark, which is not looked for again
             return self._fail()
@@ -193,6 +187,19 @@ class ToolCallParser:
             self.complete = self._calls == self._most
             return True
         return False
+
+    def _pass_on(self, call: JsonCall | XmlCall, part: str, ended: bool) -> bool:
+        """A part of a call's arguments, and whether it is the last one. Returns whether the call is certain."""
+        if call.name is None:
+            return False
+        if not self._begun:
+            self._found.append(self._begin(call.name))
+            self._calls += 1
+        if part:
+            self._found.append(CallDelta(self._calls - 1, part))
+        self._begun, self._raw = not ended, ""
+        self.broken |= ended and not call.whole
+        return True
 
     def _begin(self, name: str) -> CallBegin:
         if self._form.id_length is None:

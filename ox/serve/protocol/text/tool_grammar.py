@@ -92,13 +92,10 @@ def after_reasoning(constraint: Constraint, marks: ReasoningMarks, begun: bool) 
 
 def _constraint(tools: Tools, source: Source, parts: dict[str, Constraint]) -> Constraint:
     checked = [
-        Constraint("json_schema", schema, name in tools.strict, _where(name)) for name, schema in tools.schemas.items()
+        Constraint("json_schema", schema, name in tools.strict, tools.places[name])
+        for name, schema in tools.schemas.items()
     ]
     return Constraint("grammar", source, parts=parts, checked=checked)
-
-
-def _where(name: str) -> str:
-    return f"the parameters of the function '{name}'"
 
 
 def _around(form: ToolFormat) -> list[tuple[Source, Source]]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ox.serve.generation.json_schema import References
-from ox.serve.protocol.text.json_call import SPACE, State
+from ox.serve.protocol.text.json_call import SPACE, State, refuse_constant
 from ox.serve.protocol.text.marks import overlap
 
 FUNCTION, PARAMETER = "<function=", "<parameter="
-END_FUNCTION, END_PARAMETER = "</function>", "</parameter>"
+END_FUNCTION, END_PARAMETER, END_CALL = "</function>", "</parameter>", "</tool_call>"
 LONGEST_NAME = 256
 _PYTHON = {"True": "true", "False": "false", "None": "null"}  # as some models write
 
@@ -20,7 +20,7 @@ class XmlCall:
     """One call: `<function=name>`, then `<parameter=key>value</parameter>` for each argument, then `</function>`.
 
     Values that the function's schema declares as strings are passed on while they come, others when they are complete,
-    as JSON of the declared type.
+    as JSON of the declared type. Of a parameter that stands there twice the first value counts.
 
     Args:
         offered: the schemas of arguments, by the names of the functions.
@@ -34,12 +34,22 @@ class XmlCall:
         self._offered = offered
         self._step = self._open
         self._rest = ""
-        self._count = 0
+        self._keys = set[str]()
+        self._again = False  # the parameter was there before
         self._first = True  # of a value
         self._types: frozenset[str] = frozenset()
         self._parts: list[str] = []  # of a value that is not a string
         self.state: State = "reading"
         self.name: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the arguments that were passed on are a JSON object."""
+        return self.state == "complete"
+
+    def close(self) -> str:
+        """The rest of the arguments, where the text ends: none, because others may be missing."""
+        return ""
 
     def add(self, text: str) -> tuple[str, int]:
         """More text, from the first character on that was not read.
@@ -75,19 +85,22 @@ class XmlCall:
         if rest.startswith(PARAMETER):
             key, mark, after = rest.removeprefix(PARAMETER).partition(">")
             return self._begin_value(key.strip(), after) if mark else None
-        if rest.startswith(END_FUNCTION):
+        if rest.startswith((END_FUNCTION, END_CALL)):  # some models leave the first one out
             self._rest, self.state = rest.removeprefix(END_FUNCTION), "complete"
             return "}"
-        if PARAMETER.startswith(rest) or END_FUNCTION.startswith(rest):
+        if any(mark.startswith(rest) for mark in (PARAMETER, END_FUNCTION, END_CALL)):
             return None
         self._rest = rest[1:]  # what belongs to no parameter
         return ""
 
     def _begin_value(self, key: str, after: str) -> str:
-        self._types = self._properties.types(key)
         self._rest, self._first, self._parts, self._step = after, True, [], self._value
-        self._count += 1
-        comma = ", " if self._count > 1 else ""
+        self._again = key in self._keys
+        if self._again:
+            return ""
+        self._types = self._properties.types(key)
+        comma = ", " if self._keys else ""
+        self._keys.add(key)
         return f"{comma}{_json(key)}: " + ('"' if self._types == {"string"} else "")
 
     def _value(self) -> str | None:
@@ -100,7 +113,9 @@ class XmlCall:
         else:
             count = len(rest) - overlap(rest, END_PARAMETER, f"\n{END_PARAMETER}")
             value, self._rest = rest[:count], rest[count:]
-        if self._types == {"string"}:
+        if self._again:
+            value = ""
+        elif self._types == {"string"}:
             value = _json(value)[1:-1]
         else:
             self._parts.append(value)
@@ -109,6 +124,8 @@ class XmlCall:
 
     def _end_value(self) -> str:
         self._rest, self._step = self._rest.removeprefix(END_PARAMETER), self._between
+        if self._again:
+            return ""
         return '"' if self._types == {"string"} else typed("".join(self._parts), self._types)
 
 
@@ -120,7 +137,7 @@ def typed(value: str, types: frozenset[str]) -> str:
     """
     text = _PYTHON.get(value.strip(), value.strip())
     try:
-        document = json.loads(text, parse_int=_Integer)
+        document = json.loads(text, parse_int=_Integer, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return _json(value)
     kind = _kind(document)

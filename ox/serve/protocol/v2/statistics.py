@@ -11,9 +11,10 @@ def statistics(name: str, version: str, counts: Snapshot) -> dict[str, Any]:
     """One entry of `model_stats`, from the result of `ox.serve.telemetry.snapshot.of_stages`.
 
     Per request: `queue` until its batch began, `compute_input` reading it, `compute_infer` the run, `compute_output`
-    writing the answer. Per batch: `compute_input` putting its inputs together. There is no cache.
+    writing the answer. Per batch: `compute_input` putting its inputs together. There is no cache. A generation counts
+    as an inference and as an execution: generations join and leave batches between tokens.
     """
-    rows, times, failures = counts["batch_rows"], counts["times"], counts["failures"]
+    rows, times, failures, generations = (counts[name] for name in ("batch_rows", "times", "failures", "generations"))
     succeeded = sum(times["request"]["counts"])
 
     def requests(stage: str) -> dict[str, int]:
@@ -23,8 +24,8 @@ def statistics(name: str, version: str, counts: Snapshot) -> dict[str, Any]:
         "name": name,
         "version": version,
         "last_inference": counts["last_ms"],
-        "inference_count": round(rows["total"]),
-        "execution_count": sum(rows["counts"]),
+        "inference_count": round(rows["total"]) + generations,
+        "execution_count": sum(rows["counts"]) + generations,
         "inference_stats": {
             "success": requests("request"),
             "fail": duration(sum(failures.values()), counts["failed_s"]),

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from ox.clock import Clock
 from ox.errors import DeviceError
+from ox.installation import install_command
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.response_memory import LARGE, Body, ResponseMemory
 from ox.serve.transport.address import bind_error
@@ -21,7 +22,7 @@ from ox.serve.transport.grpc.rpc import CallLogger, Method, StatusCode
 try:
     import grpc
 except ImportError as error:
-    raise DeviceError("grpcio is not installed", hint='pip install "ox-onnx[grpc]", or --grpc own') from error
+    raise DeviceError("grpcio is not installed", hint=f"{install_command('grpc')}, or --grpc own") from error
 
 MAX_MS = 2**31 - 1  # grpc-core takes no larger numbers
 MAX_UNSENT = 64  # responses of one stream that the client has not read

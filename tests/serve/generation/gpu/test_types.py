@@ -81,7 +81,7 @@ def test_a_cache_in_float32_is_for_the_cpu(folders: dict[str, Path], caplog: pyt
 @pytest.mark.parametrize(
     ("device", "options", "error"),
     [
-        ("cuda:0,cuda:1", {}, "texts are generated on one GPU"),
+        ("cuda:0,cuda:1", {}, "text is generated on one GPU"),
         ("tensorrt", {}, "by no TensorRT"),
     ],
 )

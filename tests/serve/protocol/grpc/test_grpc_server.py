@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from ox.errors import ArgumentError, ServeError
+from ox.installation import install_command
 from ox.serve import Server
 
 
@@ -86,7 +87,7 @@ except OxError as error:
     print(error.one_line())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.stdout == 'grpcio is not installed; try pip install "ox-onnx[grpc]", or --grpc own\n', done.stderr
+    assert done.stdout == f"grpcio is not installed; try {install_command('grpc')}, or --grpc own\n", done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import pytest
 from rows import rows
 
 from ox.serve import Server
+from ox.serve.protocol.ollama.request import WITHOUT_EFFECT, read_chat_request, read_generate_request
+from ox.serve.protocol.text.fields import Fields
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -157,6 +159,10 @@ WRONG = [
     (CHAT, chat("hi", temperature=1), "'temperature' is not a parameter of this API; try 'options.temperature'"),
     (CHAT, chat("hi", tools=[{"type": "x"}]), "tools[0]"),
     (CHAT, chat("hi", stream="no"), "'stream' is wrong"),
+    (CHAT, chat("hi", keep_alive=True), "'keep_alive' is wrong; expected seconds, or a duration"),
+    (CHAT, chat("hi", keep_alive={}), "'keep_alive' is wrong"),
+    (CHAT, chat("hi", options={"num_predict": 1.5}), "'options.num_predict' is wrong; expected a whole number"),
+    (CHAT, chat("hi", options={"repeat_penalty": -1}), "'options.repeat_penalty' is wrong; expected a number above 0"),
     (GENERATE, text("hi", suffix="b"), "'suffix' is not supported"),
     (GENERATE, text("hi", template="{{ .Prompt }}"), "'template' is not supported"),
     (GENERATE, text("hi", context=[1]), "'context' is not supported"),
@@ -194,12 +200,50 @@ def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
     assert status == 200 and list(last) == ["error"] and "in time" in last["error"]
 
 
-def test_options_without_effect_are_named(scripted: Server, connect: Any) -> None:
-    body = json.dumps(chat("hi", stream=False, options={"num_ctx": 2048, "mirostat": 2, "temprature": 1})).encode()
+@rows(
+    ("options", "expected"),
+    [
+        *(({"num_predict": number}, {"max_tokens": None}) for number in (-2, -1, 0, None)),
+        ({"num_predict": 5.0}, {"max_tokens": 5}),
+        ({"seed": 0, "temperature": 0}, {"seed": 0, "temperature": 0.0}),
+        ({"seed": -1}, {"seed": None}),
+        *(({"top_k": number}, {"top_k": 0}) for number in (-1, 0)),
+        ({"top_p": 0, "min_p": 0}, {"top_p": 0.0, "min_p": 0.0}),
+        ({"top_p": 1, "min_p": 1}, {"top_p": 1.0, "min_p": 1.0}),
+        *(({"repeat_penalty": number}, {"repetition_penalty": 1.0}) for number in (0, 0.0, 1)),
+        ({"stop": []}, {"stop": ()}),
+        ({"stop": "a"}, {"stop": ("a",)}),
+    ],
+)
+def test_edges_of_options(scripted: Server, options: dict[str, Any], expected: dict[str, Any]) -> None:
+    """They mean what they mean to Ollama."""
+    (model,) = [each.text for each in scripted.models if each.name == "tiny"]
+    assert model is not None
+    for read, body in ((read_chat_request, chat("hi")), (read_generate_request, text("hi", raw=True))):
+        (request,) = read(Fields({**body, "options": options}), model).requests("a")
+        values = {name: getattr(request if hasattr(request, name) else request.sampling, name) for name in expected}
+        assert values == expected
+
+
+def test_parameters_without_effect(scripted: Server, connect: Any) -> None:
+    """Those that could change an answer are named in the header; how long Ollama keeps a model has no meaning here."""
     with connect(scripted) as client:
-        status, headers, _ = client.ask("POST", CHAT, body)
-    assert status == 200 and "options.num_ctx, options.mirostat" in headers["ox-warning"]
-    assert "options.temprature" in headers["ox-warning"]
+
+        def header(**more: Any) -> str:
+            status, headers, reply = client.ask("POST", CHAT, json.dumps(chat("hi", stream=False, **more)).encode())
+            assert status == 200, reply
+            return headers.get("ox-warning", "")
+
+        for keep_alive in ("5m", "1h30m", "0", -1, 0, 3600, 1.5, None):
+            assert header(keep_alive=keep_alive, truncate=False, shift=True, format="", think=None) == ""
+        for name in WITHOUT_EFFECT:
+            assert header(options={name: 1}) == f"unused=options.{name}"
+        assert header(options={"mirostat": 2, "tfs_z": 1, "temprature": 1}) == (
+            "unused=options.tfs_z, options.mirostat; unknown=options.temprature (try options.temperature)"
+        )
+    with connect(scripted) as client:
+        _, headers, _ = client.ask("POST", CHAT, json.dumps(chat("hi", stream=None)).encode())
+    assert headers["content-type"] == "application/x-ndjson"  # null is absent
 
 
 def test_models(ask: Any) -> None:

@@ -84,8 +84,8 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**CHAT, "top_logprobs": 3}, "top_logprobs", "needs 'logprobs'"),
     ({**CHAT, "logprobs": 3}, "logprobs", "true or false"),
     ({**CHAT, "tools": [{"type": "retrieval"}]}, "tools[0]", '"type": "function"'),
-    ({**CHAT, "tool_choice": "required"}, "tool_choice", "one of the tools"),
-    ({**CHAT, "tools": [TOOL], "tool_choice": {"function": {"name": "g"}}}, "tool_choice", "one of the tools"),
+    ({**CHAT, "tool_choice": "required"}, "tool_choice", "functions in 'tools'"),
+    ({**CHAT, "tools": [TOOL], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice", "'tools'; got 'g'"),
     ({**CHAT, "tools": [TOOL], "tool_choice": 5}, "tool_choice", '"required"'),
     ({**CHAT, "tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
         {"type": "function", "function": {"name": "g"}}]}}}, "tool_choice", "got 'g'"),

@@ -221,6 +221,20 @@ def test_a_conversation_goes_on(ask: Any) -> None:
     assert ask("POST", PATH, asking("hi", previous_response_id=second["id"]))[0] == 200  # it has all that it needs
 
 
+def test_counting_tokens(ask: Any) -> None:
+    """They are those of the prompt that a response has, also of one that continues another one."""
+    body = asking("a call", tools=[TOOL], instructions="be", reasoning={"effort": "low"}, truncation="disabled")
+    _, first = ask("POST", PATH, body)
+    following = asking("hi", previous_response_id=first["id"])
+    for each in (body, following):
+        _, whole = ask("POST", PATH, each)
+        counted = {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
+        assert ask("POST", f"{PATH}/input_tokens", each) == (200, counted)
+    for wrong, param in (({"model": "tiny"}, "input"), (asking("hi", truncation="auto"), "truncation")):
+        status, reply = ask("POST", f"{PATH}/input_tokens", wrong)
+        assert status == 400 and reply["error"]["param"] == param
+
+
 def test_what_may_be_large_is_read_in_a_thread(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of a hundred bytes may continue one of megabytes, or be compressed."""
     threads = []
@@ -286,7 +300,7 @@ WRONG = [
         "tools[0].name",
         "the name of the function",
     ),
-    (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "one of the tools"),
+    (asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "g"}), "tool_choice", "in 'tools'; got 'g'"),
     (asking("hi", tools=[TOOL], tool_choice={"type": "allowed_tools", "tools": 5}), "tool_choice", "one of the tools"),
     (asking("hi", text={"format": {"type": "xml"}}), "text.format", "json_schema"),
     (

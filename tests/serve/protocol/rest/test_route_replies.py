@@ -71,7 +71,8 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/v2/cudasharedmemory/region/r/unregister": {"POST": (200, MANAGE)},
     "/v2/cudasharedmemory/unregister": {"POST": (200, MANAGE)},
     "/v1/responses": {"POST": (400, ("infer", ""))},
-    "/v1/responses/resp_a": {"GET": (404, ("infer", "")), "DELETE": (404, ("infer", ""))},
+    "/v1/responses/input_tokens": {"POST": (400, ("infer", ""))},
+    "/v1/responses/resp_a": dict.fromkeys(("GET", "DELETE", "POST"), (404, ("infer", ""))),
     "/v1/responses/resp_a/cancel": {"POST": (404, ("infer", ""))},
     "/v1/responses/resp_a/input_items": {"GET": (404, ("infer", ""))},
     "/v1/messages": {"POST": (400, ("infer", ""))},
@@ -114,6 +115,18 @@ NOTHING: dict[str, tuple[Any, Any]] = {
     "/v2/models/scores/versions": (SCORES, SCORES),
     "/v2/ox/models/scores": (SCORES, SCORES),
     "//v2/models/scores/infer": (ALL, ALL),
+}
+# Calls of the dialects that this server does not have, with some of the paths that the error names.
+DIALECTS = {
+    "/v1/responses/compact": ("POST", ["/v1/responses, ", "/v1/responses/input_tokens", "/v1/responses/{response}"]),
+    "/v1/responses/resp_a/compact": ("POST", ["/v1/responses/{response}/cancel"]),
+    "/v1/messages/batches": ("POST", ["/v1/messages or /v1/messages/count_tokens"]),
+    "/v1/messages/batches/b/results": ("GET", ["/v1/messages or /v1/messages/count_tokens"]),
+    "/v1/chat/completions/c/messages": ("GET", ["try /v1/chat/completions"]),
+    "/v1/conversations": ("POST", ["/v1/responses", "/v1/embeddings"]),
+    "/v1/audio/speech": ("POST", ["/v1/responses", "/v1/embeddings"]),
+    "/api/blobs/sha256:a": ("POST", ["/api/chat", "/api/tags"]),
+    "/api/web_search": ("POST", ["/api/chat", "/api/tags"]),
 }
 
 
@@ -188,3 +201,18 @@ def test_paths_without_anything(everything: Server, connect: Any, path: str) -> 
             status, headers, body = client.ask(method, path, b"{}")
         assert status == 404 and "allow" not in headers
         assert json.loads(body)["error"].startswith(f"there is no /{path.removeprefix('/')}; try /docs")
+
+
+@rows("path", DIALECTS)
+def test_calls_that_a_dialect_does_not_have(everything: Server, connect: Any, path: str) -> None:
+    method, named = DIALECTS[path]
+    with connect(everything) as client:
+        status, _, body = client.ask(method, path, b"{}")
+    error = json.loads(body)["error"]
+    anthropic = path.startswith("/v1/messages")
+    assert (
+        type(error) is (str if path.startswith("/api/") else dict) and (set(error) == {"type", "message"}) == anthropic
+    )
+    message = error if isinstance(error, str) else error["message"]
+    assert status == 404 and message.startswith(f"there is no {path}; try ")
+    assert all(each in message for each in named) and len(message) < 600, message

@@ -28,6 +28,7 @@ BASE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # where the example of the schema is no good one, or is answered with events
 VALUES = {"guided_grammar": 'start: "a"', "previous_response_id": None, "stream": False}
+GENERATE = {"id", "parameters", "sampling_parameters", "exclude_input_in_output"}  # fields that are not parameters
 SAMPLES = {"string": "a", "object": {}, "array": [], "boolean": True, "integer": 1, "number": 1.0}
 LIMITED = [each for each in PARAMETERS if each.read is not None and "maximum" in each.schema]
 
@@ -35,8 +36,12 @@ LIMITED = [each for each in PARAMETERS if each.read is not None and "maximum" in
 def sample(schema: Mapping[str, Any]) -> Any:
     """A value of a schema."""
     if "enum" in schema:
-        return schema["enum"][0]
-    kind = schema.get("type") or schema["anyOf"][0]["type"]
+        return next(iter(schema["enum"]), None)
+    if "properties" in schema and "required" in schema:
+        return {name: sample(schema["properties"][name]) for name in schema["required"]}
+    if "anyOf" in schema:
+        return sample(schema["anyOf"][0])
+    kind = schema["type"]
     return SAMPLES[kind if isinstance(kind, str) else kind[0]]
 
 
@@ -90,17 +95,15 @@ def test_each_is_known_where_it_is_declared(scripted: Any, connect: Any, dialect
 def test_the_openapi_document_has_each_and_no_others(ask: Ask) -> None:
     paths = ask("GET", "/openapi.json")[1]["paths"]
     for dialect, (path, _) in BASE.items():
-        route = path.replace("tiny", "{model}")
-        fields = paths[route]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
-        if dialect == "generate":
-            fields = {**fields["parameters"]["properties"], "text_input": {}, "stream": {}}
+        routes = [path.replace("tiny", "{model}"), *(["/api/generate"] if dialect == "ollama" else [])]
+        asked = [paths[route]["post"]["requestBody"]["content"]["application/json"]["schema"] for route in routes]
+        fields = {name: field for schema in asked for name, field in schema["properties"].items()}
         found = {f"{outer}.{inner}" for outer in fields for inner in fields[outer].get("properties", {})}
-        if dialect == "ollama":
-            fields = {**ollama.GENERATE, **fields}
         declared = {each.names[dialect] for each in parameters_in(dialect).values()}
-        nested = {name for name in declared if "." in name}
-        assert nested <= found and set(fields) == {name.partition(".")[0] for name in declared}, dialect
+        others = set(fields) - {name.partition(".")[0] for name in declared}
+        assert {name for name in declared if "." in name} <= found, dialect
+        assert others == (GENERATE if dialect == "generate" else set()), dialect
         for parameter in parameters_in(dialect).values():
-            name = parameter.names[dialect]
-            if name in fields and fields[name] and name not in ("text_input", "stream", "format", "prompt"):
-                assert parameter.schema.items() <= fields[name].items(), name
+            outer, _, inner = parameter.names[dialect].rpartition(".")
+            schema = fields[outer]["properties"][inner] if outer else fields[inner]
+            assert inner == "stream" or schema["description"] == parameter.about, parameter.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -64,3 +65,20 @@ def test_sizes_are_sorted_as_numbers() -> None:
     for rows in (10, 9, 2):
         stages.ran(rows, 0.1)
     assert [entry["batch_size"] for entry in made(stages)["batch_stats"]] == [2, 9, 10]
+
+
+def test_generations(ask: Any) -> None:
+    """Each is an inference, those of a stream and of `n` too; a refused request counts as a failure."""
+
+    def counted() -> tuple[int, ...]:
+        (entry,) = ask("GET", "/v2/models/tiny/stats")[1]["model_stats"]
+        (metric,) = re.findall(rb'\nnv_inference_count{model="tiny",version="1"} (\d+)', ask("GET", "/metrics")[1])
+        stats = entry["inference_stats"]
+        counts = (entry["execution_count"], int(metric), stats["success"]["count"], stats["fail"]["count"])
+        return entry["inference_count"], *counts
+
+    before = counted()
+    chat = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+    for more, status in (({"n": 3}, 200), ({"stream": True}, 200), ({"n": 0}, 400)):
+        assert ask("POST", "/v1/chat/completions", chat | more)[0] == status
+    assert [after - old for old, after in zip(before, counted(), strict=True)] == [4, 4, 4, 2, 1]
