@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ox.core.kind import Kind
+from ox.core.operator import OPS
 from ox.errors import ArgumentError
 
 
@@ -20,7 +22,8 @@ class Scheme:
     calibrated: bool = False
 
 
-WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Gather", "Einsum")
+KINDS: tuple[Kind, ...] = ("product", "convolution", "recurrent", "selection")
+WEIGHTED = tuple(name for name, op in OPS.items() if op.weights and op.kind in KINDS)
 SCHEMES = {
     scheme.name: scheme
     for scheme in (
