@@ -10,6 +10,7 @@ import asyncio
 import re
 import socket
 import struct
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from ox.serve.config.trusted_proxies import read_address
@@ -23,6 +24,8 @@ LOCAL, PROXY = 0x20, 0x21  # version and command
 # By family and transport: the size of the addresses, and of the first of them. The others are not of streams.
 ADDRESSES = {0x11: (12, 4), 0x21: (36, 16), 0x31: (216, 108)}
 UNSPECIFIED, UNIX = 0x00, 0x31
+CHECKSUM = 0x03  # the type of the extension with the CRC-32C of the header, in which itself counts as zero
+CRC32C = 0x82F63B78  # Castagnoli's polynomial, its bits reversed
 
 
 class ProxyHeaderError(Exception):
@@ -117,17 +120,46 @@ def parse_block(command: int, family: int, block: bytes) -> str | None:
         return None
     if len(block) < size:
         raise ProxyHeaderError("the PROXY header is too short for its addresses")
-    _check_extensions(block[size:])
+    place = _checksum_place(block, size)
+    if place is not None:
+        header = SIGNATURE + struct.pack("!BBH", command, family, len(block))
+        if crc32c(header + block[:place] + bytes(4) + block[place + 4 :]) != int.from_bytes(block[place : place + 4]):
+            raise ProxyHeaderError("the checksum of the PROXY header is wrong")
     return "" if family == UNIX else _text(ip_address(block[:length]))
 
 
-def _check_extensions(data: bytes) -> None:
-    """Each extension is a type, a length of two bytes, and that many bytes."""
-    begin = 0
-    while begin < len(data):
-        begin += 3 + int.from_bytes(data[begin + 1 : begin + 3], "big")
-    if begin != len(data):
+def _checksum_place(block: bytes, begin: int) -> int | None:
+    """Where the checksum stands among the extensions, the first of which begins at `begin`; None without one. Each
+    extension is a type, a length of two bytes, and that many bytes."""
+    place = None
+    while begin < len(block):
+        size = int.from_bytes(block[begin + 1 : begin + 3])
+        if block[begin] == CHECKSUM:
+            if size != 4 or place is not None:
+                raise ProxyHeaderError("a PROXY header has one checksum, of four bytes")
+            place = begin + 3
+        begin += 3 + size
+    if begin != len(block):
         raise ProxyHeaderError("an extension of the PROXY header is cut off")
+    return place
+
+
+def crc32c(data: bytes) -> int:
+    """The CRC-32C of data (RFC 9260, appendix A)."""
+    table = _crc_table()
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = value >> 8 ^ table[(value ^ byte) & 0xFF]
+    return value ^ 0xFFFFFFFF
+
+
+@cache
+def _crc_table() -> list[int]:
+    """The remainders of all bytes."""
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (CRC32C if value & 1 else 0) for value in table]
+    return table
 
 
 def _text(address: IPv4Address | IPv6Address) -> str:

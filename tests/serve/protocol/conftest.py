@@ -57,26 +57,6 @@ def hold_steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[in
     return hold
 
 
-@pytest.fixture
-def fail_eighth_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts have an error instead of their eighth token."""
-    submit = GenerationEngine.submit
-
-    def failing(self: Any, request: Any, on_event: Any, on_error: Any, loop: Any = None) -> Any:
-        seen = []
-
-        def event(each: Any) -> None:
-            seen.append(each)
-            if len(seen) == 8:
-                on_error(errors.ServeError("the text was not complete in time", status=504))
-            elif len(seen) < 8:
-                on_event(each)
-
-        return submit(self, request, event, on_error, loop)
-
-    monkeypatch.setattr(GenerationEngine, "submit", failing)
-
-
 CALL = ["<tool_call>", '{"name": "f", ', '"arguments": ', '{"x": ', '"y"}', "}", "</tool_call>"]
 SCRIPTS = {
     "call": ["See ", "here. ", *CALL], "twice": CALL + CALL, "ends": ["one ", "STOP", "two"],

@@ -20,7 +20,7 @@ from waiting import wait_until
 from ox.clock import Clock
 from ox.errors import ArgumentError
 from ox.serve import ModelConfig, RequestLimits, Server
-from ox.serve.transport.proxy_header import SIGNATURE, ProxyHeaderError, parse_block, parse_line
+from ox.serve.transport.proxy_header import SIGNATURE, ProxyHeaderError, crc32c, parse_block, parse_line
 
 ONE = ModelConfig(device="cpu", instances=1)
 GET = b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -40,6 +40,16 @@ def ipv6(source: str) -> bytes:
     return b"".join(sides) + struct.pack("!HH", 4711, 443)
 
 
+def checked(family: int, addresses: bytes, more: int = 0) -> bytes:
+    """A header with a checksum, to which `more` is added, between two other extensions."""
+
+    def header(checksum: int) -> bytes:
+        extension = b"\x03\x00\x04" + checksum.to_bytes(4, "big")
+        return block(family, addresses, extensions=EXTENSION + extension + EXTENSION)
+
+    return header(crc32c(header(0)) + more)
+
+
 EXTENSION = b"\x04\x00\x03abc"
 GOOD = [
     (b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 443\r\n", "203.0.113.7"),
@@ -51,6 +61,8 @@ GOOD = [
     (block(0x11, ipv4()), "203.0.113.7"),
     (block(0x11, ipv4(), extensions=EXTENSION + b"\xea\x00\x00"), "203.0.113.7"),
     (block(0x11, ipv4(), extensions=b"\x04\x0f\xf1" + bytes(4081)), "203.0.113.7"),
+    (checked(0x11, ipv4()), "203.0.113.7"),
+    (checked(0x21, ipv6("2001:db8::7")), "2001:db8::7"),
     (block(0x21, ipv6("2001:db8::7")), "2001:db8::7"),
     (block(0x21, ipv6("::ffff:203.0.113.7")), "203.0.113.7"),
     (block(0x31, bytes(216)), ""),
@@ -89,6 +101,10 @@ BAD = [
     (block(0x31, bytes(215)), "too short"),
     (block(0x11, ipv4(), extensions=b"\x04\x00"), "cut off"),
     (block(0x11, ipv4(), extensions=b"\x04\x00\x02a"), "cut off"),
+    (checked(0x11, ipv4(), more=1), "checksum of the PROXY header is wrong"),
+    (checked(0x11, ipv4()).replace(b"abc", b"abd", 1), "checksum of the PROXY header is wrong"),
+    (block(0x11, ipv4(), extensions=b"\x03\x00\x03abc"), "one checksum, of four bytes"),
+    (block(0x11, ipv4(), extensions=b"\x03\x00\x04abcd" * 2), "one checksum, of four bytes"),
     (SIGNATURE + struct.pack("!BBH", 0x21, 0x11, 4097), "larger than 4096"),
 ]
 
@@ -101,6 +117,13 @@ def test_headers(header: bytes, client: str | None) -> None:
             parse_block(header[12] + 0x10, header[13], header[16:])
     else:
         assert parse_line(header) == client
+
+
+def test_the_checksum() -> None:
+    """The check value of CRC-32C, and those of RFC 3720, B.4."""
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA and crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert crc32c(bytes(range(32))) == 0x46DD794E
 
 
 @pytest.fixture(scope="module", params=["uvloop", "asyncio"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.serve.protocol.text.fields import ParameterError
+from ox.serve.protocol.text.fields import ParameterError, string_in, wrong
 from ox.serve.protocol.text.messages import MAX_MESSAGES
 from ox.serve.protocol.v2.document import quote
 
@@ -27,17 +27,17 @@ def messages_of(value: Any, system: Any) -> list[Message]:
         ParameterError: a message is wrong, or has a block that is not supported.
     """
     if type(value) is not list or not 0 < len(value) <= MAX_MESSAGES:
-        raise _wrong("messages", f"a list of 1 to {MAX_MESSAGES} messages", value)
+        raise wrong("messages", f"a list of 1 to {MAX_MESSAGES} messages", value)
     messages: list[Message] = []
     if system is not None:
         messages.append({"role": "system", "content": _text(system, "system")})
     for index, message in enumerate(value):
         where = f"messages[{index}]"
         if not isinstance(message, dict):
-            raise _wrong(where, '{"role": "user", "content": "..."}', message)
+            raise wrong(where, '{"role": "user", "content": "..."}', message)
         role, content = message.get("role"), message.get("content")
         if not isinstance(role, str) or role not in KINDS:
-            raise _wrong(f"{where}.role", "user or assistant; 'system' is a parameter of its own", role)
+            raise wrong(f"{where}.role", "user or assistant; 'system' is a parameter of its own", role)
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         blocks = _blocks(content, f"{where}.content", KINDS[role])
@@ -50,7 +50,7 @@ def _user(blocks: list[dict[str, Any]], where: str) -> list[Message]:
     messages: list[Message] = []
     for index, block in enumerate(blocks):
         if block["type"] == "text":
-            text = _string(block, "text", f"{where}[{index}]")
+            text = string_in(block, "text", f"{where}[{index}]")
             if messages and messages[-1]["role"] == "user":
                 messages[-1]["content"] += text
             else:
@@ -59,7 +59,7 @@ def _user(blocks: list[dict[str, Any]], where: str) -> list[Message]:
             place = f"{where}[{index}]"
             content = block.get("content")
             text = "" if content is None else _text(content, f"{place}.content")
-            messages.append({"role": "tool", "tool_call_id": _string(block, "tool_use_id", place), "content": text})
+            messages.append({"role": "tool", "tool_call_id": string_in(block, "tool_use_id", place), "content": text})
     return messages or [{"role": "user", "content": ""}]
 
 
@@ -69,15 +69,15 @@ def _assistant(blocks: list[dict[str, Any]], where: str) -> list[Message]:
     for index, block in enumerate(blocks):
         place = f"{where}[{index}]"
         if block["type"] == "text":
-            text += _string(block, "text", place)
+            text += string_in(block, "text", place)
         elif block["type"] == "thinking":
-            thinking += _string(block, "thinking", place)
+            thinking += string_in(block, "thinking", place)
         elif block["type"] == "tool_use":
             arguments = block.get("input")
             if not isinstance(arguments, dict):
-                raise _wrong(f"{place}.input", "an object", arguments)
-            function = {"name": _string(block, "name", place), "arguments": arguments}
-            calls.append({"id": _string(block, "id", place), "type": "function", "function": function})
+                raise wrong(f"{place}.input", "an object", arguments)
+            function = {"name": string_in(block, "name", place), "arguments": arguments}
+            calls.append({"id": string_in(block, "id", place), "type": "function", "function": function})
     message: Message = {"role": "assistant", "content": text}
     if thinking:
         message["reasoning_content"] = thinking
@@ -89,12 +89,12 @@ def _assistant(blocks: list[dict[str, Any]], where: str) -> list[Message]:
 def _blocks(content: Any, where: str, kinds: tuple[str, ...]) -> list[dict[str, Any]]:
     """A list of blocks of these kinds."""
     if not isinstance(content, list):
-        raise _wrong(where, "a string, or a list of blocks", content)
+        raise wrong(where, "a string, or a list of blocks", content)
     for index, block in enumerate(content):
         kind = block.get("type") if isinstance(block, dict) else None
         if kind not in kinds:
             if not isinstance(kind, str):
-                raise _wrong(f"{where}[{index}]", '{"type": "text", "text": ...}', block)
+                raise wrong(f"{where}[{index}]", '{"type": "text", "text": ...}', block)
             raise ParameterError(
                 f"{where}[{index}].type", f"'{where}[{index}]': blocks of type {quote(kind)} are not supported here",
                 expected=", ".join(kinds), code="unsupported_parameter",
@@ -107,15 +107,4 @@ def _text(content: Any, where: str) -> str:
     if isinstance(content, str):
         return content
     blocks = _blocks(content, where, ("text",))
-    return "".join(_string(block, "text", f"{where}[{index}]") for index, block in enumerate(blocks))
-
-
-def _string(block: dict[str, Any], name: str, where: str) -> str:
-    value = block.get(name)
-    if not isinstance(value, str):
-        raise _wrong(f"{where}.{name}", "a string", value)
-    return value
-
-
-def _wrong(where: str, expected: str, value: Any) -> ParameterError:
-    return ParameterError(where, f"'{where}' is wrong", expected=expected, got=quote(value))
+    return "".join(string_in(block, "text", f"{where}[{index}]") for index, block in enumerate(blocks))

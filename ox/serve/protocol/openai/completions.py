@@ -14,7 +14,7 @@ from ox.serve.generation.request import GenerationRequest, TokenEvent, TokenLogp
 from ox.serve.protocol.openai.choice_stream import ChoiceStream
 from ox.serve.protocol.openai.token_texts import Logprobs, TokenTexts
 from ox.serve.protocol.openai.usage import usage_document
-from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.parameters import MAX_CHOICES, parameters_in
 from ox.serve.protocol.text.prompt import truncated
 from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
@@ -49,19 +49,13 @@ class CompletionCall:
         return [request for prompt in self.prompts for request in self.options.requests(prompt, client, each)]
 
 
+@renaming
 def read_completion(fields: Fields, model: TextModel) -> CompletionCall:
     """Reads a request, except for its model.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
     """
-    try:
-        return _read_completion(fields, model)
-    except ParameterError as error:
-        raise fields.renamed(error) from None
-
-
-def _read_completion(fields: Fields, model: TextModel) -> CompletionCall:
     declared = parameters_in("completions")
     options, values = read_options(fields, model, declared)
     options = with_format(options, fields)

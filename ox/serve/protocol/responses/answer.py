@@ -79,6 +79,11 @@ class Progress:
             "usage": None if usage is None else self._usage(usage),
         }  # fmt: skip
 
+    @property
+    def stores(self) -> bool:
+        """Whether the response is to be stored."""
+        return self._call.store is not None
+
     def _usage(self, counts: TokenCounts) -> dict[str, Any]:
         return {
             "input_tokens": counts.prompt, "input_tokens_details": {"cached_tokens": counts.cached},
@@ -88,10 +93,10 @@ class Progress:
         }  # fmt: skip
 
     def finish(self, usage: TokenCounts) -> dict[str, Any]:
-        """The whole response, which is stored."""
+        """The whole response, which is stored; that may take long."""
         document, call = self.document(usage), self._call
         if call.store is not None:
-            stored = StoredResponse(orjson.dumps(document), orjson.dumps(call.input), orjson.dumps(call.context))
+            stored = StoredResponse(orjson.dumps(document), call.input, call.context)
             if not call.store.put(document["id"], call.owner, stored):
                 document["store"] = False
         return document
@@ -109,7 +114,7 @@ class WholeResponse(TextAnswer):
 
     def finish(self, usage: TokenCounts) -> None:
         self.settle()
-        self.exchange.reply(200, orjson.dumps(self._progress.finish(usage)))
+        self.reply(lambda: orjson.dumps(self._progress.finish(usage)), takes_long=self._progress.stores)
 
 
 class StreamedResponse(StreamedAnswer):
@@ -120,25 +125,37 @@ class StreamedResponse(StreamedAnswer):
         self._progress, self._number = Progress(call), 0
 
     def add(self, index: int, event: TokenEvent) -> None:
-        events = []
-        if not self._number:
-            document = self._progress.document()
-            events = [{"type": f"response.{kind}", "response": document} for kind in ("created", "in_progress")]
-            self.stream.send(self._encoded(events))
-        events = self._progress.add(event)
-        if events:
-            self.stream.send(self._encoded(events))
+        begun = self._begin()  # it shows the response without the items of this token
+        encoded = begun + self._encoded(self._progress.add(event))
+        if encoded:
+            self.stream.send(encoded)
 
     def finish(self, usage: TokenCounts) -> None:
-        document = self._progress.finish(usage)
+        self.settle()
+        if self._progress.stores:
+            self.in_thread(lambda: self._progress.finish(usage), self._end)
+        else:
+            self._end(self._progress.finish(usage))
+
+    def _end(self, document: dict[str, Any]) -> None:
         self.stream.send(self._encoded([{"type": f"response.{document['status']}", "response": document}]))
-        super().finish(usage)
+        self.stream.end()
 
     def error_event(self, error: OxError) -> bytes:
+        begun = self._begin()  # clients need these events, also where only comments were sent
         failed = {"type": "response.failed", "response": self._progress.document(error=error)}
         fields = error_document(error)["error"]
         fields = {"code": fields["code"] or fields["type"], "message": fields["message"], "param": fields["param"]}
-        return self._encoded([failed, {"type": "error", **fields}])
+        return begun + self._encoded([failed, {"type": "error", **fields}])
+
+    def _begin(self) -> bytes:
+        """The first events; nothing if they were sent."""
+        if self._number:
+            return b""
+        document = self._progress.document()
+        return self._encoded(
+            [{"type": f"response.{kind}", "response": document} for kind in ("created", "in_progress")]
+        )
 
     def _encoded(self, events: list[Event]) -> bytes:
         encoded = []

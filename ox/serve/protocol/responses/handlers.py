@@ -11,15 +11,16 @@ import orjson
 from ox.serve.protocol.openai.requests import named_model, read_fields
 from ox.serve.protocol.responses.answer import response_answer
 from ox.serve.protocol.responses.request import ResponseCall, read_response
-from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
+from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameters import schemas_in
-from ox.serve.protocol.text.response_store import StoredResponse
+from ox.serve.protocol.text.response_store import FOUND, ResponseStore, StoredResponse
 from ox.serve.protocol.v2.document import quote
 from ox.serve.transport.http import Exchange
 
 MAX_LISTED = 100  # items of one page
+Query = dict[str, str]
 
 
 def create(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
@@ -66,48 +67,63 @@ def _continues(fields: Fields) -> bool:
     return "previous_response_id" in fields or "item_reference" in kinds
 
 
-def retrieve(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+def _in_thread(answer: Callable[[ResponseStore, str, str, Query], Reply]) -> Handler:
+    """A handler that calls `answer` with the store, the client, the response's id and the query: in a thread, because
+    responses may be large."""
+
+    def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
+        run = partial(answer, context.text.responses, _owner(context, exchange), names["response"], _query(exchange))
+        return context.text.in_thread(exchange, run)
+
+    return handle
+
+
+@_in_thread
+def retrieve(store: ResponseStore, owner: str, identifier: str, query: Query) -> Reply:
     """A stored response.
 
     Raises:
         ParameterError: the client has no such response (404).
     """
-    if _query(exchange).get("stream") == "true":
+    if query.get("stream") == "true":
         raise ParameterError("stream", "stored responses are not streamed", hint="a request without it")
-    return Reply(_stored(context, exchange, names).document)
+    return Reply(_find(store, owner, identifier).document)
 
 
-def delete(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+@_in_thread
+def delete(store: ResponseStore, owner: str, identifier: str, query: Query) -> Reply:
     """Removes a stored response. Later ones that continue it stay.
 
     Raises:
         ParameterError: the client has no such response (404).
     """
-    _stored(context, exchange, names)
-    context.text.responses.delete(names["response"], _owner(context, exchange))
-    return Reply(orjson.dumps({"id": names["response"], "object": "response", "deleted": True}))
+    _find(store, owner, identifier)
+    store.delete(identifier, owner)
+    return Reply(orjson.dumps({"id": identifier, "object": "response", "deleted": True}))
 
 
-def cancel(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+@_in_thread
+def cancel(store: ResponseStore, owner: str, identifier: str, query: Query) -> Reply:
     """Only responses in the background could be cancelled, and there are none.
 
     Raises:
         ParameterError: the client has no such response (404), or it is complete (400).
     """
-    _stored(context, exchange, names)
+    _find(store, owner, identifier)
     raise ParameterError(
         "response_id", "only responses in the background can be cancelled, and this one is complete",
         hint="closing the connection of a request in progress, which ends its response",
     )  # fmt: skip
 
 
-def input_items(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
+@_in_thread
+def input_items(store: ResponseStore, owner: str, identifier: str, query: Query) -> Reply:
     """The input items of a stored response, the newest first unless `order=asc`.
 
     Raises:
         ParameterError: the client has no such response (404), or `limit`, `order` or `after` is wrong.
     """
-    items, query = orjson.loads(_stored(context, exchange, names).input), _query(exchange)
+    items = orjson.loads(_find(store, owner, identifier).input)
     order, limit = query.get("order", "desc"), query.get("limit", "20")
     if order not in ("asc", "desc"):
         raise ParameterError("order", "'order' is wrong", expected="asc or desc", got=quote(order))
@@ -126,13 +142,11 @@ def input_items(context: Context, exchange: Exchange, names: PathParameters) -> 
     return Reply(orjson.dumps(document))
 
 
-def _stored(context: Context, exchange: Exchange, names: PathParameters) -> StoredResponse:
-    identifier = names["response"]
-    found = context.text.responses.get(identifier, _owner(context, exchange))
+def _find(store: ResponseStore, owner: str, identifier: str) -> StoredResponse:
+    found = store.get(identifier, owner)
     if found is None:
         what = f"Response with id {quote(identifier)} not found"
-        expected = "one that was stored, has not expired, and was not evicted from a full store"
-        raise ParameterError("response_id", what, status=404, code="not_found", expected=expected)
+        raise ParameterError("response_id", what, status=404, code="not_found", expected=FOUND)
     return found
 
 
@@ -143,7 +157,7 @@ def _owner(context: Context, exchange: Exchange) -> str:
     return "" if client.key is None else client.key.digest.hex()
 
 
-def _query(exchange: Exchange) -> dict[str, str]:
+def _query(exchange: Exchange) -> Query:
     return {name: values[-1] for name, values in parse_qs(exchange.target.partition(b"?")[2].decode("latin-1")).items()}
 
 

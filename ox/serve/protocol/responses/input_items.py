@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.serve.protocol.text.fields import ParameterError
+from ox.serve.protocol.text.fields import ParameterError, string_in, wrong
 from ox.serve.protocol.text.messages import MAX_MESSAGES
 from ox.serve.protocol.v2.document import quote
 
@@ -28,14 +28,14 @@ def read_items(value: Any, key: str) -> list[Item]:
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
     if type(value) is not list or not len(value) <= MAX_MESSAGES:
-        raise _wrong("input", f"a string, or a list of at most {MAX_MESSAGES} items", value)
+        raise wrong("input", f"a string, or a list of at most {MAX_MESSAGES} items", value)
     items = []
     for index, item in enumerate(value):
         where = f"input[{index}]"
         kind = item.get("type") or ("message" if "role" in item else None) if isinstance(item, dict) else None
         if kind not in KINDS:
             if not isinstance(kind, str):
-                raise _wrong(where, 'an item, {"type": "message", "role": "user", "content": "..."}', item)
+                raise wrong(where, 'an item, {"type": "message", "role": "user", "content": "..."}', item)
             raise ParameterError(
                 f"{where}.type", f"items of type {quote(kind)} are not supported", code="unsupported_parameter",
                 expected=", ".join(KINDS),
@@ -91,7 +91,7 @@ def _text(content: Any) -> str:
 def _message(item: Item, where: str) -> Item:
     role = item.get("role")
     if role not in ROLES:
-        raise _wrong(f"{where}.role", ", ".join(ROLES), role)
+        raise wrong(f"{where}.role", ", ".join(ROLES), role)
     content = item.get("content")
     if isinstance(content, str):
         kind = "output_text" if role == "assistant" else "input_text"
@@ -102,7 +102,7 @@ def _message(item: Item, where: str) -> Item:
 def _parts(content: Any, where: str) -> list[Item]:
     """A list of parts, all of them texts."""
     if not isinstance(content, list):
-        raise _wrong(where, 'a string, or a list of {"type": "input_text", "text": ...}', content)
+        raise wrong(where, 'a string, or a list of {"type": "input_text", "text": ...}', content)
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         text = part.get("refusal" if kind == "refusal" else "text") if kind in (*TEXTS, "refusal") else None
@@ -116,14 +116,14 @@ def _parts(content: Any, where: str) -> list[Item]:
 
 def _function_call(item: Item, where: str) -> Item:
     names = ("call_id", "name", "arguments")
-    return {**{name: _string(item, name, where) for name in names}, "status": "completed"}
+    return {**{name: string_in(item, name, where) for name in names}, "status": "completed"}
 
 
 def _function_call_output(item: Item, where: str) -> Item:
     output = item.get("output")
     if not isinstance(output, str):
         output = _parts(output, f"{where}.output")
-    return {"call_id": _string(item, "call_id", where), "output": output, "status": "completed"}
+    return {"call_id": string_in(item, "call_id", where), "output": output, "status": "completed"}
 
 
 def _reasoning(item: Item, where: str) -> Item:
@@ -134,27 +134,16 @@ def _reasoning(item: Item, where: str) -> Item:
         if not isinstance(parts, list) or not all(
             isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts
         ):
-            raise _wrong(f"{where}.{name}", 'a list of {"type": "...", "text": "..."}', parts)
+            raise wrong(f"{where}.{name}", 'a list of {"type": "...", "text": "..."}', parts)
         read[name] = parts
     return read
 
 
 def _item_reference(item: Item, where: str) -> Item:
-    return {"id": _string(item, "id", where)}
+    return {"id": string_in(item, "id", where)}
 
 
 _READERS = {
     "message": _message, "function_call": _function_call, "function_call_output": _function_call_output,
     "reasoning": _reasoning, "item_reference": _item_reference,
 }  # fmt: skip
-
-
-def _string(item: Item, name: str, where: str) -> str:
-    value = item.get(name)
-    if not isinstance(value, str):
-        raise _wrong(f"{where}.{name}", "a string", value)
-    return value
-
-
-def _wrong(where: str, expected: str, value: Any) -> ParameterError:
-    return ParameterError(where, f"'{where}' is wrong", expected=expected, got=quote(value))

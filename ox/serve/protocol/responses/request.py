@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,9 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.responses.input_items import Item, messages_of, read_items
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
-from ox.serve.protocol.text.parameters import MAX_TOKENS
+from ox.serve.protocol.text.parameters import MAX_NOTE, MAX_NOTE_KEY, MAX_NOTES, MAX_TOKENS
 from ox.serve.protocol.text.remarks import Remarks
-from ox.serve.protocol.text.response_store import ResponseStore
+from ox.serve.protocol.text.response_store import FOUND, ResponseStore
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.translated_chat import read_translated
@@ -41,9 +40,9 @@ class ResponseCall:
         chat: the same as a request for a chat.
         key: the random part of all ids of the response.
         owner: who may read the response later.
-        document: what the response repeats of the request.
+        document: what the response repeats of the request, of which large values are JSON already.
         store: where to put the response; None to forget it.
-        input, context: the items of the request, and those of the conversation before them.
+        input, context: the items of the request, and those of the conversation before them, as JSON.
     """
 
     chat: ChatCall
@@ -51,8 +50,8 @@ class ResponseCall:
     owner: str
     document: dict[str, Any]
     store: ResponseStore | None
-    input: list[Item]
-    context: list[Item]
+    input: bytes
+    context: bytes
 
     @property
     def options(self) -> TextOptions:
@@ -86,7 +85,7 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
         messages.insert(0, {"role": "system", "content": instructions})
     if not messages:
         raise fields.wrong("input", "an item or more", [])
-    store = fields.flag("store", True)
+    store, metadata = fields.flag("store", True), _metadata(fields)
     tools, choice = fields.take("tools", []), fields.take("tool_choice", "auto")
     if type(tools) is not list:
         raise fields.wrong("tools", "a list of tools", tools)
@@ -109,29 +108,45 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
     call = read_translated(chat, left, NAMES, model, fields.remarks)
     if call.options.choices != 1:
         raise ParameterError("n", "a request has one response", expected="1")
+    repeated = {"instructions": instructions, "text": {"format": {"type": "text"}, **text}, "tool_choice": choice,
+                "tools": tools, "user": left.get("user"), "safety_identifier": left.get("safety_identifier"),
+                "prompt_cache_key": left.get("prompt_cache_key")}  # fmt: skip
+    written = {name: _written(name, value) for name, value in repeated.items()}
+    own, before = _written("input", items), orjson.dumps(context)
+    size = len(own) + len(before) + sum(map(len, written.values()))
+    if store and responses.enabled and not responses.fits(size):
+        fields.remarks.add_unused("store")
+    store = store and responses.fits(size)
     document = {
-        "instructions": instructions, "max_output_tokens": maximum, "metadata": left.get("metadata") or {},
-        "model": model.name, "parallel_tool_calls": parallel, "previous_response_id": previous,
-        "reasoning": {"effort": reasoning.get("effort"), "summary": None}, "store": store and responses.enabled,
-        "temperature": call.options.sampling.temperature, "text": {"format": {"type": "text"}, **text},
-        "tool_choice": choice, "tools": tools, "top_logprobs": top or 0, "top_p": call.options.sampling.top_p,
-        "truncation": "disabled", "user": left.get("user"), "safety_identifier": left.get("safety_identifier"),
-        "prompt_cache_key": left.get("prompt_cache_key"), "service_tier": "default", "background": False,
-        "max_tool_calls": None,
+        **{name: orjson.Fragment(value) for name, value in written.items()}, "max_output_tokens": maximum,
+        "metadata": metadata, "model": model.name, "parallel_tool_calls": parallel, "previous_response_id": previous,
+        "reasoning": {"effort": reasoning.get("effort"), "summary": None}, "store": store,
+        "temperature": call.options.sampling.temperature, "top_logprobs": top or 0,
+        "top_p": call.options.sampling.top_p, "truncation": "disabled", "service_tier": "default",
+        "background": False, "max_tool_calls": None,
     }  # fmt: skip
-    _check_depth({**document, "input": items})
-    kept = responses if store and responses.enabled else None
-    return ResponseCall(call, key, owner, document, kept, items, context)
+    return ResponseCall(call, key, owner, document, responses if store else None, own, before)
 
 
-def _check_depth(parameters: Mapping[str, Any]) -> None:
-    """Raises ParameterError for what is nested too deep to be written again: a response repeats it."""
-    for name, value in parameters.items():
-        try:
-            orjson.dumps([[[[value]]]])  # as deep as it is written in events
-        except TypeError:
-            expected = f"at most {MAX_LEVELS} levels"
-            raise ParameterError(name, f"'{name}' is nested too deep", expected=expected) from None
+def _written(name: str, value: Any) -> bytes:
+    """What a response repeats, as JSON. Raises ParameterError if it is nested too deep to be written again."""
+    try:
+        return orjson.dumps([[[[value]]]])[4:-4]  # as deep as it is written in events
+    except TypeError:
+        raise ParameterError(name, f"'{name}' is nested too deep", expected=f"at most {MAX_LEVELS} levels") from None
+
+
+def _metadata(fields: Fields) -> dict[str, str]:
+    """The client's notes, in OpenAI's bounds."""
+    metadata = fields.object("metadata") or {}
+    good = len(metadata) <= MAX_NOTES and all(
+        len(key) <= MAX_NOTE_KEY and isinstance(value, str) and len(value) <= MAX_NOTE
+        for key, value in metadata.items()
+    )
+    if not good:
+        expected = f"at most {MAX_NOTES} strings of up to {MAX_NOTE} characters, with names of up to {MAX_NOTE_KEY}"
+        raise fields.wrong("metadata", expected, metadata)
+    return metadata
 
 
 def conversation(responses: ResponseStore, identifier: str, owner: str) -> list[Item]:
@@ -145,8 +160,7 @@ def conversation(responses: ResponseStore, identifier: str, owner: str) -> list[
         raise ParameterError(
             "previous_response_id", f"Previous response with id {quote(identifier)} not found", status=404,
             code="previous_response_not_found",
-            expected="one that was stored, has not expired, and was not evicted from a full store",
-            hint="the whole conversation as 'input'",
+            expected=FOUND, hint="the whole conversation as 'input'",
         )  # fmt: skip
     output = orjson.loads(found.document)["output"]
     return [*orjson.loads(found.context), *orjson.loads(found.input), *output]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.serve.generation.request import GenerationRequest
-from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
 from ox.serve.protocol.text.parameters import parameters_in
@@ -60,6 +60,7 @@ class ChatCall:
         )
 
 
+@renaming
 def read_chat(fields: Fields, model: TextModel) -> ChatCall:
     """Reads a request, except for its model. The fields are those of OpenAI's chat, into which the other dialects
     translate theirs.
@@ -68,13 +69,6 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
         ParameterError: a parameter is wrong, refused or unknown.
         ServeError: the model has no chat template or no tokenizer, or the template refuses the messages.
     """
-    try:
-        return _read_chat(fields, model)
-    except ParameterError as error:
-        raise fields.renamed(error) from None
-
-
-def _read_chat(fields: Fields, model: TextModel) -> ChatCall:
     declared = parameters_in("chat")
     options, values = read_options(fields, model, declared)
     max_tokens = _max_tokens(options.max_tokens, values.get("max_completion_tokens"))

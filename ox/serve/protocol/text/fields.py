@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from ox.errors import ServeError
 from ox.serve.protocol.text.remarks import MOST, Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
+M = TypeVar("M")
+R = TypeVar("R")
 ALIKE = 0.75  # difflib's ratio; with less, "input" is like "min_p"
 
 
@@ -87,8 +89,7 @@ class Fields:
             raise ParameterError(name, f"Missing required parameter: '{name}'", code="missing_required_parameter")
 
     def wrong(self, name: str, expected: str, value: Any) -> ParameterError:
-        name = self.shown(name)
-        return ParameterError(name, f"'{name}' is wrong", expected=expected, got=quote(value))
+        return wrong(self.shown(name), expected, value)
 
     def number(self, name: str, low: float, high: float, default: float, above: bool = False) -> float:
         """A number from `low`, or above it, to `high`; where there is none, `default`."""
@@ -188,6 +189,32 @@ class Fields:
         what = error.what.replace(f"'{error.param}'", f"'{shown}'")
         fields = {"expected": error.expected, "got": error.got, "hint": error.hint, "where": error.where}
         return ParameterError(shown, what, code=error.code, status=error.status, **fields)
+
+
+def wrong(where: str, expected: str, value: Any) -> ParameterError:
+    """An error about a value at a place of a request, such as `messages[0].role`."""
+    return ParameterError(where, f"'{where}' is wrong", expected=expected, got=quote(value))
+
+
+def string_in(document: Mapping[str, Any], name: str, where: str) -> str:
+    """A string of an object at a place of a request; raises ParameterError if it has none."""
+    value = document.get(name)
+    if not isinstance(value, str):
+        raise wrong(f"{where}.{name}", "a string", value)
+    return value
+
+
+def renaming(read: Callable[[Fields, M], R]) -> Callable[[Fields, M], R]:
+    """The same reader of a request, whose errors name parameters as the client does."""
+
+    @wraps(read)
+    def reading(fields: Fields, model: M) -> R:
+        try:
+            return read(fields, model)
+        except ParameterError as error:
+            raise fields.renamed(error) from None
+
+    return reading
 
 
 def refuse_unknown(remarks: Remarks) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ox.errors import ServeError
 from ox.serve.generation.json_schema import check_size
-from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.fields import Fields, ParameterError, string_in, wrong
 from ox.serve.protocol.v2.document import quote
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -89,19 +89,19 @@ def _check_tool(tool: Any, where: str, place: str) -> str:
     """The name of a tool's function; `place` is that of its schema in the client's request."""
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or tool.get("type", "function") != "function":
-        raise _wrong(where, '{"type": "function", "function": {"name": ..., "parameters": {...}}}', tool)
+        raise wrong(where, '{"type": "function", "function": {"name": ..., "parameters": {...}}}', tool)
     name, schema = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _wrong(f"{where}.function.name", "1 to 128 letters, digits, '_', '-', '.', ':' or '/'", name)
+        raise wrong(f"{where}.function.name", "1 to 128 letters, digits, '_', '-', '.', ':' or '/'", name)
     if not isinstance(schema, dict | None):
-        raise _wrong(f"{where}.function.parameters", "a JSON schema, as an object", schema)
+        raise wrong(f"{where}.function.parameters", "a JSON schema, as an object", schema)
     try:
         check_size(schema, place)
     except ServeError as error:
         raise ParameterError(f"{where}.function.parameters", error.what, where=place, expected=error.expected,
                              got=error.got, hint=error.hint) from None  # fmt: skip
     if not isinstance(function.get("strict"), bool | None):
-        raise _wrong(f"{where}.function.strict", "true or false", function["strict"])
+        raise wrong(f"{where}.function.strict", "true or false", function["strict"])
     return name
 
 
@@ -116,11 +116,11 @@ def _choice(choice: Any, names: list[str]) -> tuple[str, list[str]]:
         return choice, names
     kind = choice.get("type") if isinstance(choice, dict) else None
     if choice == "required":
-        raise _wrong("tool_choice", "functions in 'tools', of which one is called", choice)
+        raise wrong("tool_choice", "functions in 'tools', of which one is called", choice)
     if kind == "function" and isinstance(name := _function_name(choice), str):
         if name in names:
             return "function", [name]
-        raise _wrong("tool_choice", "the name of a function in 'tools'", name)
+        raise wrong("tool_choice", "the name of a function in 'tools'", name)
     if kind == "allowed_tools":
         allowed = choice.get("allowed_tools", choice)
         mode, tools = (allowed.get("mode", "auto"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)
@@ -128,8 +128,8 @@ def _choice(choice: Any, names: list[str]) -> tuple[str, list[str]]:
         if mode in ("auto", "required") and chosen and all(name in names for name in chosen):
             return mode, [name for name in names if name in chosen]
         if missing := [name for name in chosen if isinstance(name, str) and name not in names]:
-            raise _wrong("tool_choice", "names of functions in 'tools'", missing[0])
-    raise _wrong("tool_choice", _CHOICES, choice)
+            raise wrong("tool_choice", "names of functions in 'tools'", missing[0])
+    raise wrong("tool_choice", _CHOICES, choice)
 
 
 def _function_name(document: Any) -> Any:
@@ -142,10 +142,10 @@ def _function_name(document: Any) -> Any:
 
 def _message(message: Any, where: str) -> dict[str, Any]:
     if type(message) is not dict:
-        raise _wrong(where, '{"role": "user", "content": "..."}', message)
+        raise wrong(where, '{"role": "user", "content": "..."}', message)
     role = message.get("role")
     if role not in ROLES:
-        raise _wrong(f"{where}.role", ", ".join(ROLES), role)
+        raise wrong(f"{where}.role", ", ".join(ROLES), role)
     read = {name: value for name, value in message.items() if value is not None}
     content, calls = _content(message.get("content"), f"{where}.content"), read.pop("tool_calls", None)
     if calls:
@@ -164,10 +164,7 @@ def _message(message: Any, where: str) -> dict[str, Any]:
 
 
 def _text(message: dict[str, Any], name: str, where: str) -> str | None:
-    value = message.get(name)
-    if not isinstance(value, str | None):
-        raise _wrong(f"{where}.{name}", "a string", value)
-    return value
+    return None if message.get(name) is None else string_in(message, name, where)
 
 
 def _content(content: Any, where: str) -> str | None:
@@ -176,7 +173,7 @@ def _content(content: Any, where: str) -> str | None:
         return content
     expected = 'a string, or a list of {"type": "text", "text": ...}'
     if not isinstance(content, list):
-        raise _wrong(where, expected, content)
+        raise wrong(where, expected, content)
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
@@ -188,14 +185,10 @@ def _content(content: Any, where: str) -> str | None:
     return "".join(texts)
 
 
-def _wrong(where: str, expected: str, value: Any) -> ParameterError:
-    return ParameterError(where, f"'{where}' is wrong", expected=expected, got=quote(value))
-
-
 def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     """Calls of an earlier answer: templates want their arguments as objects, OpenAI's form has them as JSON."""
     if type(calls) is not list or len(calls) > MAX_TOOLS:
-        raise _wrong(where, f"a list of at most {MAX_TOOLS} calls", calls)
+        raise wrong(where, f"a list of at most {MAX_TOOLS} calls", calls)
     read = []
     for call in calls:
         function = call.get("function") if isinstance(call, dict) else None

@@ -30,6 +30,7 @@ MAX_TOKENS = (1 << 31) - 1
 MAX_SEED = (1 << 64) - 1
 MAX_ALLOWED = 1 << 16
 MAX_CHOICE = 1000
+MAX_NOTES, MAX_NOTE_KEY, MAX_NOTE = 16, 64, 512  # OpenAI's bounds of `metadata`: pairs, characters
 OPENAI = "completions chat"
 ALL = "completions chat responses messages generate"
 TEXT, OBJECT, LIST, BOOLEAN = {"type": "string"}, {"type": "object"}, {"type": "array"}, {"type": "boolean"}
@@ -38,6 +39,8 @@ IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 
 OBJECTS = {"type": "array", "items": OBJECT}
 TEXT_OR_PARTS = {"anyOf": [TEXT, OBJECTS]}
 MESSAGES = {**OBJECTS, "minItems": 1}
+METADATA = {"type": "object", "maxProperties": MAX_NOTES, "propertyNames": {"maxLength": MAX_NOTE_KEY},
+            "additionalProperties": {**TEXT, "maxLength": MAX_NOTE}}  # fmt: skip
 
 
 def _typed(*types: str) -> dict[str, Any]:
@@ -153,7 +156,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     # ---- taken, and without effect
     unused("user", TEXT, f"{OPENAI} responses", "who asks"),
     unused("safety_identifier", TEXT, f"{OPENAI} responses", "who asks"),
-    unused("metadata", OBJECT, f"{OPENAI} responses messages", "the client's own notes"),
+    unused("metadata", OBJECT, f"{OPENAI} messages", "the client's own notes"),
+    other("metadata", METADATA, "responses", "the client's own notes; at most 16, as OpenAI's"),
     unused("request_id", TEXT, OPENAI, "the client's own name of the request"),
     unused("prompt_cache_key", TEXT, f"{OPENAI} responses", "prompts that begin alike are known anyway"),
     unused("prompt_cache_retention", TEXT, f"{OPENAI} responses", "they are kept as long as there is memory"),

@@ -17,6 +17,7 @@ log = logging.getLogger("ox.serve")
 
 MAX_RESPONSES = 4096  # none counts as less than this part of the store
 MEMORY = ":memory:"
+FOUND = "one that was stored ('store' in it is true), has not expired, and was not evicted from a full store"
 LOCKED_S = 1.0  # for which another process may hold the file
 SETUP = (
     "PRAGMA synchronous=OFF",  # the file does not outlive the server
@@ -60,7 +61,8 @@ class ResponseStore:
     """A bounded store: what is too old is removed, and while it is full the oldest response of the owner who has most,
     so that nobody takes the room of those who have less.
 
-    A response is found only by the owner who stored it; to others it does not exist.
+    A response is found only by the owner who stored it; to others it does not exist. Large ones take long, and another
+    process may hold the file: use it in threads.
 
     Args:
         path: an SQLite file that several processes share, or `MEMORY`.
@@ -84,6 +86,10 @@ class ResponseStore:
     def enabled(self) -> bool:
         """Whether anything is stored."""
         return self._max_bytes > 0
+
+    def fits(self, size: int) -> bool:
+        """Whether a response of so many bytes may be stored."""
+        return self.enabled and size <= self._max_bytes
 
     def get(self, identifier: str, owner: str) -> StoredResponse | None:
         """A response of this owner; None if there is none, or no more.

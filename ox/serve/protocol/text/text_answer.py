@@ -6,6 +6,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ox.errors import OxError, ServeError
 from ox.serve.access.client import Client
@@ -17,6 +18,7 @@ from ox.serve.protocol.text.text_service import TextService
 from ox.serve.transport.http import Exchange
 
 log = logging.getLogger("ox.serve")
+R = TypeVar("R")
 
 
 class TextAnswer(ABC):
@@ -26,11 +28,14 @@ class TextAnswer(ABC):
         exchange: the request.
         model: makes the texts.
         client: who waits for them.
+
+    Attributes:
+        left: whether the client has left.
     """
 
     def __init__(self, exchange: Exchange, model: TextModel, client: Client) -> None:
         self.exchange, self.model, self._client = exchange, model, client
-        self._reserved = 0.0
+        self._reserved, self.left = 0.0, False
 
     def start(self, service: TextService, requests: Sequence[GenerationRequest], choices: int) -> None:
         """Has the texts made.
@@ -55,8 +60,10 @@ class TextAnswer(ABC):
 
     def leave(self) -> None:
         """The client has left."""
-        self.job.abandon()
-        self.settle()
+        self.left = True
+        if not self.job.ended:  # else only the response is not written yet
+            self.job.abandon()
+            self.settle()
 
     def settle(self) -> None:
         """Counts the tokens that were used. Called once, before the response ends."""
@@ -75,31 +82,38 @@ class TextAnswer(ABC):
     def fail(self, error: OxError) -> None:
         """See `TextWriter`."""
         self.settle()
+        self.send_error(error)
+
+    def send_error(self, error: OxError) -> None:
+        """Ends the response with an error."""
         self.exchange.send_error(error)
 
     def reply(self, write: Callable[[], bytes], takes_long: bool) -> None:
-        """Sends what `write` returns; if that takes long, it runs in a thread, and not where the client has left."""
-        exchange, left = self.exchange, False
-        if not takes_long:
-            exchange.reply(200, write())
-            return
+        """Sends what `write` returns, once `settle` was called; what takes long runs in a thread."""
+        if takes_long:
+            self.in_thread(write, lambda body: self.exchange.reply(200, body))
+        else:
+            self.exchange.reply(200, write())
 
-        def leave() -> None:
-            nonlocal left
-            left = True
+    def in_thread(self, work: Callable[[], R], done: Callable[[R], None]) -> None:
+        """Runs `work` in a thread when all texts are complete, and then hands its result to `done` on the event loop.
+        Neither is called where the client has left."""
 
-        def send(written: asyncio.Future[bytes | None]) -> None:
-            exchange.on_cancel = None
-            error = written.exception()
+        def run() -> R | None:
+            return None if self.left else work()
+
+        def end(running: asyncio.Future[R | None]) -> None:
+            error = running.exception()
             if error is not None:
                 log.error("an answer could not be written", exc_info=error)
-                exchange.send_error(ServeError("the server failed on this request", status=500, hint="its log"))
-            elif (body := written.result()) is not None and not left:
-                exchange.reply(200, body)
+            if self.left:
+                return
+            if error is not None:
+                self.send_error(ServeError("the server failed on this request", status=500, hint="its log"))
+            else:
+                done(running.result())  # type: ignore[arg-type]  # None only where the client has left
 
-        exchange.on_cancel = leave
-        running = asyncio.get_running_loop().run_in_executor(None, lambda: None if left else write())
-        running.add_done_callback(send)
+        asyncio.get_running_loop().run_in_executor(None, run).add_done_callback(end)
 
 
 class StreamedAnswer(TextAnswer):
@@ -127,12 +141,11 @@ class StreamedAnswer(TextAnswer):
         self.settle()
         self.stream.end()
 
-    def fail(self, error: OxError) -> None:
+    def send_error(self, error: OxError) -> None:
         if not self.stream.begun:
             self.stream.close()
-            super().fail(error)
+            super().send_error(error)
             return
-        self.settle()
         self.stream.send(self.error_event(error))
         self.stream.end()
 

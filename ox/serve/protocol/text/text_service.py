@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property
 from typing import Protocol, TypeVar
 
@@ -63,6 +65,13 @@ class TextService:
         """Closes the stored responses."""
         if "responses" in self.__dict__:
             self.responses.close()
+        if "_grammars" in self.__dict__:
+            self._grammars.shutdown(wait=False, cancel_futures=True)
+
+    @cached_property
+    def _grammars(self) -> ThreadPoolExecutor:
+        """The threads that compile what holds texts to a form: other requests do not wait for them."""
+        return ThreadPoolExecutor(max(2, (os.cpu_count() or 1) // 2), "ox-grammar")
 
     @cached_property
     def heartbeats(self) -> Heartbeats:
@@ -100,8 +109,8 @@ class TextService:
         start: Callable[[C], None],
         takes_long: bool = False,
     ) -> Awaitable[None] | None:
-        """Reads a request and starts it: here, or if that may take long in a thread, which also compiles its form.
-        What is raised counts as a failed request of the model.
+        """Reads a request and starts it: here, or if that may take long in a thread. Its form is compiled in
+        another one. What is raised counts as a failed request of the model.
 
         Args:
             exchange: the request.
@@ -119,7 +128,7 @@ class TextService:
             return self._begin_later(exchange, model, read, start)
         call = self._checked(read())
         if call.options.constraint is not None:
-            return self._begin_later(exchange, model, lambda: call, start)
+            return self._begin_formed(exchange, model, call, start)
         self.note(exchange, model.stages, call.options.remarks)
         start(call)
         return None
@@ -144,18 +153,27 @@ class TextService:
     async def _begin_later(
         self, exchange: Exchange, model: TextModel, read: Callable[[], C], start: Callable[[C], None]
     ) -> None:
-        def prepare() -> C:
-            call = self._checked(read())
-            call.options.check_form(model)
-            return call
-
-        call = await self.in_thread(exchange, prepare)
+        call = await self.in_thread(exchange, lambda: self._checked(read()))
         if call is not None:
-            self.note(exchange, model.stages, call.options.remarks)
-            start(call)
+            await self._begin_formed(exchange, model, call, start)
 
-    async def in_thread(self, exchange: Exchange, prepare: Callable[[], R]) -> R | None:
-        """What `prepare` returns, run in a thread; None if the client has left meanwhile."""
+    async def _begin_formed(self, exchange: Exchange, model: TextModel, call: C, start: Callable[[C], None]) -> None:
+        if call.options.constraint is not None:
+
+            def compiled() -> C:
+                call.options.check_form(model)
+                return call
+
+            if await self.in_thread(exchange, compiled, self._grammars) is None:
+                return
+        self.note(exchange, model.stages, call.options.remarks)
+        start(call)
+
+    async def in_thread(
+        self, exchange: Exchange, prepare: Callable[[], R], threads: Executor | None = None
+    ) -> R | None:
+        """What `prepare` returns, run in one of these threads, by default the event loop's; None if the client has left
+        meanwhile."""
         left = False
 
         def leave() -> None:
@@ -168,7 +186,7 @@ class TextService:
             return None if left else prepare()
 
         exchange.on_cancel = leave
-        result = await asyncio.get_running_loop().run_in_executor(None, run)
+        result = await asyncio.get_running_loop().run_in_executor(threads, run)
         exchange.on_cancel = None
         return None if left else result
 

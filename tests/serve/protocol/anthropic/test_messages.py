@@ -244,13 +244,6 @@ def test_errors_of_the_transport(ask: Any, method: str, target: str, body: Any, 
     assert code == status and reply["type"] == "error" and reply["error"]["type"] == kind
 
 
-def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
-    status, stream = ask("POST", PATH, asking("a twice", stream=True))
-    events = events_of(stream)
-    assert status == 200 and events[0]["type"] == "message_start"
-    assert events[-1]["error"]["type"] == "timeout_error" and "in time" in events[-1]["error"]["message"]
-
-
 def test_keys(ask: Any, guarded: Server) -> None:
     for target in (PATH, f"{PATH}/count_tokens"):
         for key, status, kind in (("a", 200, None), ("b", 403, "permission_error"), ("c", 401, "authentication_error")):

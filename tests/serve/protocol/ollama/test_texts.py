@@ -194,12 +194,6 @@ def test_errors_of_the_transport(ask: Any) -> None:
         assert code == 501 and f"does not {action} models" in reply["error"]
 
 
-def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
-    status, stream = ask("POST", CHAT, chat("a twice"))
-    last = lines_of(stream)[-1]
-    assert status == 200 and list(last) == ["error"] and "in time" in last["error"]
-
-
 @rows(
     ("options", "expected"),
     [

@@ -64,15 +64,6 @@ def test_the_events(post: Any, server: Server) -> None:
     assert documents[-1]["choices"][0]["finish_reason"] == "length"
 
 
-def test_an_error_in_the_middle(post: Any, server: Server, fail_eighth_token: None) -> None:
-    """The stream ends with the error, and without [DONE], which means that the answer is whole."""
-    *_, last, rest = post(server, {**ASK, "prompt": [5], "max_tokens": 50, "logprobs": 0}).read().split(b"\n\n")
-    assert rest == b""
-    error = json.loads(last.removeprefix(b"data: "))["error"]
-    assert error["message"].startswith("the text was not complete in time") and error["type"] == "server_error"
-    wait_until(lambda: idle(server))
-
-
 def test_an_error_before_the_first_token_has_a_status(
     post: Any, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

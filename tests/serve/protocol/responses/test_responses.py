@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 from rows import rows
 
+from ox.clock import SYSTEM
+from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.access import keyfile
 from ox.serve.access.key import Key, digest_of
 from ox.serve.protocol.responses import handlers
+from ox.serve.protocol.responses.answer import response_answer
 from ox.serve.protocol.responses.input_items import messages_of, read_items
 from ox.serve.protocol.responses.request import ResponseCall, read_response
+from ox.serve.protocol.text.fields import Fields
+from ox.serve.protocol.text.response_store import MEMORY, ResponseStore
 
 PATH = "/v1/responses"
 TOOL = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
@@ -113,8 +121,9 @@ def test_whole_and_in_events(ask: Any, body: dict[str, Any], status: str, output
 
 def test_what_a_response_repeats(ask: Any) -> None:
     form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
+    notes = {f"{i:064}": "ü" * 512 for i in range(16)}
     body = asking(
-        "hi", instructions="be", metadata={"a": "b"}, temperature=0.5, top_p=0.25, tools=[TOOL], tool_choice="none",
+        "hi", instructions="be", metadata=notes, temperature=0.5, top_p=0.25, tools=[TOOL], tool_choice="none",
         user="me", store=False,
     )  # fmt: skip
     _, whole = ask("POST", PATH, body)
@@ -254,6 +263,29 @@ def test_what_may_be_large_is_read_in_a_thread(ask: Any, monkeypatch: pytest.Mon
     assert loop not in others and len(others) == 3
 
 
+def test_the_store_is_used_in_threads(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large response takes long, and so does a file that another process holds."""
+    calls = []
+
+    def watch(name: str) -> None:
+        call = getattr(ResponseStore, name)
+
+        def watched(*given: Any) -> Any:
+            calls.append((name, asyncio._get_running_loop()))
+            return call(*given)
+
+        monkeypatch.setattr(ResponseStore, name, watched)
+
+    for name in ("get", "put", "delete"):
+        watch(name)
+    for stream in (True, False):
+        ask("POST", PATH, asking("hi", stream=stream))
+    _, whole = ask("POST", PATH, asking("hi"))
+    for method, end in (("GET", "/input_items"), ("POST", "/cancel"), ("GET", ""), ("DELETE", "")):
+        ask(method, f"{PATH}/{whole['id']}{end}")
+    assert calls == [(name, None) for name in ("put", "put", "put", "get", "get", "get", "get", "delete")]
+
+
 def test_stored_responses(ask: Any) -> None:
     items = [{"role": "user", "content": "hi"}, {**SAID, "id": "mine"}, {"role": "user", "content": "and"}]
     _, whole = ask("POST", PATH, asking(items))
@@ -317,7 +349,16 @@ WRONG = [
     (asking("hi", max_tokens=5), "max_tokens", "try 'max_output_tokens'"),
     (asking("hi", messages=[]), "messages", "try 'input'"),
     (asking("hi", include="all"), "include", "a list of names"),
-    (asking("hi", metadata=DEEP), "metadata", "nested too deep"),
+    (
+        asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "f", "more": DEEP}),
+        "tool_choice",
+        "nested too deep",
+    ),
+    (asking([{**RESULT, "output": [DEEP]}]), "input[0].output[0]", "not a text"),
+    *[
+        (asking("hi", metadata=metadata), "metadata", "at most 16 strings of up to 512")
+        for metadata in ({str(i): "" for i in range(17)}, {"k" * 65: ""}, {"k": "v" * 513}, {"k": 5}, DEEP)
+    ],
     (asking("hi", store="no"), "store", "true or false"),
 ]
 
@@ -339,13 +380,16 @@ def test_what_is_not_there(ask: Any) -> None:
     assert status == 404 and reply["error"]["param"] == "input[0].id"
 
 
-def test_an_error_in_a_stream(ask: Any, fail_eighth_token: None) -> None:
-    status, stream = ask("POST", PATH, asking("a twice", stream=True))
-    *events, failed, error = events_of(stream)
-    assert status == 200 and events[0]["type"] == "response.created" and failed["type"] == "response.failed"
-    assert failed["response"]["status"] == "failed" and failed["response"]["error"]["code"] == "server_error"
-    assert error["type"] == "error" and "not complete in time" in error["message"]
-    assert ask("GET", f"{PATH}/{failed['response']['id']}")[0] == 404
+def test_an_error_before_the_first_token_of_a_stream_that_has_begun(scripted: Server) -> None:
+    """Clients need the event of the beginning first; a comment may have begun the stream."""
+    (model,) = [each.text for each in scripted.models if each.name == "tiny"]
+    assert model is not None
+    call = read_response(Fields({"input": "hi", "stream": True}), model, ResponseStore(MEMORY, 0, 1, SYSTEM), "")
+    answer: Any = response_answer(call, cast(Any, None), cast(Any, None))
+    created, progress, failed, error = events_of(answer.error_event(ServeError("too late", status=504)))
+    assert [each["type"] for each in (created, progress)] == ["response.created", "response.in_progress"]
+    assert failed["type"] == "response.failed" and failed["response"]["id"] == created["response"]["id"]
+    assert failed["response"]["error"] == {"code": "server_error", "message": "too late"} and error["type"] == "error"
 
 
 @pytest.fixture
@@ -374,6 +418,15 @@ def test_responses_of_other_clients(ask: Any, guarded: Server) -> None:
     assert ask("POST", PATH, goes_on, **alice)[0] == 200 and ask("GET", target, **alice) == (200, whole)
     _, large = ask("POST", PATH, asking("word " * 1000), **bob)
     assert not large["store"] and ask("GET", f"{PATH}/{large['id']}", **bob)[0] == 404  # larger than the whole store
+    _, lost = ask("POST", PATH, asking("on", previous_response_id=large["id"]), **bob)
+    assert "one that was stored ('store' in it is true)" in lost["error"]["message"]
+    with closing(HTTPConnection(guarded.host, guarded.port, timeout=300)) as connection:
+        for content, warning in (("word " * 1000, "unused=store"), ("word", None)):
+            connection.request("POST", PATH, json.dumps(asking(content)), {"x-api-key": "bob"})
+            answer = connection.getresponse()
+            assert answer.getheader("ox-warning") == warning and answer.read()
+    first, *_, last = events_of(ask("POST", PATH, asking("word " * 1000, stream=True), **bob)[1])
+    assert not first["response"]["store"] and not last["response"]["store"]
     assert ask("GET", target, **alice)[0] == 200
 
 

@@ -74,12 +74,6 @@ def test_a_stream(server: Server, text: str) -> None:
     assert "".join(each["text_output"] for each in documents) == text
 
 
-def test_an_error_in_the_middle_of_a_stream(server: Server, fail_eighth_token: None) -> None:
-    *pieces, last, rest = events(server)
-    assert pieces and rest == b""
-    assert json.loads(last.removeprefix(b"data: "))["error"].startswith("the text was not complete in time")
-
-
 @rows(
     ("body", "status", "words"),
     [({}, 400, "text_input"), ({"text_input": 5}, 400, "text_input"),
