@@ -34,7 +34,6 @@ REASONS = {
     "algebra.py RULES": FUNCTIONS,
     "symbolic_rules.py RULES": FUNCTIONS,
     "version_converter.py ADAPTERS": FUNCTIONS,
-    "target.py _RECURRENT": FUNCTIONS,
     "older_opsets.py FORMS": FUNCTIONS,
     "flops.py COUNTS": FUNCTIONS,
     "elementwise.py ARITHMETIC": FUNCTIONS,
@@ -42,7 +41,6 @@ REASONS = {
     # of other runtimes and formats
     "float16.py FLOAT32_ALONE": RUNTIME,
     "integers.py CALIBRATED": RUNTIME,
-    "integers.py DYNAMIC": RUNTIME,
     "schemes.py SCHEMES": RUNTIME,
     "workarounds.py _MOVES": RUNTIME,
     "runtime_bodies.py ACTIVATIONS": "the activations that ONNX Runtime's fused operators name",

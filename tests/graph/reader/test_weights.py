@@ -18,6 +18,8 @@ SIZES = numpy_helper.from_array(np.array([4, 4]), "sizes")
 MOVED: dict[str, tuple[list[onnx.NodeProto], bool]] = {
     "split": ([node("Split", ["w"], ["f", "rest"], axis=0, num_outputs=2)], True),
     "flattened": ([node("Flatten", ["w"], ["flat"]), node("Reshape", ["flat", "sizes"], ["f"])], True),
+    "joined": ([node("Concat", ["w", "w"], ["f"], axis=0)], True),
+    "blocks": ([node("DepthToSpace", ["w"], ["deep"], blocksize=2), node("Reshape", ["deep", "sizes"], ["f"])], True),
     "cast like": ([node("CastLike", ["w", "x"], ["f"])], True),
     "computed": ([node("Exp", ["w"], ["f"])], False),
     "repeated": ([node("Expand", ["w", "sizes"], ["f"])], False),
@@ -27,7 +29,13 @@ MOVED: dict[str, tuple[list[onnx.NodeProto], bool]] = {
 @rows("name", MOVED)
 def test_moved_weights(name: str) -> None:
     nodes, weight = MOVED[name]
-    shape = {"split": (8, 4), "flattened": (2, 2, 2, 2), "repeated": (1,)}.get(name, (4, 4))
+    shape = {
+        "split": (8, 4),
+        "joined": (2, 4),
+        "blocks": (1, 4, 2, 2),
+        "flattened": (2, 2, 2, 2),
+        "repeated": (1,),
+    }.get(name, (4, 4))
     w: Any = numpy_helper.from_array(np.ones(shape, np.float32), "w")
     ends = [helper.make_tensor_value_info(end, 1, [2, 4]) for end in ("x", "y")]
     nodes = [node("Constant", [], ["w"], value=w), *nodes, node("MatMul", ["x", "f"], ["y"])]
