@@ -114,10 +114,10 @@ def serve(
         typer.Option(help="Path under which a proxy publishes the server, such as /models.", metavar="PATH"),
     ] = "",
     forwarded_allow_ips: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="Addresses and networks of reverse proxies, with commas, whose X-Forwarded-For and Forwarded count; "
-            "unix: those at the Unix domain socket, *: all clients.",
+            "unix: those at the Unix domain socket, *: all clients. Can be repeated.",
             metavar="ADDRESSES",
             show_default="none",
         ),
@@ -183,7 +183,7 @@ def serve(
             "manage": manage,
             "allow_origin": allow_origin or (),
             "root_path": root_path,
-            "forwarded_allow_ips": () if forwarded_allow_ips is None else forwarded_allow_ips,
+            "forwarded_allow_ips": forwarded_allow_ips or (),
             "watch": watch,
             "log": log,
             "log_level": log_level,

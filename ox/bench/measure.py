@@ -18,7 +18,7 @@ from ox.bench.answer import OK, Reply, read, verify
 from ox.bench.inputs import InputArrays, draw
 from ox.bench.inputs import read as read_data
 from ox.bench.model import Model
-from ox.bench.plan import Plan
+from ox.bench.plan import DRAWN, Plan, refuse
 from ox.bench.queries import QueryClient, unreachable
 from ox.bench.request import build
 from ox.bench.result import Result, Step
@@ -52,6 +52,8 @@ def run(
             with something that its own metadata does not promise.
     """
     plan = plan or Plan()
+    if data is not None:
+        refuse(plan, DRAWN, "is for random inputs, and there are data")
     address = parse(url, key)
     queries = QueryClient(address, plan.timeout)
     prepare = _text_load if plan.text else _tensor_load
@@ -117,9 +119,10 @@ def _first(queries: QueryClient, model: Model, request: bytes) -> Reply:
     message = reply.body[:300].decode("utf-8", "replace")
     if reply.failure is not None or reply.status != OK:
         got = f"{reply.failure or f'HTTP {reply.status}'}: {message}"
-        raise ServeError(
-            f"{model.name} refuses the first request", where=queries.address.url, got=got, hint="--data FILE"
-        )
+        hint = "--sequence 20" if "correlation ID" in message else "--data FILE"
+        if any(tensor.name == "text_input" for tensor in model.inputs):
+            hint = "--text"
+        raise ServeError(f"{model.name} refuses the first request", where=queries.address.url, got=got, hint=hint)
     try:
         wrong = verify(model, read(reply, queries.address.grpc))
     except (ValueError, KeyError, TypeError) as error:

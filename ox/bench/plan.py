@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from ox.errors import ArgumentError
 
 ARRIVALS = ("poisson", "constant")
+OF_TEXTS, OF_TENSORS = ("prompt_words", "max_tokens"), ("binary", "rows", "shapes", "check")
+DRAWN = ("prompt_words", "rows", "shapes")  # of random inputs
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,10 @@ class Plan:
             raise ArgumentError("rates and a sweep of concurrency at once", hint="one of them")
         if self.sequence and (self.text or self.check):
             raise ArgumentError(f"{'text' if self.text else 'check'} and sequences at once", hint="one of them")
+        if self.text:
+            refuse(self, OF_TENSORS, "is for tensors, and text is asked for")
+        else:
+            refuse(self, OF_TEXTS, "is for texts, and tensors are asked for")
         ranges: list[tuple[str, float, float, float]] = [
             *(("concurrency", value, 1, 100_000) for value in self.concurrency),
             *(("rate", value, 1e-3, 1e7) for value in self.rates),
@@ -69,8 +76,16 @@ class Plan:
         ]
         for name, value, least, most in ranges:
             if not least <= value <= most:
-                raise ArgumentError(f"{name} is out of range", expected=f"{least:g} to {most:g}", got=f"{value:g}")
+                raise ArgumentError(f"{name} is out of range", expected=f"{least:,.10g} to {most:,.10g}",
+                                    got=f"{value:,.10g}")  # fmt: skip
 
     @property
     def clients(self) -> tuple[int, ...]:
         return self.concurrency or ((128,) if self.rates else (1, 8, 32))
+
+
+def refuse(plan: Plan, names: Sequence[str], why: str) -> None:
+    """Raises ArgumentError if one of these fields is set, since it would be ignored."""
+    for field in fields(plan):
+        if field.name in names and getattr(plan, field.name) != field.default:
+            raise ArgumentError(f"{field.name} {why}", hint="one of them")

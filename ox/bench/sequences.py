@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, cast
 
 from ox.bench.answer import OK, Reply, ResponseValidator
+from ox.bench.client import Client
 from ox.bench.grpc import GrpcClient
 from ox.bench.http1 import HttpClient
 from ox.bench.model import Model
@@ -63,7 +64,9 @@ class Steps:
         self._sent = 0
 
 
-class HttpSequences(HttpClient):
+class SequenceClient(Client):
+    """Sends sequences; another base class speaks the protocol."""
+
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool)
         self.steps = Steps(cast(SequenceValidator, pool.judge))
@@ -72,31 +75,20 @@ class HttpSequences(HttpClient):
     def unfinished(self) -> bool:
         return self.steps.unfinished
 
+    def answered(self, reply: Reply) -> None:
+        if reply.status != OK or reply.failure is not None:
+            self.steps.abandon()
+        super().answered(reply)
+
+
+class HttpSequences(SequenceClient, HttpClient):
     def send(self, request: bytes) -> None:
         super().send(http_step(request, *self.steps.next()))
 
-    def answered(self, reply: Reply) -> None:
-        if reply.status != OK:
-            self.steps.abandon()
-        super().answered(reply)
 
-
-class GrpcSequences(GrpcClient):
-    def __init__(self, pool: Pool) -> None:
-        super().__init__(pool)
-        self.steps = Steps(cast(SequenceValidator, pool.judge))
-
-    @property
-    def unfinished(self) -> bool:
-        return self.steps.unfinished
-
+class GrpcSequences(SequenceClient, GrpcClient):
     def send(self, request: bytes) -> None:
         super().send(grpc_step(request, *self.steps.next()))
-
-    def answered(self, reply: Reply) -> None:
-        if reply.failure is not None:
-            self.steps.abandon()
-        super().answered(reply)
 
 
 def new_ids(part: int = 0, parts: int = 1) -> Iterator[int]:

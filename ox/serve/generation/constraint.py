@@ -58,10 +58,13 @@ class Constraints:
             text = self._tokenizer.raw.to_str()
             try:
                 self._tokens = llguidance.LLTokenizer(text, n_vocab=self._vocab_size, eos_token=list(self._end_tokens))
-            except ValueError as error:
+            except BaseException as error:
+                # A panic, as of tokens of more than 1,024 bytes, is a BaseException: the request would hang.
+                if not isinstance(error, ValueError) and type(error).__name__ != "PanicException":
+                    raise
                 raise ServeError(
                     "texts of a form need another tokenizer",
-                    expected="one whose tokens are bytes (ByteLevel or ByteFallback)",
+                    expected="one whose tokens are bytes (ByteLevel or ByteFallback), at most 1,024 each",
                     got=first_line(error)[:200],
                 ) from error
         for each in constraint.checked:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ox.errors import ServeError, first_line
+from ox.serve.generation.exact_numbers import with_exact_numbers
 from ox.serve.generation.grammar import lark_source
 from ox.serve.generation.json_schema import (
     MOST_CHARACTERS,
@@ -31,8 +32,6 @@ MOST_PROPERTIES = 2048  # of one object: the package takes the square of them
 MOST_PARTS = 2000  # of a grammar in Lark's form
 NESTING = ":([{?*+~"  # what each of them has
 MOST_LEVELS = 1200  # with those behind references: the package descends into them by calls, until its stack is full
-# Integers up to this one round to -2^63 as float64; the package calls itself for them until the stack is full
-LOWEST = 512 - 2**63
 # JSON on one line, as Python writes it: where any spaces may stand, some models write nothing else
 SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 NAMES = {
@@ -141,11 +140,7 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
     if (place := is_endless(schema)) is not None:
         raise ServeError(f"the {what} has no end: a part of it requires itself", where=_join(where, place),
                          hint="make the part optional, or allow null")  # fmt: skip
-    if (at := _too_low(schema)) is not None:
-        keyword, place, number = at
-        raise ServeError(f"this '{keyword}' of JSON schema is not supported", where=_join(where, place),
-                         expected=f"numbers above {LOWEST}", got=f"{number!r}"[:100],
-                         hint="numbers that are closer to zero")  # fmt: skip
+    schema = with_exact_numbers(schema, constraint.strict, where)
     if states_of_multiples(schema) > MOST_STATES:
         if constraint.strict:
             place, value = largest_multiple(schema)
@@ -161,20 +156,6 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
     if failed:
         raise _schema_error(schema, message, constraint)
     return grammar
-
-
-def _too_low(schema: Any) -> tuple[str, str, float] | None:
-    """The keyword, JSON pointer and number of a part that allows only integers up to `LOWEST`; None for none."""
-    for pointer, _, each in subschemas(schema):
-        for keyword in ("const", "enum", "maximum", "exclusiveMaximum"):
-            stack = [each.get(keyword)]
-            while stack:
-                value = stack.pop()
-                if isinstance(value, dict | list):
-                    stack += value.values() if isinstance(value, dict) else value
-                elif isinstance(value, int | float) and value <= LOWEST:
-                    return keyword, pointer, value
-    return None
 
 
 def _compiled(schema: Any, strict: bool, matcher: Any) -> tuple[bool, str, dict[str, Any]]:

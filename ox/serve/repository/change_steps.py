@@ -218,6 +218,8 @@ class ChangeSteps:
             raise model
         if slot.model is not None:
             model.stages = slot.model.stages  # counters continue
+            if model.text is not None:
+                model.text.stages = model.stages
         before = slot.runs(model, entry.wanted(found.versions[number]))
         self.loads[entry.name, "loaded"] += 1
         if self._loop is not None:

@@ -54,9 +54,12 @@ class LoggedOutput(logging.Handler):
         super().close()
 
     def show(self, line: str) -> None:
-        """A line for the user, unless the log has it already."""
-        if line not in self._logged:
-            LOGGER.log(logging.WARNING if line.startswith(WARNING) else logging.INFO, "%s", line.removeprefix(WARNING))
+        """A line for the user, unless the log has it already: each line of the log stands for one that is shown."""
+        if line in self._logged:
+            self._logged.remove(line)
+            return
+        level = logging.WARNING if line.startswith(WARNING) else logging.INFO
+        LOGGER.log(level, "%s", line.removeprefix(WARNING), extra={"shown": True})
 
     def fail(self, error: Exception) -> int:
         """The error that ends the process; returns its exit code."""
@@ -81,7 +84,8 @@ class LoggedOutput(logging.Handler):
             pass
 
     def _note(self, record: logging.LogRecord) -> bool:
-        if record.levelno == logging.INFO and not hasattr(record, "fields"):  # not the lines of requests
+        # not the lines of requests, and not those of `show`
+        if record.levelno == logging.INFO and not hasattr(record, "fields") and not hasattr(record, "shown"):
             self._logged.append(record.getMessage())
         return True
 

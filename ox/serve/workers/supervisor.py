@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from ox.errors import OxError, ServeError
+from ox.serve.telemetry.logged_output import WARNING
 from ox.serve.telemetry.merge import merge
 from ox.serve.telemetry.snapshot import Snapshot
 from ox.serve.transport.sockets import bind
@@ -251,7 +252,7 @@ class Supervisor:
             try:
                 while not (await asyncio.wait((asked,), timeout=EVERY))[0]:
                     if (why := heartbeat.missed()) is not None:
-                        self._show(f"worker {worker.number} {why} · killing it")
+                        self._show(f"{WARNING}worker {worker.number} {why} · killing it")
                         worker.process.kill()
                         return
                 if asked.exception() is not None:  # it has ended
@@ -274,7 +275,7 @@ class Supervisor:
             if self._stopping:
                 return
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            self._show(f"worker {number} {how} · restarting it")
+            self._show(f"{WARNING}worker {number} {how} · restarting it")
             lived_s = asyncio.get_running_loop().time() - started
             pause = 0.1 if lived_s > MAX_RESTART_DELAY_S else min(2 * pause, MAX_RESTART_DELAY_S)
             await asyncio.sleep(pause)
@@ -282,7 +283,7 @@ class Supervisor:
                 await self._begin(number, wait=True)
             except (OxError, OSError) as error:
                 why = error.one_line() if isinstance(error, OxError) else str(error)
-                self._show(f"worker {number} failed to start: {why}")
+                self._show(f"{WARNING}worker {number} failed to start: {why}")
                 process = self._workers[number].process
                 if process.returncode is None:
                     process.kill()

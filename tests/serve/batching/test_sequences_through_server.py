@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -194,6 +195,9 @@ def test_what_is_refused(sums: Server, module: Any) -> None:
     asks.add(1, 99, start=True, end=True)
     assert start in asks.refused(1, 99)
     assert "non-zero or non-empty correlation ID" in asks.refused(1, 0)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://{sums.address}/v1/models/sums:predict", b'{"instances": [[1]]}')
+    assert caught.value.code == 400 and b"'sums' has sequences, which KServe's V1" in caught.value.read()
     inputs = [asks.tensor("INPUT", np.zeros((2, 1), np.int32), "INT32")]
     with pytest.raises(Exception, match="must specify batch-size 1"):
         asks.client.infer("sums", inputs, sequence_id=3, sequence_start=True)

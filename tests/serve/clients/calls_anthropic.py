@@ -62,6 +62,33 @@ def count(url: str) -> None:
     assert counted.input_tokens == usage.input_tokens + (usage.cache_read_input_tokens or 0) > 0
 
 
+@works("documents of texts, messages of the system, `context_management`")
+def documents(url: str) -> None:
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a fact"}}
+    content = [document, {"type": "text", "text": QUESTION}]
+    messages = [{"role": "system", "content": "be"}, {"role": "user", "content": content}]
+    extra = {"temperature": 0, "context_management": {"edits": []}}
+    answer = client(url).messages.create(**{**asked(QUESTION), "messages": messages, "extra_body": extra})
+    assert answer.content[0].text == ANSWER
+
+
+@works("`models.list` and `models.retrieve`")
+def models(url: str) -> None:
+    listed = [each for each in client(url).models.list() if each.id == "scripted"]
+    assert listed == [client(url).models.retrieve("scripted")]
+    assert (listed[0].type, listed[0].display_name) == ("model", "scripted") and listed[0].created_at.year > 2000
+
+
+@refused("`messages.batches`", "404, with the paths that there are")
+def batches(url: str) -> None:
+    try:
+        client(url).messages.batches.list()
+    except anthropic.NotFoundError as error:
+        assert "try /v1/messages or /v1/messages/count_tokens" in error.body["error"]["message"]
+    else:
+        raise AssertionError("it was answered")
+
+
 @refused("`messages.create` for a model that there is not", "404, `not_found_error`")
 def unknown(url: str) -> None:
     try:

@@ -162,5 +162,11 @@ def others(url: str) -> None:
             raise AssertionError("it was answered")
 
 
+@works("`responses.input_tokens.count`")
+def input_tokens(url: str) -> None:
+    counted = client(url).responses.input_tokens.count(model=MODEL, input=QUESTION)
+    assert counted.input_tokens == client(url).responses.create(model=MODEL, input=QUESTION).usage.input_tokens
+
+
 if __name__ == "__main__":
     main(globals())

@@ -8,6 +8,7 @@ from rows import rows
 from ox.errors import ArgumentError
 from ox.serve.config.server_config import ServerConfig
 from ox.serve.config.trusted_proxies import TrustedProxies
+from ox_cli.main import main
 
 
 @rows(
@@ -34,3 +35,9 @@ def test_addresses(texts: list[str], proxies: list[str], others: list[str]) -> N
 def test_what_is_not_an_address(text: str) -> None:
     with pytest.raises(ArgumentError, match=r"not the address of a proxy(.|\n)*--forwarded-allow-ips"):
         ServerConfig(forwarded_allow_ips=text)
+
+
+def test_the_option_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them count: a wrong one in front is named."""
+    assert main(["serve", "model.onnx", "--forwarded-allow-ips=nowhere", "--forwarded-allow-ips=::1"]) == 1
+    assert "'nowhere' does not appear" in capsys.readouterr().err

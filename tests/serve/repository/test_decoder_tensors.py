@@ -94,6 +94,22 @@ def test_both_at_once(repository: Path, connect: Any) -> None:
         assert status == 400 and b"generation = false" in body
 
 
+def test_counting_goes_on(repository: Path, connect: Any) -> None:
+    """From texts to tensors and back."""
+    config = {"name": "tiny", "input": [{"name": "input_ids", "data_type": "TYPE_INT64", "dims": [-1, -1]}]}
+    with Server([repository], options=CPU, manage=True) as server, connect(server) as client:
+
+        def load(parameters: dict[str, str]) -> int:
+            body = json.dumps({"parameters": parameters}).encode()
+            return int(client.ask("POST", "/v2/repository/models/tiny/load", body)[0])
+
+        assert answers_texts(client, "tiny")
+        assert load({"config": json.dumps(config)}) == 200 and answers_tensors(client, "tiny")
+        assert load({}) == 200 and answers_texts(client, "tiny")
+        stats = json.loads(client.ask("GET", "/v2/models/tiny/stats")[2])["model_stats"][0]["inference_stats"]
+        assert stats["success"]["count"] == 3
+
+
 def test_tensors_of_texts_may_be_declared(repository: Path, connect: Any) -> None:
     """As the configurations of Triton's backends for language models do."""
     text = 'input { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] }\n'

@@ -65,6 +65,14 @@ def test_a_line_is_not_said_twice(output: LoggedOutput, stream: io.StringIO) -> 
     assert [entry["message"] for entry in lines(stream)] == ["model a", "ready", "stopped"]
 
 
+def test_what_happens_again_is_said_again(output: LoggedOutput, stream: io.StringIO) -> None:
+    """Such as the death of a worker."""
+    LOGGER.info("worker 1 ended")
+    for _ in range(3):
+        output.show("worker 1 ended")
+    assert [entry["message"] for entry in lines(stream)] == ["worker 1 ended"] * 3
+
+
 def test_only_the_last_lines_are_remembered(output: LoggedOutput, stream: io.StringIO) -> None:
     for index in range(REMEMBERED + 1):
         LOGGER.info("%d", index)

@@ -81,7 +81,7 @@ WRONG: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "too many dimensions": ({"input": "a", "dimensions": 7}, "dimensions", "from 1 to 6"),
     "no dimensions": ({"input": "a", "dimensions": 0}, "dimensions", "from 1 to 6"),
     "a classifier": ({"input": "a", "model": "classes"}, "model", "classifier"),
-    "no model": ({"input": "a", "model": None}, "model", "Missing required parameter"),
+    "no model": ({"input": "a", "model": None}, "model", "models for embeddings; expected 'model'"),
     "too many texts": ({"input": ["a"] * 5000}, None, "at most 4096"),
 }
 

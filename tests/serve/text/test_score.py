@@ -64,8 +64,8 @@ def test_wrong_requests(post: Post, name: str) -> None:
     assert (status, answer["error"]["param"]) == (400, param)
 
 
-def test_a_model_is_named(post: Post) -> None:
+def test_a_model_of_several(post: Post) -> None:
     status, answer = post("/score", text_1="a", text_2="b")
-    assert (status, answer["error"]["param"]) == (400, "model")
+    assert (status, answer["error"]["param"]) == (400, "model") and "models for scores" in answer["error"]["message"]
     assert post("/score", model="nothing", text_1="a", text_2="b")[0] == 404
     assert post("/score", model="pairs", text_1="a", text_2=["b"] * 10_001)[0] == 413

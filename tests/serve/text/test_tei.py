@@ -79,6 +79,15 @@ def test_ranks_in_the_form_of_others(post: Post) -> None:
     assert post("/rerank", asked) == post("/v1/rerank", asked)
 
 
+@rows(("path", "fields"), [
+    ("/v1/embeddings", {"input": "light"}), ("/v1/rerank", {"query": "God", "documents": TEXTS}),
+    ("/score", {"text_1": "God", "text_2": TEXTS}),
+])  # fmt: skip
+def test_the_only_model_on_other_paths(one: Ask, path: str, fields: dict[str, Any]) -> None:
+    status, answer = one(path, **fields)
+    assert (status, answer["model"]) == (200, "sentences")
+
+
 def test_facts(one: Ask, reranker: Ask, post: Post) -> None:
     status, answer = one("/info")
     assert status == 200

@@ -104,7 +104,9 @@ def test_facts_of_the_tokenizer(decoder: Post) -> None:
      ({"messages": [user("a")], "tools": [{}]}, "tools[0]"),
      ({"messages": [user("a")], "add_generation_prompt": 1}, "true or false"),
      ({"messages": [user("a")], "add_generation_prompt": True, "continue_final_message": True}, "both"),
-     ({"messages": [user("a")], "chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs")],
+     ({"messages": [user("a")], "chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
+     ({"messages": [user("a")], "chat_template": "a"}, "'chat_template' is not supported"),
+     ({"messages": [user("a")], "prompt": "a"}, "both a prompt and messages")],
 )  # fmt: skip
 def test_wrong_conversations(decoder: Post, fields: dict[str, Any], words: str) -> None:
     status, answer = decoder("/tokenize", **fields)

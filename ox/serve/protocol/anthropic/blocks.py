@@ -9,10 +9,12 @@ from ox.serve.protocol.text.messages import MAX_MESSAGES
 from ox.serve.protocol.v2.document import quote
 
 Message = dict[str, Any]
+TEXTS = ("text", "document", "search_result")
 # Kinds of blocks, by the role of their message.
 KINDS = {
-    "user": ("text", "tool_result"),
+    "user": (*TEXTS, "tool_result"),
     "assistant": ("text", "tool_use", "thinking", "redacted_thinking"),
+    "system": ("text",),
 }
 
 
@@ -37,33 +39,31 @@ def messages_of(value: Any, system: Any) -> list[Message]:
             raise wrong(where, '{"role": "user", "content": "..."}', message)
         role, content = message.get("role"), message.get("content")
         if not isinstance(role, str) or role not in KINDS:
-            raise wrong(f"{where}.role", "user or assistant; 'system' is a parameter of its own", role)
+            raise wrong(f"{where}.role", ", ".join(KINDS), role)
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         blocks = _blocks(content, f"{where}.content", KINDS[role])
-        messages += (_user if role == "user" else _assistant)(blocks, f"{where}.content")
+        messages += (_assistant if role == "assistant" else _others)(blocks, f"{where}.content", role)
     return messages
 
 
-def _user(blocks: list[dict[str, Any]], where: str) -> list[Message]:
-    """Results of tools are messages of their own."""
+def _others(blocks: list[dict[str, Any]], where: str, role: str) -> list[Message]:
+    """Messages of the user or the system. Results of tools are messages of their own."""
     messages: list[Message] = []
     for index, block in enumerate(blocks):
-        if block["type"] == "text":
-            text = string_in(block, "text", f"{where}[{index}]")
-            if messages and messages[-1]["role"] == "user":
-                messages[-1]["content"] += text
-            else:
-                messages.append({"role": "user", "content": text})
-        else:
-            place = f"{where}[{index}]"
+        place = f"{where}[{index}]"
+        if block["type"] == "tool_result":
             content = block.get("content")
-            text = "" if content is None else _text(content, f"{place}.content")
+            text = "" if content is None else _text(content, f"{place}.content", TEXTS)
             messages.append({"role": "tool", "tool_call_id": string_in(block, "tool_use_id", place), "content": text})
-    return messages or [{"role": "user", "content": ""}]
+        elif messages and messages[-1]["role"] == role:
+            messages[-1]["content"] += _block_text(block, place)
+        else:
+            messages.append({"role": role, "content": _block_text(block, place)})
+    return messages or [{"role": role, "content": ""}]
 
 
-def _assistant(blocks: list[dict[str, Any]], where: str) -> list[Message]:
+def _assistant(blocks: list[dict[str, Any]], where: str, role: str) -> list[Message]:
     """One message; thinking that is redacted is dropped, because only the server that made it can read it."""
     text, thinking, calls = "", "", []
     for index, block in enumerate(blocks):
@@ -78,7 +78,7 @@ def _assistant(blocks: list[dict[str, Any]], where: str) -> list[Message]:
                 raise wrong(f"{place}.input", "an object", arguments)
             function = {"name": string_in(block, "name", place), "arguments": arguments}
             calls.append({"id": string_in(block, "id", place), "type": "function", "function": function})
-    message: Message = {"role": "assistant", "content": text}
+    message: Message = {"role": role, "content": text}
     if thinking:
         message["reasoning_content"] = thinking
     if calls:
@@ -102,9 +102,32 @@ def _blocks(content: Any, where: str, kinds: tuple[str, ...]) -> list[dict[str, 
     return content
 
 
-def _text(content: Any, where: str) -> str:
+def _text(content: Any, where: str, kinds: tuple[str, ...] = ("text",)) -> str:
     """A text, or the texts of blocks."""
     if isinstance(content, str):
         return content
-    blocks = _blocks(content, where, ("text",))
-    return "".join(string_in(block, "text", f"{where}[{index}]") for index, block in enumerate(blocks))
+    blocks = _blocks(content, where, kinds)
+    return "".join(_block_text(block, f"{where}[{index}]") for index, block in enumerate(blocks))
+
+
+def _block_text(block: dict[str, Any], where: str) -> str:
+    """The text of a block. That of a document or a search result begins with its title, and ends with an empty line."""
+    if block["type"] == "text":
+        return string_in(block, "text", where)
+    if block["type"] == "search_result":
+        names, text = ("title", "source"), _text(block.get("content"), f"{where}.content")
+    else:
+        names, text = ("title", "context"), _document(block.get("source"), f"{where}.source")
+    head = [string_in(block, name, where) for name in names if block.get(name) is not None]
+    return "\n".join([*head, text, "", ""])
+
+
+def _document(source: Any, where: str) -> str:
+    """The text of a document, which is in the request."""
+    kind = source.get("type") if isinstance(source, dict) else None
+    if kind == "text":
+        return string_in(source, "data", where)
+    if kind == "content":
+        return _text(source.get("content"), f"{where}.content")
+    what = f"'{where}': documents of type {quote(kind)} are not supported"
+    raise ParameterError(f"{where}.type", what, expected="text, content", code="unsupported_parameter")

@@ -7,6 +7,7 @@ from typing import Any
 from ox.serve.protocol.anthropic.blocks import messages_of
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import MAX_TOKENS
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.translated_chat import read_translated
@@ -41,8 +42,11 @@ def read_count(fields: Fields, model: TextModel) -> ChatCall:
 
 
 def _read(fields: Fields, model: TextModel, chat: dict[str, Any]) -> ChatCall:
-    for name in ("container", "mcp_servers", "context_management"):
-        fields.only(name, (), "it belongs to Anthropic's service", hint="tools of the client")
+    for name in ("container", "mcp_servers"):
+        fields.only(name, ([],), "it belongs to Anthropic's service", hint="tools of the client")
+    if fields.object("context_management"):  # it saves tokens, where the conversation is long
+        fields.remarks.add_unused("context_management")
+    remark_unknown_keys(fields, "messages")
     fields.required("messages")
     messages = messages_of(fields.take("messages"), fields.take("system"))
     chat |= {

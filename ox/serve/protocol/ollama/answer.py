@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -17,6 +16,7 @@ from ox.serve.protocol.text.message_parts import Call, CallBegin, CallDelta, Mes
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.protocol.v2.document import timestamp
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.listener_state import v2_error_body
 
@@ -32,11 +32,6 @@ def ollama_answer(call: OllamaCall, exchange: Exchange, client: Client) -> TextA
 def head(model: TextModel) -> dict[str, Any]:
     """What all documents of texts begin with."""
     return {"model": model.name, "created_at": timestamp(model.clock.calendar())}
-
-
-def timestamp(seconds: float) -> str:
-    """A time since 1970 in the form of RFC 3339."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 class Progress:

@@ -9,11 +9,11 @@ import orjson
 
 from ox._version import __version__
 from ox.errors import ServeError
-from ox.serve.protocol.ollama.answer import timestamp
 from ox.serve.protocol.ollama.request import LATEST, find_model
 from ox.serve.protocol.openai.embeddings import KINDS
 from ox.serve.protocol.openai.requests import read_fields
 from ox.serve.protocol.rest.routing import Context, Handler, PathParameters, Reply
+from ox.serve.protocol.v2.document import timestamp
 from ox.serve.repository.model import Model
 from ox.serve.transport.http import Exchange
 

@@ -13,6 +13,7 @@ from ox.serve.protocol.rest.routing import Context
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.message_reader import MessageReader
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import names_in
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
@@ -83,6 +84,7 @@ def read_chat_request(fields: Fields, model: TextModel) -> OllamaCall:
         ParameterError: a parameter is wrong or refused.
         ServeError: what `read_translated` raises.
     """
+    remark_unknown_keys(fields, "ollama", model.template)
     messages = fields.take("messages", [])
     if type(messages) is not list:
         raise fields.wrong("messages", "a list of messages", messages)

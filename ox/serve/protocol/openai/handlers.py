@@ -21,6 +21,7 @@ from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameters import schemas_in
 from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_model import TextModel
+from ox.serve.protocol.v2.document import timestamp
 from ox.serve.repository.model import Model
 from ox.serve.transport.http import Exchange
 
@@ -53,7 +54,10 @@ def models(context: Context, exchange: Exchange, names: PathParameters) -> Reply
     client = context.text.client(exchange)
     found = {each.name: each for each in reversed(context.service.repository.models()) if client.may("read", each.name)}
     documents = (_model_document(each) for each in reversed(found.values()))
-    return Reply(orjson.dumps({"object": "list", "data": [each for each in documents if each is not None]}))
+    data = [each for each in documents if each is not None]
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    pages = {"has_more": False, "first_id": first, "last_id": last}  # Anthropic's
+    return Reply(orjson.dumps({"object": "list", "data": data, **pages}))
 
 
 def model(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
@@ -70,7 +74,7 @@ def model(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
 
 
 def _model_document(model: Model) -> dict[str, Any] | None:
-    """OpenAI's description of a model; None if it answers none of the routes here."""
+    """OpenAI's and Anthropic's description of a model; None if it answers none of the routes here."""
     longest = None
     if model.text is not None:
         longest = model.text.engine.context_length
@@ -79,7 +83,10 @@ def _model_document(model: Model) -> dict[str, Any] | None:
     if longest is None:
         return None
     created = int(model.stages.start_s)
-    return {"id": model.name, "object": "model", "created": created, "owned_by": "ox", "max_model_len": longest}
+    return {
+        "id": model.name, "object": "model", "created": created, "owned_by": "ox", "max_model_len": longest,
+        "type": "model", "display_name": model.name, "created_at": timestamp(created),
+    }  # fmt: skip
 
 
 # ---- JSON schemas of fields
@@ -100,8 +107,15 @@ MODEL: Schemas = {
     "object": {"const": "model"},
     "created": {"type": "integer"},
     "owned_by": {"type": "string"},
+    "max_model_len": {"type": "integer"},
+    "type": {"const": "model"},
+    "display_name": {"type": "string"},
+    "created_at": {"type": "string", "format": "date-time"},
 }
 MODELS: Schemas = {
     "object": {"const": "list"},
     "data": {"type": "array", "items": {"type": "object", "properties": MODEL}},
+    "has_more": {"const": False},
+    "first_id": {"type": ["string", "null"]},
+    "last_id": {"type": ["string", "null"]},
 }

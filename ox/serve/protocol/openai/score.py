@@ -31,8 +31,8 @@ def score(context: Context, exchange: Exchange, names: PathParameters) -> None:
     firsts, seconds = _texts(fields, FIRST), _texts(fields, SECOND)
     if len(firsts) not in (1, len(seconds)):
         raise ParameterError(
-            "text_1", "'text_1' and 'text_2' have different lengths", expected=f"1 or {len(seconds)} in 'text_1'",
-            got=str(len(firsts)),
+            "text_1", "'text_1' and 'text_2' have different lengths", got=str(len(firsts)),
+            expected=" or ".join(dict.fromkeys(["1", str(len(seconds))])) + " in 'text_1'",
         )  # fmt: skip
     truncate = fields.flag("truncate")
     raw = not fields.flag("use_activation", True)

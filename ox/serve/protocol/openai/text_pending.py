@@ -43,21 +43,20 @@ class TextPending(Pending[Exchange, Body]):
 
 
 def text_model(
-    context: Context, exchange: Exchange, fields: Fields, kinds: Sequence[str], purpose: str, optional: bool = False
+    context: Context, exchange: Exchange, fields: Fields, kinds: Sequence[str], purpose: str
 ) -> tuple[Model, TextTensors]:
-    """The model that a request names, with its tensors, which must be one of these kinds. Later errors of the request
-    count as failed requests of the model.
+    """The model that a request names, with its tensors, which must be one of these kinds; without a name, the only
+    model of these kinds, as in vLLM and TEI. Later errors of the request count as failed requests of the model.
 
     Args:
         kinds: `TextTensors.kind` of the models that will do.
         purpose: what for, in errors.
-        optional: without a name in the request, it is the only model of these kinds.
 
     Raises:
-        ParameterError: there is none of that name (404), or it is of another kind.
+        ParameterError: there is none (404), there are several, or the one named is of another kind.
         ServeError: the client's key may not use it (403).
     """
-    if optional and "model" not in fields:
+    if "model" not in fields:
         name = only_model(context, context.text.client(exchange), "infer", lambda each: is_kind(each, kinds), purpose)
         model = context.service.repository.find(name)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ox.serve.protocol.rest.routing import Fields
 
-MODEL: Fields = {"model": {"type": "string"}}
+MODEL: Fields = {"model": {"type": "string", "description": "needed where several models could answer"}}
 USAGE: Fields = {"usage": {"type": "object"}}
 TOKENS: Fields = {"tokens": {"type": "array", "items": {"type": "integer"}}}
 _TEXT: Fields = {"type": "string", "minLength": 1}
@@ -36,16 +36,15 @@ SCORE: Fields = {
     "truncate": {"type": "boolean"},
 }
 SCORES: Fields = {"data": {"type": "array"}, **USAGE}
-ONLY_MODEL: Fields = {"model": {"type": "string", "description": "needed where several models could answer"}}
 TEI_EMBED: Fields = {
-    **ONLY_MODEL,
+    **MODEL,
     "inputs": TEXTS_OR_TOKENS,
     "normalize": {"type": "boolean"},
     "dimensions": {"type": "integer", "minimum": 1},
     "truncate": {"type": "boolean"},
 }
 TEI_RERANK: Fields = {
-    **ONLY_MODEL,
+    **MODEL,
     "query": {"type": "string"},
     "texts": {"type": "array", "items": {"type": "string"}},
     "raw_scores": {"type": "boolean"},
@@ -53,7 +52,7 @@ TEI_RERANK: Fields = {
     "truncate": {"type": "boolean"},
 }
 TOKENIZE: Fields = {
-    **ONLY_MODEL,
+    **MODEL,
     "prompt": {"type": "string"},
     "messages": {"type": "array", "description": "in place of a prompt: a conversation, as in a chat"},
     "tools": {"type": "array", "items": {"type": "object"}},
@@ -66,6 +65,6 @@ TOKENIZE: Fields = {
 VECTORS: Fields = {"data": {"type": "array"}, **USAGE}
 RANKED: Fields = {"results": {"type": "array"}, **USAGE}
 TOKENIZED: Fields = {**TOKENS, "count": {"type": "integer"}}
-DETOKENIZE: Fields = {**ONLY_MODEL, **TOKENS}
+DETOKENIZE: Fields = {**MODEL, **TOKENS}
 TOKENIZER: Fields = {name: {"type": ["string", "null"]} for name in ("bos_token", "eos_token", "chat_template")}
 PROMPT: Fields = {"prompt": {"type": "string"}}

@@ -14,6 +14,8 @@ from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameter
 from ox.serve.protocol.text.chat_template import SPECIAL
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.messages import read_messages, read_tools
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
+from ox.serve.protocol.text.parameters import parameters_in
 from ox.serve.protocol.text.prompt import read_template_variables
 from ox.serve.repository.model import Model
 from ox.serve.repository.thread import in_thread
@@ -55,7 +57,13 @@ def _read_messages(fields: Fields, model: Model) -> Callable[[], str]:
     """What renders the prompt of a conversation, with the fields that chats have."""
     if model.text is None or model.text.template is None:
         raise ParameterError("messages", f"model '{model.name}' has no chat template", hint="'prompt'")
+    if "prompt" in fields:
+        raise ParameterError("prompt", "the request has both a prompt and messages", expected="one of them")
+    remark_unknown_keys(fields, "chat", model.text.template)
     messages, tools = read_messages(fields), read_tools(fields)
+    refuse = parameters_in("chat")["chat_template"].read
+    if refuse is not None:
+        refuse(fields, model.text)
     flags = ("add_generation_prompt", "continue_final_message")
     values = {name: fields.flag(name) for name in flags if name in fields}
     variables = read_template_variables(fields, model.text, values)

@@ -12,6 +12,7 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.responses.input_items import Item, messages_of, read_items
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import MAX_NOTE, MAX_NOTE_KEY, MAX_NOTES, MAX_TOKENS
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.response_store import FOUND, ResponseStore
@@ -28,6 +29,7 @@ NAMES = {
 }  # fmt: skip
 MAX_LEVELS = 250  # that orjson writes, less those around it
 LOGPROBS = "message.output_text.logprobs"
+INCLUDED = {LOGPROBS, "reasoning.encrypted_content"}  # clients that send reasoning back get it as plain text
 KEY_BYTES = 16  # of the random part of ids, by which alone a response without an owner is found
 EXPECTED_FORMAT = '{"type": "json_schema", "name": ..., "schema": {...}}, {"type": "json_object"} or {"type": "text"}'
 
@@ -74,7 +76,9 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
         ServeError: what `read_translated` raises.
     """
     key = secrets.token_hex(KEY_BYTES)
+    remark_unknown_keys(fields, "responses")
     _refuse(fields)
+    truncation = _truncation(fields)
     instructions, previous = fields.text("instructions") or None, fields.text("previous_response_id") or None
     fields.required("input")
     items = read_items(fields.take("input"), key)
@@ -122,7 +126,7 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
         "metadata": metadata, "model": model.name, "parallel_tool_calls": parallel, "previous_response_id": previous,
         "reasoning": {"effort": reasoning.get("effort"), "summary": None}, "store": store,
         "temperature": call.options.sampling.temperature, "top_logprobs": top or 0,
-        "top_p": call.options.sampling.top_p, "truncation": "disabled", "service_tier": "default",
+        "top_p": call.options.sampling.top_p, "truncation": truncation, "service_tier": "default",
         "background": False, "max_tool_calls": None,
     }  # fmt: skip
     return ResponseCall(call, key, owner, document, responses if store else None, own, before)
@@ -192,10 +196,23 @@ def _resolved(items: list[Item], context: list[Item], responses: ResponseStore, 
 def _refuse(fields: Fields) -> None:
     """Parameters that need what this server does not have."""
     fields.only("background", (False,), "responses are not made in the background", hint="a stream")
-    fields.only("truncation", ("disabled",), "the conversation is not shortened", hint="fewer items")
-    for name in ("conversation", "prompt", "context_management"):
+    for name in ("conversation", "prompt"):
         fields.only(name, (), "it is kept by OpenAI's service", hint="'input' and 'previous_response_id'")
     fields.whole("max_tool_calls", 1, MAX_TOKENS)  # of built-in tools, of which there are none
+
+
+def _truncation(fields: Fields) -> str:
+    """`truncation` and `context_management`, which are about conversations that are too long; those are errors here."""
+    truncation, management = fields.text("truncation", "disabled"), fields.take("context_management", [])
+    if truncation not in ("auto", "disabled"):
+        raise fields.wrong("truncation", "auto or disabled", truncation)
+    if type(management) is not list:
+        raise fields.wrong("context_management", "a list of objects", management)
+    if truncation == "auto":
+        fields.remarks.add_unused("truncation")
+    if management:
+        fields.remarks.add_unused("context_management")
+    return truncation
 
 
 def _include(fields: Fields) -> list[str]:
@@ -203,6 +220,8 @@ def _include(fields: Fields) -> list[str]:
     include = fields.take("include", [])
     if type(include) is not list or not all(isinstance(each, str) for each in include):
         raise fields.wrong("include", f'a list of names such as "{LOGPROBS}"', include)
+    if set(include) - INCLUDED:
+        fields.remarks.add_unused("include")
     return include
 
 

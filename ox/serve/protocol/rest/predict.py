@@ -41,6 +41,9 @@ def predict(context: Context, exchange: Exchange, names: PathParameters) -> None
     """
     model = context.service.repository.find(names["model"])
     try:
+        if model.sequences is not None:
+            hint = f"POST /v2/models/{model.name}/infer with sequence_id"
+            raise ServeError(f"model '{model.name}' has sequences, which KServe's V1 protocol lacks", hint=hint)
         request = _read(exchange, model.signature, context.limits)
     except ServeError as error:
         model.stages.failed(error, exchange.received_at, exchange.headers)
@@ -63,11 +66,16 @@ def _read(exchange: Exchange, signature: Signature, limits: RequestLimits) -> Re
         if codec.info.dtype == "BYTES":
             data = _decoded(data, len(codec.info.dims) + 1)
         shape = _shape(data)
-        if len(shape) == len(codec.info.dims) + 1 and shape[0] == 1:  # a model without batches: its only instance
+        own = len(shape) == len(codec.info.dims) + 1  # each instance has a whole tensor
+        if name in signature.defaulted:  # which has no rows: one tensor for all of them
+            if own and not whole:
+                data, shape = _shared(name, data), shape[1:]
+        elif own and shape[0] == 1 and not signature.batched:  # the only instance
             data, shape, unbatched = data[0], shape[1:], True
-        elif _is_flat(codec, shape):
-            shape += [1] * (len(codec.info.dims) - 1)
-        unbatched |= whole and all(isinstance(size, int) for size in codec.info.dims[:1])
+        else:
+            if _is_flat(codec, shape):
+                shape += [1] * (len(codec.info.dims) - 1)
+            unbatched |= whole and all(isinstance(size, int) for size in codec.info.dims[:1])
         tensor = {"datatype": codec.info.dtype, "shape": shape, "data": data if type(data) is list else [data]}
         feed[name] = codec.from_json(tensor, has_booleans)
     rows, key = signature.rows_and_key(feed)
@@ -98,6 +106,15 @@ def _columns(document: dict[str, Any], signature: Signature) -> tuple[Columns, b
             got = f"in instance {place} {', '.join(instance) if type(instance) is dict else quote(instance)}"
             raise ServeError("the instances have different inputs", expected=", ".join(names) or "lists", got=got[:200])
     return {name: [instance[name] for instance in value] for name in names}, False
+
+
+def _shared(name: str, data: list[Any]) -> Any:
+    """The tensor of an input without rows, which all instances give."""
+    place = next((place for place, each in enumerate(data) if each != data[0]), None)
+    if place is not None:
+        what = f"the instances have different values of '{name}', which is for the whole request"
+        raise ServeError(what, expected="one value", got=f"another one in instance {place}", hint="several requests")
+    return data[0]
 
 
 def _decoded(data: Any, levels: int) -> Any:

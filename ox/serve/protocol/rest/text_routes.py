@@ -59,7 +59,7 @@ def _similar_paths(parts: Sequence[str]) -> list[str]:
     paths = [route.path for route in TEXT_ROUTES if route.path.startswith(("/v1/", "/api/")) and not route.undocumented]
     for size in range(len(parts), 0, -1):
         start = "/".join(["", *parts[:size]])
-        if found := [path for path in paths if f"{path}/".startswith(f"{start}/")]:
+        if found := [path for path in paths if f"{path}/".startswith(f"{start}/") and (size > 1 or "{" not in path)]:
             return list(dict.fromkeys(found))
     return []
 
@@ -105,11 +105,11 @@ TEXT_ROUTES = [
           reply=openai.MODELS),
     v1("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),
     v1("POST", "/v1/embeddings", ANY_MODEL, embeddings, "Vectors of texts", texts.EMBEDDINGS, texts.VECTORS,
-       required=("model", "input")),
+       required=("input",)),
     *(v1("POST", path, ANY_MODEL, rerank, "Documents by relevance", texts.RERANK, texts.RANKED,
-         required=("model", "query", "documents"))
+         required=("query", "documents"))
       for path in ("/v1/rerank", "/v2/rerank")),
-    *(v1("POST", path, ANY_MODEL, score, "Scores of pairs of texts", texts.SCORE, texts.SCORES, required=("model",))
+    *(v1("POST", path, ANY_MODEL, score, "Scores of pairs of texts", texts.SCORE, texts.SCORES)
       for path in ("/score", "/v1/score")),
     tei("POST", "/embed", ANY_MODEL, embed, "Vectors of texts, as Text Embeddings Inference has them",
         texts.TEI_EMBED, {}, required=("inputs",)),

@@ -21,7 +21,7 @@ def embed(context: Context, exchange: Exchange, names: PathParameters) -> None:
         ServeError: a wrong request, several models that could answer it, or too much waits.
     """
     fields = read_fields(context, exchange)
-    model, text = text_model(context, exchange, fields, KINDS, "embeddings", optional=True)
+    model, text = text_model(context, exchange, fields, KINDS, "embeddings")
     dimensions = read_dimensions(fields, model)
     unit = fields.flag("normalize", True)
     if not unit and text.normalize:

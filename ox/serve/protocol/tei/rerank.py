@@ -28,7 +28,7 @@ def rerank(context: Context, exchange: Exchange, names: PathParameters) -> None:
     if "documents" in fields:
         rerank_documents(context, exchange, fields)
         return
-    model, text = text_model(context, exchange, fields, KINDS, "reranking", optional=True)
+    model, text = text_model(context, exchange, fields, KINDS, "reranking")
     query = read_query(fields)
     fields.required("texts")
     texts = fields.texts("texts", MOST)

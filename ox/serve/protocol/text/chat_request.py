@@ -11,6 +11,7 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import parameters_in
 from ox.serve.protocol.text.prompt import read_template_variables, truncated
 from ox.serve.protocol.text.reasoning import ReasoningParser, ends_reasoning, opens_reasoning
@@ -60,10 +61,15 @@ class ChatCall:
         )
 
 
-@renaming
 def read_chat(fields: Fields, model: TextModel) -> ChatCall:
-    """Reads a request, except for its model. The fields are those of OpenAI's chat, into which the other dialects
-    translate theirs.
+    """Reads a request of OpenAI's chat, except for its model; raises as `read_chat_fields`."""
+    remark_unknown_keys(fields, "chat", model.template)
+    return read_chat_fields(fields, model)
+
+
+@renaming
+def read_chat_fields(fields: Fields, model: TextModel) -> ChatCall:
+    """Reads the fields of OpenAI's chat, into which the other dialects translate theirs.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from traceback import extract_tb
@@ -29,6 +30,9 @@ class ChatTemplate:
         special: the special tokens that it may use, such as bos_token.
         where: its file, for errors.
 
+    Attributes:
+        names: all words of the source.
+
     Raises:
         LoadError: it is wrong, with its line, or it does more than a template may.
         DeviceError: Jinja is not installed.
@@ -43,6 +47,7 @@ class ChatTemplate:
                 f"{where} needs the package jinja2", got=str(error), hint=install_command("text")
             ) from None
         self.source, self.special = source, dict(special)
+        self.names = frozenset(re.findall(r"\w+", source))
         try:
             self._template = compile_template(source)
         except TemplateSyntaxError as error:

@@ -173,9 +173,16 @@ class Fields:
         if self._left:
             names = (*self._read, *known)
             for name in self._left:
-                # the comparison is slow, and a body has room for a million names
-                like = _nearest(name[:100], names) if self.remarks.unknown < MOST else None
+                like = self._like(name, names)
                 self.remarks.add_unknown(self._prefix + name, like and self.shown(like))
+
+    def remark_unknown(self, name: str, where: str, known: tuple[str, ...]) -> None:
+        """Remarks a key of an object at a place of the request; `known` are those that there are."""
+        self.remarks.add_unknown(f"{where}.{name}", self._like(name, known))
+
+    def _like(self, name: str, names: tuple[str, ...]) -> str | None:
+        # the comparison is slow, and a body has room for a million names
+        return _nearest(name[:100], names) if self.remarks.unknown < MOST else None
 
     def renamed(self, error: ParameterError) -> ParameterError:
         """An error that names a parameter of the document, with the client's name of it; what stands in a list of

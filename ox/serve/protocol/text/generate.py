@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ox.serve.generation.request import GenerationRequest
-from ox.serve.protocol.text.fields import Fields
+from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameters import parameters_in
 from ox.serve.protocol.text.sampling import TextOptions, read_options
 from ox.serve.protocol.text.text_model import TextModel
-from ox.serve.protocol.v2.document import load_json, parameters_of
+from ox.serve.protocol.v2.document import load_json, parameters_of, quote
 
 DEFAULT_TOKENS = 16
 
@@ -44,16 +44,26 @@ def read_generate(document: Mapping[str, Any], model: TextModel) -> GenerateCall
     parameters = dict(parameters_of(document))
     encoded = outer.text("sampling_parameters")
     if encoded:
-        parameters = {**load_json(encoded.encode()), **parameters}
+        parameters = _joined(load_json(encoded.encode()), parameters)
     stream = outer.flag("stream", parameters.pop("stream", False))
     outer.only("exclude_input_in_output", (True,), "the answer is the new text alone")
     declared = parameters_in("generate")
     beside = {name: outer.take(name) for name in outer.left() if name in declared}  # as TensorRT-LLM's clients do
     outer.take("parameters")
-    fields = Fields({**beside, **parameters}, remarks=outer.remarks)
+    fields = Fields(_joined(beside, parameters), remarks=outer.remarks)
     outer.finish(declared)
     options, _ = read_options(fields, model, declared)
     fields.finish(declared)
     tokens = model.encode(prompt)
     options.check_length(tokens, model, "text_input")
     return GenerateCall(model, identifier, tokens, options.with_default(DEFAULT_TOKENS), stream)
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters from two places of a request, where null counts as absent."""
+    joined = {name: value for name, value in one.items() if value is not None}
+    for name, value in other.items():
+        if value is not None and joined.setdefault(name, value) != value:
+            what = f"'{name}' has two values in the request"
+            raise ParameterError(name, what, expected="one", got=f"{quote(joined[name])} and {quote(value)}")
+    return joined

@@ -6,7 +6,7 @@ import re
 
 HEADER = b"ox-warning"
 MOST = 8  # names in a header
-LONGEST = 40  # characters of one of them
+LONGEST = 60  # characters of one of them
 UNSAFE = re.compile(r"[^A-Za-z0-9_.\[\]-]")  # what could end a header line, or be taken for something else in it
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ox.serve.protocol.text.chat_request import ChatCall, read_chat
+from ox.serve.protocol.text.chat_request import ChatCall, read_chat_fields
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.text_model import TextModel
@@ -30,7 +30,7 @@ def read_translated(
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown, by its name in the client's request.
-        ServeError: what `read_chat` raises.
+        ServeError: what `read_chat_fields` raises.
     """
     for name in left:
         hint = names.get(name) or OTHERS.get(name)
@@ -38,4 +38,4 @@ def read_translated(
             raise ParameterError(
                 name, f"'{name}' is not a parameter of this API", code="unknown_parameter", hint=f"'{hint}'"
             )
-    return read_chat(Fields({**left, **translated}, names=names, remarks=remarks), model)
+    return read_chat_fields(Fields({**left, **translated}, names=names, remarks=remarks), model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -91,3 +92,8 @@ def quote(value: Any) -> str:
 def nearest(name: Any, names: Iterable[str], least: float = 0.6) -> str | None:
     close = difflib.get_close_matches(name[:100], list(names), 1, least) if isinstance(name, str) else []
     return f"'{close[0]}'" if close else None
+
+
+def timestamp(seconds: float) -> str:
+    """A time since 1970 in the form of RFC 3339."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

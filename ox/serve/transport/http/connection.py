@@ -18,17 +18,10 @@ import httptools
 from ox.errors import OxError, ServeError
 from ox.serve.response_memory import Buffers
 from ox.serve.transport.address import client_address
-from ox.serve.transport.http.exchange import CONTINUE, Exchange, KeepAliveExchange, RejectedExchange
+from ox.serve.transport.http.exchange import Exchange, RejectedExchange
 from ox.serve.transport.http.head_cache import Head
-from ox.serve.transport.http.head_rules import (
-    SINGLETON_HEADERS,
-    body_too_large,
-    check_body_length,
-    check_version_and_host,
-    head_too_large,
-    leading_blank_bytes,
-    wants_keep_alive,
-)
+from ox.serve.transport.http.head_rules import body_too_large, head_too_large, leading_blank_bytes
+from ox.serve.transport.http.incoming_request import IncomingRequest
 from ox.serve.transport.http.response_stream import Http1ResponseStream
 from ox.serve.transport.http.root_path import without_root
 from ox.serve.transport.http.sender import LargeResponse, Sender
@@ -44,7 +37,7 @@ MAX_CACHE_MISSES = 8  # heads of a connection that are cached without a hit
 
 
 class Connection(asyncio.Protocol):
-    """The connection of one client (`ClientConnection`). httptools calls the `on_...` methods while it parses.
+    """The connection of one client (`ClientConnection`).
 
     Args:
         peer: the client's address, if a PROXY header has told it; None: that of the transport.
@@ -56,7 +49,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, listener_state: ListenerState, peer: str | None = None) -> None:
         self.listener_state, self.limits, self._peer = listener_state, listener_state.limits, peer
         self.sender, self.timeouts = Sender(listener_state), Timeouts(self)
-        self.parser = httptools.HttpRequestParser(self)
+        self.incoming = IncomingRequest(self)
         self.exchanges: deque[Exchange] = deque()  # in order of arrival, responses not yet written
         self.unhandled: deque[Exchange] = deque()  # those that the handler has not received yet
         # bytes that may be the start of HTTP/2's preface
@@ -66,27 +59,15 @@ class Connection(asyncio.Protocol):
         self.half_closed = False  # the client has closed its sending side
         self.cancel_at_eof = False  # a client that has done so counts as gone
         self.read_paused = self.processing = False
-        self.host = b"\0"  # the last valid host header; the initial value equals none
         self.request_start = b""  # bytes that the parser gets at the start of a request
         self.cache_misses_left = MAX_CACHE_MISSES
         self.message_count = 0  # complete requests
         self.raw_bytes = 0  # bytes read from the socket since the last of them
-        self._reset_request()
 
     @property
     def peer(self) -> str:
         """The IP address at the other end, without its port; "" for a Unix domain socket."""
         return client_address(self.transport) if self._peer is None else self._peer
-
-    def _reset_request(self) -> None:
-        self.target = b""
-        self.headers: dict[bytes, bytes] = {}
-        self.head_bytes = self.header_count = 0
-        self.in_head = True
-        self.body: bytes | bytearray = b""
-        self.size = 0
-        self.rejection: ServeError | None = None
-        self.body_skipped = False  # the parser skips the body of a request with an upgrade header
 
     # ---- asyncio.Protocol
 
@@ -105,7 +86,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.stopped = True
         self.listener_state.remove_connection(self)
-        self.listener_state.buffered -= self.size + sum(len(exchange.body) for exchange in self.exchanges)
+        self.listener_state.buffered -= sum(len(exchange.body) for exchange in self.exchanges)
         for exchange in self.exchanges:
             if exchange.on_cancel is not None:
                 exchange.on_cancel()
@@ -113,7 +94,8 @@ class Connection(asyncio.Protocol):
         self.unhandled.clear()
         # The parser and this object form a reference cycle: free the large objects before a garbage collection.
         self.timeouts.first = None
-        self.body, self.request_start = b"", b""
+        self.incoming.drop_body()
+        self.request_start = b""
         self.sender.close()
 
     def data_received(self, data: bytes) -> None:
@@ -135,9 +117,9 @@ class Connection(asyncio.Protocol):
             # The parser skips blank lines before a request and does not report them.
             if not self.receiving and data[0] in b"\r\n" and leading_blank_bytes(data) > self.limits.header_bytes:
                 raise head_too_large(self.limits)
-            self._feed(data)
+            self.incoming.feed(data)
             self.raw_bytes = self.raw_bytes + len(data) if messages == self.message_count else 0
-            if self.in_head and self.raw_bytes > self.limits.header_bytes:
+            if self.incoming.in_head and self.raw_bytes > self.limits.header_bytes:
                 raise head_too_large(self.limits)
             # The body limit does not count chunk sizes, extensions and trailers.
             if self.raw_bytes > 2 * self.limits.body + 2 * self.limits.header_bytes:
@@ -149,28 +131,6 @@ class Connection(asyncio.Protocol):
         except ServeError as error:
             self.reject(error)
         self.request_start = b""
-
-    def _feed(self, data: bytes) -> None:
-        """Parses data. The parser stops at a request for another protocol; the server goes on with HTTP/1.1, since it
-        may ignore such a wish (RFC 9110 7.8)."""
-        unread = memoryview(data)
-        while unread and not self.stopped:
-            try:
-                self.parser.feed_data(unread)
-                return
-            except httptools.HttpParserUpgrade as upgrade:
-                unread = unread[upgrade.args[0] :]
-            if not self.stopped:
-                self._ignore_upgrade()
-
-    def _ignore_upgrade(self) -> None:
-        """Continues after a request for another protocol. The parser has skipped the request's body, if there is one:
-        then it gets the head again, without the header."""
-        version, method = self.parser.get_http_version().encode(), self.parser.get_method()
-        self.parser = httptools.HttpRequestParser(self)
-        if self.body_skipped:
-            lines = b"".join(b"%s: %s\r\n" % header for header in self.headers.items() if header[0] != b"upgrade")
-            self.parser.feed_data(b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.target, version, lines))
 
     def _receive_cached(self, head: Head, data: bytes) -> None:
         """Handles a complete request whose head is in the cache, without the parser, which is between two requests."""
@@ -208,119 +168,10 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.half_closed = True
         if self.receiving and not self.stopped:
-            self.reject(ServeError("the request is incomplete", got=self.progress()))
+            self.reject(ServeError("the request is incomplete", got=self.incoming.progress()))
         elif self.cancel_at_eof:
             return False
         return bool(self.exchanges or self.sender.large)  # a half-closed client still gets its responses
-
-    # ---- httptools
-
-    def on_message_begin(self) -> None:
-        self._reset_request()
-        self.receiving = True
-        self.deadline = self.listener_state.loop.time() + self.limits.request_s
-
-    def on_url(self, url: bytes) -> None:
-        self.target += url
-        if len(self.target) > self.limits.url:
-            expected = f"at most {self.limits.url} bytes (--limit url)"
-            raise ServeError("the URL is too long", status=414, expected=expected)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.header_count += 1
-        self.head_bytes += len(name) + len(value)
-        if self.head_bytes > self.limits.header_bytes or self.header_count > self.limits.header_count:
-            raise head_too_large(self.limits)
-        if not self.in_head:  # ignore trailers: the headers have been processed
-            return
-        name = name.lower()
-        if value and value[-1] <= 32:  # the parser keeps trailing white space, which is not part of the value
-            value = value.rstrip(b" \t")
-        if name not in self.headers:
-            self.headers[name] = value
-        elif name in SINGLETON_HEADERS:
-            raise ServeError(f"the header {name.decode('latin-1')} appears twice")
-        else:
-            self.headers[name] += b", " + value
-
-    def on_headers_complete(self) -> None:
-        self.in_head = False
-        headers = self.headers
-        if b"upgrade" in headers and self.parser.should_upgrade():
-            has_body = b"content-length" in headers or b"transfer-encoding" in headers
-            self.body_skipped = has_body and self.parser.get_method() != b"CONNECT"
-            if self.body_skipped:  # `_ignore_upgrade` does the rest
-                return
-        if self.listener_state.root_path:
-            self.target = without_root(self.target, self.listener_state.root_path)
-        host = headers.get(b"host")
-        if host != self.host:
-            check_version_and_host(self.parser.get_http_version(), host)
-            if host is not None:
-                self.host = host
-        check_body_length(headers, self.parser.get_http_version, self.limits)
-        if self.listener_state.admit is not None:
-            try:
-                peer = self.listener_state.client(self.peer, headers)
-                self.listener_state.admit(self.parser.get_method(), self.target, headers, peer)
-            except ServeError as error:
-                self.rejection = error
-        if b"expect" in headers and self.parser.get_http_version() == "1.1":
-            if headers[b"expect"].lower() != b"100-continue":
-                raise ServeError("unknown expectation", status=417, expected="100-continue")
-            if self.rejection is not None:
-                raise self.rejection
-            interim = Exchange(self, b"", b"", headers, b"", True)
-            interim.response = CONTINUE
-            self.exchanges.append(interim)
-            self.process_queue()
-
-    def on_body(self, data: bytes) -> None:
-        if self.rejection is not None:
-            return
-        self.size += len(data)
-        self.listener_state.buffered += len(data)
-        if self.size > self.limits.body:
-            raise body_too_large(self.limits)
-        if self.listener_state.buffered > self.limits.buffered:
-            what = "the server's request buffers are full (--limit buffered)"
-            raise ServeError(what, status=503, hint="again in a moment")
-        if not self.body:
-            self.body = data  # usually the complete body
-        elif isinstance(self.body, bytearray):
-            self.body += data
-        else:
-            # Grow with the data: preallocating the announced length would cost memory that the client may never send,
-            # and a list of small chunks could take forty times their bytes.
-            self.body = bytearray(self.body) + data
-
-    def on_message_complete(self) -> None:
-        if self.body_skipped:
-            return
-        self.message_count += 1
-        self.receiving = False
-        self.in_head = True
-        body = self.body
-        self.body = b""
-        self.size = 0  # the exchange counts it from here on
-        method = self.parser.get_method()
-        keep_alive = self.parser.should_keep_alive() and method != b"CONNECT"  # after which a client may send anything
-        kind = Exchange if self.rejection is None else RejectedExchange
-        if keep_alive and self.parser.get_http_version() == "1.0":
-            keep_alive = self.rejection is None and wants_keep_alive(self.headers.get(b"connection", b""))
-            kind = KeepAliveExchange if keep_alive else kind
-            self.request_start = b""  # the cache holds heads of HTTP/1.1 only
-        exchange = kind(self, method, self.target, self.headers, cast(bytes, body), keep_alive)
-        if isinstance(exchange, RejectedExchange) and self.rejection is not None:
-            exchange.error = self.rejection
-        if self.request_start:
-            if keep_alive:
-                self.cache_misses_left -= 1
-                self.listener_state.head_cache.add(self.request_start, exchange.method, self.target, self.headers)
-            self.request_start = b""
-        if not keep_alive:
-            self.stopped = True  # ignore data after the last request (RFC 9112 9.6)
-        self._enqueue(exchange)
 
     # ---- a client that reads its responses slowly: see `ClientConnection`
 
@@ -368,10 +219,6 @@ class Connection(asyncio.Protocol):
         """Called by the listener under memory pressure."""
         self.timeouts.enforce_rate()
 
-    def progress(self) -> str:
-        """Describes how much of the current request has arrived."""
-        return "a part of the headers" if self.in_head else f"{self.size} bytes of a body"
-
     # ---- requests and responses in order
 
     def drain(self) -> None:
@@ -382,6 +229,20 @@ class Connection(asyncio.Protocol):
     def writes(self, exchange: Exchange) -> bool:
         """Whether parts of its response can be written now: all earlier responses are sent, and the client reads."""
         return not self.sender.paused and bool(self.exchanges) and self.exchanges[0] is exchange
+
+    def receive(self, exchange: Exchange) -> None:
+        """A request is complete."""
+        self.message_count += 1
+        self.receiving = False
+        if self.request_start:
+            if exchange.keep_alive:
+                self.cache_misses_left -= 1
+                head = self.request_start, exchange.method, exchange.target, exchange.headers
+                self.listener_state.head_cache.add(*head)
+            self.request_start = b""
+        if not exchange.keep_alive:
+            self.stopped = True  # ignore data after the last request (RFC 9112 9.6)
+        self._enqueue(exchange)
 
     def _enqueue(self, exchange: Exchange) -> None:
         """Handles a complete request now, or queues it behind earlier ones."""
@@ -494,13 +355,14 @@ class Connection(asyncio.Protocol):
         if not isinstance(error, OxError):
             log.error("exception in an HTTP connection", exc_info=error)
             error = ServeError("the server failed on this request", status=500, hint="its log")
-        headers = self.headers if self.receiving else {}
-        target = without_root(self.target, self.listener_state.root_path) if self.in_head else self.target
+        incoming = self.incoming
+        headers = incoming.headers if self.receiving else {}
+        target, root = incoming.target, self.listener_state.root_path
+        if incoming.in_head:
+            target = without_root(target, root)
         self.stopped = True
         self.receiving = True  # drop all further data
-        self.body = b""
-        self.listener_state.buffered -= self.size
-        self.size = 0
+        incoming.drop_body()
         exchange = Exchange(self, b"", target, headers, b"", False)  # the error has the form of its route
         self.exchanges.append(exchange)
         exchange.send_error(error)

@@ -122,7 +122,7 @@ class Exchange:
     def chunks_allowed(self) -> bool:
         """Whether the client understands chunks: HTTP/1.0 has none."""
         # A connection that does not stay open reads nothing after its last request, so the parser is still at it.
-        return self.keep_alive or bool(self.connection.parser.get_http_version() == "1.1")
+        return self.keep_alive or bool(self.connection.incoming.parser.get_http_version() == "1.1")
 
     def release_body(self) -> None:
         """Frees the memory of the request's body before the response is complete."""

@@ -42,7 +42,7 @@ class Timeouts:
         elif connection.exchanges:
             connection.deadline = now + limits.idle_s  # the client waits for the server
         elif connection.receiving and not connection.stopped:
-            got = f"{connection.progress()} in {limits.request_s:g} s"
+            got = f"{connection.incoming.progress()} in {limits.request_s:g} s"
             what = "the request was not received in time (--limit request_s)"
             connection.reject(ServeError(what, status=408, got=got))
         elif transport.is_closing() or (connection.stopped and transport.can_write_eof()):

@@ -153,6 +153,9 @@ def test_a_schema_of_the_answer(ask: Any) -> None:
 
 CALLED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": "y"}}}
 RESULT = {"type": "tool_result", "tool_use_id": "c", "content": "42"}
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}
+PARTS = {"type": "content", "content": [{"type": "text", "text": "wor"}, {"type": "text", "text": "ds"}]}
+SEARCHED = {"type": "search_result", "title": "T", "source": "here", "content": [{"type": "text", "text": "fact"}]}
 
 
 @rows(
@@ -172,6 +175,13 @@ RESULT = {"type": "tool_result", "tool_use_id": "c", "content": "42"}
                           {**RESULT, "content": [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]}])],
          [{"role": "tool", "tool_call_id": "c", "content": ""},
           {"role": "tool", "tool_call_id": "c", "content": "42"}]),
+        (None, [("user", "a"), ("system", [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}])],
+         [{"role": "user", "content": "a"}, {"role": "system", "content": "bc"}]),
+        (None, [("user", [{**DOCUMENT, "title": "T", "context": "C", "citations": {"enabled": True}}, DOCUMENT,
+                          {"type": "text", "text": "a"}])],
+         [{"role": "user", "content": "T\nC\nwords\n\nwords\n\na"}]),
+        (None, [("user", [{**RESULT, "content": [SEARCHED, {**DOCUMENT, "source": PARTS}]}])],
+         [{"role": "tool", "tool_call_id": "c", "content": "T\nhere\nfact\n\nwords\n\n"}]),
     ],
 )  # fmt: skip
 def test_blocks_as_messages(system: Any, given: list[Any], messages: list[Any]) -> None:
@@ -190,12 +200,17 @@ def test_counting_tokens(ask: Any) -> None:
 
 
 IMAGE = {"type": "image", "source": {}}
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}}
 WRONG = [
     ({"model": "tiny", "messages": []}, "Missing required parameter: 'max_tokens'"),
     ({"model": "tiny", "max_tokens": 5}, "Missing required parameter: 'messages'"),
     (asking(), "'messages' is wrong; expected a list of 1 to"),
     (asking("hi", messages=["hi"]), "'messages[0]' is wrong"),
-    (asking("hi", messages=[{"role": "system", "content": "be"}]), "'system' is a parameter of its own"),
+    (asking("hi", messages=[{"role": "king", "content": "be"}]), "expected user, assistant, system"),
+    (asking("hi", messages=[{"role": "system", "content": [RESULT]}]), "blocks of type 'tool_result' are not"),
+    (asking([PDF]), "'messages[0].content[0].source': documents of type 'base64' are not supported; expected text,"),
+    (asking([{"type": "document"}]), "documents of type None are not supported"),
+    (asking([{"type": "search_result", "title": "t", "source": "s"}]), "content[0].content' is wrong"),
     (asking("hi", messages=[{"role": ["user"], "content": "hi"}]), "'messages[0].role' is wrong"),
     (asking(5), "'messages[0].content' is wrong"),
     (asking(["hi"]), "'messages[0].content[0]' is wrong"),
@@ -210,7 +225,8 @@ WRONG = [
     (asking("hi", tools=[TOOL], tool_choice={"type": "all"}), "'tool_choice' is wrong"),
     (asking("hi", thinking={"type": "much"}), "'thinking' is wrong"),
     (asking("hi", output_config={"format": {"type": "xml"}}), "'output_config.format' is wrong"),
-    (asking("hi", mcp_servers=[]), "'mcp_servers' is not supported"),
+    (asking("hi", mcp_servers=[{}]), "'mcp_servers' is not supported"),
+    (asking("hi", context_management=5), "'context_management' is wrong"),
     (asking("hi", max_tokens=0), "'max_tokens' is wrong"),
     (asking("hi", max_tokens=1 << 20), "longer than the model's context"),
     (asking("hi", temperature=3), "'temperature' is wrong"),

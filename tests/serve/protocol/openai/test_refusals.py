@@ -200,7 +200,7 @@ def test_a_model_that_makes_no_texts(mlp: Any, connect: Any) -> None:
     with Server([mlp]) as running, connect(running) as client:
         status, _, reply = client.ask("POST", "/v1/completions", b'{"model": "mlp", "prompt": "a"}')
         assert status == 400 and "makes no texts" in json.loads(reply)["error"]["message"]
-        assert json.loads(client.ask("GET", "/v1/models")[2]) == {"object": "list", "data": []}
+        assert json.loads(client.ask("GET", "/v1/models")[2])["data"] == []
 
 
 def test_the_package_raises_its_own_classes(openai_client: Any) -> None:

@@ -83,13 +83,83 @@ def test_inside_of_objects_and_without_effect(
     assert status == 200 and headers.get("ox-warning") == header
 
 
+CHAT, RESPONSES, MESSAGES, OLLAMA = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"
+F: dict[str, Any] = {"name": "f", "description": "d", "strict": False}
+CALLED = [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}, {
+    "role": "assistant", "content": None, "refusal": None, "annotations": [], "audio": None, "function_call": None,
+    "parsed": None, "reasoning_content": "r", "reasoning": "r", "provider_specific_fields": {}, "id": "m",
+    "status": "ok", "tool_calls": [{"id": "c", "type": "function", "index": 0, "function": {
+        "name": "f", "arguments": "{}", "parsed_arguments": {}}}]},
+    {"role": "tool", "tool_call_id": "c", "name": "f", "content": "x"}, *HI]  # fmt: skip
+BLOCKS = [{"role": "user", "content": "Hi"}, {
+    "id": "m", "type": "message", "role": "assistant", "model": "x", "stop_reason": "tool_use", "stop_sequence": None,
+    "usage": {}, "content": [
+        {"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "text", "text": "a", "citations": None},
+        {"type": "tool_use", "id": "c", "name": "f", "input": {}, "caller": {"type": "direct"}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": False, "content": [
+        {"type": "text", "text": "x"}], "cache_control": {"type": "ephemeral"}}]}]  # fmt: skip
+ITEMS = [
+    {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+    {"type": "reasoning", "id": "r", "summary": [], "content": [], "encrypted_content": "e", "status": None},
+    {"type": "message", "id": "m", "role": "assistant", "status": "completed", "phase": None, "content": [
+        {"type": "output_text", "text": "a", "annotations": [], "logprobs": [], "parsed": None}]},
+    {"type": "function_call", "id": "c", "call_id": "c", "name": "f", "arguments": "{}", "parsed_arguments": {},
+     "status": "completed"},
+    {"type": "function_call_output", "call_id": "c", "output": "x", "status": "completed", "id": "o"}]  # fmt: skip
+TOOL = {"type": "function", "function": {**F, "parameters": {"type": "object", "foo": 1}}}
+OF_ANTHROPIC = {"name": "f", "description": "d", "input_schema": {"type": "object"}, "cache_control": {"type": "e"},
+                "type": "custom", "eager_input_streaming": True}  # fmt: skip
+
+
+def message_with(key: str) -> list[Any]:
+    return [{"role": "user", "content": "Hi", key: 1}, {"role": "user", "content": "Hi", key: 2}]
+
+
+@rows(("path", "body", "name"), [
+    (CHAT, {"messages": CALLED, "tools": [TOOL]}, None),
+    (OLLAMA, {"messages": [{"role": "user", "content": "a", "images": []}, {"role": "assistant", "content": "",
+        "thinking": "t", "tool_calls": [{"function": {"name": "f", "arguments": {}, "index": 0}}]},
+        {"role": "tool", "tool_name": "f", "content": "x"}, *HI], "tools": [TOOL], "stream": False}, None),
+    (MESSAGES, {"messages": BLOCKS, "tools": [OF_ANTHROPIC], "system": [{"type": "text", "text": "s"}]}, None),
+    (RESPONSES, {"input": ITEMS, "tools": [{"type": "function", **F, "parameters": {"type": "object"}}]}, None),
+    ("/tokenize", {"messages": CALLED, "tools": [TOOL], "prompt": None}, None),
+    (CHAT, {"messages": message_with("contents")}, "messages[0].contents (try content)"),
+    (CHAT, {"messages": message_with("script")}, None),  # a name of the chat template
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "extra": 1}]}]},
+     "messages[0].content[0].extra"),
+    (CHAT, {"messages": [*CALLED[:1], {**CALLED[1], "tool_calls": [{"function": {"name": "f", "argument": 1}}]}]},
+     "messages[1].tool_calls[0].function.argument (try arguments)"),
+    (CHAT, {"tools": [{"type": "function", "function": {**F, "input_schema": {}}}]}, "tools[0].function.input_schema"),
+    (CHAT, {"response_format": {"type": "text", "schema": {}}}, "response_format.schema"),
+    (OLLAMA, {"messages": message_with("image"), "stream": False}, "messages[0].image (try images)"),
+    (MESSAGES, {"messages": message_with("extra")}, "messages[0].extra"),
+    (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache": 1}]}]},
+     "messages[0].content[0].cache"),
+    (MESSAGES, {"system": [{"type": "text", "text": "a", "extra": 1}]}, "system[0].extra"),
+    (MESSAGES, {"tools": [{**OF_ANTHROPIC, "parameters": {}}]}, "tools[0].parameters"),
+    (RESPONSES, {"input": message_with("extra")}, "input[0].extra"),
+    (RESPONSES, {"tools": [{"type": "function", **F, "input_schema": {}}]}, "tools[0].input_schema"),
+    ("/tokenize", {"messages": message_with("extra"), "prompt": None}, "messages[0].extra"),
+])  # fmt: skip
+def test_keys_of_objects(
+    connect: Any, scripted: Server, strict: Server, path: str, body: dict[str, Any], name: str | None
+) -> None:
+    """In messages, parts and tools; not those that clients send with earlier answers."""
+    body = {**ROUTES.get(path, {"model": "tiny", "messages": HI}), **body}
+    status, headers, answer = post(connect, scripted, path, body)
+    assert status == 200 and headers.get("ox-warning") == (name and f"unknown={name}"), answer
+    status, _, answer = post(connect, strict, path, body)
+    assert status == (400 if name else 200), answer
+    assert not name or f"Unknown parameter: '{name.partition(' ')[0]}'" in answer.decode()
+
+
 def test_a_header_is_short_and_safe(connect: Any, scripted: Server) -> None:
     evil = ["a\r\nset-cookie: b=1", "é\u2028", "c; unused=d", "x" * 5000, *(f"name{index}" for index in range(100))]
     path = "/v1/completions"
     status, headers, _ = post(connect, scripted, path, {**ROUTES[path], **dict.fromkeys(evil, "secret")})
     names = headers["ox-warning"].removeprefix("unknown=").removesuffix(" and 96 more").split(", ")
     assert status == 200 and "set-cookie" not in headers and len(headers["ox-warning"]) < 500
-    assert names == ["a??set-cookie??b?1", "??", "c??unused?d", "x" * 40, "name0", "name1", "name2", "name3"]
+    assert names == ["a??set-cookie??b?1", "??", "c??unused?d", "x" * 60, "name0", "name1", "name2", "name3"]
 
 
 def test_the_metric_has_no_names_of_clients(connect: Any, scripted_folder: Path) -> None:

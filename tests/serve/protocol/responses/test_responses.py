@@ -230,6 +230,21 @@ def test_a_conversation_goes_on(ask: Any) -> None:
     assert ask("POST", PATH, asking("hi", previous_response_id=second["id"]))[0] == 200  # it has all that it needs
 
 
+def test_parameters_without_effect(scripted: Server, connect: Any) -> None:
+    """They are named in the header where OpenAI's service could answer otherwise."""
+    rows = [
+        ({"truncation": "auto"}, "unused=truncation"),
+        ({"context_management": [{"type": "compaction"}], "include": ["file_search_call.results"]},
+         "unused=context_management, include"),
+        ({"include": ["reasoning.encrypted_content"], "context_management": [], "service_tier": "auto"}, None),
+    ]  # fmt: skip
+    with connect(scripted) as client:
+        for more, warning in rows:
+            status, headers, reply = client.ask("POST", PATH, json.dumps(asking("hi", **more)).encode())
+            assert status == 200 and headers.get("ox-warning") == warning
+            assert json.loads(reply)["truncation"] == more.get("truncation", "disabled")
+
+
 def test_counting_tokens(ask: Any) -> None:
     """They are those of the prompt that a response has, also of one that continues another one."""
     body = asking("a call", tools=[TOOL], instructions="be", reasoning={"effort": "low"}, truncation="disabled")
@@ -239,7 +254,7 @@ def test_counting_tokens(ask: Any) -> None:
         _, whole = ask("POST", PATH, each)
         counted = {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
         assert ask("POST", f"{PATH}/input_tokens", each) == (200, counted)
-    for wrong, param in (({"model": "tiny"}, "input"), (asking("hi", truncation="auto"), "truncation")):
+    for wrong, param in (({"model": "tiny"}, "input"), (asking("hi", truncation="most"), "truncation")):
         status, reply = ask("POST", f"{PATH}/input_tokens", wrong)
         assert status == 400 and reply["error"]["param"] == param
 
@@ -341,7 +356,8 @@ WRONG = [
         "the schema is missing",
     ),
     (asking("hi", background=True), "background", "not supported"),
-    (asking("hi", truncation="auto"), "truncation", "not supported"),
+    (asking("hi", truncation="most"), "truncation", "auto or disabled"),
+    (asking("hi", context_management={}), "context_management", "a list"),
     (asking("hi", conversation="conv_1"), "conversation", "not supported"),
     (asking("hi", max_output_tokens=0), "max_output_tokens", "a whole number from 1"),
     (asking("hi", max_output_tokens=1 << 20), "max_output_tokens", "longer than the model's context"),

@@ -20,7 +20,8 @@ F, S, WHOLE = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64
 
 @pytest.fixture(scope="module")
 def server(build: Any, scores: Path, mixed: Path) -> Iterator[Server]:
-    """Beside them a model without batches, one of a string a row, and one whose outputs have no rows."""
+    """Beside them a model without batches, one of a string a row, one whose outputs have no rows, and one with a
+    default value."""
     single = {"x": (F, [3])}
     paths = [
         scores,
@@ -31,6 +32,8 @@ def server(build: Any, scores: Path, mixed: Path) -> Iterator[Server]:
         build("halves", [("Cast", ["x"], ["y"], {"to": TensorProto.BFLOAT16})], {"x": (F, ["batch"])},
               {"y": (TensorProto.BFLOAT16, ["batch"])}),
         build("named", [("Neg", ["b64"], ["y"], {})], {"b64": (WHOLE, ["batch"])}, {"y": (WHOLE, ["batch"])}),
+        build("shifted", [("Add", ["x", "by"], ["y"], {})], {"x": (WHOLE, ["batch", 2]), "by": (WHOLE, [2])},
+              {"y": (WHOLE, ["batch", 2])}, {"by": np.array([10, 20])}),
         build("whole", [("Neg", ["x"], ["y"], {})], {"x": (WHOLE, ["batch"])}, {"y": (WHOLE, ["batch"])}),
     ]  # fmt: skip
     limits = RequestLimits(json=50_000, reply=2_000, rows=100)
@@ -65,6 +68,10 @@ ANSWERS: dict[str, tuple[str, Any, Any]] = {
     "several whole tensors": ("mixed", {"inputs": {k: [v] for k, v in MIXED.items()}}, [ECHO]),
     "a model without batches": ("single", {"instances": [[1, 2, 3]]}, [[-1, -2, -3]]),
     "its tensor by name": ("single", {"inputs": {"x": [1, 2, 3]}}, [[-1, -2, -3]]),
+    "a default value": ("shifted", {"instances": [[1, 2], [3, 4]]}, [[11, 22], [13, 24]]),
+    "in place of a default": ("shifted", {"instances": [{"x": [1, 2], "by": [1, 1]}] * 2}, [[2, 3], [2, 3]]),
+    "the same for one instance": ("shifted", {"instances": [{"x": [1, 2], "by": [1, 1]}]}, [[2, 3]]),
+    "the same for whole tensors": ("shifted", {"inputs": {"x": [[1, 2], [3, 4]], "by": [5, 6]}}, [[6, 8], [8, 10]]),
     "a string a row": ("words", {"instances": ["a", "ü"]}, [["a"], ["ü"]]),
     "a list of a string": ("words", {"instances": [["a"], ["ü"]]}, [["a"], ["ü"]]),
     "strings in base64": ("words", {"instances": [{"b64": "YQ=="}, "ü", {"b64": "w7w="}]}, [["a"], ["ü"], ["ü"]]),
@@ -100,6 +107,12 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
     "a flag as a number": ("scores", {"instances": [[True, 0, 0, 0]]}, 400, "true or false"),
     "fractions": ("whole", {"instances": [1.5]}, 400, "1.5 as element 0"),
     "two of a model without batches": ("single", {"instances": [[1, 2, 3], [1, 2, 3]]}, 400, "shape [2, 3]"),
+    "two values for a default": (
+        "shifted",
+        {"instances": [{"x": [1, 2], "by": [n, 1]} for n in (1, 2)]},
+        400,
+        "different values of 'by', which is for the whole request",
+    ),
     "too many": ("whole", {"instances": [1] * 101}, 413, "at most 100"),
     "too much JSON": ("scores", {"instances": [ROW], "more": "a" * 50_000}, 413, "--limit json"),
     "a large answer": ("scores", {"instances": [[0.123456] * 4] * 100}, 413, "--limit reply"),
@@ -134,6 +147,9 @@ def test_it_batches_with_v2(managed: Server, connect: Any) -> None:
     x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
     with connect(managed) as client:
         tensor = {"name": "x", "shape": [3, 64], "datatype": "FP32", "data": x.ravel().tolist()}
+        nested = json.dumps({"instances": [x.tolist()]}).encode()
+        status, _, body = client.ask("POST", "/v1/models/mlp:predict", nested)
+        assert status == 400 and b"shape [1, 3, 64]" in body
         v2 = json.loads(client.ask("POST", "/v2/models/mlp/infer", json.dumps({"inputs": [tensor]}).encode())[2])
         v1 = json.loads(client.ask("POST", "/v1/models/mlp:predict", json.dumps({"instances": x.tolist()}).encode())[2])
     assert np.allclose(np.ravel(v1["predictions"]), v2["outputs"][0]["data"], atol=1e-6)

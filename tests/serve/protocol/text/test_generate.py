@@ -78,6 +78,8 @@ def test_a_stream(server: Server, text: str) -> None:
     ("body", "status", "words"),
     [({}, 400, "text_input"), ({"text_input": 5}, 400, "text_input"),
      ({**ASK, "top_k": -5}, 400, "top_k"),
+     ({**ASK, "max_tokens": 5}, 400, "'max_tokens' has two values in the request; expected one; got 5 and 10"),
+     ({**ASK, "sampling_parameters": '{"max_tokens": 5}'}, 400, "'max_tokens' has two values"),
      ({"text_input": "a", "parameters": {"temperature": -1}}, 400, "temperature"),
      ({"text_input": "a", "parameters": {"n": 2}}, 400, "one text"),
      ({"text_input": "a", "sampling_parameters": "{"}, 400, "not JSON"),
@@ -176,9 +178,9 @@ def test_unknown_parameters_over_grpc(
 
 
 def test_parameters_beside_the_text(client: Any, text: str) -> None:
-    """As clients of TensorRT-LLM's backend send them; those in `parameters` go before."""
+    """As clients of TensorRT-LLM's backend send them; one in both places has the same value."""
     status, _, reply = client.ask("POST", "/v2/models/tiny/generate", json.dumps({
-        "text_input": "the cat", **SAMPLING, "max_tokens": 1, "parameters": {"max_tokens": SAMPLING["max_tokens"]},
+        "text_input": "the cat", **SAMPLING, "parameters": {"max_tokens": SAMPLING["max_tokens"]},
     }).encode())  # fmt: skip
     assert status == 200 and json.loads(reply)["text_output"] == text
 

@@ -31,16 +31,16 @@ def plane(listen: Any) -> Iterator[Any]:
 @pytest.fixture
 def parsed(plane: Any, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The targets of the requests that went through the parser."""
-    from ox.serve.transport.http.connection import Connection
+    from ox.serve.transport.http.incoming_request import IncomingRequest
 
     found: list[bytes] = []
-    original = Connection.on_message_complete
+    original = IncomingRequest.on_message_complete
 
-    def noted(connection: Connection) -> None:
-        found.append(connection.target)
-        original(connection)
+    def noted(incoming: IncomingRequest) -> None:
+        found.append(incoming.target)
+        original(incoming)
 
-    monkeypatch.setattr(Connection, "on_message_complete", noted)
+    monkeypatch.setattr(IncomingRequest, "on_message_complete", noted)
     return found
 
 

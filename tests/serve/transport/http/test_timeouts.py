@@ -16,6 +16,7 @@ from ox.serve.config.request_limits import MIB, SLOWEST
 from ox.serve.response_memory import Buffers
 from ox.serve.transport.http import Exchange
 from ox.serve.transport.http.connection import Connection
+from ox.serve.transport.http.incoming_request import IncomingRequest
 from ox.serve.transport.http.sender import Sender
 from ox.serve.transport.http.timeouts import Timeouts
 
@@ -140,4 +141,4 @@ class Stubborn:
 def test_a_connection_is_put_together_of_its_parts() -> None:
     """Each part is a class of its own: none is a base of another."""
     assert Connection.__bases__ == (asyncio.Protocol,)
-    assert Sender.__bases__ == Timeouts.__bases__ == (object,)
+    assert Sender.__bases__ == Timeouts.__bases__ == IncomingRequest.__bases__ == (object,)
