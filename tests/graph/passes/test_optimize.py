@@ -265,4 +265,5 @@ def test_the_input_of_prelu_stays_expanded() -> None:
         lambda x, w: ops.PRelu(ops.Expand(x, ox.tensor([2, 3])), w), {"x": ox.ones(1, 3), "w": ox.ones(2, 3)}
     )
     merge_movement(graph)
+    remove_dead(graph)
     assert [node.op_type for node in graph.nodes] == ["Expand", "PRelu"]
