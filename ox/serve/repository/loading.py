@@ -71,6 +71,7 @@ def load(
     except Exception as error:
         if stamp_of(version) != version.stamp:
             raise InterruptedLoad from None
+        _check_format(file)  # under the name of an ONNX file
         if isinstance(error, OxError):
             raise
         raise LoadError(f"{file} cannot be loaded", got=f"{type(error).__name__}: {error}"[:300]) from error

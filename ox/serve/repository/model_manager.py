@@ -30,7 +30,7 @@ from ox.serve.repository.first_loads import FirstLoads, reason
 from ox.serve.repository.layout import Layout, ModelFiles, Scan
 from ox.serve.repository.loading import Cancelled, InterruptedLoad
 from ox.serve.repository.model_name import check_name
-from ox.serve.repository.other_formats import other_format
+from ox.serve.repository.other_formats import misplaced, other_format
 from ox.serve.repository.override import Override, override, write
 from ox.serve.repository.repository import Repository
 from ox.serve.repository.setups import Setups
@@ -106,9 +106,11 @@ class ModelManager:
             self._steps.prepare(entry, files)
             if entry.error is not None:
                 self._first.check(name)
-        if not scan.models:
-            for problem in filter(None, map(other_format, self.layout.folders)):
-                raise problem
+        for folder in self.layout.folders:
+            roots = folder, folder.resolve()
+            if not any(files.path.is_relative_to(root) for files in scan.models.values() for root in roots):
+                for problem in filter(None, (other_format(folder), misplaced(folder))):
+                    raise problem
         if not scan.models and self._watch is None:
             folders = ", ".join(map(str, self.layout.folders))
             raise ArgumentError(f"there is no model in {folders}", expected="NAME/1/model.onnx, or NAME.onnx")

@@ -1,4 +1,4 @@
-"""Files and folders that hold a model in another format than ONNX, and how to get an ONNX file from each."""
+"""Files and folders that hold a model in another format than ONNX, or in another place, and the way to serve each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 from ox.errors import LoadError
 
 MOST_LOOKED_AT = 1000  # entries of a folder
-MAGIC = {"GGUF": (0, b"GGUF"), "TensorFlow Lite": (4, b"TFL3")}  # format -> where its first bytes are, and these
+# format -> where its first bytes are, and these
+MAGIC = {
+    "GGUF": (0, b"GGUF"), "TensorFlow Lite": (4, b"TFL3"), "ONNX Runtime": (4, b"ORTM"),
+    "safetensors": (4, b'\0\0\0\0{"'), "Git LFS": (0, b"version https://"),
+}  # fmt: skip
 SUFFIXES = {
     ".gguf": "GGUF", ".tflite": "TensorFlow Lite", ".engine": "TensorRT", ".plan": "TensorRT", ".trt": "TensorRT",
     ".mlmodel": "Core ML", ".mlpackage": "Core ML", ".mlmodelc": "Core ML", ".keras": "Keras", ".h5": "Keras",
@@ -39,6 +43,8 @@ WAYS = {
     "Keras": ("a model of Keras", "keras.models.load_model('{path}').export('model.onnx', format='onnx')"),
     "TensorRT": ("an engine of TensorRT, for one kind of GPU",
                  "the ONNX file that it was built from: ox serve model.onnx --device tensorrt"),
+    "ONNX Runtime": ("a model in ONNX Runtime's own format", "the ONNX file that it was converted from"),
+    "Git LFS": ("a pointer of Git LFS in place of a file", "git lfs pull, in the clone that it is from"),
     "OpenVINO": ("a model of OpenVINO", "the model that it was converted from, exported to ONNX"),
     "Core ML": ("a model of Core ML", "the model that it was converted from, exported to ONNX"),
     "Flax": ("a checkpoint of Flax, without a graph", "from_pretrained(..., from_flax=True) of transformers, then "
@@ -67,10 +73,19 @@ def other_format(path: Path) -> LoadError | None:
     return None
 
 
+def misplaced(folder: Path) -> LoadError | None:
+    """The error for a folder without models that has an ONNX file in another place; None for none."""
+    for path in _candidates(folder):
+        if path.suffix.lower() == ".onnx" and path.is_file() and not path.name.startswith("."):
+            expected = f"{folder / 'NAME.onnx'}, or {folder / 'NAME' / '1' / 'model.onnx'}"
+            return LoadError(f"{path} is not where models of a folder are", expected=expected, hint=f"ox serve {path}")
+    return None
+
+
 def _candidates(path: Path) -> Iterator[Path]:
-    """The path, what is in it, and what is in folders in it, two levels deep."""
+    """The path, what is in it, and what is in folders in it, three levels deep."""
     level = [path]
-    for _ in range(4):
+    for _ in range(5):
         yield from level
         below: list[Path] = []
         for folder in level:

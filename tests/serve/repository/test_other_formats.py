@@ -30,6 +30,7 @@ OPTIMUM = "optimum-cli export onnx"
      ({"net/1/saved_model.pb": b""}, "net/1", "SavedModel", "tf2onnx"),
      ({"m.tflite": b""}, "m.tflite", "TensorFlow Lite", "--tflite"),
      ({"m": b"\0\0\0\0TFL3"}, "m", "TensorFlow Lite", "--tflite"),
+     ({"m.ort": b"\x20\0\0\0ORTM"}, "m.ort", "ONNX Runtime's own format", "converted from"),
      ({"m.keras": b""}, "m.keras", "Keras", "format='onnx'"),
      ({"net/1/model.plan": b""}, "net/1/model.plan", "TensorRT", "--device tensorrt"),
      ({"m.engine": b""}, "m.engine", "TensorRT", "--device tensorrt"),
@@ -51,6 +52,34 @@ def test_a_format_is_named(tmp_path: Path, files: dict[str, bytes], named: str, 
         assert alone is not None and alone.what == error.what
     with pytest.raises(LoadError, match="which is not served"):
         Server([folder])
+
+
+@rows(("content", "what"), [
+    (b"\x20\0\0\0ORTM", "ONNX Runtime's own format"), (b'\x40\0\0\0\0\0\0\0{"w":', "weights, without a graph"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"), (b"GGUF\3", "weights of llama.cpp"),
+])  # fmt: skip
+def test_a_format_under_the_name_of_another(tmp_path: Path, content: bytes, what: str) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(LoadError) as caught:
+        Server([tmp_path / "model.onnx"])
+    assert what in caught.value.what
+
+
+@rows("place", ["Model.ONNX", "cls/v1/model.onnx", "cls/01/model.onnx", "cls/0/model.onnx", "a/b/c/model.onnx"])
+def test_a_file_in_another_place_is_named(tmp_path: Path, place: str, mlp: Path) -> None:
+    folder, path = tmp_path / str(abs(hash(place))), tmp_path / str(abs(hash(place))) / place
+    path.parent.mkdir(parents=True)
+    path.write_bytes(mlp.read_bytes())
+    with pytest.raises(LoadError) as caught:
+        Server([folder])
+    assert caught.value.what == f"{path} is not where models of a folder are"
+    assert str(folder / "NAME.onnx") in str(caught.value.expected)
+
+
+def test_a_folder_of_another_format_beside_a_file(tmp_path: Path, mlp: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(LoadError, match="which is not served"):
+        Server([tmp_path, mlp])
 
 
 def test_a_torchscript_program(tmp_path: Path) -> None:

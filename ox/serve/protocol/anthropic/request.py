@@ -38,12 +38,15 @@ def read_message(fields: Fields, model: TextModel) -> ChatCall:
 
 def read_count(fields: Fields, model: TextModel) -> ChatCall:
     """Reads a request whose tokens are counted: the same without `max_tokens`. Raises as `read_message`."""
-    return _read(fields, model, {})
+    return _read(fields, model, {}, counting=True)
 
 
-def _read(fields: Fields, model: TextModel, chat: dict[str, Any]) -> ChatCall:
+def _read(fields: Fields, model: TextModel, chat: dict[str, Any], counting: bool = False) -> ChatCall:
     for name in ("container", "mcp_servers"):
         fields.only(name, ([],), "it belongs to Anthropic's service", hint="tools of the client")
+    for name in ("logprobs", "top_logprobs"):  # messages have no room for them
+        if fields.take(name) is not None:
+            fields.remarks.add_unused(name)
     if fields.object("context_management"):  # it saves tokens, where the conversation is long
         fields.remarks.add_unused("context_management")
     remark_unknown_keys(fields, "messages")
@@ -55,7 +58,7 @@ def _read(fields: Fields, model: TextModel, chat: dict[str, Any]) -> ChatCall:
     }  # fmt: skip
     if messages[-1]["role"] == "assistant":  # the answer continues the client's begin of it
         chat |= {"continue_final_message": True, "add_generation_prompt": False}
-    return read_translated(chat, fields.rest(), NAMES, model, fields.remarks)
+    return read_translated(chat, fields.rest(), NAMES, model, fields.remarks, counting)
 
 
 def _tools(fields: Fields) -> dict[str, Any]:

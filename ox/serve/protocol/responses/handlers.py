@@ -49,14 +49,16 @@ def count_tokens(context: Context, exchange: Exchange, names: PathParameters) ->
         document = {"object": "response.input_tokens", "input_tokens": len(call.chat.prompt)}
         exchange.reply(200, orjson.dumps(document))
 
-    return _begin(context, exchange, reply)
+    return _begin(context, exchange, reply, counting=True)
 
 
-def _begin(context: Context, exchange: Exchange, start: Callable[[ResponseCall], None]) -> HandlerResult:
+def _begin(
+    context: Context, exchange: Exchange, start: Callable[[ResponseCall], None], counting: bool = False
+) -> HandlerResult:
     """Reads a request, and has `start` answer it."""
     fields = read_fields(context, exchange)
     model = named_model(context, exchange, fields, context.text.find)
-    read = partial(read_response, fields, model, context.text.responses, _owner(context, exchange))
+    read = partial(read_response, fields, model, context.text.responses, _owner(context, exchange), counting)
     return context.text.begin(exchange, model, read, start, takes_long=_continues(fields))
 
 

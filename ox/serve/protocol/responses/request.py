@@ -64,12 +64,15 @@ class ResponseCall:
         return self.chat.requests(client)
 
 
-def read_response(fields: Fields, model: TextModel, responses: ResponseStore, owner: str) -> ResponseCall:
+def read_response(
+    fields: Fields, model: TextModel, responses: ResponseStore, owner: str, counting: bool = False
+) -> ResponseCall:
     """Reads a request, except for its model.
 
     Args:
         responses: has the earlier responses.
         owner: of those that the client may continue.
+        counting: as of `read_chat_fields`.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown, or there is no such earlier response (404).
@@ -109,7 +112,7 @@ def read_response(fields: Fields, model: TextModel, responses: ResponseStore, ow
             chat.pop(name)
     if top or LOGPROBS in include:
         chat |= {"logprobs": True, "top_logprobs": top or 0}
-    call = read_translated(chat, left, NAMES, model, fields.remarks)
+    call = read_translated(chat, left, NAMES, model, fields.remarks, counting)
     if call.options.choices != 1:
         raise ParameterError("n", "a request has one response", expected="1")
     repeated = {"instructions": instructions, "text": {"format": {"type": "text"}, **text}, "tool_choice": choice,

@@ -68,8 +68,13 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
 
 
 @renaming
-def read_chat_fields(fields: Fields, model: TextModel) -> ChatCall:
+def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False) -> ChatCall:
     """Reads the fields of OpenAI's chat, into which the other dialects translate theirs.
+
+    Args:
+        fields: the request.
+        model: it goes to.
+        counting: only the tokens are wanted, which may be more than the model's context has room for.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
@@ -92,7 +97,8 @@ def read_chat_fields(fields: Fields, model: TextModel) -> ChatCall:
     text = model.template.render(messages, tools.offered, variables)
     most = values.get("truncate_prompt_tokens")
     prompt = truncated(model.encode(text, special=False), most, model, options.max_tokens)
-    options.check_length(prompt, model, "messages")
+    if not counting:
+        options.check_length(prompt, model, "messages")
     form = model.tool_format if tools.schemas else None
     if tools.required and form is None:
         form = BARE

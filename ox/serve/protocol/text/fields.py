@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ox.errors import ServeError
 from ox.serve.protocol.text.remarks import MOST, Remarks
 from ox.serve.protocol.v2.document import nearest, quote
 
-M = TypeVar("M")
+P = ParamSpec("P")
 R = TypeVar("R")
 ALIKE = 0.75  # difflib's ratio; with less, "input" is like "min_p"
 
@@ -211,13 +211,13 @@ def string_in(document: Mapping[str, Any], name: str, where: str) -> str:
     return value
 
 
-def renaming(read: Callable[[Fields, M], R]) -> Callable[[Fields, M], R]:
+def renaming(read: Callable[Concatenate[Fields, P], R]) -> Callable[Concatenate[Fields, P], R]:
     """The same reader of a request, whose errors name parameters as the client does."""
 
     @wraps(read)
-    def reading(fields: Fields, model: M) -> R:
+    def reading(fields: Fields, /, *arguments: P.args, **named: P.kwargs) -> R:
         try:
-            return read(fields, model)
+            return read(fields, *arguments, **named)
         except ParameterError as error:
             raise fields.renamed(error) from None
 

@@ -121,8 +121,10 @@ class JsonCall:
         while index < size and self.state == "reading":
             character = text[index]
             if self._step == "inside":
-                part, index = self._value.add(text, index)
+                undecided = self._streams is None  # then one character at a time: it may begin the mark of another call
+                part, count = self._value.add(text[index : index + 1 if undecided else size], 0)
                 part = self._pass_on(part)
+                index += count if not undecided or self.state == "reading" else 0
                 if part:
                     parts.append(part)
                 continue

@@ -36,7 +36,7 @@ def load_json(text: bytes | bytearray, nan: bool = False) -> dict[str, Any]:
             raise ServeError("NaN and Infinity are not JSON", got=str(error), hint=hint) from None
         document = _load_lenient(text)
     if type(document) is not dict:
-        raise ServeError("the body is not a JSON object", expected='{"inputs": [...]}')
+        raise ServeError("the body is not a JSON object", expected='{"name": value, ...}', got=quote(document))
     return document
 
 

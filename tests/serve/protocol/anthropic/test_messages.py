@@ -195,6 +195,8 @@ def test_counting_tokens(ask: Any) -> None:
     assert ask("POST", f"{PATH}/count_tokens", body) == (
         200, {"input_tokens": whole["usage"]["input_tokens"] + whole["usage"]["cache_read_input_tokens"]}
     )  # fmt: skip
+    _, long = ask("POST", f"{PATH}/count_tokens", {"model": "tiny", "messages": asking("word " * 9000)["messages"]})
+    assert long["input_tokens"] > 8192  # the context
     status, reply = ask("POST", f"{PATH}/count_tokens", {"model": "tiny"})
     assert status == 400 and "'messages'" in reply["error"]["message"]
 
@@ -231,6 +233,7 @@ WRONG = [
     (asking("hi", max_tokens=1 << 20), "longer than the model's context"),
     (asking("hi", temperature=3), "'temperature' is wrong"),
     (asking("hi", stop_sequences=5), "'stop_sequences' is wrong"),
+    (asking("hi", n=2), "'n' is not a parameter of this API; try several requests"),
     (asking("hi", stop="a"), "'stop' is not a parameter of this API; try 'stop_sequences'"),
 ]  # fmt: skip
 
@@ -258,6 +261,14 @@ def test_wrong_requests(ask: Any, body: Any, words: str) -> None:
 def test_errors_of_the_transport(ask: Any, method: str, target: str, body: Any, status: int, kind: str) -> None:
     code, reply = ask(method, target, body)
     assert code == status and reply["type"] == "error" and reply["error"]["type"] == kind
+
+
+def test_parameters_without_effect(scripted: Server, connect: Any) -> None:
+    body = asking("hi", logprobs=True, top_logprobs=2, prompt_logprobs=1, context_management={"edits": []})
+    with connect(scripted) as client:
+        status, headers, _ = client.ask("POST", PATH, json.dumps(body).encode())
+    assert status == 200
+    assert headers["ox-warning"] == "unused=logprobs, top_logprobs, context_management, prompt_logprobs"
 
 
 def test_keys(ask: Any, guarded: Server) -> None:

@@ -254,6 +254,8 @@ def test_counting_tokens(ask: Any) -> None:
         _, whole = ask("POST", PATH, each)
         counted = {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
         assert ask("POST", f"{PATH}/input_tokens", each) == (200, counted)
+    _, reply = ask("POST", f"{PATH}/input_tokens", asking("word " * 9000, max_output_tokens=9000))
+    assert reply["input_tokens"] > 8192  # the context
     for wrong, param in (({"model": "tiny"}, "input"), (asking("hi", truncation="most"), "truncation")):
         status, reply = ask("POST", f"{PATH}/input_tokens", wrong)
         assert status == 400 and reply["error"]["param"] == param
