@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from ox.core import operator
 from ox.core.gradient import with_name
+from ox.core.kind import BATCHING, Batching, Kind
 from ox.core.mode import switch_mode
-from ox.core.operator import OPS, Amp, Batching, Operator
+from ox.core.operator import OPS, Amp, Operator
 from ox.devices import cuda_state
 from ox.dtypes import DType
 
@@ -83,6 +84,7 @@ def function(
     outputs: str,
     *,
     fused: bool = False,
+    kind: Kind | None = None,
     amp: Amp | None = None,
     batching: Batching | None = None,
     nondifferentiable: str = "",
@@ -94,13 +96,15 @@ def function(
         outputs: the names of its outputs, separated by spaces.
         fused: for speed only: eager calls on large float32 arrays run the body as one session
             (`ox.graph.fused_session`), and a recording sees the body's operators.
-        amp, batching, nondifferentiable: as for `ox.core.operator.operator`; `batching` of a fused one is never used.
+        kind, amp, batching, nondifferentiable: as for `ox.core.operator.operator`; `batching` of a fused one
+            is never used.
         types: the element types of each type variable.
     """
 
     def define(body: Callable[..., Any]) -> Function:
         made = OPS[f"{Function.domain}.{body.__name__}"] = Function(body, outputs, types, fused)
-        made.amp, made.batching = amp, batching
+        made.kind, made.amp = kind, amp
+        made.batching = batching or (BATCHING.get(kind) if kind is not None and not fused else None)
         made.exclude_from_gradient(nondifferentiable)
         return made
 

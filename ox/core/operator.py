@@ -26,6 +26,7 @@ from numpy import ndarray
 from ox import devices
 from ox.core import explain, schema
 from ox.core.gradient import OUTPUT, Rule, SavePlan, make_rule, with_name
+from ox.core.kind import BATCHING, MOVEMENT, Batching, Kind
 from ox.core.mode import MODE, Mode, switch_mode
 from ox.core.node import Node, sequence
 from ox.core.tensor import TensorBase, TensorType
@@ -55,10 +56,6 @@ NOTHING: list[Any] = []
 
 
 Amp = Literal["lower", "float32", "widest", "keep"]
-Batching = Literal[
-    "pointwise", "axis", "reduction", "arg_reduction", "cumulative",
-    "elements", "reshape", "images", "shared", "own", "each",
-]  # fmt: skip
 
 
 class Operator:
@@ -69,11 +66,15 @@ class Operator:
     body: Callable[..., Any]  # of a Function: its definition in operators
     fused = False  # a Function for speed only
     # facts that other packages read; see `operator`
+    kind: Kind | None = None
     amp: Amp | None = None
     batching: Batching | None = None
     weights: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    sized_by: tuple[str, ...] = ()
     nondifferentiable: tuple[str, ...] = ()
+    commutative = False
+    contraction = False
     random = False
     data_dependent_shape = False
     expanded: Callable[..., Any] | None = None  # its definition in older operators, for files of opsets that lack it
@@ -130,6 +131,11 @@ class Operator:
             return function
 
         return declare
+
+    @property
+    def moves(self) -> bool:
+        """Whether it computes no values: its results have those of the first input, or of all of a concatenation."""
+        return self.kind in MOVEMENT
 
     def exclude_from_gradient(self, names: str) -> None:
         """Declare inputs, separated by spaces, that never get a gradient."""
@@ -293,32 +299,42 @@ def operator(
     *,
     view: bool = False,
     ignore_fp_warnings: bool = False,
-    kind: type[Operator] = Operator,
+    cls: type[Operator] = Operator,
+    kind: Kind | None = None,
     amp: Amp | None = None,
     batching: Batching | None = None,
     weights: str = "",
     settings: str = "",
+    sized_by: str = "",
     nondifferentiable: str = "",
-    random: bool = False,
+    commutative: bool = False,
+    contraction: bool = False,
     data_dependent_shape: bool = False,
     **types: tuple[DType, ...],
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Define an operator from its kernel.
 
-    `amp` and `batching` have no default: tests/ops/test_facts.py wants them of every operator that they concern.
+    `kind` and `amp` have no default, and `batching` has one for some kinds alone: tests/ops/test_facts.py wants them of
+    every operator that they concern.
 
     Args:
         outputs: the schema's output names, separated by spaces; ``*outputs`` for a variadic output.
         view: the NumPy kernel may return a view of its first input.
         ignore_fp_warnings: the kernel meets infinities and NaN in the ordinary course; NumPy should not warn of them.
-        kind: the class of the operator.
+        cls: the class of the operator.
+        kind: what it does with its inputs; see `ox.core.kind`. One that is random draws new numbers in each call, so
+            that calls with equal inputs cannot be merged.
         amp: in which element type it runs under autocast; see `ox.amp.policy`.
-        batching: how `vmap` calls it once for all examples; see `ox.func.batching_rules`.
+        batching: how `vmap` calls it once for all examples, where that does not follow from the kind; see
+            `ox.func.batching_rules`.
         weights: the inputs that are weights of a layer when a file holds them as constants.
         settings: the inputs that are no weights when a file holds them as constants, although they have a gradient.
+        sized_by: the inputs whose values make the output as large as they say.
         nondifferentiable: the inputs that never get a gradient, because the output does not change with them, or only
             in steps: those read for their type or shape alone, edges that are rounded.
-        random: each call draws new random numbers, so that calls with equal inputs cannot be merged.
+        commutative: of two inputs, bit for bit the same in either order. Max and Min are not: their order decides
+            between 0.0 and -0.0.
+        contraction: no two results are further apart than the inputs, by their largest difference.
         data_dependent_shape: its output's sizes depend on values, so they may change though those of its inputs do not.
         types: the element types of each type variable (those ox computes with; the schema may list more).
     """
@@ -332,10 +348,11 @@ def operator(
                 with np.errstate(all="ignore"):
                     return loud(*args, **kwargs)
 
-        op = kind(kernel, outputs, types, view)
-        op.amp, op.batching = amp, batching
-        op.weights, op.settings = tuple(weights.split()), tuple(settings.split())
-        op.random, op.data_dependent_shape = random, data_dependent_shape
+        op = cls(kernel, outputs, types, view)
+        op.kind, op.amp, op.commutative, op.contraction = kind, amp, commutative, contraction
+        op.batching = batching or (BATCHING.get(kind) if kind is not None else None)
+        op.weights, op.settings, op.sized_by = (tuple(each.split()) for each in (weights, settings, sized_by))
+        op.random, op.data_dependent_shape = kind == "random", data_dependent_shape
         op.exclude_from_gradient(nondifferentiable)
         OPS[op.name] = op
         return op
@@ -343,4 +360,16 @@ def operator(
     return define
 
 
-__all__ = ["OPS", "Operator", "ndarray", "operator"]
+def kind_of(key: str) -> Kind | None:
+    """The kind of an operator by its name, with its domain where that is ``ox``; None for one that ox does not have."""
+    op = OPS.get(key)
+    return None if op is None else op.kind
+
+
+def moves(key: str) -> bool:
+    """`Operator.moves` of an operator by its name; False for one that ox does not have."""
+    op = OPS.get(key)
+    return op is not None and op.moves
+
+
+__all__ = ["OPS", "Operator", "kind_of", "moves", "ndarray", "operator"]

@@ -38,6 +38,7 @@ class Control(Operator):
     `close`, set by `recorder`, makes a call ready for a recording: (recording, inputs, attributes, tracked) → Closed.
     """
 
+    kind = "control"
     amp = "keep"  # what goes in goes through
     batching = "each"
     close: Callable[..., RecordedCall]

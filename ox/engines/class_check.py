@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ox.core.operator import OPS
 from ox.errors import ShapeError
 
-# Their compiled kernels read the score at the place that a target names.
-CHECKED = frozenset(
-    (
-        "ox.CrossEntropy",
-        "ox.MeanCrossEntropy",
-        "ox.MeanSmoothedCrossEntropy",
-        "ox.SmoothedCrossEntropyGradient",
-        "ox.CrossEntropyGradient",
-        "ox.WeightedCrossEntropy",
-        "ox.WeightedCrossEntropyGradient",
-    )
-)
+
+@cache
+def reads_classes(key: str) -> bool:
+    """Whether an operator is a cross entropy of classes, or its gradient: their compiled kernels read the score at the
+    index that a target names."""
+    op = OPS.get(key)
+    if op is None or op.domain != "ox":
+        return False
+    targets = [i for i in op.schema.inputs if i.name == "target"]
+    return any(dtype.kind == "i" for i in targets for dtype in op.schema.allowed(i.type))
 
 
 def check_classes(arrays: list[Any], attributes: dict[str, Any]) -> None:

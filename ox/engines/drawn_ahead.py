@@ -8,15 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ox.autograd.grad_mode import no_grad
-from ox.core.operator import make_tensor
+from ox.core.operator import OPS, make_tensor
 from ox.dtypes import uint32, uint64
 from ox.engines.engine import Array, Executable, Task
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.common_subexpressions import merge_common_subexpressions
 from ox.graph.passes.sizes import fixed_values, fold_fixed_sizes
 from ox.graph.replay import replay
-
-RANDOM = frozenset(("ox.Philox", "ox.RandomUniform", "ox.RandomNormal", "ox.PhiloxDropout"))
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class DrawnAhead:
 def split(task: Task) -> tuple[Task, Ahead | None]:
     """The task without its random numbers, which are further inputs, and how these are drawn. Building has no effect on
     the graph of the task; where nothing is random, it is returned as it is."""
-    if not any(node.key in RANDOM for node in task.graph.nodes):
+    if not any(_draws(node) for node in task.graph.nodes):
         return task, None
     graph = task.graph.copy()
     places = {v: i for i, v in enumerate(task.graph.inputs)}
@@ -93,6 +91,12 @@ def split(task: Task) -> tuple[Task, Ahead | None]:
     return Task(remaining, {y: x for y, x in updates.items() if y not in made}), found
 
 
+def _draws(node: Node) -> bool:
+    """Whether a node draws numbers that follow from a key and a counter."""
+    op = OPS.get(node.key)
+    return op is not None and op.kind == "random" and not op.random
+
+
 def _separate(node: Node, graph: Graph) -> list[Node]:
     """A dropout of sizes that no run changes as a product with what a dropout makes of ones."""
     x = node.inputs[0] if node.key == "ox.PhiloxDropout" else None
@@ -112,7 +116,7 @@ def _drawn(graph: Graph) -> dict[Node, None]:
     found: dict[Node, None] = {}
     for node in graph.nodes:
         wide = any(v.dtype in (uint32, uint64) for v in node.outputs)
-        if (wide or node.key in RANDOM) and all(v is None or v in known for v in node.inputs):
+        if (wide or _draws(node)) and all(v is None or v in known for v in node.inputs):
             found[node] = None
             known.update(node.outputs)
     return found

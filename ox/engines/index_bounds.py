@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ox.engines.class_check import CHECKED
+from ox.core.kind import WHOLE
+from ox.core.operator import OPS, kind_of
+from ox.engines.class_check import reads_classes
 from ox.engines.engine import Array
 from ox.graph.ir import Graph, Node, Value
 from ox.ops.index.in_range import out_of_range
-
-# what gives the values that it takes
-PASSES_ON = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Expand", "Slice"))
-INDEXED = frozenset(("Gather", "GatherElements", "ScatterElements"))
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def index_bounds(graph: Graph) -> list[Bound]:
     found: dict[tuple[Any, ...], Bound] = {}
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
-        if source in origin and (node.key in PASSES_ON or _widens(node)):
+        if source in origin and _passes_on(node):
             origin.update((v, origin[source]) for v in node.outputs)
         checked = _range(node, origin)
         if checked is not None and checked[0] not in graph.constants:
@@ -59,13 +57,24 @@ def _range(node: Node, origin: dict[Value, Value]) -> tuple[Value, tuple[Any, ..
     data, index = (*node.inputs, None, None)[:2]
     if index is None or data is None or data.shape is None:
         return None
-    if node.key in CHECKED and len(data.shape) == 2:
+    if reads_classes(node.key) and len(data.shape) == 2:
         what, ignored = "cross_entropy met a class out of range", node.attributes.get("ignore_index", -100)
         return origin.get(index, index), (0, data.shape[1] - 1, what, 1, ignored)
-    if node.key in INDEXED and index in origin:
+    if index in origin and _indexes_an_axis(node):
         size = data.shape[node.attributes.get("axis", 0)]
         return origin[index], (-size, size - 1, f"an index of input '{origin[index].name}' is out of range")
     return None
+
+
+def _indexes_an_axis(node: Node) -> bool:
+    op = OPS.get(node.key)
+    return op is not None and "axis" in op.schema.attributes and op.schema.input_at(1).name == "indices"
+
+
+def _passes_on(node: Node) -> bool:
+    """Whether a node gives the values that it takes: all, so that one out of range is one that is used, or a slice, of
+    which the rest is held to the range, too."""
+    return kind_of(node.key) in WHOLE or node.key == "Slice" or _widens(node)
 
 
 def _widens(node: Node) -> bool:

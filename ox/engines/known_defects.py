@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ox.core.operator import moves
 from ox.dtypes import NARROW, PACKED, float64, int8, int16, int64, uint8, uint16, uint32, uint64
 from ox.errors import DeviceError
 from ox.graph.ir import Graph, Node
 
 Defect = Callable[[Node, Graph], str]  # why a node goes wrong; an empty text where it does not
 SMALL, UNSIGNED = frozenset((int8, int16, uint8, uint16)), frozenset((uint32, uint64))
-MOVES = frozenset(("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Split", "Slice"))
 REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
@@ -118,7 +118,7 @@ def _narrowed(node: Node, graph: Graph) -> str:
         if v is not None and v.dtype in NARROW:
             return f"in {v.dtype}"
     for v in node.outputs:
-        if v.dtype in UNSIGNED or (v.dtype in SMALL and node.key not in MOVES) or (v.dtype == float64 and v.shape):
+        if v.dtype in UNSIGNED or (v.dtype in SMALL and not moves(node.key)) or (v.dtype == float64 and v.shape):
             return f"in {v.dtype}"
         if v.shape is not None and 0 in v.shape:
             return "where there are no elements"

@@ -11,7 +11,7 @@ import numpy as np
 from ox.autograd.accumulate_grad import owner
 from ox.core.mode import Watch, switch_mode
 from ox.core.operator import OPS, make_tensor
-from ox.engines.class_check import CHECKED, check_classes
+from ox.engines.class_check import check_classes, reads_classes
 from ox.engines.engine import Array, Task
 from ox.errors import ArgumentError, ShapeError
 from ox.graph.ir import Node, Value
@@ -74,7 +74,7 @@ class Replayed:
 
 def checked(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     """A call of a node. Raises ShapeError for a class out of range, which the operator itself does not look for."""
-    if node.key in CHECKED:
+    if reads_classes(node.key):
         try:
             check_classes([None if x is None else x.array for x in inputs], node.attributes)
         except ShapeError as error:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ox.autograd import no_grad
-from ox.core.operator import make_tensor
+from ox.core.kind import QUANTIZED, Kind
+from ox.core.operator import OPS, kind_of, make_tensor
 from ox.devices import cpu
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, LoadError, OxError
 from ox.graph.ir import Graph, Node, Value
-from ox.graph.reader.weights import QUANTIZING, trainable_weights
+from ox.graph.reader.weights import trainable_weights
 from ox.graph.replay import call, replay
 from ox.nn.base.module import Module
 from ox.nn.parameter import Parameter
@@ -23,8 +24,7 @@ from ox.onnx_module.loaded import Loaded
 from ox.tensors.tensor import Tensor
 
 LAYERS = ("all", "head")
-ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Clip", "Where")  # may hold a number of a formula
-PASSING = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose")  # may follow a Softmax
+PASSING: tuple[Kind, ...] = ("identity", "conversion", "reshape", "permutation")  # may follow a Softmax
 SIZES = ("Shape", "Size")  # what leads to them are sizes of a value, not the value
 
 
@@ -68,7 +68,7 @@ def find_head(net: Loaded) -> Head:
             if weight in trained and net.state[weight.name].ndim == 2:
                 return _head(net, node, weight, makers)
             rounded = makers.get(weight)
-            if rounded is not None and rounded.op_type in QUANTIZING and rounded.inputs[0] in net.graph.constants:
+            if rounded is not None and kind_of(rounded.key) in QUANTIZED and rounded.inputs[0] in net.graph.constants:
                 stored = rounded.inputs[0]
                 raise LoadError(
                     "the head of the file is quantized",
@@ -76,11 +76,17 @@ def find_head(net: Loaded) -> Head:
                     got=f"'{stored.name}' in {stored.dtype}",
                     hint="the float32 file; or layers 'all' with the file's own classes, of which those in float learn",
                 )
-        if trained and node.op_type not in ELEMENTWISE:
+        if trained and not _is_formula(node):
             got = f"{node.op_type} with '{trained[0].name}'"
             break
         waiting += [v for v in node.inputs if v is not None]
     raise LoadError("the file has no head", expected="a MatMul or Gemm with weights before its first output", got=got)
+
+
+def _is_formula(node: Node) -> bool:
+    """Whether what a node reads may be a number of a formula: one that works on elements, and has no weights."""
+    op = OPS.get(node.key)
+    return op is not None and op.kind == "pointwise" and not op.weights
 
 
 def _before_casts(value: Value, makers: Mapping[Value, Node]) -> Value:
@@ -249,7 +255,7 @@ def _scores(net: Loaded, example: Sequence[Any], result: Any) -> tuple[Graph | N
     if computed is not None and computed.dtype == np.float32 and graph.outputs[0].dtype == np.float16:
         graph = whole = _until(graph, computed)  # the loss gets what was computed, not what was rounded
         node = makers.get(computed)
-    while node is not None and node.op_type in PASSING and node.inputs[0] is not None:
+    while node is not None and kind_of(node.key) in PASSING and node.inputs[0] is not None:
         node = makers.get(node.inputs[0])
     if node is not None and node.key == "Softmax":
         soft = replace(node, op_type="LogSoftmax")

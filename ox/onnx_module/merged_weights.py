@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ox.core.kind import Kind
+from ox.core.operator import OPS, kind_of
 from ox.dtypes import is_floating
 from ox.graph.ir import Array, Graph, Node, Value
 
-NORMS = {
-    "BatchNormalization": (1, 2, 3, 4), "InstanceNormalization": (1, 2), "GroupNormalization": (1, 2),
-    "LayerNormalization": (1, 2), "RMSNormalization": (1,),
-}  # fmt: skip
-BIASES = {"Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,)}
+PRODUCTS: tuple[Kind, ...] = ("product", "convolution")
 SIZES = ("Shape", "Size")  # read no numbers
 
 
@@ -60,13 +58,22 @@ def shared_weights(graph: Graph) -> dict[str, int]:
 def _roles(graph: Graph, makers: Mapping[Value, Node]) -> Iterator[tuple[Node, int, Value]]:
     """Each scale, bias and statistic of a layer: the layer, the place among its inputs, and the tensor."""
     for node in graph.nodes:
-        places: tuple[int, ...] = (NORMS | BIASES).get(node.key, ())
+        places = _vectors(node)
         if node.key == "Add":
             places = tuple(i for i in (0, 1) if _product(node.inputs[1 - i], graph, makers) is not None)
         for place in places:
             value = node.inputs[place] if place < len(node.inputs) else None
             if value is not None and value in graph.constants:
                 yield node, place, value
+
+
+def _vectors(node: Node) -> tuple[int, ...]:
+    """Which inputs of a norm are weights, and which of a product, besides its factors."""
+    op = OPS.get(node.key)
+    first = {"normalization": 1, "product": 2, "convolution": 2}.get(op.kind or "") if op is not None else None
+    if op is None or first is None:
+        return ()
+    return tuple(i for i, each in enumerate(op.schema.inputs) if i >= first and each.name in op.weights)
 
 
 def _product(value: Value | None, graph: Graph, makers: Mapping[Value, Node]) -> Node | None:
@@ -77,7 +84,7 @@ def _product(value: Value | None, graph: Graph, makers: Mapping[Value, Node]) ->
 
 def _layer(graph: Graph, node: Node, makers: Mapping[Value, Node]) -> tuple[Any, ...]:
     """Equal for nodes that are calls of one layer."""
-    if node.key in BIASES:
+    if kind_of(node.key) in PRODUCTS:
         return (node.inputs[1],)
     if node.key == "Add":
         return tuple(p.inputs[1] for v in node.inputs if (p := _product(v, graph, makers)) is not None)

@@ -20,6 +20,7 @@ from ox.engines import find
 from ox.engines.engine import Task
 from ox.errors import ArgumentError, BoundsError, DeviceError
 from ox.graph.record.recording import record
+from ox.graph.replay import replay
 from ox.installation import install_command
 
 pytest.importorskip("openvino", reason="openvino is not installed")
@@ -159,3 +160,12 @@ def test_without_openvino_the_error_has_the_command(monkeypatch: pytest.MonkeyPa
     with pytest.raises(DeviceError, match="OpenVINO is not installed") as caught:
         find("openvino").build(Task(record(lambda x: x + 1, {"x": ox.ones(2)})))
     assert install_command("openvino") in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16])
+def test_small_integers_move(dtype: Any) -> None:
+    """It computes them in larger types, but what only moves them is right."""
+    move = {"x": ox.from_numpy(np.arange(200, 232).astype(dtype).reshape(2, 4, 2, 2))}
+    graph = record(lambda x: ops.Tile(ops.DepthToSpace(x, blocksize=2), ox.tensor([1, 1, 2, 1])), move)
+    expected = replay(graph, list(move.values()))[0].numpy()
+    np.testing.assert_array_equal(find("openvino").build(Task(graph))([move["x"].numpy()])[0], expected)

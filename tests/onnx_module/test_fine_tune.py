@@ -180,6 +180,19 @@ def test_an_inner_layer_is_no_head(tmp_path: Path) -> None:
         FineTuned(load(path), "all", 3, [ROWS[:2]])
 
 
+@rows("formula", ["Add", "Sum", "Mean", "Max", "PRelu"])
+def test_what_works_by_element_is_no_layer(tmp_path: Path, formula: str) -> None:
+    """Numbers by class after the head, but for the weight of PRelu."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node(formula, ["z", "prior"], ["y"])]
+    weights = {"w": np.ones((6, 5), np.float32), "prior": np.arange(5, dtype=np.float32)}
+    net = load(written(tmp_path / "prior.onnx", nodes, weights))
+    if formula == "PRelu":
+        with pytest.raises(LoadError, match="no head"):
+            find_head(net)
+    else:
+        assert find_head(net).names[0] == "w"
+
+
 # -- a new head ----------------------------------------------------------------------------------------------------
 
 

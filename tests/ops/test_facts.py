@@ -14,6 +14,7 @@ from rows import rows
 from samples import samples
 
 from ox.amp.policy import ELIGIBLE, RULES
+from ox.core.kind import WHOLE
 from ox.core.operator import OPS, Operator, operator
 from ox.core.subgraph import Control
 from ox.core.types import XP, T
@@ -43,14 +44,22 @@ def broadcasts_or_moves(op: Operator) -> bool:
     return op.batching in ("pointwise", "reduction", "arg_reduction", "cumulative", "reshape", "elements", "shared")
 
 
+PLACING = ("conversion", "padding", "scatter", "sorting", "index")
+
 # -- defaults: by family -------------------------------------------------------------------------------------------
 
 FAMILY: dict[str, dict[str, Predicate]] = {
+    "kind": {},
     "amp": {"there is nothing to cast": lambda op: not takes(op, ELIGIBLE)},
     "batching": {"a recording holds its body": lambda op: op.fused},
     "weights": {
         "a file holds its body": lambda op: op.domain == "ox",
         "its inputs are data, or places": broadcasts_or_moves,
+        "it has one input": lambda op: sum(not i.host for i in op.schema.inputs) == 1,
+        "it places or picks data": lambda op: op.moves or op.kind in PLACING,
+        "its other inputs are images, masks, scales, windows and settings": lambda op: (
+            op.kind in ("image", "attention", "loss", "quantization", "integer_product", "signal", "creation")
+        ),
         "it has none of floats": lambda op: not takes(op, frozenset(FLOATS)),
         "a list of tensors, or a body of its own": lambda op: isinstance(op, Control | OfSequences),
         "it draws": lambda op: op.random,
@@ -58,12 +67,23 @@ FAMILY: dict[str, dict[str, Predicate]] = {
     "onnxruntime": {
         "it has a kernel for large arrays of its own, or its body": lambda op: op.domain == "ox",
         "NumPy makes a view": lambda op: op.view,
+        "it moves or counts, and NumPy does that as fast": lambda op: (
+            op.moves or op.kind in (*PLACING, "size", "creation")
+        ),
+        "not measured: its use is rare in eager float32": lambda op: (
+            op.kind in ("cumulative", "factorization", "attention", "signal", "loss", "quantization", "integer_product")
+        ),
         "float32 alone was worth it": lambda op: not takes(op, frozenset((float32,))),
         "what is inside is called": lambda op: isinstance(op, Control | OfSequences),
         "it draws": lambda op: op.random,
     },
     "flops": {
-        "a few an element: memory is what takes the time": broadcasts_or_moves,
+        "a few an element: memory is what takes the time": lambda op: (
+            broadcasts_or_moves(op)
+            or op.kind in ("pointwise", "normalization", "pooling", "loss", "quantization", "cumulative", "statistics")
+        ),
+        "none: it moves, places or sorts": lambda op: op.moves or op.kind in (*PLACING, "check"),
+        "not counted: factors of matrices": lambda op: op.kind == "factorization",
         "none: it moves, makes or compares": lambda op: op.view or not takes(op, frozenset(FLOATS)) or op.random,
         "what is inside is counted": lambda op: isinstance(op, Control | OfSequences),
     },
@@ -72,82 +92,38 @@ FAMILY: dict[str, dict[str, Predicate]] = {
 # -- defaults: by name ---------------------------------------------------------------------------------------------
 
 NAMED: dict[str, dict[str, frozenset[str]]] = {
-    "weights": {
-        "one input": names(
-            """
-            Softmax LogSoftmax Hardmax MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool
-            MeanVarianceNormalization LpNormalization LRN NonZero Det AffineGrid
-            """
-        ),
-        "it places or picks data": names(
-            """
-            Pad Slice Tile DepthToSpace SpaceToDepth ReverseSequence CenterCropPad Compress OneHot CastLike BitCast
-            GatherND ScatterND TensorScatter Scatter Transpose Expand Concat Split TopK Unique Trilu MaxUnpool Col2Im
-            """
-        ),
-        "images and places in them": names("Resize Upsample GridSample RoiAlign MaxRoiPool NonMaxSuppression"),
-        "activations": names("Attention LinearAttention RotaryEmbedding SwiGLU Dropout"),
-        "weights of classes, which are a setting": names("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss"),
-        "scales of quantized numbers, which are a setting": names(
-            "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearMatMul QLinearConv"
-        ),
-        "signals, windows and their sizes": names("DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix"),
-    },
+    "weights": {"an activation": names("SwiGLU")},
     "onnxruntime": {
         "measured: NumPy was as fast at every size": names("Neg Abs Sqrt Log Pow Div Min Max"),
-        "it moves or counts, and NumPy does that as fast": names(
-            """
-            Tile DepthToSpace SpaceToDepth ReverseSequence CenterCropPad OneHot BitCast Shape Size GatherElements
-            GatherND ScatterND TensorScatter Concat Trilu EyeLike NonZero Compress Unique TopK ArgMax ArgMin Col2Im
-            MaxUnpool
-            """
-        ),
-        "a call is a call of what replaced it": names("Scatter Upsample"),
+        "it moves or counts, and NumPy does that as fast": names("BitCast ArgMax ArgMin Col2Im MaxUnpool"),
+        "a call is a call of what replaced it": names("Upsample"),
         "it adds one number after the other, and rounds as often": names(
             "ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceSumSquare GlobalAveragePool"
         ),
         "not measured: its use is rare in eager float32": names(
             """
-            IsNaN IsInf Sign Reciprocal Sum Mean Mod ReduceProd ReduceLogSum ReduceLogSumExp Hardmax CumSum CumProd Det
-            Floor Ceil Round Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Softplus Mish Swish SwiGLU PRelu
-            Shrink Elu Selu Celu LpPool GlobalMaxPool GlobalLpPool AffineGrid InstanceNormalization GroupNormalization
-            MeanVarianceNormalization LpNormalization LRN RMSNormalization RotaryEmbedding Attention LinearAttention
-            CausalConvWithState DeformConv DFT STFT NonMaxSuppression RoiAlign MaxRoiPool NegativeLogLikelihoodLoss
-            SoftmaxCrossEntropyLoss QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearMatMul QLinearConv
+            IsNaN IsInf Sign Reciprocal Sum Mean Mod ReduceProd ReduceLogSum ReduceLogSumExp Hardmax Floor Ceil Round
+            Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Softplus Mish Swish SwiGLU PRelu Shrink Elu Selu Celu
+            LpPool GlobalMaxPool GlobalLpPool AffineGrid InstanceNormalization GroupNormalization LpNormalization LRN
+            MeanVarianceNormalization RMSNormalization CausalConvWithState DeformConv NonMaxSuppression RoiAlign
+            MaxRoiPool
             """
         ),
     },
     "flops": {
         "a few an element: memory is what takes the time": names(
             """
-            Softmax LogSoftmax Hardmax LayerNormalization RMSNormalization BatchNormalization InstanceNormalization
-            GroupNormalization MeanVarianceNormalization LpNormalization LRN MaxPool AveragePool LpPool
-            GlobalAveragePool GlobalMaxPool GlobalLpPool SwiGLU Dropout NegativeLogLikelihoodLoss
-            SoftmaxCrossEntropyLoss RotaryEmbedding QuantizeLinear DequantizeLinear DynamicQuantizeLinear AffineGrid
-            ox.Gammainc ox.Gammaincc ox.NextAfter
-            ox.ReluGradient ox.TanhGradient ox.SigmoidGradient ox.GeluGradient ox.SoftmaxGradient ox.LogSoftmaxGradient
-            ox.HardSwishGradient ox.MishGradient ox.SwishGradient ox.Silu ox.BelowZero ox.BinaryCrossEntropy
-            ox.BatchNormalizationGradient ox.LayerNormalizationGradient ox.GroupNormalizationGradient
-            ox.RMSNormalizationGradient ox.CrossEntropy ox.CrossEntropyGradient ox.WeightedCrossEntropy
-            ox.WeightedCrossEntropyGradient ox.SoftCrossEntropy ox.SoftCrossEntropyGradient ox.PhiloxDropout
-            ox.MeanCrossEntropy ox.MeanSmoothedCrossEntropy ox.SmoothedCrossEntropyGradient ox.CumulativeArgMax
-            ox.LogCumSumExp ox.AveragePoolGradient ox.RunningStatistics
+            AffineGrid RotaryEmbedding ox.AveragePoolGradient ox.BatchNormalizationGradient ox.CrossEntropyGradient
+            ox.GroupNormalizationGradient ox.LayerNormalizationGradient ox.LogSoftmaxGradient ox.PhiloxDropout
+            ox.RMSNormalizationGradient ox.SmoothedCrossEntropyGradient ox.SoftCrossEntropyGradient ox.SoftmaxGradient
+            ox.WeightedCrossEntropyGradient
             """
         ),
-        "none: it moves, places or sorts": names(
-            """
-            Pad Slice Tile DepthToSpace SpaceToDepth ReverseSequence CenterCropPad Compress OneHot CastLike BitCast
-            Gather GatherND ScatterND TensorScatter Scatter Transpose Expand Concat Split TopK Unique Trilu MaxUnpool
-            Col2Im NonZero NonMaxSuppression ox.IndexAdd ox.InRange ox.MaxPoolGradient ox.SearchSorted
-            """
-        ),
-        "not counted: factors of matrices": names(
-            "ox.QR ox.Eigh ox.SVD ox.PseudoInverse ox.MatrixExp ox.Solve ox.Cholesky ox.LogDet"
-        ),
+        "none: it moves, places or sorts": names("Col2Im MaxUnpool NonMaxSuppression ox.MaxPoolGradient"),
         "not counted: sums of products, of layers that are rarely measured": names(
             """
-            Attention LinearAttention CausalConvWithState Einsum DeformConv DFT STFT Det GridSample Resize
-            Upsample RoiAlign MaxRoiPool QLinearConv QLinearMatMul
+            Attention LinearAttention CausalConvWithState DeformConv DFT STFT GridSample Resize Upsample RoiAlign
+            MaxRoiPool QLinearConv QLinearMatMul
             """
         ),
     },
@@ -156,6 +132,7 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
 # -- what says it --------------------------------------------------------------------------------------------------
 
 STATED: dict[str, Callable[[str, Operator], bool]] = {
+    "kind": lambda name, op: op.kind is not None,
     "amp": lambda name, op: op.amp in RULES,
     "batching": lambda name, op: op.batching == "each" or rule_of(name) is not None,
     "weights": lambda name, op: bool(op.weights),
@@ -179,10 +156,11 @@ def test_every_operator_has_the_fact(fact: str) -> None:
 
 @pytest.mark.parametrize("fact", NAMED)
 def test_no_default_is_stale(fact: str) -> None:
-    """A name that stands here is an operator, has no entry, and stands here once."""
+    """A name that stands here is an operator, has no entry, belongs to no family, and stands here once."""
     groups = [name for group in NAMED[fact].values() for name in group]
     assert len(groups) == len(set(groups))
     assert not [name for name in groups if name not in OPS or STATED[fact](name, OPS[name])]
+    assert not [name for name in groups if any(holds(OPS[name]) for holds in FAMILY[fact].values())]
 
 
 def test_tables_name_operators_that_are_there() -> None:
@@ -191,6 +169,7 @@ def test_tables_name_operators_that_are_there() -> None:
     assert set(dispatch_table.ALLOWED) | set(COUNTS) | workarounds._MOVES <= set(OPS)
     for op in OPS.values():
         assert set(op.weights) <= {i.name for i in op.schema.inputs}
+        assert set(op.sized_by) <= {i.name for i in op.schema.inputs if i.host}
 
 
 def test_only_offers_round_in_half_precision() -> None:
@@ -251,6 +230,45 @@ def shapes_differ(name: str) -> list[str]:
 
 
 CALLED = [name for name, op in OPS.items() if not isinstance(op, Control | OfSequences)]
+MOVING = [name for name in CALLED if OPS[name].moves or OPS[name].kind == "padding"]
+
+
+@rows("name", MOVING, items=2)
+def test_what_moves_values_computes_none(name: str) -> None:
+    """In its results are values of the inputs; for some kinds all of them, or in the same order."""
+    op = OPS[name]
+    for sample in samples(name):
+        if sample.attributes.get("mode") == "constant" or op.kind == "padding":
+            sample.inputs[0][...] = 1  # beside the zeros that fill up
+        result = op(
+            *(None if x is None else make_tensor(x) for x in sample.inputs), outputs=sample.outputs, **sample.attributes
+        )
+        moved = [y.array for y in (result if isinstance(result, tuple) else (result,))]
+        sources = sample.inputs if op.kind == "concatenation" else sample.inputs[:1]
+        there, given = (set().union(*(bits(x) for x in arrays)) for arrays in (moved, sources))
+        if op.kind == "padding":
+            given |= set().union(
+                *(bits(x) for x in (np.zeros(1, sources[0].dtype), *sample.inputs[2:3]) if x is not None)
+            )
+        assert there <= given
+        if op.kind in WHOLE and moved[0].size:
+            assert there == given
+        if op.kind in ("identity", "reshape"):
+            assert moved[0].tobytes() == sources[0].tobytes()
+
+
+def bits(array: np.ndarray) -> set[bytes]:
+    """The bytes of each element."""
+    size = array.dtype.itemsize
+    raw = np.ascontiguousarray(array).tobytes()
+    return {raw[i : i + size] for i in range(0, len(raw), size)}
+
+
+@rows("name", [name for name, op in OPS.items() if op.commutative])
+def test_what_is_commutative_gives_the_same_bits_in_either_order(name: str) -> None:
+    for sample in samples(name):
+        a, b = map(make_tensor, sample.inputs)
+        assert bytes(OPS[name](a, b).array) == bytes(OPS[name](b, a).array)
 
 
 @rows("name", CALLED, items=2)
@@ -288,3 +306,16 @@ def default(schema: defs.OpSchema, attribute: str) -> object:
 def test_every_old_form_is_lifted(name: str) -> None:
     first = ADAPTERS[name][-1][0] if name in ADAPTERS else 0
     assert changes(name) < first or not changes(name), f"{name} of opset {changes(name)} needs an adapter"
+
+
+@rows("name", [name for name, op in OPS.items() if op.contraction])
+def test_a_contraction_brings_no_values_further_apart(name: str) -> None:
+    random = np.random.default_rng(0)
+    for sample in samples(name):
+        x, *others = sample.inputs
+        if x.dtype.kind != "f" or sample.outputs > 1:
+            continue
+        near = (x + random.uniform(-1, 1, x.shape)).astype(x.dtype)
+        rest = [None if each is None else make_tensor(each) for each in others]
+        a, b = (OPS[name](make_tensor(each), *rest, **sample.attributes).array for each in (x, near))
+        assert np.abs(a.astype(float) - b).max(initial=0) <= np.abs(x.astype(float) - near).max(initial=0) * (1 + 1e-5)

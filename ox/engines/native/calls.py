@@ -14,7 +14,7 @@ from ox.core.subgraph import Control
 from ox.devices import Accelerated, accelerated
 from ox.devices.dispatch import Undecided
 from ox.devices.executors import dispatch
-from ox.engines.class_check import CHECKED, check_classes
+from ox.engines.class_check import check_classes, reads_classes
 from ox.errors import LoadError, OxError
 from ox.graph.ir import Node
 from ox.ops.control.sequence import OfSequences
@@ -31,7 +31,7 @@ class KernelCall:
         self.attributes = dict(node.attributes)
         if op.takes_output_count:
             self.attributes["outputs"] = len(node.outputs)
-        self.check: Check | None = check_classes if node.key in CHECKED else None
+        self.check: Check | None = check_classes if reads_classes(node.key) else None
         self._accelerated: Accelerated | None = None
         self._types: list[Any] | None = None
 

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from ox.core.operator import OPS
+from ox.core.operator import OPS, kind_of
 from ox.engines.engine import Task
 from ox.engines.native.aliases import Aliases
 from ox.engines.native.calls import Array, KernelCall, call_of
@@ -21,7 +21,6 @@ from ox.graph.ir import Node, Value
 from ox.kernels import Library
 
 MOST_COPIED = 1 << 16  # elements of a result that may be copied out of the planned memory, or into it
-RESHAPING = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 
 
 @dataclass
@@ -88,7 +87,7 @@ class FixedMemory:
         self, recorder: Recorder, node: Node, call: KernelCall, arrays: list[Array | None]
     ) -> tuple[Array, ...]:
         """What a recorder makes of a node."""
-        if node.op_type in RESHAPING and not node.domain:
+        if kind_of(node.key) == "reshape":
             return (recorder.reshaped(arrays[0], self.folded.sizes[node.outputs[0]]),)
         if node.key == "Concat":
             return (recorder.joined(arrays, node.attributes["axis"]),)
@@ -114,7 +113,8 @@ class FixedMemory:
             return
         if any(v in self.kept and prod(self.folded.sizes[v]) > MOST_COPIED for v in node.outputs):
             return
-        if node.key in RECORDABLE | RESHAPING | {"Concat"} and self._find_recording(node, call, given, i):
+        recordable = op.kind == "reshape" or node.key == "Concat" or node.key in RECORDABLE
+        if recordable and self._find_recording(node, call, given, i):
             return
         if all(v.dtype is not None and prod(self.folded.sizes[v]) <= MOST_COPIED for v in node.outputs):
             self.copied[node] = call

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from ox.core.operator import OPS
 from ox.export.quantization.half_precision import MAX_FLOAT16, beyond_float16
 from ox.export.quantization.schemes import WEIGHTED
 from ox.export.quantization.sessions import open_session, run
@@ -22,7 +23,6 @@ SCATTERS = ("ScatterElements", "ScatterND")
 FLOAT32_ALONE = ("BitCast", "EyeLike", "MeanVarianceNormalization")
 # integers of these types may be beyond those that float16 counts
 WIDE_INTEGERS = (TensorProto.INT32, TensorProto.INT64, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64)
-FLOAT_BY_DEFAULT = ("RandomNormal", "RandomUniform", "SequenceEmpty")
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,9 @@ def _narrow(node: onnx.NodeProto) -> None:
     for a in node.attribute:
         if a.name in TYPE_ATTRIBUTES and a.i == FLOAT:
             a.i = FLOAT16
-    if node.op_type in FLOAT_BY_DEFAULT and not any(a.name == "dtype" for a in node.attribute):
+    op = OPS.get(node.op_type)
+    float_by_default = op is not None and not op.schema.inputs and "dtype" in op.schema.attributes
+    if float_by_default and not any(a.name == "dtype" for a in node.attribute):
         node.attribute.append(helper.make_attribute("dtype", FLOAT16))
 
 

@@ -10,17 +10,15 @@ import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_dynamic, quantize_static
 
 from ox.errors import ArgumentError
+from ox.export.quantization.schemes import scheme_of
 from ox.export.quantization.source_model import quietly, tool_errors
 
 # What has integer kernels and keeps its accuracy: products with weights, tables, what moves values, sums. Softmax,
 # normalizations and products of two activations stay in float.
 CALIBRATED = (
-    "Conv", "ConvTranspose", "Gemm", "MatMul", "Gather", "Add", "Relu", "Clip", "MaxPool", "AveragePool",
-    "GlobalAveragePool", "Concat", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Pad", "Resize",
-    "Split",
+    *scheme_of("int8").layers, "Add", "Relu", "Clip", "MaxPool", "AveragePool", "GlobalAveragePool", "Concat",
+    "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Pad", "Resize", "Split",
 )  # fmt: skip
-# Without Conv: ONNX Runtime's ConvInteger took 54 times as long as float32 for a ResNet-18 on small images.
-DYNAMIC = ("MatMul", "Gemm", "LSTM", "Gather")
 
 
 def to_dynamic_int8(model: onnx.ModelProto, in_float: Collection[str]) -> onnx.ModelProto:
@@ -30,7 +28,7 @@ def to_dynamic_int8(model: onnx.ModelProto, in_float: Collection[str]) -> onnx.M
         quantize_dynamic(
             _copy(model),
             path,
-            op_types_to_quantize=list(DYNAMIC),
+            op_types_to_quantize=list(scheme_of("int8-dynamic").layers),
             per_channel=True,
             weight_type=QuantType.QInt8,
             nodes_to_exclude=list(in_float),

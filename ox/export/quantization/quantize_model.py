@@ -21,7 +21,7 @@ from ox.export.quantization.golden import relative_error, renew
 from ox.export.quantization.report import QuantizeReport
 from ox.export.quantization.schemes import Scheme, scheme_of
 from ox.export.quantization.sessions import open_session, run, runs, seconds
-from ox.export.quantization.source_model import QUANTIZED, prepare, quietly, read_source, weights_of
+from ox.export.quantization.source_model import is_quantized, prepare, quietly, read_source, weights_of
 from ox.export.save_model import note_failure
 from ox.export.summary import inspect
 from ox.graph.contract import Contract
@@ -303,7 +303,7 @@ def _check_result(made: onnx.ModelProto, scheme: Scheme, layers: Sequence[str], 
             got="; ".join(left.reasons[:4]),
             hint="bfloat16, which has the range of float32",
         )
-    if not scheme.rounds or any(node.op_type in QUANTIZED for node in made.graph.node):
+    if not scheme.rounds or any(is_quantized(node.op_type) for node in made.graph.node):
         return
     raise ArgumentError(
         f"no weight of {source} can be quantized as {scheme.name}",

@@ -8,18 +8,12 @@ from typing import Any
 import numpy as np
 
 from ox.autograd.grad_mode import no_grad
-from ox.core.operator import make_tensor
+from ox.core.operator import OPS, kind_of, make_tensor
 from ox.devices import cpu
 from ox.dtypes import PACKED
 from ox.graph.ir import Array, Graph, Node, Value
 from ox.graph.replay import call, replay
 
-# Operators that move values, or bring them closer together: a step before them is at most a step behind them.
-PASSING = {
-    "DequantizeLinear", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Slice", "Split",
-    "Gather", "Concat", "MaxPool", "GlobalMaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Clip", "Sigmoid",
-    "Tanh", "Softmax",
-}  # fmt: skip
 ROUNDING = ("QuantizeLinear", "DynamicQuantizeLinear")
 DITHER = 0.02  # of a step: how differently ONNX Runtime's integer kernels add, whose biases are integers too
 REPEATS = 2
@@ -101,6 +95,13 @@ def output_step(graph: Graph) -> float:
     return max((step for value in graph.outputs for step in _steps(graph, makers, value)), default=0.0)
 
 
+def _passes_on(node: Node) -> bool:
+    """Whether a step before a node is at most a step after it: it moves values, or brings them closer together."""
+    op = OPS.get(node.key)
+    moves = op is not None and (op.moves or op.kind == "padding" or op.contraction)
+    return moves or node.key == "DequantizeLinear"
+
+
 def _steps(graph: Graph, makers: Mapping[Value, Node], value: Value) -> list[float]:
     waiting, seen, found = [value], set(), []
     while waiting:
@@ -112,7 +113,7 @@ def _steps(graph: Graph, makers: Mapping[Value, Node], value: Value) -> list[flo
             scale = node.inputs[1]
             if scale in graph.constants:
                 found.append(float(np.abs(graph.constants[scale]).max()))
-        elif node.key in PASSING:
-            data = node.inputs if node.key == "Concat" else node.inputs[:1]
+        elif _passes_on(node):
+            data = node.inputs if kind_of(node.key) == "concatenation" else node.inputs[:1]
             waiting += [v for v in data if v is not None]
     return found

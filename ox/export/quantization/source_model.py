@@ -14,18 +14,20 @@ import numpy as np
 import onnx
 from onnx import helper, inliner, numpy_helper
 
+from ox.core.kind import QUANTIZED
+from ox.core.operator import kind_of
 from ox.errors import ArgumentError, ExportError, OxError
 from ox.export.files import MAX_INLINE_BYTES
 from ox.graph.reader.model_file import graphs_of, nodes_of, opset_of, subgraphs
 from ox.graph.reader.source import read_model
 from ox.graph.training_statistics import keep_statistics
 
-QUANTIZED = frozenset(
-    {
-        "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul",
-        "QLinearConv", "QGemm", "MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
-        "MatMulIntegerToFloat", "QAttention",
-    }
+# ONNX Runtime's own operators on integers.
+RUNTIME_QUANTIZED = frozenset(
+    (
+        "QGemm", "MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulIntegerToFloat",
+        "QAttention",
+    )
 )  # fmt: skip
 
 NARROW = {
@@ -44,7 +46,7 @@ def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
             needs, it has no float32 weights, its weights are too large, or an output is a sequence or map.
     """
     model = read_model(path)
-    if found := sorted({node.op_type for node in nodes_of(model)} & QUANTIZED):
+    if found := sorted(filter(is_quantized, {node.op_type for node in nodes_of(model)})):
         raise ArgumentError(
             f"{path} is quantized already",
             got=f"a file with {', '.join(found[:3])}",
@@ -91,7 +93,12 @@ def read_source(path: Path, opset: int, scheme: str) -> onnx.ModelProto:
 def is_narrow(model: onnx.ModelProto) -> bool:
     """Whether a file has operators on integers, or tensors of 16 bits or fewer for weights."""
     narrow = any(t.data_type in NARROW for t in model.graph.initializer)
-    return narrow or any(node.op_type in QUANTIZED for node in nodes_of(model))
+    return narrow or any(is_quantized(node.op_type) for node in nodes_of(model))
+
+
+def is_quantized(operator: str) -> bool:
+    """Whether an operator works on integers with a scale, by its name."""
+    return kind_of(operator) in QUANTIZED or operator in RUNTIME_QUANTIZED
 
 
 def _lift_constants(model: onnx.ModelProto) -> None:

@@ -10,9 +10,6 @@ from ox.core.operator import OPS
 from ox.graph.ir import Graph, Node
 from ox.graph.passes.walk import Walk
 
-# bit for bit the same in either order; of Max and Min the order decides between 0.0 and -0.0
-COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"))
-
 
 def merge_common_subexpressions(graph: Graph) -> bool:
     """Let later nodes with the operator, attributes and inputs of an earlier one give its results. Whether any did.
@@ -42,7 +39,7 @@ def _key(node: Node) -> Any:
     if op is None or op.random or node.key == "Identity":
         return None
     inputs = list(node.inputs)
-    if node.key in COMMUTATIVE and len(inputs) == 2:
+    if op.commutative:
         inputs.sort(key=id)
     attributes = []
     for name, value in node.attributes.items():

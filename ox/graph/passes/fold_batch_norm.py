@@ -9,6 +9,7 @@ import numpy as np
 from ox.dtypes import is_floating
 from ox.graph.ir import Array, Graph, Node, Value
 
+# Those of which `along_outputs` knows the layout of the weight.
 PRODUCTS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 

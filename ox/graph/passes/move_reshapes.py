@@ -10,8 +10,6 @@ from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.size_analysis import analyze_sizes
 from ox.graph.passes.symbolic_sizes import Known, Sizes, SymbolicSizes
 
-ROW_WISE = {"LayerNormalization": "axis", "RMSNormalization": "axis", "Softmax": "axis", "LogSoftmax": "axis"}
-
 
 @dataclass
 class _Region:
@@ -79,11 +77,13 @@ def _region(
 
 def _runs_on_rows(node: Node, before: Sizes, sizes: Sizes) -> bool:
     """Whether the operator works on each element, or on each row where rows stay rows."""
-    if node.op_type in ROW_WISE and not node.domain:
+    op = OPS.get(node.key)
+    if op is None or op.domain:
+        return False
+    if op.batching == "axis":
         axis = node.attributes.get("axis", -1)
         return axis in (-1, len(before) - 1) and before[-1:] == sizes[-1:]
-    op = OPS.get(node.key)
-    return op is not None and op.batching == "pointwise" and not op.random and not node.domain
+    return op.batching == "pointwise"
 
 
 def _fits_both(found: Sizes | None, before: Sizes, sizes: Sizes, place: int) -> bool:
@@ -105,6 +105,6 @@ def _move(graph: Graph, last: Node, region: _Region, found: SymbolicSizes) -> No
     for node in region.nodes:
         node.inputs = [None if v is None else made.get(v, region.sources.get(v, v)) for v in node.inputs]
         node.outputs = [made[v] for v in node.outputs]
-        if node.op_type in ROW_WISE:
+        if OPS[node.key].batching == "axis":
             node.attributes = {**node.attributes, "axis": -1}
     graph.nodes = [node for node in graph.nodes if node is not last]

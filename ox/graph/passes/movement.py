@@ -5,36 +5,38 @@ All rules are exact, but one: a Transpose that becomes a flag of a Gemm may give
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from ox.core.operator import OPS
+from ox.core.kind import Kind
+from ox.core.operator import OPS, kind_of
 from ox.dtypes import FROM_ONNX, DType, bfloat16, float16, float32, float64, is_floating
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.sizes import fixed_values
 from ox.graph.passes.walk import Walk
 
-RESHAPES = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
-BROADCASTS = frozenset(
-    ("Add", "Sub", "Mul", "Div", "Where", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-)
+Rule = Callable[[Node], Value | None]
 
 
 class _Movement:
-    """The rules, by operator: each returns what the node's result is already, or changes the node, or does nothing."""
+    """The rules, by operator or kind: each returns what the node's result is already, or changes the node, or does
+    nothing."""
 
     def __init__(self, graph: Graph) -> None:
         self.walk = Walk(graph)
         self.fixed = fixed_values(graph)
         self.rules = {
-            "Cast": self.cast, "Transpose": self.transpose, "Reshape": self.reshape, "Flatten": self.reshape,
-            "Squeeze": self.reshape, "Unsqueeze": self.reshape, "Expand": self.same_sizes, "Slice": self.same_sizes,
+            "Cast": self.cast, "Transpose": self.transpose, "Slice": self.same_sizes, "CenterCropPad": self.same_sizes,
             "Pad": self.pad, "Concat": self.only_input, "Gemm": self.gemm, "MatMul": self.matmul,
-            **dict.fromkeys(BROADCASTS, self.broadcast),
+        }  # fmt: skip
+        self.by_kind: dict[Kind | None, Rule] = {
+            "reshape": self.reshape, "repetition": self.same_sizes, "pointwise": self.broadcast,
         }  # fmt: skip
 
     def run(self) -> bool:
         for node in self.walk:
-            rule = self.rules.get(node.key)
+            rule = self.rules.get(node.key) or self.by_kind.get(kind_of(node.key))
             found = rule(node) if rule is not None else None
             if found is not None:
                 self.walk.stand_for(node, [found])
@@ -80,7 +82,7 @@ class _Movement:
         if {source, result} <= self.fixed and source.shape == result.shape:
             return source
         inner = self.walk.maker(source)
-        if inner is None or inner.key not in RESHAPES or (origin := inner.inputs[0]) is None:
+        if inner is None or kind_of(inner.key) != "reshape" or (origin := inner.inputs[0]) is None:
             return None
         if result in self.fixed and result.shape is not None:
             target = self.walk.constant(np.array(result.shape, np.int64), result)
@@ -115,7 +117,11 @@ class _Movement:
         return node.inputs[0] if len(node.inputs) == 1 else None
 
     def broadcast(self, node: Node) -> Value | None:
-        """Read what was expanded, where broadcasting gives the same sizes."""
+        """Read what was expanded, where broadcasting gives the same sizes. PRelu broadcasts its weight alone, and the
+        kernel of a function of ox may not broadcast."""
+        op = OPS[node.key]
+        if op.domain or op.weights or op.batching != "pointwise":
+            return None
         for i, v in enumerate(node.inputs):
             inner = self.walk.maker(v)
             if inner is None or inner.key != "Expand" or (origin := inner.inputs[0]) is None:

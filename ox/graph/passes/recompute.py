@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from ox.core.operator import OPS
 from ox.graph.ir import Graph, Node, Value
 
-VIEWS = frozenset(("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Split", "Cast"))
 LONGEST = 16  # nodes that may run again for one value
 
 
@@ -81,15 +80,13 @@ def is_cheap(node: Node) -> bool:
     op = OPS.get(node.key)
     if op is None or op.random or op.data_dependent_shape or any(True for _ in node.subgraphs()):
         return False
-    return op.batching == "pointwise" or node.key in VIEWS or _is_pointwise_gradient(node)
+    return op.kind == "pointwise" or _is_free(node)
 
 
-def _is_pointwise_gradient(node: Node) -> bool:
-    """ReluGradient, GeluGradient and their like: functions of the domain ``ox`` of equal sizes."""
-    shapes = {v.shape for v in [*node.inputs, *node.outputs] if v is not None}
-    activation = node.op_type.removesuffix("Gradient")
-    op = OPS.get(activation)
-    return node.domain == "ox" and op is not None and op.batching == "pointwise" and len(shapes) == 1
+def _is_free(node: Node) -> bool:
+    """Whether a node makes a view of its input, or casts it."""
+    op = OPS.get(node.key)
+    return op is not None and op.view and (op.moves or op.kind == "conversion")
 
 
 @dataclass(frozen=True)
@@ -162,6 +159,6 @@ def _elements(nodes: Collection[Node]) -> int:
     """Elements to compute; what only moves costs little, and counts one."""
     count = 1
     for node in nodes:
-        if node.key not in VIEWS:
+        if not _is_free(node):
             count += sum(size_of(v) // (v.dtype.itemsize if v.dtype is not None else 8) for v in node.outputs)
     return count

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ox.core.operator import kind_of
 from ox.graph.ir import Graph, Node, Value
 from ox.graph.passes.polynomial import Polynomial
 from ox.graph.passes.size_analysis import analyze_sizes
 from ox.graph.passes.symbolic_sizes import Known, Sizes, SymbolicSizes
 from ox.graph.passes.walk import Walk
 
-RESHAPES = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 ONE = Polynomial.of(1)
 
 
@@ -30,12 +30,12 @@ def simplify_reshape_targets(graph: Graph, known: Known) -> bool:
         before, after = found.of(source), found.of(result)
         if node.domain or source is None or before is None or after is None:
             walk.keep(node)
-        elif node.op_type in {*RESHAPES, "Expand"} and before == after:
+        elif kind_of(node.key) in ("reshape", "repetition") and before == after:
             walk.stand_for(node, [source])
         else:
             if node.op_type == "Expand":
                 _expand(walk, node, found, before, after)
-            elif node.op_type in RESHAPES:
+            elif kind_of(node.key) == "reshape":
                 _reshape(walk, node, found, after)
             walk.keep(node)
     return walk.changed
@@ -57,7 +57,7 @@ def _reshape(walk: Walk, node: Node, found: SymbolicSizes, after: Sizes) -> None
     """Read what stands before other Reshapes, where numbers can say the sizes from there."""
     source = node.inputs[0]
     inner = walk.maker(source)
-    origin = inner.inputs[0] if inner is not None and inner.key in RESHAPES else None
+    origin = inner.inputs[0] if inner is not None and kind_of(inner.key) == "reshape" else None
     for start in (origin, source):
         before = found.of(start)
         if start is None or before is None:

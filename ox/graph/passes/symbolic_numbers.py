@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from ox.core.operator import kind_of
 from ox.graph.ir import Node
 from ox.graph.passes.polynomial import Polynomial, product
 from ox.graph.passes.symbolic_sizes import Sizes, SymbolicSizes
-
-MOVES = frozenset(("Identity", "Unsqueeze", "Squeeze", "Reshape"))
 
 
 def numbers_of(known: SymbolicSizes, node: Node) -> Sizes | None:
@@ -29,7 +28,8 @@ def numbers_of(known: SymbolicSizes, node: Node) -> Sizes | None:
         return None if any(part is None for part in inputs) else tuple(n for part in inputs for n in part or ())
     if first is None:
         return None
-    if node.op_type in MOVES or (node.op_type == "Cast" and str(node.inputs[0].dtype) == "int64"):  # type: ignore[union-attr]
+    kind = kind_of(node.key)
+    if kind in ("identity", "reshape") or (kind == "conversion" and str(node.inputs[0].dtype) == "int64"):  # type: ignore[union-attr]
         return first
     if node.op_type == "Gather":
         return _gather(known, node, first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ox.core.kind import Kind
 from ox.core.operator import OPS
 from ox.graph.ir import Node
 from ox.graph.passes.polynomial import Polynomial, product
@@ -20,7 +21,7 @@ def sizes_of(known: SymbolicSizes, node: Node) -> list[Sizes | None] | None:
         return None
     if node.op_type == "Split":
         return _split(known, node)
-    rule = RULES.get(node.op_type) or (_broadcast if op.batching == "pointwise" else None)
+    rule = RULES.get(node.op_type) or BY_KIND.get(op.kind) or (_broadcast if op.batching == "pointwise" else None)
     return None if rule is None else [rule(known, node), *[None] * (len(node.outputs) - 1)]
 
 
@@ -263,17 +264,10 @@ def _global_pool(known: SymbolicSizes, node: Node) -> Sizes | None:
     return None if sizes is None else (*sizes[:2], *[ONE] * (len(sizes) - 2))
 
 
+BY_KIND: dict[Kind | None, Rule] = {
+    "identity": _same, "normalization": _same, "cumulative": _same, "scatter": _same, "reduction": _reduce,
+}  # fmt: skip
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        ("Identity", "Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization", "BatchNormalization",
-         "InstanceNormalization", "GroupNormalization", "CumSum", "ScatterElements", "ScatterND", "LpNormalization"),
-        _same,
-    ),
-    **dict.fromkeys(
-        ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-         "ReduceLogSumExp", "ReduceSumSquare"),
-        _reduce,
-    ),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_reduce),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from ox.core.operator import OPS
+from ox.core.kind import MOVEMENT, QUANTIZED, Kind
+from ox.core.operator import OPS, kind_of
 from ox.dtypes import is_floating
 from ox.graph.ir import Graph, Node, Value
 
-PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
-# where values become integers, or are: no gradient comes past
-QUANTIZING = (
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul",
-    "QLinearConv",
-)  # fmt: skip
-# a weight may go through these first, as the first input; all inputs of a Concat are weights
-PASS_THROUGH = ("Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Cast", "Concat")
+PRODUCTS: tuple[Kind, ...] = ("product", "convolution")
+# a weight may go through these first; what is repeated is as often a number of the code that fills a tensor
+PASS_THROUGH = (MOVEMENT - {"repetition"}) | {"conversion"}
 
 
 def constants_to_weights(graph: Graph) -> None:
@@ -36,7 +32,7 @@ def quantized_weights(graph: Graph) -> dict[str, int]:
     counts: dict[str, int] = {}
     seen: set[Value] = set()
     for node in graph.all_nodes():
-        for v in node.inputs if node.key in QUANTIZING else ():
+        for v in node.inputs if kind_of(node.key) in QUANTIZED else ():
             array = graph.constants.get(v) if v is not None and v not in seen else None
             if v is not None and array is not None and array.ndim > 1 and not is_floating(array.dtype):
                 seen.add(v)
@@ -50,7 +46,7 @@ def _reached(graph: Graph) -> set[Value]:
     reached = set(graph.outputs)
     for node in reversed(graph.nodes):
         op = OPS.get(node.key)
-        if node.key in QUANTIZING:
+        if kind_of(node.key) in QUANTIZED:
             continue
         if op is None or not op.rules:
             reached.update(v for v in node.inputs if v is not None and v not in graph.constants)
@@ -120,7 +116,7 @@ def _is_weight(node: Node, i: int, producers: dict[Value, Node]) -> bool:
     # a bias; one number alone is as often one of the code
     value, other = node.inputs[i], node.inputs[1 - i] if len(node.inputs) == 2 else None
     made = producers.get(other) if other is not None else None
-    return made is not None and made.op_type in PRODUCTS and value is not None and value.shape != ()
+    return made is not None and kind_of(made.key) in PRODUCTS and value is not None and value.shape != ()
 
 
 def _sources(value: Value, producers: dict[Value, Node]) -> set[Value]:
@@ -130,8 +126,9 @@ def _sources(value: Value, producers: dict[Value, Node]) -> set[Value]:
     while waiting:
         v = waiting.pop()
         made = producers.get(v)
-        if made is None or made.domain or made.op_type not in PASS_THROUGH:
+        kind = kind_of(made.key) if made is not None else None
+        if made is None or kind not in PASS_THROUGH:
             found.add(v)
             continue
-        waiting += [x for x in (made.inputs if made.op_type == "Concat" else made.inputs[:1]) if x is not None]
+        waiting += [x for x in (made.inputs if kind == "concatenation" else made.inputs[:1]) if x is not None]
     return found

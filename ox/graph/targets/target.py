@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ox.core.operator import OPS
 from ox.errors import ArgumentError
 from ox.graph.ir import Graph
 from ox.graph.passes.batched_products import write_batched_products
@@ -48,7 +49,9 @@ class Target:
 
 _EVERY: dict[str, Rule] = {"STFT": stft_as_convolution, "Pad": wrap_as_slices}
 _OLD: dict[str, Rule] = {**_EVERY, "Split": split_with_sizes}  # opset 17 has no number of parts, 18 has
-_RECURRENT: dict[str, Rule] = dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent_in_steps)
+_RECURRENT: dict[str, Rule] = {
+    name: recurrent_in_steps for name, op in OPS.items() if op.kind == "recurrent" and not op.domain
+}
 
 TARGETS: dict[str, Target] = {
     "iree": Target(17, {**_OLD, "GRU": recurrent_in_steps}, (*_SIZES, unroll_scans)),

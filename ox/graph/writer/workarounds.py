@@ -136,7 +136,7 @@ def _constant(constants: dict[Value, Any], name: str, array: Any) -> Value:
     return value
 
 
-# what ONNX Runtime's CPU (1.31) runs in bfloat16: what moves values and computes none
+# what ONNX Runtime's CPU (1.31) runs in bfloat16: of what moves values, it has kernels for these alone
 _MOVES = frozenset(
     ("Cast", "CastLike", "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Shape", "Size")
 ) | frozenset(("Concat", "Split", "Slice", "Gather", "GatherElements", "If", "Loop", "Scan"))

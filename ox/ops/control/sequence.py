@@ -31,6 +31,7 @@ IN_SEQUENCES = tuple(d for d in ALL if d != bfloat16)
 class OfSequences(Operator):
     """A callable operator on lists of tensors: a composition, so the tape and a recording see what is inside."""
 
+    kind = "sequence"
     amp = "keep"  # what goes in goes through
     batching = "each"  # no recording holds it
 

@@ -19,7 +19,7 @@ from ox.ops.reduce.reduction import ReduceSum
 __all__ = ["Erf", "Gelu", "Hardmax", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"]
 
 
-@operator("Y", T=(*FLOATS, *SIGNED), amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", contraction=True, T=(*FLOATS, *SIGNED), amp="widest")
 def Relu(xp: XP, X: T) -> T:
     """max(X, 0); its gradient at 0 is 0. ONNX Relu."""
     return xp.maximum(X, X.dtype.type(0))
@@ -30,7 +30,7 @@ def _(g: TensorBase, Y: TensorBase) -> TensorBase:
     return ReluGradient(g, Y)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def ReluGradient(g: T, Y: T) -> T:
     """g where Relu's output Y is above 0 (or NaN), else 0."""
     zero = constant(0, g)
@@ -42,7 +42,7 @@ def _(xp: XP, g: Array, Y: Array) -> Array:
     return xp.where(Y <= 0, g.dtype.type(0), g)
 
 
-@operator("output", T=FLOATS, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", contraction=True, T=FLOATS, amp="widest")
 def Tanh(xp: XP, input: T) -> T:
     """Hyperbolic tangent. ONNX Tanh."""
     return xp.tanh(input)
@@ -53,7 +53,7 @@ def _(g: TensorBase, output: TensorBase) -> TensorBase:
     return TanhGradient(g, output)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def TanhGradient(g: T, Y: T) -> T:
     """g times the slope of Tanh where its output is Y."""
     return Mul(g, Sub(constant(1, g), Mul(Y, Y)))
@@ -64,7 +64,7 @@ def _(xp: XP, g: Array, Y: Array) -> Array:
     return g * (1 - Y * Y)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", contraction=True, T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Sigmoid(xp: XP, X: T) -> T:
     """1 / (1 + exp(-X)). ONNX Sigmoid."""
@@ -79,7 +79,7 @@ def _(g: TensorBase, Y: TensorBase) -> TensorBase:
     return SigmoidGradient(g, Y)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def SigmoidGradient(g: T, Y: T) -> T:
     """g times the slope of Sigmoid where its output is Y."""
     return Mul(g, Sub(Y, Mul(Y, Y)))
@@ -90,7 +90,7 @@ def _(xp: XP, g: Array, Y: Array) -> Array:
     return g * (Y - Y * Y)
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Erf(xp: XP, input: T) -> T:
     """The error function, 2/sqrt(pi) times the integral of exp(-t²) from 0. ONNX Erf."""
@@ -102,7 +102,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Mul(Mul(g, constant(2 / sqrt(pi), g)), Exp(Neg(Mul(input, input))))
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Gelu(xp: XP, X: T, *, approximate: str = "none") -> T:
     """X times the normal distribution function of X; `approximate="tanh"` for the formula with tanh. ONNX Gelu."""
@@ -142,7 +142,7 @@ def _(g: TensorBase, X: TensorBase, approximate: str) -> TensorBase:
     return GeluGradient(g, X, approximate=approximate)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def GeluGradient(g: T, X: T, *, approximate: str = "none") -> T:
     """g times the slope of Gelu at X."""
     one = constant(1, g)
@@ -158,7 +158,9 @@ def GeluGradient(g: T, X: T, *, approximate: str = "none") -> T:
     return Mul(Mul(g, constant(0.5, g)), total)
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis")
+@operator(
+    "output", kind="normalization", contraction=True, T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis"
+)
 @in_float32
 def Softmax(xp: XP, input: T, *, axis: int = -1) -> T:
     """exp(input) normalized to sum 1 along an axis. ONNX Softmax."""
@@ -175,14 +177,14 @@ def _(g: TensorBase, output: TensorBase, axis: int) -> TensorBase:
     return SoftmaxGradient(g, output, axis=axis)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def SoftmaxGradient(g: T, Y: T, *, axis: int = -1) -> T:
     """What arrives at Softmax's input when g arrives at its output Y."""
     product = Mul(g, Y)
     return Sub(product, Mul(Y, ReduceSum(product, axes_tensor([axis]), keepdims=1)))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis")
+@operator("output", kind="normalization", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis")
 @in_float32
 def LogSoftmax(xp: XP, input: T, *, axis: int = -1) -> T:
     """log(Softmax(input)), computed without the quotient. ONNX LogSoftmax."""
@@ -198,13 +200,13 @@ def _(g: TensorBase, output: TensorBase, axis: int) -> TensorBase:
     return LogSoftmaxGradient(g, output, axis=axis)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def LogSoftmaxGradient(g: T, Y: T, *, axis: int = -1) -> T:
     """What arrives at LogSoftmax's input when g arrives at its output Y."""
     return Sub(g, Mul(Exp(Y), ReduceSum(g, axes_tensor([axis]), keepdims=1)))
 
 
-@operator("output", T=FLOATS, amp="widest", batching="axis")
+@operator("output", kind="normalization", T=FLOATS, amp="widest", batching="axis")
 def Hardmax(xp: XP, input: T, *, axis: int = -1) -> T:
     """1 at the first greatest value along an axis, else 0; its gradient is 0. ONNX Hardmax."""
     if not input.size:

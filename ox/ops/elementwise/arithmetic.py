@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@operator("C", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("C", kind="pointwise", commutative=True, T=NUMERIC, amp="widest")
 def Add(xp: XP, A: T, B: T) -> T:
     """Sum, with NumPy broadcasting. ONNX Add."""
     return xp.add(A, B)
@@ -35,7 +35,7 @@ def _(g: TensorBase, B_shape: tuple[int, ...]) -> TensorBase:
     return sum_to(g, B_shape)
 
 
-@operator("C", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("C", kind="pointwise", T=NUMERIC, amp="widest")
 def Sub(xp: XP, A: T, B: T) -> T:
     """Difference, with NumPy broadcasting. ONNX Sub."""
     return xp.subtract(A, B)
@@ -51,7 +51,7 @@ def _(g: TensorBase, B_shape: tuple[int, ...]) -> TensorBase:
     return Neg(sum_to(g, B_shape))
 
 
-@operator("C", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("C", kind="pointwise", commutative=True, T=NUMERIC, amp="widest")
 def Mul(xp: XP, A: T, B: T) -> T:
     """Product, with NumPy broadcasting. ONNX Mul."""
     return xp.multiply(A, B)
@@ -67,7 +67,7 @@ def _(g: TensorBase, A: TensorBase, B_shape: tuple[int, ...]) -> TensorBase:
     return sum_to(Mul(g, A), B_shape)
 
 
-@operator("C", T=NUMERIC, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("C", kind="pointwise", T=NUMERIC, ignore_fp_warnings=True, amp="widest")
 def Div(xp: XP, A: T, B: T) -> T:
     """Quotient, with NumPy broadcasting; of integers, rounded toward zero. ONNX Div."""
     kind = A.dtype.kind
@@ -87,7 +87,7 @@ def _(g: TensorBase, A: TensorBase, B: TensorBase, B_shape: tuple[int, ...]) -> 
     return Neg(sum_to(Div(Mul(g, Div(A, B)), B), B_shape))
 
 
-@operator("Y", T=(*FLOATS, *SIGNED), amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=(*FLOATS, *SIGNED), amp="widest")
 def Neg(xp: XP, X: T) -> T:
     """Negation. ONNX Neg."""
     return xp.negative(X)
@@ -98,7 +98,7 @@ def _(g: TensorBase) -> TensorBase:
     return Neg(g)
 
 
-@operator("Y", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=NUMERIC, amp="widest")
 def Abs(xp: XP, X: T) -> T:
     """Absolute value; its gradient at 0 is 0. ONNX Abs."""
     return xp.absolute(X)
@@ -109,7 +109,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return Mul(g, Sign(X))
 
 
-@operator("output", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=NUMERIC, amp="widest")
 def Sign(xp: XP, input: T) -> T:
     """-1, 0 or 1; its gradient is 0. ONNX Sign."""
     return xp.sign(input)
@@ -120,7 +120,7 @@ def _(g: TensorBase) -> TensorBase:
     return nothing(g)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 def Sqrt(xp: XP, X: T) -> T:
     """Square root; NaN for negative values. ONNX Sqrt."""
     return xp.sqrt(X)
@@ -131,7 +131,7 @@ def _(g: TensorBase, Y: TensorBase) -> TensorBase:
     return Div(Mul(g, constant(0.5, g)), Y)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 def Reciprocal(xp: XP, X: T) -> T:
     """1 / X. ONNX Reciprocal."""
     return xp.reciprocal(X)
@@ -142,7 +142,7 @@ def _(g: TensorBase, Y: TensorBase) -> TensorBase:
     return Neg(Mul(g, Mul(Y, Y)))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 def Exp(xp: XP, input: T) -> T:
     """e to the power of the input. ONNX Exp."""
     return xp.exp(input)
@@ -153,7 +153,7 @@ def _(g: TensorBase, output: TensorBase) -> TensorBase:
     return Mul(g, output)
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 def Log(xp: XP, input: T) -> T:
     """Natural logarithm; NaN for negative values. ONNX Log."""
     return xp.log(input)
@@ -164,7 +164,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Div(g, input)
 
 
-@operator("Z", T=(int32, int64, *FLOATS), T1=NUMERIC, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("Z", kind="pointwise", T=(int32, int64, *FLOATS), T1=NUMERIC, ignore_fp_warnings=True, amp="float32")
 def Pow(xp: XP, X: T, Y: T1) -> T:
     """X to the power of Y, in X's type. ONNX Pow.
 
@@ -211,7 +211,7 @@ def _(g: TensorBase, X: TensorBase, Z: TensorBase, Y_shape: tuple[int, ...], Y_d
     return dY if dY.dtype == Y_dtype else OPS["Cast"](dY, to=onnx_type(Y_dtype))
 
 
-@operator("min", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("min", kind="pointwise", T=NUMERIC, amp="widest")
 def Min(xp: XP, *data_0: T) -> T:
     """The smallest of the inputs at each place, with NumPy broadcasting; NaN wins.
 
@@ -220,7 +220,7 @@ def Min(xp: XP, *data_0: T) -> T:
     return reduce(xp.minimum, data_0) if len(data_0) > 1 else data_0[0].copy()
 
 
-@operator("max", T=NUMERIC, amp="widest", batching="pointwise")
+@operator("max", kind="pointwise", T=NUMERIC, amp="widest")
 def Max(xp: XP, *data_0: T) -> T:
     """The greatest of the inputs at each place, with NumPy broadcasting; NaN wins.
 
@@ -246,7 +246,7 @@ def _(g: TensorBase, data_0: list[TensorBase]) -> list[TensorBase]:
     return _share(g, data_0, Max(*data_0))
 
 
-@operator("sum", T=FLOATS, amp="widest", batching="pointwise")
+@operator("sum", kind="pointwise", T=FLOATS, amp="widest")
 @in_float32
 def Sum(xp: XP, *data_0: T) -> T:
     """The sum of the inputs, with NumPy broadcasting. ONNX Sum."""
@@ -258,7 +258,7 @@ def _(g: TensorBase, data_0_shape: list[tuple[int, ...]]) -> list[TensorBase]:
     return [sum_to(g, shape) for shape in data_0_shape]
 
 
-@operator("mean", T=FLOATS, amp="widest", batching="pointwise")
+@operator("mean", kind="pointwise", T=FLOATS, amp="widest")
 @in_float32
 def Mean(xp: XP, *data_0: T) -> T:
     """The mean of the inputs, with NumPy broadcasting. ONNX Mean."""
@@ -271,7 +271,7 @@ def _(g: TensorBase, data_0_shape: list[tuple[int, ...]]) -> list[TensorBase]:
     return [sum_to(share, shape) for shape in data_0_shape]
 
 
-@operator("output", T=NUMERIC, amp="widest", batching="pointwise", settings="min max")
+@operator("output", kind="pointwise", contraction=True, T=NUMERIC, amp="widest", settings="min max")
 def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
     """The input held between two scalars; where min > max, max everywhere. ONNX Clip.
 
@@ -304,7 +304,7 @@ def _(
     return sum_to(Where(above if min is None else Or(above, Less(max, min)), g, constant(0, g)), max_shape)
 
 
-@operator("C", T=NUMERIC, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("C", kind="pointwise", T=NUMERIC, ignore_fp_warnings=True, amp="widest")
 def Mod(xp: XP, A: T, B: T, *, fmod: int = 0) -> T:
     """Remainder: with the sign of B, or with `fmod` that of A. ONNX Mod."""
     if fmod:

@@ -18,7 +18,7 @@ from ox.ops.elementwise.trigonometry import Atan
 __all__ = ["Atan2", "Hypot", "SignBit"]
 
 
-@function("Y", T=FLOATS, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=FLOATS, amp="widest")
 def SignBit(X: T) -> Bool:
     """Whether the sign is minus, as it is of -0.0."""
     return _minus(X)
@@ -34,7 +34,7 @@ def _(xp: XP, X: Array) -> Array:
     return xp.signbit(X)
 
 
-@function("Z", T=FLOATS, amp="widest", batching="pointwise")
+@function("Z", kind="pointwise", T=FLOATS, amp="widest")
 def Atan2(A: T, B: T) -> T:
     """The angle of the point B (to the right), A (up), from -pi to pi."""
     up, right = Abs(A), Abs(B)
@@ -68,7 +68,7 @@ def _per_square(x: TensorBase, a: TensorBase, b: TensorBase) -> TensorBase:
     return Div(Where(none, constant(0, x), x), Where(none, constant(1, x), square))
 
 
-@function("C", T=FLOATS, amp="widest", batching="pointwise")
+@function("C", kind="pointwise", T=FLOATS, amp="widest")
 def Hypot(A: T, B: T) -> T:
     """sqrt(A² + B²), whose squares do not overflow."""
     a, b = Abs(A), Abs(B)

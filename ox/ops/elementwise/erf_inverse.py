@@ -45,7 +45,7 @@ def _gauss(s: TensorType, sign: float) -> TensorType:
     return Mul(Exp(Mul(Mul(head, head), constant(sign, s))), Exp(Mul(rest, constant(sign, s))))
 
 
-@function("Y", T=WIDE, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=WIDE, amp="widest")
 def Erfc(X: T) -> T:
     """1 - erf(X) without the loss of the subtraction."""
     size = Abs(X)
@@ -60,7 +60,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return Mul(Mul(g, constant(-2 / sqrt(pi), g)), Exp(Neg(Mul(X, X))))
 
 
-@function("Y", T=WIDE, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=WIDE, amp="widest")
 def Erfcx(X: T) -> T:
     """exp(X²) erfc(X), which does not vanish."""
     size = Abs(X)
@@ -120,7 +120,7 @@ def _points(q: TensorType, tail: TensorBase) -> TensorType:
     return Mul(Sign(q), Where(LessOrEqual(size, constant(0.425, q)), centre, y))
 
 
-@function("Y", T=WIDE, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=WIDE, amp="widest")
 def Erfinv(X: T) -> T:
     """The value whose error function is X: the normal distribution's percentage points, over sqrt(2)."""
     q = Mul(X, constant(0.5, X))
@@ -132,7 +132,7 @@ def _(g: TensorBase, Y: TensorBase) -> TensorBase:
     return Mul(Mul(g, constant(sqrt(pi) / 2, g)), Exp(Mul(Y, Y)))
 
 
-@function("Y", T=WIDE, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=WIDE, amp="widest")
 def Ndtri(X: T) -> T:
     """The value whose normal distribution function is X, exact for the smallest X too."""
     return _points(Sub(X, constant(0.5, X)), Min(X, Sub(constant(1, X), X)))

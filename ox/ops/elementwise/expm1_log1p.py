@@ -16,7 +16,7 @@ from ox.ops.elementwise.trigonometry import Atanh
 __all__ = ["Expm1", "Log1p"]
 
 
-@function("Y", T=FLOATS, amp="float32", batching="pointwise")
+@function("Y", kind="pointwise", T=FLOATS, amp="float32")
 def Expm1(X: T) -> T:
     """exp(X) - 1; the body takes 2t / (1 - t) with t = tanh(X / 2) near 0."""
     one = constant(1, X)
@@ -36,7 +36,7 @@ def _(g: TensorBase, Y: TensorBase) -> TensorBase:
     return Mul(g, Add(Y, constant(1, g)))
 
 
-@function("Y", T=FLOATS, amp="float32", batching="pointwise")
+@function("Y", kind="pointwise", T=FLOATS, amp="float32")
 def Log1p(X: T) -> T:
     """log(1 + X); the body takes 2 atanh(X / (2 + X)) near 0."""
     half = constant(0.5, X)

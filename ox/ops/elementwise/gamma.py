@@ -34,7 +34,7 @@ def _pi_fraction(x: TensorType) -> TensorType:
     return Mul(Sub(x, Floor(x)), constant(pi, x))
 
 
-@function("Y", T=WIDE, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=WIDE, amp="widest")
 def Lgamma(X: T) -> T:
     """log |gamma(X)|."""
     reflected = Less(X, constant(0.5, X))
@@ -61,7 +61,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return Mul(g, slope)
 
 
-@function("Y", T=WIDE, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=WIDE, amp="widest")
 def Digamma(X: T) -> T:
     """The derivative of log gamma(X); infinite at 0, NaN at negative whole numbers."""
     zero, one = constant(0, X), constant(1, X)
@@ -89,7 +89,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return Mul(g, slope)
 
 
-@function("Y", T=WIDE, amp="widest", batching="pointwise")
+@function("Y", kind="pointwise", T=WIDE, amp="widest")
 def Polygamma(X: T, *, n: int) -> T:
     """The n-th derivative (n from 1) of the digamma function; below 1/2 by reflection, with the n-th derivative of the
     cotangent."""

@@ -16,7 +16,7 @@ from ox.ops.elementwise.comparison import And, Greater, GreaterOrEqual, Less, Wh
 __all__ = ["HardSigmoid", "HardSwish", "Mish", "Silu", "Softplus", "Softsign", "SwiGLU", "Swish"]
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def Softplus(xp: XP, X: T) -> T:
     """log(1 + exp(X)), without overflow. ONNX Softplus."""
@@ -33,7 +33,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return Mul(g, Sigmoid(X))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Softsign(xp: XP, input: T) -> T:
     """The input over 1 + its absolute value. ONNX Softsign."""
@@ -46,7 +46,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Div(g, Mul(size, size))
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, amp="widest")
 @in_float32
 def HardSigmoid(xp: XP, X: T, *, alpha: float = 0.2, beta: float = 0.5) -> T:
     """alpha X + beta held between 0 and 1. ONNX HardSigmoid."""
@@ -61,7 +61,7 @@ def _(g: TensorBase, Y: TensorBase, alpha: float) -> TensorBase:
     return Where(between, Mul(g, constant(alpha, g)), zero)
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, amp="widest")
 @in_float32
 def HardSwish(xp: XP, X: T) -> T:
     """X times HardSigmoid with alpha 1/6 and beta 1/2. ONNX HardSwish."""
@@ -79,7 +79,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return HardSwishGradient(g, X)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def HardSwishGradient(g: T, X: T) -> T:
     """g times the slope of HardSwish at X."""
     inside = Add(Mul(X, constant(1 / 3, g)), constant(0.5, g))
@@ -87,7 +87,7 @@ def HardSwishGradient(g: T, X: T) -> T:
     return Where(GreaterOrEqual(Abs(X), constant(3, g)), outside, Mul(g, inside))  # NaN stays NaN
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Mish(xp: XP, X: T) -> T:
     """X tanh(Softplus(X)). ONNX Mish."""
@@ -112,7 +112,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return MishGradient(g, X)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def MishGradient(g: T, X: T) -> T:
     """g times the slope of Mish at X."""
     if g.dtype in HALF_TYPES:  # exp(X)² is more than float16 holds
@@ -136,7 +136,7 @@ def _swish(xp: XP, X: Array, alpha: float) -> Array:
     return xp.divide(X, y, out=y)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Swish(xp: XP, X: T, *, alpha: float = 1.0) -> T:
     """X Sigmoid(alpha X). ONNX Swish."""
@@ -148,7 +148,7 @@ def _(g: TensorBase, X: TensorBase, alpha: float) -> TensorBase:
     return SwishGradient(g, X, alpha=alpha)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def SwishGradient(g: T, X: T, *, alpha: float = 1.0) -> T:
     """g times the slope of Swish at X."""
     inner = Mul(X, constant(alpha, g))
@@ -156,7 +156,7 @@ def SwishGradient(g: T, X: T, *, alpha: float = 1.0) -> T:
     return Mul(Mul(g, s), Add(Mul(inner, Sub(one, s)), one))
 
 
-@function("Y", fused=True, T=FLOATS, amp="widest")
+@function("Y", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def Silu(X: T) -> T:
     """X Sigmoid(X): Swish in operators that files of any opset have."""
     return Mul(X, Sigmoid(X))
@@ -173,7 +173,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return SwishGradient(g, X)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="each")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="each")
 @in_float32
 def SwiGLU(xp: XP, A: T, B: T, *, alpha: float = 1.0) -> T:
     """Swish of the gate A times B, of one shape. ONNX SwiGLU."""

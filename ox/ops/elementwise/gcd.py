@@ -12,7 +12,7 @@ __all__ = ["Gcd"]
 STEPS = {4: 46, 8: 91}  # Fibonacci's numbers take longest; a further pair does not fit
 
 
-@function("C", T=(int32, int64), batching="pointwise")
+@function("C", kind="pointwise", T=(int32, int64))
 def Gcd(A: T, B: T) -> T:
     """The greatest common divisor, with NumPy broadcasting; not negative. The body takes Euclid's steps."""
     zero, one = constant(0, A), constant(1, A)

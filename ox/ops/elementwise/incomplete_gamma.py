@@ -19,13 +19,13 @@ __all__ = ["Gammainc", "Gammaincc"]
 STEPS = 10_000
 
 
-@factorization("Y", T=KINDS, amp="widest")
+@factorization("Y", kind="pointwise", T=KINDS, amp="widest")
 def Gammainc(xp: XP, A: T, X: T) -> T:
     """P(A, X) = 1/gamma(A) times the integral of t^(A-1) exp(-t) from 0 to X. No gradient reaches A."""
     return _shares(xp, A, X)[0]
 
 
-@factorization("Y", T=KINDS, amp="widest")
+@factorization("Y", kind="pointwise", T=KINDS, amp="widest")
 def Gammaincc(xp: XP, A: T, X: T) -> T:
     """Q(A, X) = 1 - P(A, X), without the loss of the subtraction. No gradient reaches A."""
     return _shares(xp, A, X)[1]

@@ -13,7 +13,7 @@ from ox.ops.linalg.solve import factorization
 __all__ = ["NextAfter"]
 
 
-@factorization("Z", T=FLOATS, amp="widest")
+@factorization("Z", kind="pointwise", T=FLOATS, amp="widest")
 def NextAfter(xp: XP, X: T, Y: T) -> T:
     """The number next to X towards Y."""
     with np.errstate(all="ignore"):

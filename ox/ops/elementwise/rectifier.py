@@ -16,7 +16,7 @@ from ox.ops.elementwise.comparison import Greater, GreaterOrEqual, Less, Or, Whe
 __all__ = ["Celu", "Elu", "LeakyRelu", "PRelu", "Selu", "Shrink", "ThresholdedRelu"]
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, amp="widest")
 @in_float32
 def LeakyRelu(xp: XP, X: T, *, alpha: float = 0.01) -> T:
     """X, below 0 times alpha. ONNX LeakyRelu."""
@@ -29,7 +29,7 @@ def _(g: TensorBase, X: TensorBase, alpha: float) -> TensorBase:
     return Where(Greater(X, constant(0, g)), g, Mul(g, constant(alpha, g)))
 
 
-@operator("Y", T=(*FLOATS, int32, int64, uint32, uint64), amp="lower", batching="pointwise", weights="slope")
+@operator("Y", kind="pointwise", T=(*FLOATS, int32, int64, uint32, uint64), amp="lower", weights="slope")
 @in_float32
 def PRelu(xp: XP, X: T, slope: T) -> T:
     """X, below 0 times a slope that broadcasts to it. ONNX PRelu."""
@@ -52,7 +52,7 @@ def _(g: TensorBase, X: TensorBase, slope_shape: tuple[int, ...]) -> TensorBase:
     return sum_to(Where(Greater(X, zero), zero, Mul(g, X)), slope_shape)
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, amp="widest")
 @in_float32
 def ThresholdedRelu(xp: XP, X: T, *, alpha: float = 1.0) -> T:
     """X where it is above alpha, else 0. ONNX ThresholdedRelu."""
@@ -64,9 +64,7 @@ def _(g: TensorBase, X: TensorBase, alpha: float) -> TensorBase:
     return Where(Greater(X, constant(alpha, g)), g, constant(0, g))
 
 
-@operator(
-    "output", T=(float16, float32, float64, *INTEGERS), ignore_fp_warnings=True, amp="widest", batching="pointwise"
-)
+@operator("output", kind="pointwise", T=(float16, float32, float64, *INTEGERS), ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Shrink(xp: XP, input: T, *, bias: float = 0.0, lambd: float = 0.5) -> T:
     """The input nearer to 0 by `bias` where it is farther from it than `lambd`, else 0. ONNX Shrink."""
@@ -81,7 +79,7 @@ def _(g: TensorBase, input: TensorBase, lambd: float) -> TensorBase:
     return Where(outside, g, constant(0, g))
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Elu(xp: XP, X: T, *, alpha: float = 1.0) -> T:
     """X, below 0 alpha (exp(X) - 1). ONNX Elu."""
@@ -96,7 +94,7 @@ def _(g: TensorBase, X: TensorBase, alpha: float) -> TensorBase:
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # as ONNX has them: float32
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Selu(xp: XP, X: T, *, alpha: float = SELU_ALPHA, gamma: float = SELU_GAMMA) -> T:
     """gamma times Elu: with the default numbers activations keep mean 0 and variance 1. ONNX Selu."""
@@ -108,7 +106,7 @@ def _(g: TensorBase, X: TensorBase, alpha: float, gamma: float) -> TensorBase:
     return BelowZero(Mul(g, constant(gamma, g)), X, factor=alpha)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Celu(xp: XP, X: T, *, alpha: float = 1.0) -> T:
     """X, below 0 alpha (exp(X / alpha) - 1), whose slope has no step. ONNX Celu."""
@@ -121,7 +119,7 @@ def _(g: TensorBase, X: TensorBase, alpha: float) -> TensorBase:
     return BelowZero(g, X, rate=1 / alpha)
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="pointwise", fused=True, T=FLOATS, amp="widest")
 def BelowZero(g: T, X: T, *, factor: float = 1.0, rate: float = 1.0) -> T:
     """g, times `factor` exp(`rate` X) where X is not above 0: what arrives before an exponential rectifier."""
     zero = constant(0, g)

@@ -9,19 +9,19 @@ from ox.ops.elementwise.comparison import nothing
 __all__ = ["Ceil", "Floor", "Round"]
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, amp="widest")
 def Floor(xp: XP, X: T) -> T:
     """The greatest whole number that is not above. ONNX Floor."""
     return xp.floor(X)
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, amp="widest")
 def Ceil(xp: XP, X: T) -> T:
     """The smallest whole number that is not below. ONNX Ceil."""
     return xp.ceil(X)
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="pointwise")
+@operator("Y", kind="pointwise", T=FLOATS, amp="widest")
 def Round(xp: XP, X: T) -> T:
     """The nearest whole number, the even one of two. ONNX Round."""
     return xp.rint(X)

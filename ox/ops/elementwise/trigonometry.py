@@ -11,7 +11,7 @@ from ox.ops.elementwise.arithmetic import Add, Div, Mul, Neg, Sqrt, Sub
 __all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"]
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 def Sin(xp: XP, input: T) -> T:
     """Sine of radians. ONNX Sin."""
     return xp.sin(input)
@@ -22,7 +22,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Mul(g, Cos(input))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 def Cos(xp: XP, input: T) -> T:
     """Cosine of radians. ONNX Cos."""
     return xp.cos(input)
@@ -33,7 +33,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Neg(Mul(g, Sin(input)))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def Tan(xp: XP, input: T) -> T:
     """Tangent of radians. ONNX Tan."""
@@ -45,7 +45,7 @@ def _(g: TensorBase, output: TensorBase) -> TensorBase:
     return Mul(g, Add(Mul(output, output), constant(1, g)))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def Asin(xp: XP, input: T) -> T:
     """Arc sine in radians; NaN outside -1 to 1. ONNX Asin."""
@@ -57,7 +57,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Div(g, Sqrt(Sub(constant(1, g), Mul(input, input))))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def Acos(xp: XP, input: T) -> T:
     """Arc cosine in radians; NaN outside -1 to 1. ONNX Acos."""
@@ -69,7 +69,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Neg(Div(g, Sqrt(Sub(constant(1, g), Mul(input, input)))))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Atan(xp: XP, input: T) -> T:
     """Arc tangent in radians. ONNX Atan."""
@@ -81,7 +81,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Div(g, Add(Mul(input, input), constant(1, g)))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def Sinh(xp: XP, input: T) -> T:
     """Hyperbolic sine. ONNX Sinh."""
@@ -93,7 +93,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Mul(g, Cosh(input))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def Cosh(xp: XP, input: T) -> T:
     """Hyperbolic cosine. ONNX Cosh."""
@@ -105,7 +105,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Mul(g, Sinh(input))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Asinh(xp: XP, input: T) -> T:
     """Inverse hyperbolic sine. ONNX Asinh."""
@@ -117,7 +117,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Div(g, Sqrt(Add(Mul(input, input), constant(1, g))))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Acosh(xp: XP, input: T) -> T:
     """Inverse hyperbolic cosine; NaN below 1. ONNX Acosh."""
@@ -131,7 +131,7 @@ def _(g: TensorBase, input: TensorBase) -> TensorBase:
     return Div(g, Mul(Sqrt(Sub(input, one)), Sqrt(Add(input, one))))
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@operator("output", kind="pointwise", T=FLOATS, ignore_fp_warnings=True, amp="widest")
 @in_float32
 def Atanh(xp: XP, input: T) -> T:
     """Inverse hyperbolic tangent; NaN outside -1 to 1. ONNX Atanh."""

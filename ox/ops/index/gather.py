@@ -24,7 +24,7 @@ LONG_RUN = 8
 NARROW = 8  # elements of a slice below which a histogram of elements is faster than to sort the slices
 
 
-@operator("output", view=True, T=ALL, Tind=INDEX, amp="widest", batching="own")
+@operator("output", kind="selection", view=True, T=ALL, Tind=INDEX, amp="widest", batching="own")
 def Slice(xp: XP, data: T, starts: HostTind, ends: HostTind, axes: HostTind = None, steps: HostTind = None) -> T:
     """Every `step`-th place from start to before end along the given axes, by default the first ones. Negative places
     count from the end, places outside are moved to the border: Python's slices. ONNX Slice."""
@@ -81,7 +81,7 @@ def _first(start: int, n: int, step: int) -> int:
     return start if fixed and start == 0 else Dim(place, make)
 
 
-@operator("output", T=ALL, Tind=INDEX, amp="widest", batching="own", weights="data")
+@operator("output", kind="selection", T=ALL, Tind=INDEX, amp="widest", batching="own", weights="data")
 def Gather(xp: XP, data: T, indices: Tind, *, axis: int = 0) -> T:
     """The entries of `data` at `indices` along an axis, whose place the dimensions of `indices` take. ONNX Gather."""
     return xp.take(data, indices, axis=axis)
@@ -106,7 +106,7 @@ def add_along(g: TensorType, indices: TensorBase, axis: int, n: int) -> TensorTy
     return _add_along(g, indices, axis, n)
 
 
-@function("sums", fused=True, T=FLOATS, Tind=INDEX, amp="widest")
+@function("sums", kind="scatter", fused=True, T=FLOATS, Tind=INDEX, amp="widest")
 def IndexAdd(g: T, indices: Tind, *, size: int) -> T:
     """Zeros [size, ...] to which each g[i] is added at indices[i]. `torch.Tensor.index_add`."""
     return _add_along(g, indices, 0, size)
@@ -139,7 +139,7 @@ def product_of(sizes: Any) -> Any:
     return total
 
 
-@operator("output", T=ALL, Tind=INDEX, amp="widest", batching="elements")
+@operator("output", kind="selection", T=ALL, Tind=INDEX, amp="widest", batching="elements")
 def GatherElements(xp: XP, data: T, indices: Tind, *, axis: int = 0) -> T:
     """For each element of `indices` the entry of `data` at that place along `axis`, elsewhere at its own. ONNX
     GatherElements, `torch.gather`."""
@@ -156,7 +156,7 @@ def _(g: TensorBase, data_shape: tuple[int, ...], indices: TensorBase, axis: int
     return ScatterElements(zeros(data_shape, g), indices, g, axis=axis, reduction="add")
 
 
-@operator("output", T=ALL, Tind=INDEX, amp="widest", batching="elements")
+@operator("output", kind="scatter", T=ALL, Tind=INDEX, amp="widest", batching="elements")
 def ScatterElements(xp: XP, data: T, indices: Tind, updates: T, *, axis: int = 0, reduction: str = "none") -> T:
     """A copy of `data` in which each element of `updates` is put, added, multiplied, ... at its place in `indices`
     along `axis`, elsewhere at its own. Without a reduction places must not repeat. ONNX ScatterElements,

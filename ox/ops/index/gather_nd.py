@@ -24,7 +24,7 @@ from ox.ops.index.gather import (
 __all__ = ["GatherND", "Scatter", "ScatterND", "TensorScatter"]
 
 
-@operator("output", T=ALL, amp="widest", batching="each")
+@operator("output", kind="selection", T=ALL, amp="widest", batching="each")
 def GatherND(xp: XP, data: T, indices: Int64, *, batch_dims: int = 0) -> T:
     """For each row of `indices` [..., q] the part of `data` at these q coordinates; the first `batch_dims` dimensions
     are common to both. ONNX GatherND."""
@@ -66,7 +66,7 @@ def flat_places(indices: TensorType, shape: tuple[int, ...], batch_dims: int = 0
     return reshape_to(flat, [count * each])
 
 
-@operator("output", T=ALL, amp="widest", batching="each")
+@operator("output", kind="scatter", T=ALL, amp="widest", batching="each")
 def ScatterND(xp: XP, data: T, indices: Int64, updates: T, *, reduction: str = "none") -> T:
     """A copy of `data` in which each part of `updates` is put, added, multiplied, ... at the coordinates in a row of
     `indices` [..., q]. Without a reduction rows must not repeat. ONNX ScatterND."""
@@ -116,7 +116,7 @@ def _(
     return reshape_to(to_data, shape), reshape_to(to_updates, updates_shape)
 
 
-@operator("present_cache", T=ALL, amp="widest", batching="each")
+@operator("present_cache", kind="scatter", T=ALL, amp="widest", batching="each")
 def TensorScatter(
     xp: XP, past_cache: T, update: T, write_indices: Int64 = None, *, axis: int = -2, mode: str = "linear"
 ) -> T:
@@ -167,6 +167,7 @@ def _only(rank: int, sizes: dict[int, int]) -> list[int]:
 class _Renamed(Operator):
     """An operator that ONNX renamed: the old name is a call of the new one, and so is what it records."""
 
+    kind = "scatter"
     amp = "keep"  # the policy applies to the newer operator
     batching = "each"  # no recording holds it
 

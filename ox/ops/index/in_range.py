@@ -14,7 +14,7 @@ from ox.dtypes import INTEGERS
 from ox.errors import BoundsError, OxError, ShapeError
 
 
-@function("Y", fused=True, T=INTEGERS, amp="widest")
+@function("Y", kind="check", fused=True, T=INTEGERS, amp="widest")
 def InRange(X: T, *, low: int, high: int, what: str, classes: int = 0, ignored: int | None = None) -> T:
     """The integers X, if all of them are from `low` to `high`, or `ignored`; otherwise an error that says `what`: of
     class labels (`classes`) a ShapeError, of others a BoundsError. A runtime that runs the body does not look."""

@@ -15,7 +15,7 @@ __all__ = ["Compress", "NonZero", "OneHot"]
 COUNTS = (*INTEGERS, float16, float32, float64)
 
 
-@operator("Y", T=ALL, amp="widest", batching="each", data_dependent_shape=True)
+@operator("Y", kind="index", T=ALL, amp="widest", batching="each", data_dependent_shape=True)
 def NonZero(xp: XP, X: T) -> Int64:
     """The places of what is not zero, row by row: [dimensions, how many]. ONNX NonZero."""
     if not X.ndim:
@@ -23,7 +23,7 @@ def NonZero(xp: XP, X: T) -> Int64:
     return xp.stack((X.astype(bool_) if X.dtype.kind == "V" else X).nonzero()).astype(int64, copy=False)
 
 
-@operator("output", T=ALL, T1=(bool_,), amp="widest", batching="each", data_dependent_shape=True)
+@operator("output", kind="selection", T=ALL, T1=(bool_,), amp="widest", batching="each", data_dependent_shape=True)
 def Compress(xp: XP, input: T, condition: T1, *, axis: int | None = None) -> T:
     """The slices along an axis (or, without one, the elements of the flattened input) where `condition` [up to the
     size] is true. ONNX Compress."""
@@ -50,6 +50,8 @@ def _(g: TensorBase, condition: TensorBase, input_shape: tuple[int, ...], axis: 
 
 @operator(
     "output",
+    kind="index",
+    sized_by="depth",
     T1=COUNTS,
     T2=COUNTS,
     T3=ALL,

@@ -12,7 +12,7 @@ from ox.ops.elementwise.comparison import Less, LessOrEqual
 __all__ = ["SearchSorted"]
 
 
-@function("places", T=NUMERIC, amp="widest", batching="each")
+@function("places", kind="index", T=NUMERIC, amp="widest", batching="each")
 def SearchSorted(sequence: T, values: T, *, right: int = 0) -> Int64:
     """For each value the place in the sorted row at which it would keep the order: before its equals, or with `right`
     behind them.

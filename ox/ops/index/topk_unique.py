@@ -15,7 +15,7 @@ __all__ = ["TopK", "Unique"]
 FEW = 8  # the part of a row below which picking candidates first is faster than sorting the row
 
 
-@operator("Values Indices", T=NUMERIC, amp="widest", batching="each")
+@operator("Values Indices", kind="sorting", T=NUMERIC, amp="widest", batching="each")
 def TopK(
     xp: XP, X: T, K: HostInt64, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 1
 ) -> tuple[T, Int64]:
@@ -61,7 +61,9 @@ def _(g: TensorBase, X_shape: tuple[int, ...], Indices: TensorBase, axis: int) -
     return ScatterElements(zeros(X_shape, g), Indices, g, axis=axis)  # no place is chosen twice
 
 
-@operator("Y indices inverse_indices counts", T=ALL, amp="widest", batching="each", data_dependent_shape=True)
+@operator(
+    "Y indices inverse_indices counts", kind="sorting", T=ALL, amp="widest", batching="each", data_dependent_shape=True
+)
 def Unique(
     xp: XP, X: T, *, axis: int | None = None, sorted: int = 1, outputs: int = 1
 ) -> tuple[T, Int64, Int64, Int64]:

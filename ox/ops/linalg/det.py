@@ -15,7 +15,7 @@ from ox.ops.index.gather import Gather
 __all__ = ["Det"]
 
 
-@operator("Y", T=FLOATS, amp="float32", batching="each")
+@operator("Y", kind="factorization", T=FLOATS, amp="float32", batching="each")
 @in_float32
 def Det(xp: XP, X: T) -> T:
     """The determinant of every square matrix [..., n, n]. ONNX Det.

@@ -73,7 +73,7 @@ def _sizes(equation: str, terms: list[str], shapes: Sequence[Sequence[int]]) -> 
     return sizes
 
 
-@operator("Output", view=True, T=NUMERIC, amp="lower", batching="each", weights="Inputs")
+@operator("Output", kind="product", view=True, T=NUMERIC, amp="lower", batching="each", weights="Inputs")
 def Einsum(xp: XP, *Inputs: T, equation: str) -> T:
     """Products of elements of the inputs, summed over the letters that the output does not name; inputs meet from left
     to right, each time in a MatMul. ONNX Einsum, `torch.einsum`."""

@@ -29,14 +29,14 @@ def _sum_of_rows(g: TensorType) -> TensorType:
     return OPS["ReduceSum"](_rows(g), axes_tensor([0]), keepdims=0)
 
 
-@function("Y", fused=True, T=FLOATS, amp="lower")
+@function("Y", kind="product", fused=True, T=FLOATS, amp="lower")
 def Linear(X: T, W: T, b: T = None) -> T:
     """X Wᵀ + b: X [..., in] of two dimensions or more, W [out, in] and b [out]."""
     y = Gemm(_rows(X), W, b, transB=1)
     return y if X.ndim == 2 else reshape_to(y, [*X.shape[:-1], W.shape[0]])
 
 
-@function("dX dW db", fused=True, T=FLOATS, amp="lower")
+@function("dX dW db", kind="gradient", fused=True, T=FLOATS, amp="lower")
 def LinearGradient(g: T, X: T, W: T, *, bias: int = 1) -> tuple[T, T, T]:
     """The gradients of Linear's inputs from a cotangent g [..., out]; without `bias` there is no db."""
     found: Any = (_to_input(g, W), Gemm(_rows(g), _rows(X), transA=1))

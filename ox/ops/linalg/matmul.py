@@ -20,7 +20,7 @@ __all__ = ["Gemm", "MatMul"]
 PRODUCTS = (*FLOATS, uint32, uint64, int32, int64)
 
 
-@operator("Y", T=PRODUCTS, amp="lower", batching="own", weights="A B")
+@operator("Y", kind="product", T=PRODUCTS, amp="lower", batching="own", weights="A B")
 def MatMul(xp: XP, A: T, B: T) -> T:
     """Matrix product of the last two dimensions, the others broadcast; a vector is a row or a column. ONNX MatMul."""
     if not A.ndim or not B.ndim or A.shape[-1] != B.shape[0 if B.ndim == 1 else -2]:
@@ -108,7 +108,7 @@ def _vector(x: TensorType) -> TensorType:
     return x if x.ndim == 1 else OPS["Reshape"](x, axes_tensor([-1]))
 
 
-@operator("Y", T=PRODUCTS, amp="lower", batching="own", weights="A B C")
+@operator("Y", kind="product", T=PRODUCTS, amp="lower", batching="own", weights="A B C")
 def Gemm(
     xp: XP, A: T, B: T, C: T = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
 ) -> T:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ox.core.constants import axes_tensor, constant, number
 from ox.core.function import function
+from ox.core.kind import Kind
 from ox.core.mode import MODE, cannot_record
 from ox.core.operator import OPS, Amp, Operator
 from ox.core.tensor import TensorBase, TensorType
@@ -44,13 +45,13 @@ class Factorization(Operator):
 
 
 def factorization(
-    outputs: str, *, amp: Amp, **types: tuple[DType, ...]
+    outputs: str, *, amp: Amp, kind: Kind = "factorization", **types: tuple[DType, ...]
 ) -> Callable[[Callable[..., Any]], Factorization]:
     """Define one from its kernel."""
 
     def define(kernel: Callable[..., Any]) -> Factorization:
         made = Factorization(kernel, outputs, types, view=False)
-        made.amp = amp
+        made.kind, made.amp = kind, amp
         OPS[f"ox.{made.name}"] = made
         return made
 
@@ -92,7 +93,7 @@ def _outer(a: TensorType, b: TensorBase) -> TensorType:
     return Mul(OPS["Unsqueeze"](a, axes_tensor([-1])), OPS["Unsqueeze"](b, axes_tensor([-2])))
 
 
-@function("X", T=KINDS, amp="float32", batching="each")
+@function("X", kind="factorization", T=KINDS, amp="float32", batching="each")
 def Solve(A: T, B: T) -> T:
     """The X [..., n, k] with A X = B, for A [..., n, n] and B [..., n, k] of the same leading dimensions.
 
@@ -141,7 +142,7 @@ def _(g: TensorBase, A: TensorBase, X: TensorBase, needs: tuple[bool, bool]) -> 
     return (-MatMul(to_b, transposed(X)) if needs[0] else None), to_b
 
 
-@function("L", T=KINDS, amp="float32", batching="each")
+@function("L", kind="factorization", T=KINDS, amp="float32", batching="each")
 def Cholesky(A: T) -> T:
     """The lower triangle L [..., n, n] with L Lᵀ = A, of which the lower triangle is read. The body takes off one
     column after the other."""
@@ -181,7 +182,7 @@ def _(g: TensorBase, L: TensorBase) -> TensorBase:
     return Mul(OPS["Add"](S, transposed(S)), constant(0.5, g))
 
 
-@function("sign logabsdet", T=KINDS, amp="float32", batching="each")
+@function("sign logabsdet", kind="factorization", T=KINDS, amp="float32", batching="each")
 def LogDet(A: T) -> tuple[T, T]:
     """Sign and logarithm of the absolute value of the determinants of A [..., n, n]."""
     det = OPS["Det"](A)

@@ -26,6 +26,7 @@ SCORES, CAPPED, BIASED, WEIGHTS = range(4)  # what `qk_matmul_output` is, by its
 
 @operator(
     "Y present_key present_value qk_matmul_output",
+    kind="attention",
     T1=FLOATS,
     T2=FLOATS,
     U=ALL,

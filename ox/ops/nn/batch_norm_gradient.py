@@ -15,7 +15,7 @@ from ox.ops.reduce.reduction import ReduceMean, ReduceSum
 TOGETHER = 1 << 17  # elements of some channels that are worked on at a time, so that they stay in the cache
 
 
-@function("dX dScale dB", fused=True, T=FLOATS, amp="widest")
+@function("dX dScale dB", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def BatchNormalizationGradient(g: T, X: T, scale: T, *, epsilon: float = 1e-5) -> tuple[T, T, T]:
     """The gradients [N, C, ...], [C] and [C] from a cotangent g and the data X [N, C, ...], whose own mean and variance
     the normalization took."""

@@ -11,7 +11,7 @@ from ox.ops.elementwise.comparison import LessOrEqual, Where
 __all__ = ["BinaryCrossEntropy"]
 
 
-@function("Y", T=FLOATS, amp="float32", batching="each")
+@function("Y", kind="loss", T=FLOATS, amp="float32", batching="each")
 def BinaryCrossEntropy(X: T, target: T) -> T:
     """-(target·log X + (1 - target)·log(1 - X)), each logarithm at least -100; equal shapes."""
     one = constant(1, X)

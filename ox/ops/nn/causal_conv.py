@@ -20,6 +20,7 @@ FAR = 2**62
 
 @operator(
     "output present_state",
+    kind="convolution",
     T=(float32, float16, bfloat16),
     ignore_fp_warnings=True,
     amp="lower",

@@ -24,7 +24,7 @@ __all__ = ["Conv", "ConvTranspose"]
 CHUNK = 1 << 22  # elements of unfolded data that are multiplied at once; more would only travel through memory
 
 
-@operator("Y", T=FLOATS, amp="lower", batching="images", weights="W B")
+@operator("Y", kind="convolution", T=FLOATS, amp="lower", batching="images", weights="W B")
 @in_float32
 def Conv(
     xp: XP,
@@ -179,7 +179,7 @@ def _(g: TensorBase) -> TensorBase:
     return _bias_gradient(g)
 
 
-@operator("Y", T=FLOATS, amp="lower", batching="images", weights="W B")
+@operator("Y", kind="convolution", T=FLOATS, amp="lower", batching="images", weights="W B")
 @in_float32
 def ConvTranspose(
     xp: XP,

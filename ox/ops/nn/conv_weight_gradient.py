@@ -41,7 +41,7 @@ def _around(x: TensorType, placed: Sequence[tuple[Any, Any]]) -> TensorType:
     return pad_to(x, [b for b, _ in placed], [n + b + e for n, (b, e) in zip(x.shape[2:], placed, strict=True)])
 
 
-@function("dW", fused=True, T=FLOATS, amp="widest")
+@function("dW", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def ConvWeights(
     X: T,
     g: T,

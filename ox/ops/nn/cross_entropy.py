@@ -27,7 +27,7 @@ __all__ = [
 CLASSES = (int32, int64)
 
 
-@function("loss logs", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
+@function("loss logs", kind="loss", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
 def CrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[U, U]:
     """log(sum(exp(scores))) - scores[target] for each row of scores [N, C] and its class in target [N], and these
     logarithms [N]. A target of `ignore_index` costs 0; other targets must be classes.
@@ -49,7 +49,7 @@ def _counts(target: TensorType, ignore_index: int) -> TensorType:
     return Not(Equal(target, number(ignore_index, target.dtype)))
 
 
-@function("loss logs count", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
+@function("loss logs count", kind="loss", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
 def MeanCrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[U, U, U]:
     """The mean of CrossEntropy over the targets that are not ignored (NaN if all are), the logarithms, and how many
     targets these are. `torch.nn.functional.cross_entropy`."""
@@ -59,7 +59,7 @@ def MeanCrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tu
     return Div(OPS["ReduceSum"](losses, keepdims=0), count), logs, count
 
 
-@function("dX", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
 def CrossEntropyGradient(g: U, scores: T, target: Tind, logs: U, *, ignore_index: int = -100) -> T:
     """The gradient of the scores from a cotangent g [N] of the losses, or [] for each of them: the softmax,
     less 1 at the target."""
@@ -122,7 +122,7 @@ def _(
     return _with_logs(back, g_logs, scores, logs)
 
 
-@function("loss logs count", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
+@function("loss logs count", kind="loss", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
 def MeanSmoothedCrossEntropy(
     scores: T, target: Tind, weight: T = None, *, smoothing: float, ignore_index: int = -100
 ) -> tuple[U, U, U]:
@@ -142,7 +142,7 @@ def MeanSmoothedCrossEntropy(
     return Add(loss, Mul(Div(spread, count), constant(smoothing, direct))), logs, count
 
 
-@function("dX", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
 def SmoothedCrossEntropyGradient(
     g: U, scores: T, target: Tind, logs: U, weight: T = None, *, smoothing: float, ignore_index: int = -100
 ) -> T:
@@ -182,7 +182,7 @@ def _(
     return _with_logs(back, g_logs, scores, logs)
 
 
-@function("loss logs spread", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
+@function("loss logs spread", kind="loss", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="float32")
 def WeightedCrossEntropy(
     scores: T, target: Tind, weight: T = None, *, ignore_index: int = -100, outputs: int = 3
 ) -> tuple[U, U, U]:
@@ -205,7 +205,7 @@ def WeightedCrossEntropy(
     return Where(counts, loss, nothing), logs, Where(counts, spread, nothing)
 
 
-@function("dX", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, U=FLOATS, Tind=CLASSES, amp="widest")
 def WeightedCrossEntropyGradient(
     scores: T, target: Tind, logs: U, weight: T = None, g: U = None, g_spread: U = None, *, ignore_index: int = -100
 ) -> T:
@@ -260,7 +260,7 @@ def _smoothed(target: TensorBase, weight: TensorBase | None, smoothing: float) -
     return target if weight is None else Mul(target, weight)
 
 
-@function("loss logs", fused=True, T=FLOATS, amp="float32")
+@function("loss logs", kind="loss", fused=True, T=FLOATS, amp="float32")
 def SoftCrossEntropy(scores: T, target: T, weight: T = None, *, smoothing: float = 0.0) -> tuple[T, T]:
     """The cross entropy of each row of scores [N, C] with probabilities target [N, C], of which a part `smoothing` is
     spread over all classes; and log(sum(exp(scores))) [N]. weight [C], or 1 for all.
@@ -272,7 +272,7 @@ def SoftCrossEntropy(scores: T, target: T, weight: T = None, *, smoothing: float
     return OPS["ReduceSum"](costs, axes_tensor([1]), keepdims=0), logs
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def SoftCrossEntropyGradient(g: T, scores: T, target: T, logs: T, weight: T = None, *, smoothing: float = 0.0) -> T:
     """The gradient of the scores from a cotangent g [N] of the losses."""
     shares = _smoothed(target, weight, smoothing)

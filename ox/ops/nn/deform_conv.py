@@ -25,7 +25,9 @@ from ox.ops.vision.interpolation import Axis, axis_between, pulls, sample, sampl
 __all__ = ["DeformConv"]
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each", weights="W offset B")
+@operator(
+    "Y", kind="convolution", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each", weights="W offset B"
+)
 @in_float32
 def DeformConv(
     xp: XP,

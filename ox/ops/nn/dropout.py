@@ -16,12 +16,12 @@ __all__ = ["Dropout"]
 
 @operator(
     "output mask",
+    kind="random",
     T=FLOATS,
     T1=FLOATS,
     T2=(bool_,),
     amp="widest",
     batching="each",
-    random=True,
 )
 def Dropout(
     xp: XP, data: T, ratio: T1 = None, training_mode: T2 = None, *, seed: int | None = None, outputs: int = 1

@@ -14,7 +14,7 @@ from ox.ops.nn.lp_pool import powers, slope
 __all__ = ["GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"]
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="images")
+@operator("Y", kind="pooling", contraction=True, T=FLOATS, amp="widest", batching="images")
 @in_float32
 def GlobalAveragePool(xp: XP, X: T) -> T:
     """The mean of X [N, C, ...] over all but the first two dimensions; they stay, of size 1. ONNX GlobalAveragePool."""
@@ -26,7 +26,7 @@ def _(g: TensorBase, X_shape: tuple[int, ...]) -> TensorBase:
     return expand_to(g / product_of(X_shape[2:]), X_shape)
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="images")
+@operator("Y", kind="pooling", contraction=True, T=FLOATS, amp="widest", batching="images")
 def GlobalMaxPool(xp: XP, X: T) -> T:
     """The largest value of X [N, C, ...] over all but the first two dimensions; they stay, of size 1. The first of
     equals takes the gradient, as under a MaxPool. ONNX GlobalMaxPool."""
@@ -41,7 +41,7 @@ def _(g: TensorBase, X: TensorBase) -> TensorBase:
     return reshape_to(ScatterElements(zeros(flat.shape, g), place, g, axis=2), X.shape)
 
 
-@operator("Y", T=FLOATS, amp="float32", batching="each")
+@operator("Y", kind="pooling", T=FLOATS, amp="float32", batching="each")
 @in_float32
 def GlobalLpPool(xp: XP, X: T, *, p: int = 2) -> T:
     """The p-norm of X [N, C, ...] over all but the first two dimensions; they stay, of size 1. ONNX GlobalLpPool."""

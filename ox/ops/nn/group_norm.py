@@ -49,7 +49,9 @@ def _scaled(X: Array, normal: Array, scale: Array, bias: Array) -> Array:
     return downcast(normal, X.dtype) if X.dtype in HALF_TYPES else normal
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each", weights="scale B")
+@operator(
+    "output", kind="normalization", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each", weights="scale B"
+)
 def InstanceNormalization(xp: XP, input: T, scale: T, B: T, *, epsilon: float = 1e-5) -> T:
     """Each channel of each example with mean 0 and variance 1, times scale [C] plus B [C]; input [N, C, ...].
     ONNX InstanceNormalization, `torch.nn.functional.instance_norm`."""
@@ -62,7 +64,9 @@ def _(g: TensorBase, input: TensorBase, scale: TensorBase, epsilon: float, needs
     return _group_gradients(g, input, scale, None, epsilon, needs)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each", weights="scale bias")
+@operator(
+    "Y", kind="normalization", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each", weights="scale bias"
+)
 def GroupNormalization(
     xp: XP, X: T, scale: T, bias: T, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> T:
@@ -143,7 +147,7 @@ def _group_gradients(
     return to_x, to_scale, to_bias
 
 
-@function("dX dScale dB", fused=True, T=FLOATS, amp="widest")
+@function("dX dScale dB", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def GroupNormalizationGradient(g: T, X: T, scale: T, *, epsilon: float = 1e-5) -> tuple[T, T, T]:
     """The gradients [N, G, C, S], [G, C] and [G, C] from a cotangent g and data X [N, G, C, S], of which each of the G
     groups of C channels was normalized, times scale [G, C]."""
@@ -167,7 +171,7 @@ def unstandardized(g: TensorType, normal: TensorBase, inverse: TensorBase, axes:
     return Mul(Sub(Sub(g, ReduceMean(g, axes, keepdims=1)), along), inverse)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")
+@operator("Y", kind="normalization", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")
 def MeanVarianceNormalization(xp: XP, X: T, *, axes: Sequence[int] = [0, 2, 3]) -> T:
     """(X - mean) / (deviation + 1e-9) along axes. ONNX MeanVarianceNormalization."""
     x, chosen = widely(X), tuple(axes)

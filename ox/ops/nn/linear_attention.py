@@ -20,7 +20,9 @@ TYPES = (float16, bfloat16, float32)
 GATED, DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")
 
 
-@operator("output present_state", T=TYPES, S=TYPES, ignore_fp_warnings=True, amp="lower", batching="each")
+@operator(
+    "output present_state", kind="attention", T=TYPES, S=TYPES, ignore_fp_warnings=True, amp="lower", batching="each"
+)
 def LinearAttention(
     xp: XP,
     query: T,

@@ -24,6 +24,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 @operator(
     "loss",
+    kind="loss",
     T=FLOATS,
     Tind=(int32, int64),
     ignore_fp_warnings=True,
@@ -44,6 +45,7 @@ def NegativeLogLikelihoodLoss(
 
 @operator(
     "output log_prob",
+    kind="loss",
     T=FLOATS,
     Tind=(int32, int64),
     ignore_fp_warnings=True,

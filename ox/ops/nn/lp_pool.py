@@ -16,7 +16,7 @@ from ox.ops.nn.window import Ints, Window, padded
 __all__ = ["LpPool"]
 
 
-@operator("Y", T=FLOATS, amp="float32", batching="each")
+@operator("Y", kind="pooling", T=FLOATS, amp="float32", batching="each")
 @in_float32
 def LpPool(
     xp: XP,

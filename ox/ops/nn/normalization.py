@@ -37,6 +37,7 @@ def computed_type(dtype: DType) -> DType:
 
 @operator(
     "Y running_mean running_var",
+    kind="normalization",
     T=FLOATS,
     T1=FLOATS,
     T2=FLOATS,
@@ -193,6 +194,7 @@ def _(
 
 @operator(
     "Y Mean InvStdDev",
+    kind="normalization",
     T=FLOATS,
     U=(float32, bfloat16),
     ignore_fp_warnings=True,
@@ -249,7 +251,7 @@ def _(
     return as_type(y, X.dtype), as_type(mean, stash), as_type(inverse, stash)
 
 
-@function("dX dScale dB", fused=True, T=FLOATS, U=FLOATS, amp="widest")
+@function("dX dScale dB", kind="gradient", fused=True, T=FLOATS, U=FLOATS, amp="widest")
 def LayerNormalizationGradient(g: T, X: T, Scale: T, Mean: U, InvStdDev: U, *, axis: int = -1) -> tuple[T, T, T]:
     """The three gradients where only Y was used and Scale has X's normalized shape; those of halves are computed in
     float32."""

@@ -42,7 +42,7 @@ def spatial(name: str, X: Array, kernel: Ints) -> tuple[int, ...]:
     return X.shape[2:]
 
 
-@operator("Y Indices", T=(*FLOATS, int8, uint8), amp="widest", batching="images")
+@operator("Y Indices", kind="pooling", contraction=True, T=(*FLOATS, int8, uint8), amp="widest", batching="images")
 def MaxPool(
     xp: XP,
     X: T,
@@ -130,7 +130,7 @@ def _(
     return made
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def MaxPoolGradient(
     g: T,
     Indices: Int64,
@@ -175,7 +175,7 @@ def _spread_back(g: TensorBase, Indices: TensorBase, X_shape: tuple[Any, ...], s
     return OPS["Transpose"](turned, perm=[0, 1, *range(rank - 1, 1, -1)])
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="images")
+@operator("Y", kind="pooling", contraction=True, T=FLOATS, amp="widest", batching="images")
 @in_float32
 def AveragePool(
     xp: XP,
@@ -266,7 +266,7 @@ def _(
     return made
 
 
-@function("dX", fused=True, T=FLOATS, amp="widest")
+@function("dX", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def AveragePoolGradient(
     g: T,
     *,

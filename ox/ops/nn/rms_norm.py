@@ -19,7 +19,16 @@ from ox.ops.reduce.reduction import ReduceMean, ReduceSum
 __all__ = ["LRN", "LpNormalization", "RMSNormalization"]
 
 
-@operator("Y", T=FLOATS, V=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis", weights="scale")
+@operator(
+    "Y",
+    kind="normalization",
+    T=FLOATS,
+    V=FLOATS,
+    ignore_fp_warnings=True,
+    amp="float32",
+    batching="axis",
+    weights="scale",
+)
 def RMSNormalization(xp: XP, X: T, scale: V, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> V:
     """X / sqrt(mean(X²) + epsilon) * scale, with the mean over the dimensions from `axis` on.
 
@@ -66,7 +75,7 @@ def _(
     return to_x, to_scale
 
 
-@function("dX dScale", fused=True, T=FLOATS, amp="widest")
+@function("dX dScale", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def RMSNormalizationGradient(g: T, X: T, scale: T, *, axis: int = -1, epsilon: float = 1e-5) -> tuple[T, T]:
     """The gradients of X and of a scale of X's normalized shape from a cotangent g; those of halves are computed in
     float32."""
@@ -80,7 +89,7 @@ def RMSNormalizationGradient(g: T, X: T, scale: T, *, axis: int = -1, epsilon: f
     return as_type(to_x, kind), as_type(to_scale, kind)
 
 
-@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")
+@operator("output", kind="normalization", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")
 def LpNormalization(xp: XP, input: T, *, axis: int = -1, p: int = 2) -> T:
     """The input divided by its sum of magnitudes (p=1) or its length (p=2) along an axis; 0 where that is 0.
     ONNX LpNormalization."""
@@ -107,7 +116,7 @@ def _(g: TensorBase, input: TensorBase, axis: int, p: int) -> TensorBase:
     return as_type(Where(none, constant(0, x), back), input.dtype)
 
 
-@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")
+@operator("Y", kind="normalization", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")
 def LRN(xp: XP, X: T, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> T:
     """X / (bias + alpha/size · sum of X² over `size` channels around)^beta; X [N, C, ...]. ONNX LRN."""
     if X.ndim < 2:

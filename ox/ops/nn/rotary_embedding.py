@@ -18,7 +18,9 @@ from ox.ops.nn.normalization import widely
 __all__ = ["RotaryEmbedding"]
 
 
-@operator("Y", T=(float32, float16, bfloat16), amp="widest", batching="each", settings="cos_cache sin_cache")
+@operator(
+    "Y", kind="attention", T=(float32, float16, bfloat16), amp="widest", batching="each", settings="cos_cache sin_cache"
+)
 def RotaryEmbedding(
     xp: XP,
     X: T,

@@ -8,7 +8,7 @@ from ox.dtypes import FLOATS
 from ox.ops.elementwise.arithmetic import Add, Mul, Sub
 
 
-@function("mean var", fused=True, T=FLOATS, amp="widest")
+@function("mean var", kind="statistics", fused=True, T=FLOATS, amp="widest")
 def RunningStatistics(running_mean: T, running_var: T, mean: T, var: T, part: T, correction: T) -> tuple[T, T]:
     """The running mean and variance [C] moved by `part` [] towards the mean and the variance [C] of a batch, the
     latter times `correction` [], which makes it an unbiased one. What `torch.nn.BatchNorm2d` does while training."""

@@ -19,7 +19,7 @@ from ox.ops.reduce.reduction import ReduceSum
 __all__ = ["BlockwiseAttention", "ScaledAttention"]
 
 
-@function("Y weights", fused=True, T=FLOATS, T2=(bool_,), amp="lower", nondifferentiable="kept")
+@function("Y weights", kind="attention", fused=True, T=FLOATS, T2=(bool_,), amp="lower", nondifferentiable="kept")
 def ScaledAttention(
     Q: T, K: T, V: T, bias: T = None, allowed: T2 = None, kept: T = None, *, scale: float = 1.0
 ) -> tuple[T, T]:
@@ -50,7 +50,7 @@ def _turned(x: TensorType) -> TensorType:
     return OPS["Transpose"](x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-@function("dQ dK dV", fused=True, T=FLOATS, amp="widest")
+@function("dQ dK dV", kind="gradient", fused=True, T=FLOATS, amp="widest")
 def ScaledAttentionGradient(
     g: T, Q: T, K: T, V: T, Y: T, weights: T, kept: T = None, *, scale: float = 1.0
 ) -> tuple[T, T, T]:
@@ -106,7 +106,9 @@ def _(
     return *_to_factors(to_scores, Q, K, scale), to_v, to_bias
 
 
-@function("Y logs", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="lower", nondifferentiable="kept")
+@function(
+    "Y logs", kind="attention", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="lower", nondifferentiable="kept"
+)
 def BlockwiseAttention(
     Q: T,
     K: T,
@@ -188,7 +190,7 @@ def _weights(
     return weights if allowed is None else Where(allowed, weights, constant(0, Q)), logs
 
 
-@function("dQ dK dV", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="widest")
+@function("dQ dK dV", kind="gradient", fused=True, T=FLOATS, T1=FLOATS, T2=(bool_,), amp="widest")
 def BlockwiseAttentionGradient(
     g: T,
     Q: T,

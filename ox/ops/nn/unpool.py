@@ -18,7 +18,7 @@ from ox.ops.nn.window import Ints, Window, pad_to, padded, tap_slices
 __all__ = ["Col2Im", "MaxUnpool"]
 
 
-@operator("output", T1=FLOATS, T2=(int64,), amp="widest", batching="each")
+@operator("output", kind="image", sized_by="output_shape", T1=FLOATS, T2=(int64,), amp="widest", batching="each")
 def MaxUnpool(
     xp: XP,
     X: T1,
@@ -69,7 +69,7 @@ def _(
     return reshape_to(OPS["Gather"](flat, reshape_to(I, [product_of(X_shape)])), X_shape)
 
 
-@operator("output", T=ALL, amp="widest", batching="each")
+@operator("output", kind="image", sized_by="image_shape block_shape", T=ALL, amp="widest", batching="each")
 def Col2Im(
     xp: XP,
     input: T,

@@ -36,7 +36,7 @@ def _shifted(x: Array, zero_point: Any, axis: int | None = None) -> Array:
     return wide - zero
 
 
-@operator("Y", T1=BYTES, T2=BYTES, T3=(int32,), batching="each")
+@operator("Y", kind="integer_product", T1=BYTES, T2=BYTES, T3=(int32,), batching="each")
 def MatMulInteger(xp: XP, A: T1, B: T2, a_zero_point: T1 = None, b_zero_point: T2 = None) -> T3:
     """(A - a_zero_point) · (B - b_zero_point); zero points are one number, or one a row of A and a column of B.
     ONNX MatMulInteger."""
@@ -46,6 +46,7 @@ def MatMulInteger(xp: XP, A: T1, B: T2, a_zero_point: T1 = None, b_zero_point: T
 
 @operator(
     "y",
+    kind="integer_product",
     TS=(float32, float16, bfloat16),
     T1=BYTES,
     T2=BYTES,
@@ -92,7 +93,7 @@ def _convolved(xp: XP, x: Array, w: Array, x_zero: Any, w_zero: Any, **attribute
     return Conv.kernel(xp, _shifted(x, x_zero), _shifted(w, w_zero, 0), **attributes)
 
 
-@operator("y", T1=BYTES, T2=BYTES, T3=(int32,), batching="each")
+@operator("y", kind="integer_product", T1=BYTES, T2=BYTES, T3=(int32,), batching="each")
 def ConvInteger(
     xp: XP,
     x: T1,
@@ -116,7 +117,17 @@ def ConvInteger(
     return y.astype(int32)
 
 
-@operator("y", T1=BYTES, T2=BYTES, T3=BYTES, T4=(int32,), ignore_fp_warnings=True, amp="widest", batching="each")
+@operator(
+    "y",
+    kind="integer_product",
+    T1=BYTES,
+    T2=BYTES,
+    T3=BYTES,
+    T4=(int32,),
+    ignore_fp_warnings=True,
+    amp="widest",
+    batching="each",
+)
 def QLinearConv(
     xp: XP,
     x: T1,

@@ -34,6 +34,7 @@ HALF_OR_SINGLE = (float32, float16, bfloat16)
 
 @operator(
     "y",
+    kind="quantization",
     T1=(*HALF_OR_SINGLE, int32),
     T2=(*HALF_OR_SINGLE, int32),
     T3=SMALL,
@@ -112,6 +113,7 @@ def _spread(xp: XP, given: Array, x: Array, axis: int, block_size: int) -> Array
 
 @operator(
     "y",
+    kind="quantization",
     T1=(*SMALL, int32),
     T2=HALF_OR_SINGLE,
     T3=HALF_OR_SINGLE,
@@ -142,7 +144,7 @@ def DequantizeLinear(
     return y.astype(FROM_ONNX[output_dtype] if output_dtype else x_scale.dtype, copy=False)
 
 
-@operator("y y_scale y_zero_point", T1=(float32,), T2=(uint8,), amp="keep", batching="each")
+@operator("y y_scale y_zero_point", kind="quantization", T1=(float32,), T2=(uint8,), amp="keep", batching="each")
 def DynamicQuantizeLinear(xp: XP, x: T1) -> tuple[T2, Float32, T2]:
     """x in 256 steps from its smallest value (or 0) to its largest (or 0), with the scale and the zero point.
     ONNX DynamicQuantizeLinear."""

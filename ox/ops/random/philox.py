@@ -31,7 +31,7 @@ LOW = 0xFFFFFFFF
 TO_UNIT, TO_OPEN_UNIT, TO_ANGLE = 2.0**-24, 2.0**-32, 2 * pi * 2.0**-32
 
 
-@function("bits next", batching="each")
+@function("bits next", kind="random", batching="each")
 def Philox(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[UInt32, UInt64]:
     """Random words of 32 bits.
 
@@ -48,7 +48,7 @@ def Philox(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[UInt32, UInt
     return _shaped(OPS["Cast"](OPS["Concat"](*words, axis=0), to=onnx_type(uint32)), count, shape), following
 
 
-@function("output next", batching="each")
+@function("output next", kind="random", batching="each")
 def RandomUniform(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[Float32, UInt64]:
     """Uniform numbers in [0, 1), multiples of 2**-24; arguments and the second result as for `Philox`."""
     return _uniform(key, counter, shape)
@@ -61,7 +61,7 @@ def _uniform(key: TensorBase, counter: TensorBase, shape: TensorBase) -> tuple[T
     return _shaped(unit, count, shape), following
 
 
-@function("output next", batching="each")
+@function("output next", kind="random", batching="each")
 def RandomNormal(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[Float32, UInt64]:
     """Normal numbers of mean 0 and deviation 1 by Box and Muller; arguments and the second result as for `Philox`.
 
@@ -77,7 +77,7 @@ def RandomNormal(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[Float3
     return _shaped(OPS["Cast"](pairs, to=onnx_type(float32)), count, shape), following
 
 
-@function("Y", fused=True, T=FLOATS, amp="widest")
+@function("Y", kind="random", fused=True, T=FLOATS, amp="widest")
 def PhiloxDropout(X: T, key: UInt64, counter: UInt64, *, p: float) -> T:
     """X with each element 0 where its number of `RandomUniform` is below p, else times 1 / (1 - p). The gradient draws
     the same numbers again, so nothing of the size of X is kept for it."""

@@ -46,7 +46,7 @@ def _kind(name: str, dtype: int | None, like: Any = None) -> Any:
     return kind
 
 
-@operator("output", T=FLOATS, batching="each", random=True)
+@operator("output", kind="random", T=FLOATS, batching="each")
 def RandomNormal(
     xp: XP, *, shape: Sequence[int], dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
 ) -> T:
@@ -54,7 +54,7 @@ def RandomNormal(
     return xp.asarray(mean + scale * normal(list(shape), seed)).astype(_kind("RandomNormal", dtype))
 
 
-@operator("output", T=FLOATS, batching="each", random=True)
+@operator("output", kind="random", T=FLOATS, batching="each")
 def RandomUniform(
     xp: XP, *, shape: Sequence[int], dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None
 ) -> T:
@@ -64,7 +64,7 @@ def RandomUniform(
     )
 
 
-@operator("output", T1=ALL, T2=FLOATS, amp="widest", batching="each", random=True, nondifferentiable="input")
+@operator("output", kind="random", T1=ALL, T2=FLOATS, amp="widest", batching="each", nondifferentiable="input")
 def RandomNormalLike(
     xp: XP, input: T1, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
 ) -> T2:
@@ -74,7 +74,7 @@ def RandomNormalLike(
     return xp.asarray(mean + scale * normal(input.shape, seed)).astype(kind)
 
 
-@operator("output", T1=ALL, T2=FLOATS, amp="widest", batching="each", random=True, nondifferentiable="input")
+@operator("output", kind="random", T1=ALL, T2=FLOATS, amp="widest", batching="each", nondifferentiable="input")
 def RandomUniformLike(
     xp: XP, input: T1, *, dtype: int | None = None, high: float = 1.0, low: float = 0.0, seed: float | None = None
 ) -> T2:
@@ -84,7 +84,7 @@ def RandomUniformLike(
     return xp.asarray(low + (high - low) * uniform(input.shape, seed, "onnx_uniform")).astype(kind)
 
 
-@operator("output", T1=FLOATS, T2=ALL, amp="widest", batching="each", random=True, nondifferentiable="input")
+@operator("output", kind="random", T1=FLOATS, T2=ALL, amp="widest", batching="each", nondifferentiable="input")
 def Bernoulli(xp: XP, input: T1, *, dtype: int | None = None, seed: float | None = None) -> T2:
     """1 with the probability of the input, else 0; in its type unless `dtype` is given.
     ONNX Bernoulli."""
@@ -92,7 +92,7 @@ def Bernoulli(xp: XP, input: T1, *, dtype: int | None = None, seed: float | None
     return (drawn < input.astype(np.float64)).astype(input.dtype if dtype is None else FROM_ONNX[dtype])
 
 
-@operator("output", T1=FLOATS, T2=(int32, int64), ignore_fp_warnings=True, amp="widest", batching="each", random=True)
+@operator("output", kind="random", T1=FLOATS, T2=(int32, int64), ignore_fp_warnings=True, amp="widest", batching="each")
 def Multinomial(xp: XP, input: T1, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> T2:
     """`sample_size` classes a row, drawn from the unnormalized log-probabilities in input [N, C].
     ONNX Multinomial."""

@@ -20,7 +20,7 @@ def _run_and_save(xp: XP, kind: str, arrays: tuple[Any, ...], hidden: int | None
     return array_call.forward(xp, this, *[*arrays, *[None] * 4][:7])
 
 
-@function("Y Y_h gates", T=FLOATS, T1=(int32,), amp="lower", batching="each")
+@function("Y Y_h gates", kind="recurrent", T=FLOATS, T1=(int32,), amp="lower", batching="each")
 def GRUGates(
     X: T, W: T, R: T, B: T = None, sequence_lens: T1 = None, initial_h: T = None, *, direction: str = "forward",
     hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0,
@@ -38,7 +38,7 @@ def _(xp: XP, *arrays: Any, hidden_size: int | None = None, **attributes: Any) -
     return _run_and_save(xp, "GRU", arrays, hidden_size, attributes)
 
 
-@function("Y Y_h Y_c gates cells", T=FLOATS, T1=(int32,), amp="lower", batching="each")
+@function("Y Y_h Y_c gates cells", kind="recurrent", T=FLOATS, T1=(int32,), amp="lower", batching="each")
 def LSTMGates(
     X: T, W: T, R: T, B: T = None, sequence_lens: T1 = None, initial_h: T = None, initial_c: T = None, *,
     direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
@@ -83,7 +83,7 @@ def _fast(by_body: Any, kind: str, to_x: int) -> Any:
     return kernel
 
 
-@function("dW dR dB dinitial_h dX", T=FLOATS, T1=(int32,), amp="widest", batching="each")
+@function("dW dR dB dinitial_h dX", kind="gradient", T=FLOATS, T1=(int32,), amp="widest", batching="each")
 def RNNGradient(
     X: T, W: T, R: T, B: T = None, sequence_lens: T1 = None, initial_h: T = None,
     gY: T = None, gY_h: T = None, Y: T = None, *,
@@ -99,7 +99,7 @@ def RNNGradient(
     return _body("RNN", (X, W, R, B, sequence_lens, initial_h), None, (gY, gY_h, None), Y, attributes)
 
 
-@function("dW dR dB dinitial_h dX", T=FLOATS, T1=(int32,), amp="widest", batching="each")
+@function("dW dR dB dinitial_h dX", kind="gradient", T=FLOATS, T1=(int32,), amp="widest", batching="each")
 def GRUGradient(
     X: T, W: T, R: T, B: T = None, sequence_lens: T1 = None, initial_h: T = None,
     gY: T = None, gY_h: T = None, Y: T = None, gates: T = None, *,
@@ -115,7 +115,7 @@ def GRUGradient(
     return _body("GRU", (X, W, R, B, sequence_lens, initial_h), None, (gY, gY_h, None), Y, attributes)
 
 
-@function("dW dR dB dinitial_h dinitial_c dX dP", T=FLOATS, T1=(int32,), amp="widest", batching="each")
+@function("dW dR dB dinitial_h dinitial_c dX dP", kind="gradient", T=FLOATS, T1=(int32,), amp="widest", batching="each")
 def LSTMGradient(
     X: T, W: T, R: T, B: T = None, sequence_lens: T1 = None, initial_h: T = None, initial_c: T = None, P: T = None,
     gY: T = None, gY_h: T = None, gY_c: T = None, Y: T = None, gates: T = None, cells: T = None, *,

@@ -53,7 +53,9 @@ def _run(xp: XP, kind: str, arrays: dict[str, Any], hidden: int | None, attribut
     return tuple(downcast(y.array, arrays["X"].dtype) for y in made)
 
 
-@operator("Y Y_h", kind=Recurrent, T=FLOATS, T1=(int32,), amp="lower", batching="each", weights="W R B")
+@operator(
+    "Y Y_h", kind="recurrent", cls=Recurrent, T=FLOATS, T1=(int32,), amp="lower", batching="each", weights="W R B"
+)
 def RNN(
     xp: XP,
     X: T,
@@ -86,7 +88,9 @@ def RNN(
     )[:2]  # fmt: skip
 
 
-@operator("Y Y_h", kind=Recurrent, T=FLOATS, T1=(int32,), amp="lower", batching="each", weights="W R B")
+@operator(
+    "Y Y_h", kind="recurrent", cls=Recurrent, T=FLOATS, T1=(int32,), amp="lower", batching="each", weights="W R B"
+)
 def GRU(
     xp: XP,
     X: T,
@@ -119,7 +123,9 @@ def GRU(
     )[:2]  # fmt: skip
 
 
-@operator("Y Y_h Y_c", kind=Recurrent, T=FLOATS, T1=(int32,), amp="lower", batching="each", weights="W R B P")
+@operator(
+    "Y Y_h Y_c", kind="recurrent", cls=Recurrent, T=FLOATS, T1=(int32,), amp="lower", batching="each", weights="W R B P"
+)
 def LSTM(
     xp: XP,
     X: T,

@@ -46,7 +46,7 @@ def _running(xp: XP, total: Any, first: int, x: Array, axis: int, exclusive: int
     return xp.flip(y, axis) if reverse else y
 
 
-@operator("y", T=ACCUMULATING, Tind=AXIS, amp="float32", batching="cumulative")
+@operator("y", kind="cumulative", T=ACCUMULATING, Tind=AXIS, amp="float32")
 @in_float32
 def CumSum(xp: XP, x: T, axis: HostTind, *, exclusive: int = 0, reverse: int = 0) -> T:
     """Running sum along an axis; `exclusive` leaves out the place itself. ONNX CumSum."""
@@ -58,7 +58,7 @@ def _(g: TensorBase, axis: TensorBase, exclusive: int, reverse: int) -> TensorBa
     return CumSum(g, axis, exclusive=exclusive, reverse=1 - reverse)
 
 
-@operator("y", T=ACCUMULATING, Tind=AXIS, ignore_fp_warnings=True, amp="float32", batching="cumulative")
+@operator("y", kind="cumulative", T=ACCUMULATING, Tind=AXIS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def CumProd(xp: XP, x: T, axis: HostTind, *, exclusive: int = 0, reverse: int = 0) -> T:
     """Running product along an axis; `exclusive` leaves out the place itself. ONNX CumProd."""
@@ -127,7 +127,7 @@ def _places(X: TensorType, axis: int) -> TensorType:
     return places
 
 
-@function("indices", T=NUMERIC, amp="widest", batching="each")
+@function("indices", kind="cumulative", T=NUMERIC, amp="widest", batching="each")
 def CumulativeArgMax(X: T, *, axis: int) -> Int64:
     """Position of the greatest value so far, the last of equals. The body compares each place with all before it."""
     dtype = X.array.dtype
@@ -151,7 +151,7 @@ def _(xp: XP, X: Array, *, axis: int) -> Array:
     return np.maximum.accumulate(np.where((greatest == X) | (X != X), places, 0), axis=axis)
 
 
-@function("Y", T=FLOATS, amp="float32", batching="each")
+@function("Y", kind="cumulative", T=FLOATS, amp="float32", batching="each")
 def LogCumSumExp(X: T, *, axis: int, reverse: int = 0) -> T:
     """Logarithm of the running sum of exponentials. The body reduces all that comes up to each place."""
     lowest = called.make_tensor(np.asarray(-np.inf, X.array.dtype))

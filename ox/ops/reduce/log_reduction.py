@@ -23,7 +23,7 @@ def _back(
     return undo_reduction(g, shape, chosen, keepdims)
 
 
-@operator("reduced", T=ACCUMULATING, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=ACCUMULATING, amp="float32")
 @in_float32
 def ReduceL1(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Sum of absolute values over axes; over all when none are given. ONNX ReduceL1."""
@@ -36,7 +36,7 @@ def _(g: TensorBase, data: TensorBase, axes: TensorBase | None, keepdims: int, n
     return Mul(_back(g, data.shape, axes, keepdims, noop_with_empty_axes), Sign(data))
 
 
-@operator("reduced", T=ACCUMULATING, ignore_fp_warnings=True, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=ACCUMULATING, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def ReduceL2(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Square root of the sum of squares over axes; its gradient where that is 0 is 0. ONNX ReduceL2."""
@@ -59,7 +59,7 @@ def _(
     return Mul(_back(slope, data.shape, axes, keepdims, noop_with_empty_axes), data)
 
 
-@operator("reduced", T=ACCUMULATING, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=ACCUMULATING, amp="float32")
 @in_float32
 def ReduceSumSquare(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Sum of squares over axes; over all when none are given. ONNX ReduceSumSquare."""
@@ -72,7 +72,7 @@ def _(g: TensorBase, data: TensorBase, axes: TensorBase | None, keepdims: int, n
     return Mul(_back(Mul(g, constant(2, g)), data.shape, axes, keepdims, noop_with_empty_axes), data)
 
 
-@operator("reduced", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def ReduceLogSum(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Logarithm of the sum over axes; over all when none are given. ONNX ReduceLogSum."""
@@ -93,7 +93,7 @@ def _(
     return expand_to(_back(slope, data_shape, axes, keepdims, noop_with_empty_axes), data_shape)
 
 
-@operator("reduced", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=FLOATS, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def ReduceLogSumExp(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Logarithm of the sum of exponentials over axes, without overflow; over all when none are given.

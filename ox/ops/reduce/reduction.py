@@ -35,7 +35,7 @@ def reduced_axes(axes: Any, noop_with_empty_axes: int, rank: int) -> tuple[int, 
     return tuple(chosen)
 
 
-@operator("reduced", T=ACCUMULATING, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=ACCUMULATING, amp="float32")
 @in_float32
 def ReduceSum(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Sum over axes; over all when none are given. ONNX ReduceSum."""
@@ -58,7 +58,7 @@ def _(
     return expand_to(undo_reduction(g, data_shape, chosen, keepdims), data_shape)
 
 
-@operator("reduced", T=ACCUMULATING, ignore_fp_warnings=True, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=ACCUMULATING, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def ReduceMean(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Mean over axes, of integers rounded toward zero; over all when none are given. ONNX ReduceMean."""
@@ -88,7 +88,7 @@ def _(
     return expand_to(g, data_shape)
 
 
-@operator("reduced", T=ACCUMULATING, ignore_fp_warnings=True, amp="float32", batching="reduction")
+@operator("reduced", kind="reduction", T=ACCUMULATING, ignore_fp_warnings=True, amp="float32")
 @in_float32
 def ReduceProd(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Product over axes; over all when none are given. ONNX ReduceProd."""
@@ -131,7 +131,7 @@ def _extreme(xp: XP, data: Any, axes: Any, keepdims: int, noop_with_empty_axes: 
     return xp.full(sizes, of_none, dtype)
 
 
-@operator("reduced", T=(*ACCUMULATING, uint8, int8, bool_), amp="widest", batching="reduction")
+@operator("reduced", kind="reduction", T=(*ACCUMULATING, uint8, int8, bool_), amp="widest")
 def ReduceMax(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Greatest value over axes; over all when none are given; the type's lowest where there are no values.
 
@@ -140,7 +140,7 @@ def ReduceMax(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noo
     return _extreme(xp, data, axes, keepdims, noop_with_empty_axes, least=False)
 
 
-@operator("reduced", T=(*ACCUMULATING, uint8, int8, bool_), amp="widest", batching="reduction")
+@operator("reduced", kind="reduction", T=(*ACCUMULATING, uint8, int8, bool_), amp="widest")
 def ReduceMin(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Smallest value over axes; over all when none are given; the type's greatest where there are no values.
 
@@ -175,13 +175,13 @@ def _position(xp: XP, data: Any, find: Any, axis: int, keepdims: int, last: int)
     return (xp.expand_dims(found, axis) if keepdims else found).astype(int64, copy=False)
 
 
-@operator("reduced", T=NUMERIC, amp="widest", batching="arg_reduction")
+@operator("reduced", kind="reduction", T=NUMERIC, amp="widest", batching="arg_reduction")
 def ArgMax(xp: XP, data: T, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Int64:
     """Position of the greatest value along an axis: the first of equals, or the last. ONNX ArgMax."""
     return _position(xp, data, xp.argmax, axis, keepdims, select_last_index)
 
 
-@operator("reduced", T=NUMERIC, amp="widest", batching="arg_reduction")
+@operator("reduced", kind="reduction", T=NUMERIC, amp="widest", batching="arg_reduction")
 def ArgMin(xp: XP, data: T, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Int64:
     """Position of the smallest value along an axis: the first of equals, or the last. ONNX ArgMin."""
     return _position(xp, data, xp.argmin, axis, keepdims, select_last_index)

@@ -30,7 +30,7 @@ __all__ = ["BitCast", "Cast", "CastLike", "Constant", "ConstantOfShape", "Identi
 STORED = (*ALL, *NARROW)
 
 
-@operator("output", view=True, V=ALL, amp="keep", batching="pointwise")
+@operator("output", kind="identity", view=True, V=ALL, amp="keep")
 def Identity(xp: XP, input: V) -> V:
     """The input itself. ONNX Identity."""
     return input
@@ -41,7 +41,7 @@ def _(g: TensorBase) -> TensorBase:
     return g
 
 
-@operator("output", view=True, ignore_fp_warnings=True, T1=STORED, T2=STORED, amp="keep", batching="pointwise")
+@operator("output", kind="conversion", view=True, ignore_fp_warnings=True, T1=STORED, T2=STORED, amp="keep")
 def Cast(xp: XP, input: T1, *, to: int, saturate: int = 1, round_mode: str = "up") -> T2:
     """Another element type, by its number in TensorProto. A float becomes an integer towards zero, and a bool by being
     unequal to zero. With `saturate`, what an 8-bit float cannot hold becomes its largest number, else NaN or infinity;
@@ -66,6 +66,7 @@ def _(g: TensorBase, input_dtype: np.dtype[Any]) -> TensorBase:
 
 @operator(
     "output",
+    kind="conversion",
     view=True,
     ignore_fp_warnings=True,
     T1=STORED,
@@ -85,7 +86,7 @@ def _(g: TensorBase, input_dtype: np.dtype[Any]) -> TensorBase:
     return g if g.dtype == input_dtype else Cast(g, to=onnx_type(input_dtype))
 
 
-@operator("output", T1=ALL, T2=ALL, amp="keep", batching="each")
+@operator("output", kind="pointwise", T1=ALL, T2=ALL, amp="keep", batching="each")
 def BitCast(xp: XP, input: T1, *, to: int) -> T2:
     """The same bits as another element type of the same width, by its number in TensorProto. ONNX BitCast."""
     dtype = FROM_ONNX.get(to)
@@ -96,19 +97,19 @@ def BitCast(xp: XP, input: T1, *, to: int) -> T2:
     return input.copy().view(dtype)
 
 
-@operator("shape", T=ALL, amp="widest", batching="shared")
+@operator("shape", kind="size", T=ALL, amp="widest")
 def Shape(xp: XP, data: T, *, start: int = 0, end: int | None = None) -> HostInt64:
     """The sizes from axis `start` to before `end`, int64, in host memory on every device. ONNX Shape."""
     return np.array(data.shape[start:end], np.int64)
 
 
-@operator("size", T=ALL, amp="widest", batching="shared")
+@operator("size", kind="size", T=ALL, amp="widest")
 def Size(xp: XP, data: T) -> HostInt64:
     """The number of elements, int64 [], in host memory on every device. ONNX Size."""
     return np.array(data.size, np.int64)
 
 
-@operator("output", T=ALL, batching="each")
+@operator("output", kind="creation", T=ALL, batching="each")
 def Constant(
     xp: XP,
     *,
@@ -138,7 +139,7 @@ def Constant(
     raise ArgumentError("Constant needs a value")
 
 
-@operator("output", T2=ALL, batching="shared")
+@operator("output", kind="creation", sized_by="input", T2=ALL, batching="shared")
 def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
     """A tensor of the given shape filled with the one element of `value`, by default float32 0.
     ONNX ConstantOfShape."""
@@ -152,6 +153,8 @@ def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
 
 @operator(
     "output",
+    kind="creation",
+    sized_by="start limit delta",
     T=(float32, float64, int16, int32, int64, float16, bfloat16),
     batching="shared",
     nondifferentiable="limit",

@@ -15,7 +15,7 @@ from ox.errors import ArgumentError, ShapeError
 __all__ = ["CenterCropPad", "DepthToSpace", "ReverseSequence", "SpaceToDepth", "Tile"]
 
 
-@operator("output", T=ALL, amp="widest", batching="own")
+@operator("output", kind="repetition", sized_by="repeats", T=ALL, amp="widest", batching="own")
 def Tile(xp: XP, input: T, repeats: HostInt64) -> T:
     """Copies side by side, so many along each axis. ONNX Tile."""
     times = repeats.tolist()
@@ -45,7 +45,7 @@ def _mode(mode: str) -> str:
     return mode
 
 
-@operator("output", T=ALL, amp="widest", batching="each")
+@operator("output", kind="permutation", T=ALL, amp="widest", batching="each")
 def DepthToSpace(xp: XP, input: T, *, blocksize: int, mode: str = "DCR") -> T:
     """[N, C, H, W] to [N, C / b², H·b, W·b]: groups of channels become blocks of b × b places; in mode "DCR" the block
     is the outer part of the channel's number, in "CRD" the inner one (`torch.nn.PixelShuffle`). ONNX DepthToSpace."""
@@ -70,7 +70,7 @@ def _(g: TensorBase, input_shape: tuple[int, ...], blocksize: int, mode: str) ->
     return reshape_to(OPS["Transpose"](apart, perm=_TO_DEPTH[mode]), input_shape)
 
 
-@operator("output", T=ALL, amp="widest", batching="each")
+@operator("output", kind="permutation", T=ALL, amp="widest", batching="each")
 def SpaceToDepth(xp: XP, input: T, *, blocksize: int, mode: str = "DCR") -> T:
     """[N, C, H, W] to [N, C·b², H / b, W / b]: `DepthToSpace` undone. ONNX SpaceToDepth."""
     if input.ndim != 4 or blocksize < 1 or input.shape[2] % blocksize or input.shape[3] % blocksize:
@@ -89,7 +89,7 @@ def _(g: TensorBase, blocksize: int, mode: str) -> TensorBase:
     return DepthToSpace(g, blocksize=blocksize, mode=mode)
 
 
-@operator("Y", T=ALL, amp="widest", batching="each")
+@operator("Y", kind="permutation", T=ALL, amp="widest", batching="each")
 def ReverseSequence(xp: XP, input: T, sequence_lens: Int64, *, batch_axis: int = 1, time_axis: int = 0) -> T:
     """Reverses each sequence of the batch over its length; the rest stays. ONNX ReverseSequence."""
     batch, time = batch_axis % max(input.ndim, 1), time_axis % max(input.ndim, 1)
@@ -117,7 +117,7 @@ def _(g: TensorBase, sequence_lens: TensorBase, batch_axis: int, time_axis: int)
     return ReverseSequence(g, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
 
 
-@operator("output_data", T=ALL, Tind=(int32, int64), amp="widest", batching="each")
+@operator("output_data", kind="padding", sized_by="shape", T=ALL, Tind=(int32, int64), amp="widest", batching="each")
 def CenterCropPad(xp: XP, input_data: T, shape: HostTind, *, axes: Sequence[int] | None = None) -> T:
     """Cut or padded with zeros to the sizes `shape` of the given axes, evenly, an odd place at the end. ONNX
     CenterCropPad."""

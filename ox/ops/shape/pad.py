@@ -15,7 +15,9 @@ from ox.errors import ArgumentError
 __all__ = ["Pad"]
 
 
-@operator("output", view=True, T=ALL, Tind=(int32, int64), amp="widest", batching="own")
+@operator(
+    "output", kind="padding", sized_by="pads", view=True, T=ALL, Tind=(int32, int64), amp="widest", batching="own"
+)
 def Pad(
     xp: XP, data: T, pads: HostInt64, constant_value: T = None, axes: HostTind = None, *, mode: str = "constant"
 ) -> T:

@@ -18,7 +18,7 @@ from ox.errors import ShapeError
 __all__ = ["Concat", "Expand", "Flatten", "Reshape", "Split", "Squeeze", "Transpose", "Unsqueeze"]
 
 
-@operator("reshaped", view=True, T=ALL, amp="widest", batching="reshape")
+@operator("reshaped", kind="reshape", view=True, T=ALL, amp="widest")
 def Reshape(xp: XP, data: T, shape: HostInt64, *, allowzero: int = 0) -> T:
     """The same elements in another shape; one size may be -1, and 0 copies the input's size unless `allowzero`.
     ONNX Reshape."""
@@ -40,7 +40,7 @@ def _(g: TensorBase, data_shape: tuple[int, ...]) -> TensorBase:
     return reshape_to(g, data_shape)
 
 
-@operator("output", view=True, T=ALL, amp="widest", batching="reshape")
+@operator("output", kind="reshape", view=True, T=ALL, amp="widest")
 def Flatten(xp: XP, input: T, *, axis: int = 1) -> T:
     """Two dimensions: those before `axis` and those from it on. ONNX Flatten."""
     axis = axis + input.ndim if axis < 0 else axis
@@ -52,7 +52,7 @@ def _(g: TensorBase, input_shape: tuple[int, ...]) -> TensorBase:
     return reshape_to(g, input_shape)
 
 
-@operator("transposed", view=True, T=ALL, amp="widest", batching="own")
+@operator("transposed", kind="permutation", view=True, T=ALL, amp="widest", batching="own")
 def Transpose(xp: XP, data: T, *, perm: Sequence[int] | None = None) -> T:
     """Dimensions in the order `perm`, by default reversed. ONNX Transpose."""
     return data.transpose(perm)
@@ -68,7 +68,7 @@ def _(g: TensorBase, perm: Sequence[int] | None) -> TensorBase:
     return Transpose(g, perm=inverse)
 
 
-@operator("squeezed", view=True, T=ALL, amp="widest", batching="reshape")
+@operator("squeezed", kind="reshape", view=True, T=ALL, amp="widest")
 def Squeeze(xp: XP, data: T, axes: HostInt64 = None) -> T:
     """Without the given axes of size 1, by default without all of them. ONNX Squeeze."""
     return data.squeeze(None if axes is None else tuple(axes.tolist()))
@@ -79,7 +79,7 @@ def _(g: TensorBase, axes: TensorBase | None, data_shape: tuple[int, ...]) -> Te
     return reshape_to(g, data_shape) if axes is None else Unsqueeze(g, axes)
 
 
-@operator("expanded", view=True, T=ALL, amp="widest", batching="reshape")
+@operator("expanded", kind="reshape", view=True, T=ALL, amp="widest")
 def Unsqueeze(xp: XP, data: T, axes: HostInt64) -> T:
     """With new axes of size 1, at these places of the result. ONNX Unsqueeze."""
     return xp.expand_dims(data, tuple(axes.ravel().tolist()))
@@ -90,7 +90,7 @@ def _(g: TensorBase, axes: TensorBase) -> TensorBase:
     return Squeeze(g, axes)
 
 
-@operator("output", view=True, T=ALL, amp="widest", batching="own")
+@operator("output", kind="repetition", sized_by="shape", view=True, T=ALL, amp="widest", batching="own")
 def Expand(xp: XP, input: T, shape: HostInt64) -> T:
     """Broadcast with `shape`; the NumPy result is a view, read-only where elements are repeated. ONNX Expand."""
     wanted = np.broadcast_shapes(input.shape, tuple(shape.tolist()))
@@ -102,7 +102,7 @@ def _(g: TensorBase, input_shape: tuple[int, ...]) -> TensorBase:
     return sum_to(g, input_shape)
 
 
-@operator("concat_result", T=ALL, amp="widest", batching="own")
+@operator("concat_result", kind="concatenation", T=ALL, amp="widest", batching="own")
 def Concat(xp: XP, *inputs: T, axis: int) -> T:
     """Joined along an existing axis. ONNX Concat."""
     return xp.concatenate(inputs, axis)
@@ -114,7 +114,7 @@ def _(g: TensorBase, inputs_shape: list[tuple[int, ...]], axis: int) -> Sequence
     return Split(g, size_tensor(sizes), axis=axis, outputs=len(sizes))
 
 
-@operator("*outputs", view=True, T=ALL, amp="widest", batching="own")
+@operator("*outputs", kind="selection", view=True, T=ALL, amp="widest", batching="own")
 def Split(
     xp: XP, input: T, split: HostInt64 = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
 ) -> T:

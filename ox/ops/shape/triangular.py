@@ -9,7 +9,7 @@ from ox.errors import ArgumentError, ShapeError
 __all__ = ["EyeLike", "Trilu"]
 
 
-@operator("output", T=ALL, amp="widest", batching="own")
+@operator("output", kind="padding", T=ALL, amp="widest", batching="own")
 def Trilu(xp: XP, input: T, k: HostInt64 = None, *, upper: int = 1) -> T:
     """Zeros below the k-th diagonal of every matrix, or with `upper=0` above it. ONNX Trilu."""
     if input.ndim < 2:
@@ -26,7 +26,7 @@ def _(g: TensorBase, k: TensorBase | None, upper: int) -> TensorBase:
     return Trilu(g, k, upper=upper)
 
 
-@operator("output", T1=ALL, T2=ALL, amp="widest", batching="shared", nondifferentiable="input")
+@operator("output", kind="creation", T1=ALL, T2=ALL, amp="widest", batching="shared", nondifferentiable="input")
 def EyeLike(xp: XP, input: T1, *, dtype: int | None = None, k: int = 0) -> T2:
     """Ones on the k-th diagonal of a matrix of zeros with the sizes of `input`, by default of its type. ONNX
     EyeLike."""

@@ -16,7 +16,7 @@ __all__ = ["DFT"]
 LENGTHS = (int32, int64)
 
 
-@operator("output", T1=FLOATS, Tind=LENGTHS, amp="float32", batching="each")
+@operator("output", kind="signal", sized_by="dft_length", T1=FLOATS, Tind=LENGTHS, amp="float32", batching="each")
 def DFT(
     xp: XP, input: T1, dft_length: HostTind = None, axis: HostInt64 = None, *, inverse: int = 0, onesided: int = 0
 ) -> T1:

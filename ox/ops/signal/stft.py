@@ -19,7 +19,7 @@ __all__ = ["STFT", "BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMa
 INTEGER_TYPES = (int32, int64)
 
 
-@operator("output", T1=FLOATS, Tind=INTEGER_TYPES, amp="float32", batching="each")
+@operator("output", kind="signal", T1=FLOATS, Tind=INTEGER_TYPES, amp="float32", batching="each")
 def STFT(
     xp: XP,
     signal: T1,
@@ -128,19 +128,19 @@ def _window(size: Array, periodic: int, number: int, weights: Sequence[float]) -
     return downcast(total, FROM_ONNX[number])
 
 
-@operator("output", T1=INTEGER_TYPES, T2=NUMERIC, batching="each")
+@operator("output", kind="creation", sized_by="size", T1=INTEGER_TYPES, T2=NUMERIC, batching="each")
 def HannWindow(xp: XP, size: HostT1, *, output_datatype: int = 1, periodic: int = 1) -> T2:
     """1/2 - 1/2 cos(2πk/n), where n is the size, or the size less one if not `periodic`. ONNX HannWindow."""
     return _window(size, periodic, output_datatype, (0.5, 0.5))
 
 
-@operator("output", T1=INTEGER_TYPES, T2=NUMERIC, batching="each")
+@operator("output", kind="creation", sized_by="size", T1=INTEGER_TYPES, T2=NUMERIC, batching="each")
 def HammingWindow(xp: XP, size: HostT1, *, output_datatype: int = 1, periodic: int = 1) -> T2:
     """25/46 - 21/46 cos(2πk/n), n as for `HannWindow`. ONNX HammingWindow."""
     return _window(size, periodic, output_datatype, (25 / 46, 21 / 46))
 
 
-@operator("output", T1=INTEGER_TYPES, T2=NUMERIC, batching="each")
+@operator("output", kind="creation", sized_by="size", T1=INTEGER_TYPES, T2=NUMERIC, batching="each")
 def BlackmanWindow(xp: XP, size: HostT1, *, output_datatype: int = 1, periodic: int = 1) -> T2:
     """0.42 - 0.5 cos(2πk/n) + 0.08 cos(4πk/n), n as for `HannWindow`. ONNX BlackmanWindow."""
     return _window(size, periodic, output_datatype, (0.42, 0.5, 0.08))
@@ -148,6 +148,8 @@ def BlackmanWindow(xp: XP, size: HostT1, *, output_datatype: int = 1, periodic: 
 
 @operator(
     "output",
+    kind="creation",
+    sized_by="num_mel_bins dft_length",
     T1=INTEGER_TYPES,
     T2=FLOATS,
     T3=NUMERIC,

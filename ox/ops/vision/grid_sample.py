@@ -21,7 +21,7 @@ from ox.ops.vision.interpolation import grid_gradient, prepared, sample, sampled
 __all__ = ["AffineGrid", "GridSample"]
 
 
-@operator("Y", T1=ALL, T2=FLOATS, amp="float32", batching="each")
+@operator("Y", kind="image", T1=ALL, T2=FLOATS, amp="float32", batching="each")
 def GridSample(
     xp: XP, X: T1, grid: T2, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> T1:
@@ -66,7 +66,7 @@ def _(
     return to_x, to_grid
 
 
-@operator("grid", T1=FLOATS, T2=(int64,), amp="float32", batching="each")
+@operator("grid", kind="image", sized_by="size", T1=FLOATS, T2=(int64,), amp="float32", batching="each")
 @in_float32
 def AffineGrid(xp: XP, theta: T1, size: HostT2, *, align_corners: int = 0) -> T1:
     """The grid [N, H, W, 2] or [N, D, H, W, 3] through which GridSample turns, stretches and moves images of `size`

@@ -12,7 +12,7 @@ from ox.errors import ShapeError
 __all__ = ["NonMaxSuppression"]
 
 
-@operator("selected_indices", amp="widest", batching="each", data_dependent_shape=True)
+@operator("selected_indices", kind="image", amp="widest", batching="each", data_dependent_shape=True)
 def NonMaxSuppression(
     xp: XP,
     boxes: Float32,

@@ -40,7 +40,9 @@ class Along(NamedTuple):
     roi: tuple[float, float] | None
 
 
-@operator("Y", T1=ALL, T2=(float16, float32, float64), amp="widest", batching="each")
+@operator(
+    "Y", kind="image", sized_by="scales sizes", T1=ALL, T2=(float16, float32, float64), amp="widest", batching="each"
+)
 def Resize(
     xp: XP,
     X: T1,
@@ -242,6 +244,8 @@ def _(
 class Retired(Operator):
     """An operator that no newer opset has: a call is a call of what took its place."""
 
+    kind = "image"
+    sized_by = ("scales",)
     amp = "keep"  # the policy applies to the newer operator
     batching = "each"  # no recording holds it
 

@@ -28,7 +28,7 @@ def _fits(name: str, X: Array, rois: Array, columns: int, images: Array) -> None
         raise BoundsError(f"{name} has a box in an image that is not there", expected=f"0 to {X.shape[0] - 1}")
 
 
-@operator("Y", T1=FLOATS, T2=(int64,), amp="float32", batching="each")
+@operator("Y", kind="image", T1=FLOATS, T2=(int64,), amp="float32", batching="each")
 @in_float32
 def RoiAlign(
     xp: XP,
@@ -148,7 +148,7 @@ def _bin_weights(
     return OPS["ReduceSum"](near, axes_tensor([2]), keepdims=0)
 
 
-@operator("Y", T=FLOATS, amp="widest", batching="each", nondifferentiable="rois")
+@operator("Y", kind="image", T=FLOATS, amp="widest", batching="each", nondifferentiable="rois")
 @in_float32
 def MaxRoiPool(xp: XP, X: T, rois: T, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> T:
     """The largest values in the bins of boxes rois [boxes, (image, x1, y1, x2, y2)] of X [N, C, H, W]:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from ox.serve.operator_kinds import KINDS
 from ox.serve.runtime.node_graph import NodeGraph
 from ox.serve.runtime.rotary_embedding import Rotation, find_rotation, tables
 
@@ -22,11 +23,14 @@ PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 LENGTHS, TOTAL = "ox.seqlens_k", "ox.total_sequence_length"  # inputs of the rewritten graph
 SCORED = "ox.scored_tokens"  # and this one
 POSITIONS = "position_ids"
-SPREAD = {"Unsqueeze", "Expand", "Reshape", "Identity"}  # repeats the heads of keys and values for those of queries
+# Repeats each head of keys and values for its queries. Tile would repeat all of them in turn: another attention.
+SPREAD = KINDS["identity"] | KINDS["reshape"] | {"Expand"}
+# Whose rows follow from the rows of the first input; some are ONNX Runtime's own.
 HEAD = {"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "FusedMatMul"}
-POINTWISE = {"Sigmoid", "Mul", "Add", "Gelu", "Tanh", "Relu", "Swish", "Erf", "Div"}
-AFTER_HEAD = {"Reshape", "Cast", "Add", "Mul", "Div", "Tanh", "Identity"}
-BEFORE_HEAD = {"Reshape", "Cast", "DynamicQuantizeLinear", "QuantizeLinear", "DequantizeLinear", "Identity"}
+# Element by element: what is chosen before is chosen after. A condition is not what is chosen from.
+BY_ELEMENT = KINDS["conversion"] | KINDS["identity"] | {"Reshape"}
+AFTER_HEAD = BY_ELEMENT | KINDS["pointwise"] - {"Where"}
+BEFORE_HEAD = BY_ELEMENT | KINDS["quantization"]
 
 
 class PatternMissing(Exception):
@@ -195,7 +199,7 @@ class DecoderGraph(NodeGraph):
                 elif node.op_type == "Gemm" and node.input[0] == name:
                     gemms[id(node)] = node
                     names.append(node.output[0])
-                elif node.op_type in POINTWISE:
+                elif node.op_type in KINDS["pointwise"]:
                     names.append(node.output[0])
                 else:
                     return [], []

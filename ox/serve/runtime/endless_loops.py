@@ -14,22 +14,17 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from ox.serve.operator_kinds import KINDS, SIZED_BY
 from ox.serve.runtime.constant_folding import inlined
 from ox.serve.runtime.shape_data import is_small_shape_data
 
 LARGE = 1 << 22  # elements of a tensor in a small file
 MAX_WINDOW = 1 << 14  # elements of the window of a pooling
 MAX_VALUES = 64  # of a constant that is looked at
-# operator -> the inputs that determine the output size
-SIZED_BY = {
-    "ConstantOfShape": (0,), "Expand": (1,), "Tile": (1,), "Range": (0, 1, 2), "Resize": (2, 3), "Upsample": (1,),
-    "Pad": (1,), "CenterCropPad": (1,), "OneHot": (1,), "Col2Im": (1, 2), "MaxUnpool": (2,), "AffineGrid": (1,),
-    "DFT": (1,), "MelWeightMatrix": (0, 1), "HannWindow": (0,), "HammingWindow": (0,), "BlackmanWindow": (0,),
-}  # fmt: skip
 SHAPED = {"RandomNormal", "RandomUniform"}  # by an attribute
 UNBOUNDED = {"Loop", "Scan", "SequenceMap"}  # what they run may grow from turn to turn
-SHAPES = {"Shape", "Size"}
-# Operators through which a size goes without becoming much larger -> the inputs that it comes from
+# Operators through which a size goes without becoming much larger -> the inputs that it comes from. Not what repeats
+# values, because the product of a shape grows with each.
 THROUGH: dict[str, tuple[int, ...]] = {
     "Add": (0, 1), "Sub": (0, 1), "Mul": (0, 1), "Div": (0, 1), "Mod": (0, 1), "Min": (0, 1), "Max": (0, 1),
     "Where": (1, 2), "Cast": (0,), "Ceil": (0,), "Floor": (0,), "Neg": (0,), "Abs": (0,), "Identity": (0,),
@@ -100,7 +95,7 @@ class _Sizes:
                 product *= max([1.0, *(_largest(entry.t) for entry in maker.attribute)])
             elif maker.op_type in THROUGH:
                 waiting += [maker.input[at] for at in THROUGH[maker.op_type] if at < len(maker.input)]
-            elif maker.op_type not in SHAPES:
+            elif maker.op_type not in KINDS["size"]:
                 return True
         return product > LARGE
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
+# They pass NaN on, which stands for a size that is not known. Comparisons, Max and conversions of a vector do not.
 FROM_SIZES = {"Shape", "Slice", "Gather", "Cast", "Sqrt", "Div", "Mul", "Squeeze", "Unsqueeze"}
 DEEPEST, MOST_SIZES = 16, 8  # operators in a row, and numbers of a shape
 

@@ -15,6 +15,7 @@ import numpy as np
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
 from ox.serve.config.dimension_limits import counts_rows
+from ox.serve.operator_kinds import KINDS
 from ox.serve.runtime.instance import Feed
 from ox.serve.runtime.session import Engine, Run
 from ox.tolerance import Through, compare
@@ -24,8 +25,8 @@ SingleRun = tuple[Feed, list[Array]]  # a row, and its outputs in a run of its o
 MEMORY = (413, 503)  # statuses of runs for which memory was missing
 MAX_TRIES = 32  # rows; larger batches hold some of them more than once
 NONE: Mapping[str, int] = {}
-# Their presence says that the file is quantized.
-QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MatMulNBits"})
+# Their presence says that the file is quantized; the last one is ONNX Runtime's own.
+QUANTIZED = KINDS["quantization"] | KINDS["integer_product"] | {"MatMulNBits"}
 AFTERWARDS = "the file was quantized after it was proven: ox quantize --adopt FILE draws its golden samples again"
 SIZES = (8, 32, 224, 1)  # tried in turn for sizes that the file leaves open
 

@@ -9,12 +9,15 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
+from ox.serve.operator_kinds import KINDS
+
 if TYPE_CHECKING:
     from ox.serve.runtime.decoder_graph import DecoderGraph
 
 Array = np.ndarray[Any, Any]
 
-OPERATORS = {"Cast", "Concat", "Constant", "Cos", "Identity", "Mul", "Sin", "Squeeze", "Unsqueeze"}
+# Their results are no larger than what they read: see MOST_CONCATS
+OPERATORS = KINDS["pointwise"] | KINDS["conversion"] | KINDS["identity"] | KINDS["reshape"] | {"Concat", "Constant"}
 MOST_CONCATS = 4
 
 

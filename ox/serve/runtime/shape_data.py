@@ -16,7 +16,8 @@ from ox.graph.reader.model_file import subgraphs
 
 MAX_ELEMENTS = 1 << 19  # elements of all tensors together
 MAX_RANK = 64  # elements of a Shape: more dimensions than any runtime has
-# The operators whose results onnx computes, as `OpSchema.has_data_propagation_function` has them
+# The operators whose results onnx computes, as `OpSchema.has_data_propagation_function` has them. A list, because the
+# bounds below hold for these: for another one somebody has to look.
 CARRYING = {"Add", "Cast", "Concat", "Gather", "Mul", "Shape", "Size", "Slice", "Squeeze", "Sub", "Unsqueeze"}
 
 

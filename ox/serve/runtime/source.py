@@ -12,18 +12,15 @@ from onnx import TensorProto, helper
 from ox.dtypes import ONNX_TYPES, PACKED, int2, uint2
 from ox.graph.reader.model_file import check_data, external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.graph.training_statistics import keep_statistics, overwrites
+from ox.serve.operator_kinds import KINDS, SIZED_BY
 from ox.serve.runtime.constant_folding import largest_fold
 from ox.serve.runtime.decoder_graph import PAST
-from ox.serve.runtime.endless_loops import suspect
+from ox.serve.runtime.endless_loops import SHAPED, UNBOUNDED, suspect
 from ox.serve.runtime.row_independence import rows_mix
 from ox.serve.text.model_file import GENAI
 
 # Operators whose work does not follow from the shapes of the inputs: the values can make it any length.
-OPEN_ENDED = {
-    "If", "Loop", "Scan", "SequenceMap", "Range", "Expand", "Tile", "ConstantOfShape", "Resize", "Upsample", "Pad",
-    "CenterCropPad", "OneHot", "Col2Im", "MaxUnpool", "AffineGrid", "DFT", "MelWeightMatrix", "HannWindow",
-    "HammingWindow", "BlackmanWindow", "RandomNormal", "RandomUniform",
-}  # fmt: skip
+OPEN_ENDED = KINDS["control"] | set(SIZED_BY) | SHAPED | UNBOUNDED
 
 # Of types of which a byte has several elements
 BITS = {ONNX_TYPES[dtype]: 2 if dtype in (int2, uint2) else 4 for dtype in PACKED}

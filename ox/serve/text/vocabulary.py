@@ -6,11 +6,12 @@ from pathlib import Path
 
 from ox.errors import LoadError
 from ox.graph.reader.model_file import parse
+from ox.serve.operator_kinds import KINDS
 from ox.serve.text.text_tensors import IDS
 from ox.serve.text.text_tokenizer import TextTokenizer
 
 SPARE = 1024  # rows of a table that no token has: its size is often rounded up
-PASSED_ON = {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
+PASSED_ON = KINDS["identity"] | KINDS["conversion"] | KINDS["reshape"]  # give the tokens that they take, in order
 
 
 def check_vocabulary(path: Path, tokenizer: TextTokenizer) -> None:

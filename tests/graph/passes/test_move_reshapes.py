@@ -46,6 +46,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], int]] = {  # how many Reshapes are 
     "softmax along rows": (lambda x: DOWN(UP(x).softmax(-1)), 2),
     "a sum of two": (a_residual, 3),
     "a part is read elsewhere": (read_in_between, 4),
+    "the largest of a row": (lambda x: DOWN(ox.ops.Hardmax(UP(x))), 2),
     "along another axis": (along_another_axis, 4),
     "a factor for each row": (with_a_mask, 4),
     "three layers": (lambda x: DOWN(F.relu(UP(F.relu(DOWN(F.relu(UP(x))))))), 2),

@@ -246,3 +246,24 @@ def test_named_sizes_are_not_trusted() -> None:
 def test_which_types_hold_all_values_of_others(narrow: type, wide: type) -> None:
     lossy = (narrow, wide) == (np.int64, np.float64)  # which NumPy calls safe
     assert keeps_all(np.dtype(narrow), np.dtype(wide)) == (np.can_cast(narrow, wide) and not lossy)
+
+
+def test_what_moves_nothing_goes() -> None:
+    def still(x: Any) -> Any:
+        same = ops.CenterCropPad(ops.Tile(x, ox.tensor([1, 1])), ox.tensor([2, 3]))
+        return ops.Pow(same, ops.Expand(ox.full((1, 3), 2.0), ox.tensor([2, 3])))
+
+    graph = record(still, {"x": ox.ones(2, 3)})
+    merge_movement(graph)
+    remove_dead(graph)
+    assert [node.op_type for node in graph.nodes] == ["Pow"]
+
+
+def test_the_input_of_prelu_stays_expanded() -> None:
+    """Its weight is broadcast to it, and not the other way round."""
+    graph = record(
+        lambda x, w: ops.PRelu(ops.Expand(x, ox.tensor([2, 3])), w), {"x": ox.ones(1, 3), "w": ox.ones(2, 3)}
+    )
+    merge_movement(graph)
+    remove_dead(graph)
+    assert [node.op_type for node in graph.nodes] == ["Expand", "PRelu"]

@@ -102,6 +102,7 @@ def choice_of(function: Callable[..., Any], wanted: list[str], budget: int = 0) 
 
 def test_what_inputs_make_is_not_kept() -> None:
     assert choice_of(lambda x, w: (x * w).exp().sin().sum(), ["Mul", "Exp"]) == ([], ["Mul", "Exp"])
+    assert choice_of(lambda x, w: ox.ops.SwiGLU(x * w, x).sum(), ["SwiGLU"]) == ([], ["Mul", "SwiGLU"])
 
 
 def test_products_are_kept() -> None:

@@ -182,3 +182,24 @@ def test_a_text_that_does_not_fit(folders: dict[str, Path], monkeypatch: pytest.
     monkeypatch.setattr("ox.serve.generation.decoder.available_memory", lambda: 1 << 19)
     with pytest.raises(LoadError, match="do not fit into the memory that there is"):
         Decoder(read(folders["llama"] / "model.onnx"), threads=1)
+
+
+@pytest.mark.parametrize("activation", ["Tanh", "Mish", "HardSwish", "Softplus"])
+def test_products_between_reshapes_are_joined(activation: str) -> None:
+    """Whatever works element by element may lie between them."""
+    node, weights = helper.make_node, np.ones((8, 8), np.float32)
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", "new", 8]) for name in ("x", "y")]
+    nodes = [
+        node("Reshape", ["x", "rows"], ["flat"]),
+        node("Gemm", ["flat", "up"], ["wide"]),
+        node(activation, ["wide"], ["active"]),
+        node("Gemm", ["active", "down"], ["narrow"]),
+        node("Shape", ["x"], ["sizes"]),
+        node("Reshape", ["narrow", "sizes"], ["y"]),
+    ]
+    stored = [numpy_helper.from_array(weights, "up"), numpy_helper.from_array(weights + 1, "down")]
+    stored.append(numpy_helper.from_array(np.array([-1, 8]), "rows"))
+    file = helper.make_graph(nodes, "layers", ends[:1], ends[1:], stored)
+    graph = DecoderGraph(helper.make_model(file, opset_imports=[helper.make_opsetid("", 22)], ir_version=10))
+    graph.join_products()
+    assert [each.op_type for each in graph.nodes] == ["MatMul", activation, "MatMul"]

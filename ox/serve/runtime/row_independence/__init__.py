@@ -1,6 +1,6 @@
 """Which rows of a model's outputs depend on which rows of its inputs, read from its graph without running it.
 
-Imports ox.serve.config only; imported by ox.serve.runtime only.
+Imports ox.serve.config and ox.serve.operator_kinds only; imported by ox.serve.runtime only.
 """
 
 # Every tensor either does not depend on the batch, or carries the rows on one axis, so that it holds for each row what

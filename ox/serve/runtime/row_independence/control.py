@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ox.serve.operator_kinds import KINDS
 from ox.serve.runtime.row_independence.node import Node, axis_of, rule
 from ox.serve.runtime.row_independence.size import Polynomial, Size, has_batch, is_exact, is_size
 from ox.serve.runtime.row_independence.state import UNKNOWN, Mixed, Mixes, State, Tensor, join, same
 
 MAX_ITERATIONS = 12  # until what is known of a loop's states does not change any more
 CONDITION = "its condition depends on the rows"
-CONTROL = ("If", "Loop", "Scan")
+CONTROL = KINDS["control"]
 JUDGED = (*CONTROL, "Dropout")  # by their rules also where no input depends on the rows
 
 
