@@ -90,12 +90,12 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/api/create": {"POST": (501, ("read", ""))},
     "/api/copy": {"POST": (501, ("read", ""))},
     "/api/delete": {"DELETE": (501, ("read", ""))},
-    "/v1/embeddings": {"POST": (400, ("infer", ""))},
-    "/v1/rerank": {"POST": (400, ("infer", ""))},
-    "/v2/rerank": {"POST": (400, ("infer", ""))},
-    "/score": {"POST": (400, ("infer", ""))},
-    "/v1/score": {"POST": (400, ("infer", ""))},
-    "/rerank": {"POST": (404, ("infer", ""))},  # it has no model that reranks
+    "/v1/embeddings": {"POST": (404, ("infer", ""))},  # it has no model that reads texts
+    "/v1/rerank": {"POST": (404, ("infer", ""))},
+    "/v2/rerank": {"POST": (404, ("infer", ""))},
+    "/score": {"POST": (404, ("infer", ""))},
+    "/v1/score": {"POST": (404, ("infer", ""))},
+    "/rerank": {"POST": (404, ("infer", ""))},
     "/embed": {"POST": (404, ("infer", ""))},
     "/info": {"GET": (404, ("read", ""))},
     "/tokenize": {"POST": (404, ("infer", ""))},  # no model has a tokenizer
