@@ -203,6 +203,13 @@ def test_paths_without_anything(everything: Server, connect: Any, path: str) -> 
         assert json.loads(body)["error"].startswith(f"there is no /{path.removeprefix('/')}; try /docs")
 
 
+@rows("path", ["/chat/completions", "/responses", "/embeddings"])
+def test_a_path_without_v1(everything: Server, connect: Any, path: str) -> None:
+    with connect(everything) as client:
+        status, _, body = client.ask("POST", path, b"{}")
+    assert status == 404 and json.loads(body)["error"] == f"there is no {path}; try /v1{path}"
+
+
 @rows("path", DIALECTS)
 def test_calls_that_a_dialect_does_not_have(everything: Server, connect: Any, path: str) -> None:
     method, named = DIALECTS[path]
