@@ -126,8 +126,21 @@ class Pool(ABC):
         await asyncio.sleep(0.01)  # the transports' own clean-up
 
     async def _connect(self, refusals: int) -> Client:
-        kind = self.grpc if self.address.grpc else self.http
-        _, client = await asyncio.wait_for(self.address.connect(lambda: kind(self), self.context), self.timeout)
+        kind, created = self.grpc if self.address.grpc else self.http, list[Client]()
+
+        def create() -> Client:
+            created.append(kind(self))
+            return created[-1]
+
+        task = asyncio.create_task(self.address.connect(create, self.context))
+        try:
+            if not (await asyncio.wait([task], timeout=self.timeout))[0]:
+                for client in created:  # this side closes it: not a failure of its own
+                    client.lost = True
+                raise TimeoutError
+        finally:
+            task.cancel()
+        _, client = task.result()
         client.refusals = refusals
         self.clients.add(client)
         if client.lost:  # refused on the way here

@@ -7,11 +7,13 @@ intermediate result; inside one session those live in the runtime's arena and ar
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox.devices.onnxruntime import node_model, node_session
+from ox.devices.onnxruntime.dispatch_table import LONG_ROW
 from ox.dtypes import DType, float32
 from ox.graph.ir import Node, Value
 
@@ -30,15 +32,17 @@ class Body:
 
     def run(self, op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         kinds = tuple([None if a is None else (a.dtype, a.ndim) for a in arrays])
-        found = session(op, kinds, node_model.freeze(attributes))
+        found, adds = session(op, kinds, node_model.freeze(attributes))
+        if adds and _longest_sum(arrays[0].shape) > LONG_ROW:  # the kernels of the body's operators add in float64
+            return op.kernel(np, *arrays, **attributes)
         feeds = {f"input_{i}": np.ascontiguousarray(a) for i, a in enumerate(arrays) if a is not None}
         result = found.run(None, feeds)
         return result[0] if len(result) == 1 else tuple(result)
 
 
 @lru_cache(maxsize=1024)
-def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, Any], ...]) -> Any:
-    """The session that runs the body for inputs of these types and ranks."""
+def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, Any], ...]) -> tuple[Any, bool]:
+    """The session that runs the body for inputs of these types and ranks, and whether it adds up elements."""
     from ox.autograd.grad_mode import no_grad
     from ox.graph.writer.functions import body_of
     from ox.graph.writer.write import to_model
@@ -47,7 +51,18 @@ def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, 
     outputs = [Value(name) for name in op.schema.outputs]
     with no_grad():
         body = body_of(Node(op.name, op.domain, list(inputs), outputs, node_model.thaw(attributes)), {})
-        return node_session.runtime().session(to_model(body).SerializeToString(), level="ENABLE_EXTENDED")
+        made = node_session.runtime().session(to_model(body).SerializeToString(), level="ENABLE_EXTENDED")
+    return made, any(_adds(node) for node in body.nodes)
+
+
+def _adds(node: Node) -> bool:
+    sums = node.op_type.startswith("Reduce") and node.op_type not in ("ReduceMax", "ReduceMin")
+    return sums or node.op_type == "ScatterElements"
+
+
+def _longest_sum(shape: tuple[int, ...]) -> int:
+    """The most elements of an array that a sum over its first or its last axes adds."""
+    return prod(shape[1:] if shape[-1] > shape[0] else shape[:-1]) if len(shape) > 1 else shape[0]
 
 
 def offer(op: Operator, arrays: list[Any]) -> Body | None:

@@ -254,6 +254,7 @@ def test_explanation(tmp_path: Path) -> None:
     assert "Linear: recorded 1 time" in text and "float32 [2, 3]" in text and "backward:" in text
 
 
+@pytest.mark.usefixtures("library")
 def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = ox.compile(lambda x: (x.exp() * 2 + 1).sin() @ x.T)
     compiled(ox.ones(64, 64, requires_grad=True)).sum().backward()

@@ -14,6 +14,8 @@ from ox.core.operator import OPS
 from ox.graph import fused_session
 from ox.graph.record.recording import record
 from ox.ops.elementwise.activation import GeluGradient
+from ox.ops.index.gather import IndexAdd
+from ox.ops.nn.normalization import LayerNormalizationGradient
 from ox.tolerance import compare
 
 FUSED = [name for name, op in OPS.items() if getattr(op, "fused", False)]
@@ -34,6 +36,18 @@ def test_a_large_call_is_one_session_with_the_bodys_numbers() -> None:
     got = GeluGradient(g, x)
     assert fused_session.session.cache_info().misses == 1
     assert compare(got.numpy(), GeluGradient.body(g, x).numpy()).ok
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_long_sums_are_added_in_float64() -> None:
+    """ONNX Runtime adds 100,003 numbers one after the other in float32."""
+    x = ox.from_numpy((1000 + np.random.default_rng(0).standard_normal((100_003, 3))).astype(np.float32))
+    exact, place = x.numpy().astype(np.float64).sum(0), ox.zeros(len(x), dtype=ox.int64)
+    sums = {"IndexAdd": IndexAdd(x, place, size=1)[0]}
+    statistics = ox.zeros(len(x), 1), ox.ones(len(x), 1)
+    sums["LayerNormalizationGradient"] = LayerNormalizationGradient(x, x, ox.ones(3), *statistics)[2]
+    for name, result in sums.items():
+        np.testing.assert_allclose(result.numpy(), exact, rtol=1e-7, err_msg=name)
 
 
 def test_a_small_call_is_none() -> None:

@@ -45,6 +45,7 @@ def profiled(call: Callable[[], Any], **options: bool) -> profile:
     return p
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("backend", ["native", "onnxruntime", "eager"])
 def test_a_compiled_step_stays_compiled(backend: str) -> None:
     ox.manual_seed(0)
@@ -65,6 +66,7 @@ def test_a_compiled_step_stays_compiled(backend: str) -> None:
     np.testing.assert_allclose(losses, [float(beside(X, TARGET)) for _ in range(5)], rtol=1e-5)
 
 
+@pytest.mark.usefixtures("library")
 def test_rows_have_modules_lines_shapes_and_flops() -> None:
     model = Net()
     compiled = ox.compile(model)
@@ -81,6 +83,7 @@ def test_rows_have_modules_lines_shapes_and_flops() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("library")
 def test_the_backward_of_a_compiled_module() -> None:
     compiled = ox.compile(Net())
     for _ in range(2):
@@ -91,6 +94,7 @@ def test_the_backward_of_a_compiled_module() -> None:
     assert phases["LayerNormalizationGradient"] == {"backward"} and phases["CompiledBackward"] == {"backward"}
 
 
+@pytest.mark.usefixtures("library")
 def test_a_call_may_be_recorded_in_a_profile() -> None:
     compiled = ox.compile(Net())
     with ox.no_grad():

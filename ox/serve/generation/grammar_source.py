@@ -39,6 +39,10 @@ NAMES = {
     "grammar": "grammar",
 }  # fmt: skip
 LOOSER = '"strict": false, where the API has it, leaves out what is not supported'
+FORMATS = (  # that JSON schema defines; others are annotations
+    "date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6", "uri",
+    "uri-reference", "iri", "iri-reference", "uri-template", "uuid", "json-pointer", "relative-json-pointer", "regex",
+)  # fmt: skip
 LACKS = (  # words of the package's messages, and the keyword that they are about
     ("Unknown format: ", "format", LOOSER),
     ("oneOf constraints are", "oneOf", LOOSER),
@@ -149,13 +153,24 @@ def _of_schema(constraint: Constraint, schema: dict[str, Any] | bool, matcher: A
                              got=str(value)[:80], where=_join(where, place))  # fmt: skip
         schema = without_large_multiples(schema)
     if isinstance(schema, dict):  # the package reads references in ASCII only
-        schema = moved(schema, "#")
+        schema = map_schema(moved(schema, "#"), _without_annotations)
     failed, message, grammar = _compiled(schema, constraint.strict, matcher)
     if failed and "regex" in message and not constraint.strict:
         failed, message, grammar = _compiled(_without_patterns(schema, matcher), False, matcher)
     if failed:
         raise _schema_error(schema, message, constraint)
     return grammar
+
+
+def _without_annotations(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without what restricts nothing: formats that JSON schema does not define, such as Pydantic's `password`, and
+    names of properties that are any string, as Zod writes them."""
+    left = set[str]()
+    if isinstance(schema.get("format"), str) and schema["format"] not in FORMATS:
+        left.add("format")
+    if schema.get("propertyNames") in (True, {}, {"type": "string"}):
+        left.add("propertyNames")
+    return {name: value for name, value in schema.items() if name not in left} if left else schema
 
 
 def _compiled(schema: Any, strict: bool, matcher: Any) -> tuple[bool, str, dict[str, Any]]:

@@ -149,6 +149,7 @@ def test_a_state_that_is_read_only() -> None:
     np.testing.assert_array_equal(fixed, X)
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("wrong", [10, -1, 1 << 40])
 def test_a_class_out_of_range(wrong: int) -> None:
     make, data = MODELS["MLP"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from recorded_step import FusedRecording
 from rows import rows
 
@@ -74,6 +75,7 @@ def test_bits_stay_whatever_the_budget(share: float) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.usefixtures("library")
 def test_less_memory_is_more_work() -> None:
     split = Split(model(), ox.randn(2, 5, 16))
     everything = choose(split.nodes, split.wanted, split.free, ALL)

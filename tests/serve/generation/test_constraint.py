@@ -139,6 +139,15 @@ def test_a_tokenizer_with_a_token_that_is_too_long(tmp_path: Path) -> None:
         constraints.matcher(Constraint("json_object"))
 
 
+def test_what_restricts_nothing(client_of: Any) -> None:
+    names = {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": False}
+    password = {"type": "string", "format": "password", "maxLength": 1}
+    schema = {"type": "object", "properties": {"a": password, "b": names}, "required": ["a", "b"],
+              "additionalProperties": False}  # fmt: skip
+    answer = client_of().ask([1], 200, constraint=Constraint("json_schema", schema))
+    assert json.loads(answer.text).keys() == {"a", "b"}
+
+
 def test_a_large_multiple_that_is_not_strict(client_of: Any) -> None:
     schema = {"enum": [{"multipleOf": 2}, 3], "multipleOf": 187848099}
     answer = client_of().ask([1], 200, constraint=Constraint("json_schema", schema, strict=False))

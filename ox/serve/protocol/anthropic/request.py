@@ -44,6 +44,9 @@ def read_count(fields: Fields, model: TextModel) -> ChatCall:
 def _read(fields: Fields, model: TextModel, chat: dict[str, Any], counting: bool = False) -> ChatCall:
     for name in ("container", "mcp_servers"):
         fields.only(name, ([],), "it belongs to Anthropic's service", hint="tools of the client")
+    for name in ("logprobs", "top_logprobs"):  # messages have no room for them
+        if fields.take(name) is not None:
+            fields.remarks.add_unused(name)
     if fields.object("context_management"):  # it saves tokens, where the conversation is long
         fields.remarks.add_unused("context_management")
     remark_unknown_keys(fields, "messages")

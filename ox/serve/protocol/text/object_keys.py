@@ -57,7 +57,7 @@ _ITEM = _keys(
     "provider_data provider_specific_fields",
     content=_PART, output=_PART, summary=_PART,
 )  # fmt: skip
-_BLOCK = ("type text thinking data id name input tool_use_id",
+_BLOCK = ("type text thinking data id name input tool_use_id title context source",
           "signature citations cache_control caller toolset_name is_error index")  # fmt: skip
 _BLOCKS = _keys(*_BLOCK, content=_keys(*_BLOCK))
 

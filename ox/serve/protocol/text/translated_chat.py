@@ -10,7 +10,8 @@ from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.text_model import TextModel
 
-OTHERS = {"n": "several requests", "functions": "tools"}
+OTHERS = {"n": "several requests", "functions": "'tools'"}
+UNSHOWN = ("prompt_logprobs", "return_tokens_as_token_ids")  # what answers of other dialects have no room for
 
 
 def read_translated(
@@ -35,9 +36,12 @@ def read_translated(
         ServeError: what `read_chat_fields` raises.
     """
     for name in left:
-        hint = names.get(name) or OTHERS.get(name)
-        if hint is not None and hint != name:
-            raise ParameterError(
-                name, f"'{name}' is not a parameter of this API", code="unknown_parameter", hint=f"'{hint}'"
-            )
+        theirs = names.get(name, name)
+        hint = f"'{theirs}'" if theirs != name else OTHERS.get(name)
+        if hint is not None:
+            raise ParameterError(name, f"'{name}' is not a parameter of this API", code="unknown_parameter", hint=hint)
+    for name in UNSHOWN:
+        if name in left:
+            remarks.add_unused(name)
+    left = {name: value for name, value in left.items() if name not in UNSHOWN}
     return read_chat_fields(Fields({**left, **translated}, names=names, remarks=remarks), model, counting)

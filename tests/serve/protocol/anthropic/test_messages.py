@@ -211,7 +211,7 @@ WRONG = [
     (asking("hi", messages=[{"role": "king", "content": "be"}]), "expected user, assistant, system"),
     (asking("hi", messages=[{"role": "system", "content": [RESULT]}]), "blocks of type 'tool_result' are not"),
     (asking([PDF]), "'messages[0].content[0].source': documents of type 'base64' are not supported; expected text,"),
-    (asking([{"type": "document"}]), "documents of type None are not supported"),
+    (asking([{"type": "document"}]), "documents of type null are not supported"),
     (asking([{"type": "search_result", "title": "t", "source": "s"}]), "content[0].content' is wrong"),
     (asking("hi", messages=[{"role": ["user"], "content": "hi"}]), "'messages[0].role' is wrong"),
     (asking(5), "'messages[0].content' is wrong"),
@@ -233,6 +233,7 @@ WRONG = [
     (asking("hi", max_tokens=1 << 20), "longer than the model's context"),
     (asking("hi", temperature=3), "'temperature' is wrong"),
     (asking("hi", stop_sequences=5), "'stop_sequences' is wrong"),
+    (asking("hi", n=2), "'n' is not a parameter of this API; try several requests"),
     (asking("hi", stop="a"), "'stop' is not a parameter of this API; try 'stop_sequences'"),
 ]  # fmt: skip
 
@@ -260,6 +261,14 @@ def test_wrong_requests(ask: Any, body: Any, words: str) -> None:
 def test_errors_of_the_transport(ask: Any, method: str, target: str, body: Any, status: int, kind: str) -> None:
     code, reply = ask(method, target, body)
     assert code == status and reply["type"] == "error" and reply["error"]["type"] == kind
+
+
+def test_parameters_without_effect(scripted: Server, connect: Any) -> None:
+    body = asking("hi", logprobs=True, top_logprobs=2, prompt_logprobs=1, context_management={"edits": []})
+    with connect(scripted) as client:
+        status, headers, _ = client.ask("POST", PATH, json.dumps(body).encode())
+    assert status == 200
+    assert headers["ox-warning"] == "unused=logprobs, top_logprobs, context_management, prompt_logprobs"
 
 
 def test_keys(ask: Any, guarded: Server) -> None:

@@ -91,7 +91,9 @@ CALLED = [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_con
     "status": "ok", "tool_calls": [{"id": "c", "type": "function", "index": 0, "function": {
         "name": "f", "arguments": "{}", "parsed_arguments": {}}}]},
     {"role": "tool", "tool_call_id": "c", "name": "f", "content": "x"}, *HI]  # fmt: skip
-BLOCKS = [{"role": "user", "content": "Hi"}, {
+DOCUMENT = {"type": "document", "title": "t", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}
+BLOCKS = [{"role": "user", "content": [DOCUMENT, {"type": "search_result", "title": "t", "source": "s", "content": [
+    {"type": "text", "text": "x"}]}]}, {
     "id": "m", "type": "message", "role": "assistant", "model": "x", "stop_reason": "tool_use", "stop_sequence": None,
     "usage": {}, "content": [
         {"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "text", "text": "a", "citations": None},
