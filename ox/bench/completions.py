@@ -104,7 +104,8 @@ def probe(queries: QueryClient, model: str, request: bytes) -> str:
     reply = queries.infer(CompletionValidator().marked(request))
     if reply.status != OK:
         got = f"HTTP {reply.status}: {reply.body[:300].decode('utf-8', 'replace')}"
-        raise ServeError(f"{model} refuses the first request", where=queries.address.url, got=got)
+        hint = "--prompt-words 32 --max-tokens 32" if b"context" in reply.body else None
+        raise ServeError(f"{model} refuses the first request", where=queries.address.url, got=got, hint=hint)
     events = StreamReader.events(reply.body)
     try:
         usage = usage_of([orjson.loads(event) for event in events if event != b"[DONE]"])

@@ -64,6 +64,11 @@ def read(path: Path, model: Model) -> list[InputArrays]:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(f"{path} cannot be read", got=str(error)) from None
+    names = [tensor.name for tensor in model.inputs]
+    unknown = next((name for name in found if name not in names), None)
+    if unknown is not None:
+        what = f"{path} has {unknown!r}, which is not an input that {model.name} needs"
+        raise ArgumentError(what, expected=", ".join(names))
     feed: InputArrays = {}
     for tensor in model.inputs:
         if tensor.name not in found:

@@ -64,7 +64,8 @@ def test_files(tmp_path: Path) -> None:
 @rows(
     ("name", "document", "words"),
     [
-        ("x.json", {"y": [1]}, "lacks the input 'x'"),
+        ("x.json", {}, "lacks the input 'x'"),
+        ("x.json", {"x": [[1, 2]], "y": [1]}, "has 'y', which is not an input that .* needs"),
         ("x.json", [1], "cannot be read"),
         ("x.json", {"inputs": [{"data": [1]}]}, "cannot be read"),
         ("x.json", {"x": [["a", "b"]]}, "not of its type"),

@@ -113,6 +113,7 @@ def test_what_is_no_text(here: Load, completions: Any, answer: bytes, kind: str)
     ("first", "words"),
     [
         (chunked([b"no"], 400), "refuses the first request"),
+        (chunked([b"the context is shorter"], 400), r"refuses the first request(.|\n)*--prompt-words 32"),
         (chunked([token("a"), DONE]), "is not a streamed completion"),
         (chunked([b"data: {\n\n"]), "is not a streamed completion"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "is not a streamed completion"),

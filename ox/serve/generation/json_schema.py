@@ -308,6 +308,8 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 def _whole(base: str, reference: str) -> str:
     """A reference as a whole URI. One that is wrong stays as it is: nothing in the schema has it."""
+    if reference.startswith("#"):  # urljoin leaves out a base such as urn:uuid:1
+        return base.partition("#")[0] + reference
     try:
         return urljoin(base, reference)
     except ValueError:

@@ -34,10 +34,11 @@ WAYS = {
                     "ox.export.save"),
     "Hugging Face": ("a checkpoint of Hugging Face, without a graph", HUGGING_FACE + "; for LLaMA: "
                      "ox_models.llama.from_pretrained, then ox.export.save_decoder"),
-    "run": ("a run of ox train", "ox export {path}, then ox serve model.onnx"),
+    "run": ("a run of ox train", "ox export model.onnx --run {path}, then ox serve model.onnx"),
     "PyTorch": ("a checkpoint of PyTorch, without a graph", f"{TORCH} of the module that has its weights"),
     "TorchScript": ("a TorchScript program", f"torch.jit.load('{{path}}'), then {TORCH}"),
-    "torch.export": ("a program of torch.export", "torch.onnx.export(torch.export.load('{path}'), dynamo=True)"),
+    "torch.export": ("a program of torch.export",
+                     "torch.onnx.export(torch.export.load('{path}'), f='model.onnx', dynamo=True)"),
     "TensorFlow": ("a SavedModel of TensorFlow", "python -m tf2onnx.convert --saved-model {path} --output model.onnx"),
     "TensorFlow Lite": ("a model of TensorFlow Lite", "python -m tf2onnx.convert --tflite {path} --output model.onnx"),
     "Keras": ("a model of Keras", "keras.models.load_model('{path}').export('model.onnx', format='onnx')"),

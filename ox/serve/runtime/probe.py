@@ -56,6 +56,8 @@ def probe(path: Path, options: ModelConfig, memory_mib: int | None = None, contr
         raise
     except (OSError, ValueError) as error:
         raise LoadError(f"{path} cannot be tested in a separate process", got=str(error)) from error
+    if child.returncode in (-signal.SIGINT, -signal.SIGTERM):  # Ctrl-C, or whatever else ends the process group
+        raise LoadError(f"{path} was not tested: its process was ended", got=signal.Signals(-child.returncode).name)
     if answer is None or child.returncode:
         got = _end(child.returncode, err)
         raise LoadError(f"{path} crashes its process while it is loaded", expected=expected, got=got)

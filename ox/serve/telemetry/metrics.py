@@ -22,10 +22,23 @@ MODEL = ["model", "version"]
 def render(snapshots: Sequence[Snapshot], accept: str = "") -> tuple[bytes, bytes]:
     """The body and its content type, of all workers together."""
     figures = _Figures(merge(snapshots))
-    if "application/openmetrics-text" in accept:
+    if 0 < _quality(accept, "application/openmetrics-text") >= _quality(accept, "text/plain"):
         text: bytes = openmetrics.generate_latest(figures)  # type: ignore[no-untyped-call]
         return text, openmetrics.CONTENT_TYPE_LATEST.encode()
     return generate_latest(figures), CONTENT_TYPE_LATEST.encode()
+
+
+def _quality(accept: str, kind: str) -> float:
+    """How much a client wants a content type, from 0 to 1 (RFC 9110, section 12.4.2)."""
+    for entry in accept.lower().replace(" ", "").split(","):
+        name, *parameters = entry.split(";")
+        if name == kind:
+            quality = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+            try:
+                return float(quality)
+            except ValueError:
+                return 1.0
+    return 0.0
 
 
 class _Figures(Collector):

@@ -39,7 +39,7 @@ async def metrics(context: Context, exchange: Exchange, names: PathParameters) -
 
         body, content_type = render([figures], accept.decode("latin-1"))
         compressed, line = compress(body, encoding, len(body))
-        return Reply(compressed, content_type, line)
+        return Reply(compressed, content_type, b"vary: accept\r\n" + (line or b"vary: accept-encoding\r\n"))
 
     # Many models take tens of milliseconds to write down: not on the event loop's thread.
     return await asyncio.to_thread(write)

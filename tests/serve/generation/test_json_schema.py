@@ -46,6 +46,15 @@ def test_references_are_percent_encoded() -> None:
         assert moved(schema, "#/$defs/call0")["$ref"] == "#/$defs/call0/$defs/a~1b%20c%23%25%C3%A9"
 
 
+@rows("identity", ["urn:uuid:1", "tag:x", "https://a/b", "a/b.json", "urn:a:b#"])
+def test_references_below_an_identity(identity: str) -> None:
+    inner = {"$id": f"{identity}/2".replace("#", ""), "$ref": "#/$defs/b", "$defs": {"b": {}}}
+    schema = {"$id": identity, "properties": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}, "inner": inner}}
+    copied = moved(schema, "#/$defs/f")
+    assert copied["properties"]["x"]["$ref"] == "#/$defs/f/$defs/a"
+    assert copied["$defs"]["inner"]["$ref"] == "#/$defs/f/$defs/inner/$defs/b"
+
+
 NAMES = ["Größe", "L<Int>", "a b", "100%", "a%20b", "C#", 'a"b', "日本", "List[int]", "{k}", "a\\b", "a?b&c", "/~1"]
 
 

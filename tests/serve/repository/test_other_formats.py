@@ -22,7 +22,7 @@ OPTIMUM = "optimum-cli export onnx"
      ({"m.safetensors": b""}, "m.safetensors", "weights", "ox.load"),
      ({"config.json": b"{}", "model.safetensors": b"", "tokenizer.json": b"{}"}, "", "Hugging Face", OPTIMUM),
      ({"sub/config.json": b"{}", "sub/pytorch_model.bin": b""}, "sub", "Hugging Face", OPTIMUM),
-     ({"config.toml": b"", "checkpoints/last.safetensors": b""}, "", "a run of ox train", "ox export"),
+     ({"config.toml": b"", "checkpoints/last.safetensors": b""}, "", "a run of ox train", ".onnx --run "),
      ({"m.pt": b"a pickle"}, "m.pt", "checkpoint of PyTorch", "torch.onnx.export"),
      ({"pytorch_model.bin": b""}, "pytorch_model.bin", "checkpoint of PyTorch", "torch.onnx.export"),
      ({"m.pt2": b""}, "m.pt2", "torch.export", "torch.export.load"),

@@ -57,6 +57,7 @@ def test_files_of_a_page_hide_no_modules(mlp: Path, tmp_path: Path, monkeypatch:
     ("code", "words"),
     [
         ("import os; os.abort()", "crashes its process"),
+        ("import os; os.kill(os.getpid(), 15)", "SIGTERM"),
         ("raise ValueError('that way')", "ValueError: that way"),
         ("", "crashes its process"),
         ("print('nothing of the kind')", "cannot be tested"),

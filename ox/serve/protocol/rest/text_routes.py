@@ -57,6 +57,9 @@ def no_such_path(parts: Sequence[str]) -> ServeError:
 def _similar_paths(parts: Sequence[str]) -> list[str]:
     """The paths of OpenAI's, Anthropic's and Ollama's APIs that have the most first segments in common with a path."""
     paths = [route.path for route in TEXT_ROUTES if route.path.startswith(("/v1/", "/api/")) and not route.undocumented]
+    without_base = "/".join(["/v1", *parts])  # of a client whose base URL lacks /v1
+    if without_base in paths:
+        return [without_base]
     for size in range(len(parts), 0, -1):
         start = "/".join(["", *parts[:size]])
         if found := [path for path in paths if f"{path}/".startswith(f"{start}/") and (size > 1 or "{" not in path)]:

@@ -124,7 +124,8 @@ class JsonCall:
                 undecided = self._streams is None  # then one character at a time: it may begin the mark of another call
                 part, count = self._value.add(text[index : index + 1 if undecided else size], 0)
                 part = self._pass_on(part)
-                index += count if not undecided or self.state == "reading" else 0
+                failed = undecided and self.name is None and self.state != "reading"
+                index += 0 if failed else count
                 if part:
                     parts.append(part)
                 continue
@@ -234,10 +235,12 @@ class JsonCall:
 def joined(values: list[str]) -> str | None:
     """The arguments of a call that has them several times: the one object that is not empty; None where two differ."""
     objects = [arguments_of(value) for value in values]
+    if len(objects) == 1:
+        return objects[0]
     found = [each for each in objects if each is None or _loads(each)]
     if None in found or any(_loads(each or "") != _loads(found[0] or "") for each in found):
         return None
-    return found[0] if found else (objects or ["{}"])[-1]
+    return found[0] if found else "{}"
 
 
 def arguments_of(value: str) -> str | None:

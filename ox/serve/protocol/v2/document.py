@@ -86,6 +86,8 @@ def quote(value: Any) -> str:
     if isinstance(value, list | dict):  # may be very large and deep
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     text = f"'{value[:80]}'" if isinstance(value, str) else repr(value)
+    if value is None or isinstance(value, bool):
+        text = "null" if value is None else text.lower()  # as JSON has them
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -76,7 +76,9 @@ class InputCodec:
             raise ServeError(f"input '{self.name}' has datatype {got}", expected=self.info.dtype)
         shape = tensor.get("shape")
         if type(shape) is not list or not all(type(size) is int for size in shape):
-            raise ServeError(f"input '{self.name}' has no shape", expected=show_dims(self.info.dims), got=quote(shape))
+            wrong = next((size for size in shape if type(size) is not int), None) if type(shape) is list else shape
+            what = f"input '{self.name}' has no shape of whole numbers"
+            raise ServeError(what, expected=show_dims(self.info.dims), got=quote(wrong))
         if (
             self._first_dim_varies
             and self._fixed_sizes is not None

@@ -211,7 +211,7 @@ WRONG = [
     (asking("hi", messages=[{"role": "king", "content": "be"}]), "expected user, assistant, system"),
     (asking("hi", messages=[{"role": "system", "content": [RESULT]}]), "blocks of type 'tool_result' are not"),
     (asking([PDF]), "'messages[0].content[0].source': documents of type 'base64' are not supported; expected text,"),
-    (asking([{"type": "document"}]), "documents of type None are not supported"),
+    (asking([{"type": "document"}]), "documents of type null are not supported"),
     (asking([{"type": "search_result", "title": "t", "source": "s"}]), "content[0].content' is wrong"),
     (asking("hi", messages=[{"role": ["user"], "content": "hi"}]), "'messages[0].role' is wrong"),
     (asking(5), "'messages[0].content' is wrong"),

@@ -90,12 +90,12 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/api/create": {"POST": (501, ("read", ""))},
     "/api/copy": {"POST": (501, ("read", ""))},
     "/api/delete": {"DELETE": (501, ("read", ""))},
-    "/v1/embeddings": {"POST": (400, ("infer", ""))},
-    "/v1/rerank": {"POST": (400, ("infer", ""))},
-    "/v2/rerank": {"POST": (400, ("infer", ""))},
-    "/score": {"POST": (400, ("infer", ""))},
-    "/v1/score": {"POST": (400, ("infer", ""))},
-    "/rerank": {"POST": (404, ("infer", ""))},  # it has no model that reranks
+    "/v1/embeddings": {"POST": (404, ("infer", ""))},  # it has no model that reads texts
+    "/v1/rerank": {"POST": (404, ("infer", ""))},
+    "/v2/rerank": {"POST": (404, ("infer", ""))},
+    "/score": {"POST": (404, ("infer", ""))},
+    "/v1/score": {"POST": (404, ("infer", ""))},
+    "/rerank": {"POST": (404, ("infer", ""))},
     "/embed": {"POST": (404, ("infer", ""))},
     "/info": {"GET": (404, ("read", ""))},
     "/tokenize": {"POST": (404, ("infer", ""))},  # no model has a tokenizer
@@ -201,6 +201,13 @@ def test_paths_without_anything(everything: Server, connect: Any, path: str) -> 
             status, headers, body = client.ask(method, path, b"{}")
         assert status == 404 and "allow" not in headers
         assert json.loads(body)["error"].startswith(f"there is no /{path.removeprefix('/')}; try /docs")
+
+
+@rows("path", ["/chat/completions", "/responses", "/embeddings"])
+def test_a_path_without_v1(everything: Server, connect: Any, path: str) -> None:
+    with connect(everything) as client:
+        status, _, body = client.ask("POST", path, b"{}")
+    assert status == 404 and json.loads(body)["error"] == f"there is no {path}; try /v1{path}"
 
 
 @rows("path", DIALECTS)

@@ -124,6 +124,7 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (MISTRAL_NAMED, '[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"a": 1}', "", [("f", '{"a": 1}')]),
     (MISTRAL_NAMED, '[TOOL_CALLS]f{"a": 1}', "", [("f", '{"a": 1}')]),
     (MISTRAL_NAMED, "[TOOL_CALLS]f[ARGS]{[TOOL_CALLS]g[ARGS]{}}", "[TOOL_CALLS]f[ARGS]{", [GX]),
+    (MISTRAL_NAMED, "[TOOL_CALLS]g[ARGS]{}[TOOL_CALLS]g[ARGS]{}", "", [GX, GX]),
     (MISTRAL_NAMED, "[TOOL_CALLS]h[ARGS]{}", "[TOOL_CALLS]h[ARGS]{}", []),
     (MISTRAL_NAMED, "[TOOL_CALLS] what is that", "[TOOL_CALLS] what is that", []),
     (PHI, f"functools[{F}, {G}]", "", [FX, GX]),

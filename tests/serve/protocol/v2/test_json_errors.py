@@ -20,12 +20,12 @@ CASES = [
     ("INT32", [1, 2.5], "2.5 as element 1", "whole numbers from -2147483648 to 2147483647"),
     ("UINT32", ["1", 2], "'1' as element 0", "0 to 4294967295"),
     ("INT64", [0, 1 << 63], f"{1 << 63} as element 1", "-9223372036854775808 to 9223372036854775807"),
-    ("UINT64", [0, None], "None as element 1", "0 to 18446744073709551615"),
+    ("UINT64", [0, None], "null as element 1", "0 to 18446744073709551615"),
     ("FP16", [0, 65520], "65520 as element 1", "numbers from -65504 to 65504"),
     ("FP32", [1e39, 0], "1e+39 as element 0", "numbers from -3.40282e+38 to 3.40282e+38"),
     ("FP64", [0, {"a": 1}], "an object of 1 as element 1", "numbers from -1.79769e+308 to 1.79769e+308"),
-    ("FP32", [0, True], "True as element 1", "not true or false"),
-    ("INT8", [0, False], "False as element 1", "not true or false"),
+    ("FP32", [0, True], "true as element 1", "not true or false"),
+    ("INT8", [0, False], "false as element 1", "not true or false"),
     ("BOOL", [True, 1], "1 as element 1", "true or false"),
     ("BYTES", ["a", 5], "5 as element 1", "strings"),
     ("BF16", [1, 2], "BF16 exists only as binary data", ""),
@@ -57,4 +57,4 @@ def test_lists_that_nest_too_deep() -> None:
 def test_through_a_server(client: Any) -> None:
     entry = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 40 + [None] * 24}
     status, _, reply = client.ask("POST", "/v2/models/mlp/infer", json.dumps({"inputs": [entry]}).encode())
-    assert status == 400 and "got None as element 40" in json.loads(reply)["error"]
+    assert status == 400 and "got null as element 40" in json.loads(reply)["error"]
