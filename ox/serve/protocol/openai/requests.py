@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import parse_qs
 
 from ox.errors import ServeError
 from ox.serve.access.client import Client
@@ -86,3 +87,19 @@ def only_model(context: Context, client: Client, action: str, fits: Callable[[Mo
         what = f"there are {len(found)} models for {purpose}"
         raise ParameterError("model", what, expected=f"'model' in the request, one of {names}")
     return found[0]
+
+
+def described_model(context: Context, exchange: Exchange, fits: Callable[[Model], bool], purpose: str) -> Model:
+    """The model that a GET request is about: that of `?model=NAME`, for whatever it is, or the only one for a purpose.
+
+    Raises:
+        ParameterError: as of `only_model`.
+        ServeError: there is no such model (404), or the client's key may not read it (403).
+    """
+    client, find = context.text.client(exchange), context.service.repository.find
+    query = parse_qs(exchange.target.partition(b"?")[2].decode("latin-1"))
+    if "model" not in query:
+        return find(only_model(context, client, "read", fits, purpose))
+    name = query["model"][0]
+    client.check("read", name)
+    return find(name)

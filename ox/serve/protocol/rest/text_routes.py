@@ -118,10 +118,10 @@ TEXT_ROUTES = [
         texts.TEI_EMBED, {}, required=("inputs",)),
     tei("POST", "/rerank", ANY_MODEL, tei_rerank, "Texts by relevance, as Text Embeddings Inference has them",
         texts.TEI_RERANK, {}, required=("query",)),
-    tei("GET", "/info", Permission("read", ""), info, "The model that reads texts", reply=INFO),
+    tei("GET", "/info", Permission("read", ""), info, "The model that reads texts", reply=INFO, query=("model",)),
     plain("POST", "/tokenize", ANY_MODEL, tokenize, "The tokens of a text", texts.TOKENIZE, texts.TOKENIZED),
     plain("POST", "/detokenize", ANY_MODEL, detokenize, "The text of tokens", texts.DETOKENIZE, texts.PROMPT,
           required=("tokens",)),
     Route("GET", "/tokenizer_info", Permission("read", ""), tokenizer_info, "Special tokens and the chat template",
-          reply=texts.TOKENIZER),
+          reply=texts.TOKENIZER, query=("model",)),
 ]  # fmt: skip

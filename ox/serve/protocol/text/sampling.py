@@ -197,6 +197,9 @@ def _of_kind(fields: Fields, name: str, kind: str) -> list[Constraint]:
     where = fields.shown(name)
     if kind == "choice":
         choice = fields.texts(name, MAX_CHOICE)
+        longest = max(map(len, choice), default=0)
+        if longest > MAX_REGEX:  # a step takes the longer, the longer a choice is
+            raise fields.wrong(name, f"texts of at most {MAX_REGEX:,} characters", longest)
         return [Constraint("choice", choice, where=where)] if choice else []
     value = fields.take(name)
     if kind == "json":

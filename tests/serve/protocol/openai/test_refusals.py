@@ -46,6 +46,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "min_tokens": -1}, "min_tokens", "a whole number from 0"),
     ({**COMPLETION, "length_penalty": "a"}, "length_penalty", "a number or a whole number"),
     ({**COMPLETION, "guided_json": "{"}, "guided_json", "a JSON schema"),
+    ({**COMPLETION, "guided_choice": ["a", "b" * 10_001]}, "guided_choice", "at most 10,000 characters; got 10001"),
     ({**COMPLETION, "guided_grammar": ""}, "guided_grammar", "a grammar in Lark's form"),
     ({**COMPLETION, "structured_outputs": {}}, "structured_outputs", "one of json, regex, choice"),
     ({**COMPLETION, "structured_outputs": {"regex": 5}}, "structured_outputs.regex", "a regular expression"),
