@@ -44,9 +44,6 @@ def read_count(fields: Fields, model: TextModel) -> ChatCall:
 def _read(fields: Fields, model: TextModel, chat: dict[str, Any], counting: bool = False) -> ChatCall:
     for name in ("container", "mcp_servers"):
         fields.only(name, ([],), "it belongs to Anthropic's service", hint="tools of the client")
-    for name in ("logprobs", "top_logprobs"):  # messages have no room for them
-        if fields.take(name) is not None:
-            fields.remarks.add_unused(name)
     if fields.object("context_management"):  # it saves tokens, where the conversation is long
         fields.remarks.add_unused("context_management")
     remark_unknown_keys(fields, "messages")
@@ -58,7 +55,7 @@ def _read(fields: Fields, model: TextModel, chat: dict[str, Any], counting: bool
     }  # fmt: skip
     if messages[-1]["role"] == "assistant":  # the answer continues the client's begin of it
         chat |= {"continue_final_message": True, "add_generation_prompt": False}
-    return read_translated(chat, fields.rest(), NAMES, model, fields.remarks, counting)
+    return read_translated("messages", chat, fields.rest(), NAMES, model, fields.remarks, counting)
 
 
 def _tools(fields: Fields) -> dict[str, Any]:
@@ -106,9 +103,8 @@ def _thinking(fields: Fields) -> dict[str, Any]:
 
 def _output(fields: Fields) -> dict[str, Any]:
     """`output_config`, or the older `output_format`."""
-    config = Fields(fields.object("output_config") or {}, "output_config.", remarks=fields.remarks)
+    config = Fields(fields.object("output_config") or {}, "output_config.")
     effort, form, older = config.take("effort"), config.object("format"), fields.object("output_format")
-    config.finish()
     form = older if form is None else form
     chat = {} if effort is None else {"reasoning_effort": effort}
     if form is None:

@@ -17,7 +17,7 @@ from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import names_in
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
-from ox.serve.protocol.text.translated_chat import read_translated
+from ox.serve.protocol.text.translated_chat import parameters_left, read_translated
 from ox.serve.protocol.v2.document import quote
 from ox.serve.transport.http import Exchange
 
@@ -90,7 +90,7 @@ def read_chat_request(fields: Fields, model: TextModel) -> OllamaCall:
         raise fields.wrong("messages", "a list of messages", messages)
     messages = [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
     chat = {"messages": messages, "tools": fields.take("tools"), **_common(fields)}
-    return OllamaCall(read_translated(chat, fields.rest(), NAMES, model, fields.remarks), True)
+    return OllamaCall(read_translated("ollama", chat, fields.rest(), NAMES, model, fields.remarks), True)
 
 
 def read_generate_request(fields: Fields, model: TextModel) -> OllamaCall:
@@ -113,7 +113,8 @@ def read_generate_request(fields: Fields, model: TextModel) -> OllamaCall:
         top = common.pop("top_logprobs", None)
         if common.pop("logprobs", False):
             common["logprobs"] = top or 0
-        given = Fields({**fields.rest(), **common, "prompt": prompt}, names=NAMES, remarks=fields.remarks)
+        left = parameters_left("ollama", fields.rest(), NAMES, fields.remarks)
+        given = Fields({**left, **common, "prompt": prompt}, names=NAMES, remarks=fields.remarks)
         call = read_completion(given, model)
         if "max_tokens" not in common:  # completions have a default
             call = replace(call, options=replace(call.options, max_tokens=None))
@@ -121,7 +122,7 @@ def read_generate_request(fields: Fields, model: TextModel) -> OllamaCall:
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": prompt})
     chat = {"messages": messages, **common}
-    return OllamaCall(read_translated(chat, fields.rest(), NAMES, model, fields.remarks), False)
+    return OllamaCall(read_translated("ollama", chat, fields.rest(), NAMES, model, fields.remarks), False)
 
 
 def read_ignored(fields: Fields) -> None:

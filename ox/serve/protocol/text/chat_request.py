@@ -12,7 +12,7 @@ from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
-from ox.serve.protocol.text.parameters import parameters_in
+from ox.serve.protocol.text.parameters import parameters_in, readers_in
 from ox.serve.protocol.text.prompt import read_template_variables, truncated
 from ox.serve.protocol.text.reasoning import ReasoningParser, ends_reasoning, opens_reasoning
 from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
@@ -68,19 +68,20 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
 
 
 @renaming
-def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False) -> ChatCall:
+def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False, dialect: str = "chat") -> ChatCall:
     """Reads the fields of OpenAI's chat, into which the other dialects translate theirs.
 
     Args:
         fields: the request.
         model: it goes to.
         counting: only the tokens are wanted, which may be more than the model's context has room for.
+        dialect: the one that was translated; its own readers of parameters are used where it has some.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
         ServeError: the model has no chat template or no tokenizer, or the template refuses the messages.
     """
-    declared = parameters_in("chat")
+    declared = {**parameters_in("chat"), **readers_in(dialect)}
     options, values = read_options(fields, model, declared)
     max_tokens = _max_tokens(options.max_tokens, values.get("max_completion_tokens"))
     options = replace(with_format(options, fields), max_tokens=max_tokens, logprobs=_logprobs(values))

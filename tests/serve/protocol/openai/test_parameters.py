@@ -104,6 +104,20 @@ def test_structured_outputs(ask: Ask, scripted: Server, form: dict[str, Any], an
         assert text.isdigit() and len(text) == 3 if "regex" in form else isinstance(json.loads(text), dict)
 
 
+@rows(("path", "body"), [
+    ("/v1/chat/completions", {"messages": HI, "response_format": {"type": "json_object", "schema": {"const": 5}}}),
+    ("/v1/chat/completions", {"messages": HI, "response_format": {"type": "json_schema", "schema": {"const": 5}}}),
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_object", "schema": {"const": 5}}}),
+    ("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_object", "schema": {"const": 5}}}}),
+])  # fmt: skip
+def test_a_schema_beside_the_type(ask: Ask, scripted: Server, path: str, body: dict[str, Any]) -> None:
+    """As llama.cpp and other servers have it."""
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    status, answer = ask("POST", path, {"model": "tiny", **body}, scripted)
+    choice = answer["choices"][0] if "choices" in answer else {"text": answer["output"][0]["content"][0]["text"]}
+    assert status == 200 and (choice.get("text") or choice["message"]["content"]) == "5"
+
+
 def test_usage_in_each_event(ask: Ask, scripted: Server) -> None:
     for path, more in (("/v1/completions", {"prompt": "<|plain|>"}), ("/v1/chat/completions", {"messages": HI})):
         body = {**GREEDY, **more, "stream": True, "stream_options": {"continuous_usage_stats": True}}
