@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ox.errors import ServeError
 from ox.serve.generation.json_schema import check_size
 from ox.serve.protocol.text.fields import Fields, ParameterError, string_in, wrong
+from ox.serve.protocol.text.json_call import JsonValue
 from ox.serve.protocol.v2.document import quote
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -204,6 +205,8 @@ def _arguments(arguments: Any) -> Any:
     if isinstance(arguments, str):
         try:
             document = json.loads(arguments or "{}")
+            if "\\u" in arguments and isinstance(document, dict):  # half of a surrogate pair cannot be tokenized
+                document = json.loads(JsonValue().add(arguments.lstrip(), 0)[0])
         except (ValueError, RecursionError):
             return arguments
         return document if isinstance(document, dict) else arguments

@@ -85,7 +85,11 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (HERMES, f"<tool_call>{WHOLE}</tool_call> then", " then", [("f", '{"a": 1}')]),  # a brace is missing
     (HERMES, '<tool_call>{"name": "f", "arguments": {}', "", [("f", "{}")]),
     (HERMES, f"<tool_call>{WHOLE}", "", [("f", '{"a": 1}')]),
-    (HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"\\ud83d\\"}"}', "", [("f", '{"a": "\\ud83d"}')]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"\\ud83d\\"}"}', "", [("f", '{"a": "\ufffd"}')]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d\\ude00 \\uDC00\\ud83d\\n\\ud83d\\ud83d"}}', "",
+     [("f", '{"a": "\\ud83d\\ude00 \\ufffd\\ufffd\\n\\ufffd\\ufffd"}')]),  # halves of surrogate pairs
+    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "\\\\ud83d\\u00e9"}}', "",
+     [("f", '{"a": "\\\\ud83d\\u00e9"}')]),
     (LLAMA3, '{"name": "f", "parameters": {"a": 1}}', "", [("f", '{"a": 1}')]),
     (LLAMA3, '{"name": "f", "arguments": {"a": 1}}', "", [("f", '{"a": 1}')]),
     (LLAMA3, '{"type": "function", "function": "f", "parameters": {"a": 1}}', "", [("f", '{"a": 1}')]),
@@ -141,6 +145,7 @@ CUT: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [  # calls whose
     (HERMES, f'<tool_call>{WHOLE}, "parameters": {{"a": 2}}}}</tool_call>', "", [("f", '{"a": 1')]),  # which is it?
     (HERMES, f'<tool_call>{WHOLE}, "parameters": {{"a', "", [("f", '{"a": 1')]),
     (HERMES, '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "", [("f", '{"a": NaN}')]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d', "", [("f", '{"a": "')]),
     (LLAMA3, '{"name": "f", "parameters": {"a": "', "", [("f", '{"a": "')]),
     (MISTRAL, f'[TOOL_CALLS][{F[:-1]}, {{"name": "g", "arguments": {{"x', "", [FX, ("g", '{"x')]),
     (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]{"a": {}', "", [("f", '{"a": {}')]),
