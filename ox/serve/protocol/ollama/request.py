@@ -71,10 +71,12 @@ class OllamaCall:
         return self.call.reader() if isinstance(self.call, ChatCall) else MessageReader()
 
 
-def find_model(context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], Any]) -> Any:
+def find_model(
+    context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], Any], action: str = "infer"
+) -> Any:
     """The model that a request names; `tiny:latest` is `tiny`. Raises as `named_model`."""
     name = fields.text("model") or fields.text("name")
-    return named_model(context, exchange, Fields({"model": name.removesuffix(LATEST)}), find)
+    return named_model(context, exchange, Fields({"model": name.removesuffix(LATEST)}), find, action)
 
 
 def read_chat_request(fields: Fields, model: TextModel) -> OllamaCall:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
-from urllib.parse import parse_qs
 
 from ox.errors import ServeError
 from ox.serve.access.client import Client
 from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context
+from ox.serve.protocol.rest.target import query_values
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.repository.entry import LOADING
 from ox.serve.repository.model import Model
@@ -39,11 +39,14 @@ def finish(context: Context, exchange: Exchange, fields: Fields, stages: Stages 
     context.text.note(exchange, stages, fields.remarks)
 
 
-def named_model(context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], M]) -> M:
+def named_model(
+    context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], M], action: str = "infer"
+) -> M:
     """The model that a request names and its client may use.
 
     Args:
         find: gives a model by its name, or raises ServeError.
+        action: what it does with the model.
 
     Raises:
         ParameterError: there is no such name in it, no such model (404), or it is still being loaded (503).
@@ -52,7 +55,7 @@ def named_model(context: Context, exchange: Exchange, fields: Fields, find: Call
     name = fields.text("model")
     if not name:
         raise ParameterError("model", "Missing required parameter: 'model'", code="missing_required_parameter")
-    context.text.client(exchange).check("infer", name)
+    context.text.client(exchange).check(action, name)
     try:
         return find(name)
     except ServeError as error:
@@ -97,9 +100,9 @@ def described_model(context: Context, exchange: Exchange, fits: Callable[[Model]
         ServeError: there is no such model (404), or the client's key may not read it (403).
     """
     client, find = context.text.client(exchange), context.service.repository.find
-    query = parse_qs(exchange.target.partition(b"?")[2].decode("latin-1"))
+    query = query_values(exchange.target)
     if "model" not in query:
         return find(only_model(context, client, "read", fits, purpose))
-    name = query["model"][0]
+    name = query["model"]
     client.check("read", name)
     return find(name)

@@ -68,7 +68,9 @@ def parameters_of(owner: Any) -> dict[str, Any]:
 
 
 def flag(parameters: dict[str, Any], name: str) -> bool:
-    value = parameters.get(name, False)
+    value = parameters.get(name)
+    if value is None:
+        return False
     if type(value) is not bool:
         raise ServeError(f"the parameter {name} is not true or false", got=quote(value))
     return value

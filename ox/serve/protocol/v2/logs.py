@@ -33,11 +33,12 @@ class LogSettings:
         return {"log_file": "", **switches, "log_verbose_level": verbose, "log_format": form}
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Changes settings; all or none.
+        """Changes settings; all or none. One that is null counts as absent.
 
         Raises:
             ServeError: unknown setting or invalid value.
         """
+        changes = {name: value for name, value in changes.items() if value is not None}
         now = self.settings()
         for name, value in changes.items():
             if name in SWITCHES:
