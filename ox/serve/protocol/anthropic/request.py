@@ -9,6 +9,7 @@ from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import MAX_TOKENS
+from ox.serve.protocol.text.prompt import thinking_variables
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.translated_chat import read_translated
 from ox.serve.protocol.v2.document import quote
@@ -50,7 +51,7 @@ def _read(fields: Fields, model: TextModel, chat: dict[str, Any], counting: bool
     fields.required("messages")
     messages = messages_of(fields.take("messages"), fields.take("system"))
     chat |= {
-        "messages": messages, "stop": fields.take("stop_sequences"), **_tools(fields), **_thinking(fields),
+        "messages": messages, "stop": fields.take("stop_sequences"), **_tools(fields), **_thinking(fields, model),
         **_output(fields),
     }  # fmt: skip
     if messages[-1]["role"] == "assistant":  # the answer continues the client's begin of it
@@ -89,7 +90,7 @@ def _tools(fields: Fields) -> dict[str, Any]:
     return {"tools": tools, "tool_choice": wanted, "parallel_tool_calls": parallel}
 
 
-def _thinking(fields: Fields) -> dict[str, Any]:
+def _thinking(fields: Fields, model: TextModel) -> dict[str, Any]:
     """`thinking`, which chat templates may know as `enable_thinking`; how long it may be is not limited."""
     thinking = fields.object("thinking")
     if thinking is None:
@@ -98,7 +99,7 @@ def _thinking(fields: Fields) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in THINKING:
         expected = '{"type": "enabled", "budget_tokens": ...} or {"type": "disabled"}'
         raise fields.wrong("thinking", expected, thinking)
-    return {"chat_template_kwargs": {"enable_thinking": THINKING[kind]}}
+    return thinking_variables(fields, "thinking", THINKING[kind], model)
 
 
 def _output(fields: Fields) -> dict[str, Any]:

@@ -168,6 +168,27 @@ def test_keys_of_objects(
     assert not name or f"Unknown parameter: '{name.partition(' ')[0]}'" in answer.decode()
 
 
+@rows(("path", "body", "header"), [
+    (CHAT, {"model": "tiny", "chat_template_kwargs": {"enable_thinking": False, "a": 1}},
+     "chat_template_kwargs.enable_thinking, chat_template_kwargs.a"),
+    (CHAT, {"model": "thinking", "chat_template_kwargs": {"enable_thinking": False, "a": 1}}, "chat_template_kwargs.a"),
+    *[(path, body | {"model": model}, name if model == "tiny" and warned else None)
+      for model in ("tiny", "thinking")
+      for path, body, name, warned in (
+          (OLLAMA, {"think": True}, "think", True), (OLLAMA, {"think": "high"}, "think", True),
+          (OLLAMA, {"think": False}, "think", False),
+          (MESSAGES, {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking", True),
+          (MESSAGES, {"thinking": {"type": "disabled"}}, "thinking", False))],
+])  # fmt: skip
+def test_variables_that_the_template_lacks(
+    connect: Any, scripted: Server, path: str, body: dict[str, Any], header: str | None
+) -> None:
+    """Not where they ask for what the model does anyway."""
+    body = {**ROUTES.get(path, {"messages": HI, "stream": False}), **body}
+    status, headers, answer = post(connect, scripted, path, body)
+    assert status == 200 and headers.get("ox-warning") == (header and f"unused={header}"), answer
+
+
 TEXT = "/api/generate"
 RAW = {"messages": None, "prompt": "a", "stream": False, "raw": True, "options": {"num_predict": 1}}
 
