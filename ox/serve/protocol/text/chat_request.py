@@ -8,13 +8,14 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.serve.generation.request import GenerationRequest
+from ox.serve.protocol.text.chat_template import continued_key
 from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.messages import read_messages, read_tools
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import parameters_in, readers_in
 from ox.serve.protocol.text.prompt import read_template_variables, truncated
-from ox.serve.protocol.text.reasoning import ReasoningParser, ends_reasoning, opens_reasoning
+from ox.serve.protocol.text.reasoning import ReasoningMarks, ReasoningParser, ends_reasoning, opens_reasoning
 from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
 from ox.serve.protocol.text.stream_options import StreamOptions, read_stream_options
 from ox.serve.protocol.text.text_model import TextModel
@@ -103,13 +104,25 @@ def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False, d
     form = model.tool_format if tools.schemas else None
     if tools.required and form is None:
         form = BARE
-    begun = model.reasoning is not None and opens_reasoning(text, model.reasoning)
+    begun = model.reasoning is not None and opens_reasoning(
+        text,
+        model.reasoning,
+        _continued(messages[-1], model.reasoning) if "continue_final_message" in variables else "",
+    )
     constraint = with_calls(tools, form, options.constraint)
     if constraint is not None and model.reasoning is not None and not ends_reasoning(text, model.reasoning):
         constraint = after_reasoning(constraint, model.reasoning, begun)
     options = replace(options, constraint=constraint)
     as_ids = values.get("return_tokens_as_token_ids", False)
     return ChatCall(model, prompt, options, form, tools.schemas, tools.most, begun, stream, stream_options, as_ids)
+
+
+def _continued(message: Mapping[str, Any], marks: ReasoningMarks) -> str:
+    """The message that the answer continues, with its reasoning where it has no other text."""
+    key = continued_key(message)
+    if message["role"] != "assistant":
+        return ""
+    return str(message[key]) if key == "content" else f"{marks.begin}{message[key]}"
 
 
 def _max_tokens(old: int | None, new: int | None) -> int | None:

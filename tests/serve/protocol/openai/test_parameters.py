@@ -176,10 +176,37 @@ def test_variables_of_the_template(
     assert model.tokenizer.decode(list(call.prompt), special=True) == prompt and not call.options.remarks.header()
 
 
+THOUGHTS = (
+    "{% for message in messages %}[{{ message.role }}]{% if message.reasoning_content %}<think>\n"
+    "{{ message.reasoning_content.strip('\n') }}\n</think>{% endif %}{{ message.content }}{% endfor %}"
+)
+
+
+@rows(("role", "message", "prompt", "begun"), [
+    ("assistant", {"content": "<think>\nso"}, "<think>\nso", True),
+    ("assistant", {"content": "<think>a</think>b<think>c"}, "<think>a</think>b<think>c", True),
+    ("assistant", {"content": "<think>a</think>b"}, "<think>a</think>b", False),
+    ("assistant", {"content": "a"}, "a", False), ("user", {"content": "is <think> a word"}, "is <think> a word", False),
+    ("assistant", {"content": None, "reasoning_content": "so"}, "<think>\nso", True),
+    ("assistant", {"content": "a", "reasoning_content": "so"}, "<think>\nso\n</think>a", False),
+])  # fmt: skip
+def test_reasoning_is_continued(
+    scripted: Server, monkeypatch: pytest.MonkeyPatch, role: str, message: dict[str, Any], prompt: str, begun: bool
+) -> None:
+    model = scripted.service.repository.find("thinking").text
+    assert model is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(model, "template", ChatTemplate(THOUGHTS, {}, "a test"))
+        body = {"messages": [*HI, {"role": role, **message}], "continue_final_message": True}
+        call = read_chat(Fields(body), model)
+    assert model.tokenizer.decode(list(call.prompt), special=True) == f"[user]Hi[{role}]{prompt}"
+    assert call.reasoning_begun is begun
+
+
 def test_a_message_without_text_is_not_continued(ask: Ask, scripted: Server) -> None:
     body = {"model": "tiny", "messages": [{"role": "user", "content": " "}], "continue_final_message": True}
     status, answer = ask("POST", "/v1/chat/completions", body)
-    assert status == 400 and "no text to continue" in answer["error"]["message"]
+    assert status == 400 and answer["error"]["message"].startswith("the last message has no text to continue")
 
 
 def test_errors_name_the_parameter_as_the_client_does(scripted: Server) -> None:
