@@ -106,34 +106,41 @@ class References:
             found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
         return found
 
+    def chain(self, schema: Any) -> list[dict[str, Any]]:
+        """A part of the root, what its `$ref` points to, and so on."""
+        found = list[dict[str, Any]]()
+        while isinstance(schema, dict) and len(found) < MOST_REFERENCES:
+            found.append(schema)
+            schema = self.target(schema) if isinstance(schema.get("$ref"), str) else None
+        return found
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """What has the properties of the root, an object: it, or what it refers to."""
+        chain = self.chain(self._root)
+        return next((each for each in chain if "properties" in each), chain[-1])
+
     @property
     def properties(self) -> dict[str, Any]:
         """Of the root, an object, by their names."""
-        owner = self._owner()
-        properties = owner.get("properties") if isinstance(owner, dict) else None
+        properties = self.owner.get("properties")
         return properties if isinstance(properties, dict) else {}
 
-    def pointer_of(self, name: str) -> str:
-        """The JSON pointer of a property of the root, an object."""
-        return self._pointers.get(id(self.properties[name]), "#")
+    @property
+    def required(self) -> list[str]:
+        """The names of the properties that the root, an object, must have."""
+        lists = [each.get("required") for each in self.chain(self._root)]
+        return [name for names in lists if isinstance(names, list) for name in names if isinstance(name, str)]
+
+    def pointer_to(self, schema: Any) -> str:
+        """The JSON pointer of a part of the root."""
+        return self._pointers.get(id(schema), "#")
 
     def chooses(self, name: str) -> list[str]:
         """The texts that a property of the root may be; none where it may be others."""
-        schema: Any = self.properties.get(name)
-        for _ in range(MOST_REFERENCES):
-            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
-                break
-            schema = self.target(schema)
-        values = schema.get("enum", [schema["const"]] if "const" in schema else []) if isinstance(schema, dict) else []
+        schema = (self.chain(self.properties.get(name)) or [{}])[-1]
+        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
         return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
-
-    def _owner(self) -> Any:
-        owner: Any = self._root
-        for _ in range(MOST_REFERENCES):
-            if not isinstance(owner, dict) or "properties" in owner or not isinstance(owner.get("$ref"), str):
-                break
-            owner = self.target(owner)
-        return owner
 
     def types(self, name: str) -> frozenset[str]:
         """The JSON types that a property of the root, an object, may have; none where the schema does not tell."""

@@ -11,7 +11,7 @@ from ox.serve.generation.request import GenerationRequest
 from ox.serve.protocol.text.chat_template import continued_key
 from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.message_reader import MessageReader
-from ox.serve.protocol.text.messages import read_messages, read_tools
+from ox.serve.protocol.text.messages import Tools, read_messages, read_tools
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import parameters_in, readers_in
 from ox.serve.protocol.text.prompt import read_template_variables, truncated
@@ -32,8 +32,7 @@ class ChatCall:
     prompt: Sequence[int]
     options: TextOptions
     tool_format: ToolFormat | None  # of the calls in the text; None where they stay a part of it
-    offered: Mapping[str, Mapping[str, Any]]  # the schemas of arguments, by the names of functions
-    most_calls: int | None
+    tools: Tools
     reasoning_begun: bool  # by the prompt
     stream: bool
     stream_options: StreamOptions
@@ -45,7 +44,7 @@ class ChatCall:
         shown = self.model.reasoning_marks | (frozenset() if self.tool_format is None else self.model.call_marks)
         if shown:
             requests = [replace(request, shown_tokens=shown) for request in requests]
-        if self.tool_format is not None and self.most_calls is not None:
+        if self.tool_format is not None and self.tools.most is not None:
             requests = [replace(request, end_of_text=self.reader().completes) for request in requests]
         return requests
 
@@ -55,9 +54,9 @@ class ChatCall:
 
     def reader(self) -> MessageReader:
         """For one answer."""
-        form, marks = self.tool_format, self.model.reasoning
+        form, marks, tools = self.tool_format, self.model.reasoning, self.tools
         return MessageReader(
-            None if form is None else ToolCallParser(form, self.offered, self.most_calls),
+            None if form is None else ToolCallParser(form, tools.schemas, tools.most, tools.strict),
             None if marks is None else ReasoningParser(marks, self.reasoning_begun),
         )
 
@@ -114,7 +113,7 @@ def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False, d
         constraint = after_reasoning(constraint, model.reasoning, begun)
     options = replace(options, constraint=constraint)
     as_ids = values.get("return_tokens_as_token_ids", False)
-    return ChatCall(model, prompt, options, form, tools.schemas, tools.most, begun, stream, stream_options, as_ids)
+    return ChatCall(model, prompt, options, form, tools, begun, stream, stream_options, as_ids)
 
 
 def _continued(message: Mapping[str, Any], marks: ReasoningMarks) -> str:

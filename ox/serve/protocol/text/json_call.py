@@ -24,10 +24,15 @@ State = Literal["reading", "complete", "failed"]
 
 class JsonValue:
     """Finds the end of a JSON value. Control characters in strings are escaped, which makes the text valid JSON. Half
-    of a surrogate pair, which is not a character, becomes U+FFFD: clients could not send it back."""
+    of a surrogate pair, which is not a character, becomes U+FFFD: clients could not send it back.
+
+    Attributes:
+        complete: whether its end has come.
+        in_string: whether a string has begun, and its end has not come.
+    """
 
     def __init__(self) -> None:
-        self._depth, self._in_string, self._begun = 0, False, False
+        self._depth, self.in_string, self._begun = 0, False, False
         self._escape = ""  # the begin of one, until its end has come
         self.complete = False
 
@@ -46,14 +51,14 @@ class JsonValue:
                 part, count = self._more_of_escape(text[index])
                 parts.append(part)
                 begin = index = index + count
-            elif self._in_string:
+            elif self.in_string:
                 match = _IN_STRING.search(text, index)
                 if match is None:
                     index = size
                     break
                 index, character = match.start(), match.group()
                 if character == '"':
-                    self._in_string = False
+                    self.in_string = False
                     self.complete = self._depth == 0
                 elif character == "\\":
                     parts.append(text[begin:index])
@@ -83,7 +88,7 @@ class JsonValue:
         """Reads on outside of a string; returns the next index."""
         character = text[index]
         if character == '"':
-            self._in_string = self._begun = True
+            self.in_string = self._begun = True
         elif character in "{[":
             self._depth += 1
             self._begun = True

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from ox.serve.generation.json_schema import References
-from ox.serve.protocol.text.json_call import SPACE, State, refuse_constant
+from ox.serve.protocol.text.json_call import SPACE, JsonValue, State, refuse_constant
 from ox.serve.protocol.text.marks import overlap
+from ox.serve.protocol.text.xml_values import END_PARAMETER, is_verbatim
 
 FUNCTION, PARAMETER = "<function=", "<parameter="
-END_FUNCTION, END_PARAMETER, END_CALL = "</function>", "</parameter>", "</tool_call>"
+END_FUNCTION, END_CALL = "</function>", "</tool_call>"
 LONGEST_NAME = 256
 _PYTHON = {"True": "true", "False": "false", "None": "null"}  # as some models write
 
@@ -24,21 +25,24 @@ class XmlCall:
 
     Args:
         offered: the schemas of arguments, by the names of the functions.
+        strict: the names of those whose arguments a grammar holds to the schema.
 
     Attributes:
         state: "failed" where the function is not offered.
         name: once it is known, else None.
     """
 
-    def __init__(self, offered: Mapping[str, Mapping[str, Any]]) -> None:
-        self._offered = offered
+    def __init__(self, offered: Mapping[str, Mapping[str, Any]], strict: Container[str] = ()) -> None:
+        self._offered, self._strict = offered, strict
         self._step = self._open
         self._rest = ""
         self._keys = set[str]()
         self._again = False  # the parameter was there before
         self._first = True  # of a value
         self._types: frozenset[str] = frozenset()
-        self._parts: list[str] = []  # of a value that is not a string
+        self._verbatim = False  # whether the value is a string as it stands there; else it is JSON
+        self._parts: list[str] = []  # of JSON
+        self._json = JsonValue()
         self.state: State = "reading"
         self.name: str | None = None
 
@@ -94,55 +98,69 @@ class XmlCall:
         return ""
 
     def _begin_value(self, key: str, after: str) -> str:
-        self._rest, self._first, self._parts, self._step = after, True, [], self._value
+        self._rest, self._first, self._step = after, True, self._value
+        self._parts, self._json = [], JsonValue()
         self._again = key in self._keys
         if self._again:
             return ""
         self._types = self._properties.types(key)
+        self._verbatim = is_verbatim(self._properties, key, self.name in self._strict)
         comma = ", " if self._keys else ""
         self._keys.add(key)
-        return f"{comma}{_json(key)}: " + ('"' if self._types == {"string"} else "")
+        return f"{comma}{_json(key)}: " + ('"' if self._verbatim else "")
 
     def _value(self) -> str | None:
         rest = self._rest
         if self._first and rest:
             rest, self._first = rest.removeprefix("\n"), False
         place = rest.find(END_PARAMETER)
+        count = place if place >= 0 else len(rest) - overlap(rest, END_PARAMETER, f"\n{END_PARAMETER}")
+        value, self._rest = rest[:count], rest[count:]
+        if not self._verbatim:
+            self._add_json(value)
+            # JSON has no line breaks in strings: a mark after one is not a part of a string
+            if place >= 0 and self._json.in_string and not value.endswith("\n"):
+                self._add_json(self._rest[0])
+                self._rest = self._rest[1:]
+                return ""
+            value = ""
         if place >= 0:
-            value, self._rest, self._step = rest[:place].removesuffix("\n"), rest[place:], self._end_value
-        else:
-            count = len(rest) - overlap(rest, END_PARAMETER, f"\n{END_PARAMETER}")
-            value, self._rest = rest[:count], rest[count:]
-        if self._again:
-            value = ""
-        elif self._types == {"string"}:
-            value = _json(value)[1:-1]
-        else:
-            self._parts.append(value)
-            value = ""
+            value, self._step = value.removesuffix("\n"), self._end_value
+        value = "" if self._again else _json(value)[1:-1]
         return value if value or place >= 0 else None
+
+    def _add_json(self, text: str) -> None:
+        text = text if self._parts else text.lstrip()
+        if text:
+            self._parts.append(text)
+        if self._parts and self._parts[0][0] in '{["':
+            self._json.add(text, 0)
 
     def _end_value(self) -> str:
         self._rest, self._step = self._rest.removeprefix(END_PARAMETER), self._between
         if self._again:
             return ""
-        return '"' if self._types == {"string"} else typed("".join(self._parts), self._types)
+        return '"' if self._verbatim else typed("".join(self._parts).removesuffix("\n"), self._types)
 
 
 def typed(value: str, types: frozenset[str]) -> str:
-    """The JSON of a value of one of these types; of a string where it is no JSON of another one.
+    """The JSON of a value of one of these types; of a string where it is not JSON of another one.
 
     Args:
         types: names of JSON schema; none where the schema does not tell.
     """
-    text = _PYTHON.get(value.strip(), value.strip())
+    text = value.strip()
+    text = _PYTHON.get(text, text)
+    read, end = JsonValue().add(text, 0)
+    text = read + text[end:]
     try:
         document = json.loads(text, parse_int=_Integer, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return _json(value)
     kind = _kind(document)
     numeric = kind == "integer" and "number" in types
-    return text if kind != "string" and (not types or kind in types or numeric) else _json(value)
+    # a string with quotes, as grammars write it beside values of other types
+    return text if kind == "string" or not types or kind in types or numeric else _json(value)
 
 
 class _Integer:
