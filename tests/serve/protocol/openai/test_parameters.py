@@ -159,6 +159,8 @@ PROMPTS: list[tuple[dict[str, Any], str]] = [
     ({}, "[user]Hi[go]"), ({"add_generation_prompt": False}, "[user]Hi"),
     ({"chat_template_kwargs": {"enable_thinking": False}}, "[user]Hi[go](no)"),
     ({"reasoning_effort": "low"}, "[user]Hi[go]low"), ({"documents": [{"text": "a"}]}, "[user]Hi[go]<a>"),
+    ({"messages": [{"role": role, "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+                   for role in ("user", "assistant", "tool")]}, "[user]a\nb[assistant]ab[tool]a\nb[go]"),
     ({"messages": BEGUN, "continue_final_message": True}, "[user]Hi[assistant]Hi"),
     ({"messages": BEGUN, "continue_final_message": True, "add_generation_prompt": False}, "[user]Hi[assistant]Hi"),
 ]  # fmt: skip

@@ -189,6 +189,9 @@ SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_tex
     ("items", "messages"),
     [
         ("hi", [{"role": "user", "content": "hi"}]),
+        ([{"role": role, "content": [{"type": kind, "text": "a"}, {"type": kind, "text": "b"}]}
+          for role, kind in (("user", "input_text"), ("assistant", "output_text"))],
+         [{"role": "user", "content": "a\nb"}, {"role": "assistant", "content": "ab"}]),
         ([{"role": "developer", "content": "be"}, {"role": "user", "content": []}],
          [{"role": "developer", "content": "be"}, {"role": "user", "content": ""}]),
         ([CALL, RESULT], [{"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]},
@@ -200,7 +203,7 @@ SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_tex
         ([THOUGHT, SAID], [{"role": "assistant", "content": "a", "reasoning_content": "hm"}]),
         ([THOUGHT], [{"role": "assistant", "content": "", "reasoning_content": "hm"}]),
         ([{**RESULT, "output": [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": "2"}]}],
-         [{"role": "tool", "tool_call_id": "c", "content": "42"}]),
+         [{"role": "tool", "tool_call_id": "c", "content": "4\n2"}]),
         ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
          [{"role": "assistant", "content": "no"}]),
     ],
