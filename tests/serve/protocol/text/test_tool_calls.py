@@ -118,6 +118,18 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
      [("write", '{"path": "a", "count": 1, "x": "NaN"}')]),
     (QWEN3_CODER, "<tool_call><function=write><parameter=path>a</parameter></tool_call>\nso", "\nso",
      [("write", '{"path": "a"}')]),
+    (QWEN3_CODER, "<tool_call><function=write><parameter=count>\n5\n<parameter=path>\nBern\n</function>\n</tool_call>",
+     "", [("write", '{"count": 5, "path": "Bern"}')]),  # without the ends of values
+    (QWEN3_CODER, "<tool_call><function=write><parameter=path>\na\n</parameter >\n<parameter=count>\n5</parameter\n>"
+     "</function></tool_call>", "", [("write", '{"path": "a", "count": 5}')]),
+    (QWEN3_CODER, "<tool_call><function=write><parameter=path>\n<parameter=x>\n<parameter=path>\n</function>\n</b>\n"
+     "</parameter></function></tool_call>", "",
+     [("write", '{"path": "<parameter=x>\\n<parameter=path>\\n</function>\\n</b>"}')]),
+    (QWEN3_CODER, "<tool_call><function=write><parameter=count>null</parameter><parameter=flag>TRUE</parameter>"
+     "<parameter=tags>[1, NaN]</parameter><parameter=kind>None</parameter><parameter=x>TRUE</parameter></function>", "",
+     [("write", '{"count": null, "flag": true, "tags": "[1, NaN]", "kind": "None", "x": "TRUE"}')]),
+    (QWEN3_CODER, '<tool_call><function=write><parameter=x>{"a": "</parameter>", "b": "\nc\\ud83d"}</parameter>'
+     "</function>", "", [("write", '{"x": {"a": "</parameter>", "b": "\\nc\\ufffd"}}')]),
     (QWEN3_CODER, "<tool_call><function=h></function>", "<tool_call><function=h></function>", []),
     (QWEN3_CODER, f"<tool_call>{F}</tool_call>", "", [FX]),
     (MISTRAL, f"[TOOL_CALLS] [{F}, {G}]", "", [FX, GX]),
