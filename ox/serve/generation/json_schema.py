@@ -18,6 +18,7 @@ _KNOWN = {*_ONE, *_LISTS, *_NAMED, "enum", "const", "default", "examples"}
 _IDENTITIES = ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
 MOST_CHARACTERS = 1 << 18  # of a grammar
 MOST_OF_PLACES = 1 << 24  # characters of the JSON pointers and base URIs of all parts of a schema, and of references
+MOST_OF_VALUE = 10_000  # characters of one value, pattern or name: a step takes the longer, the longer it is
 DEEPEST = 128  # levels: llguidance refuses more, and Python's writer at another depth by version
 MOST_ROUNDS = 64  # of the search for parts that require themselves
 MOST_REFERENCES = 32  # one after another, for the types of a property
@@ -175,7 +176,8 @@ def check_size(schema: Any, where: str = "") -> None:
         where: which parameter of the request has it, for errors.
 
     Raises:
-        ServeError: it is not JSON, has too many levels, is too long, or has long names above many parts (400).
+        ServeError: it is not JSON, has too many levels, is too long, has long names above many parts, or a value, a
+            pattern or a name that is too long (400).
     """
     what = "JSON schema of a text"
     if is_deeper(schema, DEEPEST):
@@ -194,6 +196,18 @@ def check_size(schema: Any, where: str = "") -> None:
         if places + references * longest > MOST_OF_PLACES:
             raise ServeError(f"the {what} has too many parts below long names", where=where, hint="shorter names",
                              expected=f"at most {MOST_OF_PLACES:,} characters of pointers to all parts")  # fmt: skip
+        for name, length in _lengths(each):
+            if length > MOST_OF_VALUE:
+                raise ServeError(f"this '{name}' of JSON schema is too long", where=f"{where} {pointer}".strip(),
+                                 expected=f"at most {MOST_OF_VALUE:,} characters", got=f"{length:,}")  # fmt: skip
+
+
+def _lengths(schema: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Keywords of a schema that hold what is generated, with the characters of the longest value, pattern or name."""
+    for name in ("const", "enum", "pattern", "properties"):
+        found = schema.get(name, "")
+        values = [*found] if isinstance(found, list if name == "enum" else dict) and name != "const" else [found]
+        yield name, max((len(each if isinstance(each, str) else json.dumps(each)) for each in values), default=0)
 
 
 def map_schema(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
