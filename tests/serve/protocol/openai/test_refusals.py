@@ -150,6 +150,7 @@ def test_wrong_bodies(client: Any, body: bytes, status: int, words: str) -> None
     if got == 501 and b"llguidance" in reply:
         pytest.skip("the package llguidance is not installed")
     assert got == status and words in json.loads(reply)["error"]["message"], reply
+    assert b"tensor" not in reply  # a hint for others
 
 
 def test_log_probabilities_of_prompts_are_bounded(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
