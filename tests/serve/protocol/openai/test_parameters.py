@@ -118,6 +118,20 @@ def test_a_schema_beside_the_type(ask: Ask, scripted: Server, path: str, body: d
     assert status == 200 and (choice.get("text") or choice["message"]["content"]) == "5"
 
 
+def test_reasoning_tokens(ask: Ask, scripted: Server) -> None:
+    body = {**GREEDY, "model": "thinking", "messages": [{"role": "user", "content": "a thought"}], "n": 2}
+    _, whole = ask("POST", "/v1/chat/completions", body, scripted)
+    assert whole["choices"][0]["message"]["reasoning_content"] == "hm hm"
+    count = whole["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    assert 2 * 2 <= count < whole["usage"]["completion_tokens"]
+    _, stream = ask("POST", "/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+    *_, last, _, _ = stream.decode().split("\n\n")
+    usage = json.loads(last.removeprefix("data: "))["usage"]
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": count}
+    _, whole = ask("POST", "/v1/chat/completions", {**GREEDY, "messages": HI}, scripted)
+    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
 def test_usage_in_each_event(ask: Ask, scripted: Server) -> None:
     for path, more in (("/v1/completions", {"prompt": "<|plain|>"}), ("/v1/chat/completions", {"messages": HI})):
         body = {**GREEDY, **more, "stream": True, "stream_options": {"continuous_usage_stats": True}}

@@ -21,6 +21,7 @@ from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.access import keyfile
 from ox.serve.access.key import Key, digest_of
+from ox.serve.generation.request import TokenEvent
 from ox.serve.protocol.responses import handlers
 from ox.serve.protocol.responses.answer import response_answer
 from ox.serve.protocol.responses.input_items import messages_of, read_items
@@ -409,6 +410,11 @@ def test_an_error_before_the_first_token_of_a_stream_that_has_begun(scripted: Se
     assert [each["type"] for each in (created, progress)] == ["response.created", "response.in_progress"]
     assert failed["type"] == "response.failed" and failed["response"]["id"] == created["response"]["id"]
     assert failed["response"]["error"] == {"code": "server_error", "message": "too late"} and error["type"] == "error"
+    answer = response_answer(call, cast(Any, None), cast(Any, None))
+    begun = answer._begin()
+    answer._progress.add(TokenEvent(1, "so"))
+    *_, failed, error = events_of(begun + answer.error_event(ServeError("too late", status=504)))
+    assert [each["status"] for each in failed["response"]["output"]] == ["incomplete"]
 
 
 @pytest.fixture
