@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,9 +35,15 @@ def chat(
     piped = None if sys.stdin is not None and sys.stdin.isatty() else _piped()  # first: a model takes a while to load
     with ExitStack() as stack:
         if not model.startswith(("http://", "https://")):
+            from ox.errors import ArgumentError
             from ox.serve import Server
 
+            if ":" in model and not Path(model).exists():
+                raise ArgumentError("not the URL of a server, and there is no such file", expected=f"http://{model}",
+                                    got=model)  # fmt: skip
             server = stack.enter_context(Server([model], port=0, watch=False))
+            if all(each.text is None for each in server.models):
+                raise ArgumentError(f"{model} makes no texts", expected="a folder of ox.export.save_decoder")
             model = server.url
         client = ChatClient(model, name, key, temperature=temperature, max_tokens=max_tokens)
         talk = Conversation(client, system)

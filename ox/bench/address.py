@@ -9,18 +9,20 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ox.errors import ArgumentError
 
 SCHEMES = {"http": (False, False), "https": (False, True), "grpc": (True, False), "grpcs": (True, True)}
+APIS = ("/v1", "/v2")  # a path with one at its end is that of an API below the server's URL
 LOCAL = {"unix:": False, "grpc+unix:": True}
 P = TypeVar("P", bound=asyncio.Protocol)
 
 
 @dataclass(frozen=True)
 class Address:
-    """A server's address, and the key that it may want; `path` is that of a Unix domain socket, in place of a port."""
+    """A server's address, and the key that it may want; `path` is that of a Unix domain socket, in place of a port, and
+    `root` the path under which a proxy publishes the server."""
 
     host: str
     port: int
@@ -28,13 +30,14 @@ class Address:
     tls: bool
     key: str | None = None
     path: str | None = None
+    root: str = ""
 
     @property
     def url(self) -> str:
         if self.path is not None:
             return f"{'grpc+' if self.grpc else ''}unix:{self.path}"
         scheme = next(name for name, kinds in SCHEMES.items() if kinds == (self.grpc, self.tls))
-        return f"{scheme}://{self.authority}"
+        return f"{scheme}://{self.authority}{self.root}"
 
     @property
     def authority(self) -> str:
@@ -99,7 +102,9 @@ def parse(url: str, key: str | None = None) -> Address:
         port = parts.port
     except ValueError as error:
         raise ArgumentError("the URL cannot be read", expected=expected, got=f"{url!r} ({error})") from None
-    if parts.scheme not in SCHEMES or not parts.hostname or parts.path not in ("", "/") or parts.query:
+    root = quote(parts.path.rstrip("/"), safe="/%:@+,=!$*")
+    wrong_path = root.endswith(APIS) or (root and SCHEMES.get(parts.scheme, (True, True))[0])
+    if parts.scheme not in SCHEMES or not parts.hostname or wrong_path or parts.query or parts.fragment:
         raise ArgumentError("this is not the URL of a server", expected=expected, got=repr(url))
     grpc, tls = SCHEMES[parts.scheme]
-    return Address(parts.hostname, port or (8001 if grpc else 443 if tls else 8000), grpc, tls, key)
+    return Address(parts.hostname, port or (8001 if grpc else 443 if tls else 8000), grpc, tls, key, root=root)

@@ -70,8 +70,8 @@ def build(address: Address, model: str, prompt: str, max_tokens: int) -> bytes:
         "stream": True, "stream_options": {"include_usage": True},
     }  # fmt: skip
     body = orjson.dumps(document)
-    lines = ["POST /v1/completions HTTP/1.1", f"host: {address.authority}", "content-type: application/json"]
-    lines.append(f"content-length: {len(body)}")
+    lines = [f"POST {address.root}/v1/completions HTTP/1.1", f"host: {address.authority}"]
+    lines += ["content-type: application/json", f"content-length: {len(body)}"]
     if address.key is not None:
         lines.append(f"authorization: Bearer {address.key}")
     return "\r\n".join([*lines, "", ""]).encode() + body

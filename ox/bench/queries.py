@@ -70,7 +70,7 @@ class QueryClient:
     def get(self, path: str, what: str, body: bytes | None = None) -> Any:
         """The JSON document at a path, which an error calls `what`; with a body, by POST."""
         headers = {} if self.address.key is None else {"authorization": f"Bearer {self.address.key}"}
-        status, _, data = self._http("GET" if body is None else "POST", path, body, headers)
+        status, _, data = self._http("GET" if body is None else "POST", self.address.root + path, body, headers)
         if status != OK:
             raise ServeError(
                 f"the request for {what} failed",

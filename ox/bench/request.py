@@ -26,7 +26,7 @@ def build(
         return framed(_message(model, feed))
     body, length = _document(model, feed, binary, parameters or {})
     lines = [
-        f"POST /v2/models/{model.name}/infer HTTP/1.1",
+        f"POST {address.root}/v2/models/{model.name}/infer HTTP/1.1",
         f"host: {address.authority}",
         f"content-type: {'application/octet-stream' if binary else 'application/json'}",
         f"content-length: {len(body)}",

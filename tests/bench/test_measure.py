@@ -16,7 +16,8 @@ import pytest
 from rows import rows
 
 from ox.bench import Plan, Result, run, worker
-from ox.bench.address import Address
+from ox.bench.address import Address, parse
+from ox.bench.completions import build
 from ox.bench.pool import Pool
 from ox.bench.recorder import Recorder
 from ox.errors import ArgumentError, ServeError
@@ -37,6 +38,18 @@ def test_our_own_server(here: Load, server: Server, scheme: str, options: dict[s
     (step,) = here(url, model="mlp", check=True, **options).steps
     assert step.answered and not step.failures.counts and not step.failed_early.counts
     assert 0 < step.percentile(50) <= step.percentile(99) <= step.histogram.largest
+
+
+def test_a_server_below_a_path(here: Load, server: Server, mlp: Path) -> None:
+    from ox.serve import Server
+
+    with pytest.raises(ServeError, match="there is no /a/b/v2/models/mlp"):
+        here(f"{server.url}/a/b", model="mlp")
+    with Server([mlp], root_path="/a/b") as published:
+        (step,) = here(f"{published.url}/a/b", model="mlp").steps
+    assert step.answered and not step.failures.counts
+    address = parse("http://a/x/")
+    assert build(address, "m", "p", 1).startswith(b"POST /x/v1/completions HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize("scheme", ["unix", "grpc+unix"])

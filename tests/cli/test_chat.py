@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from rich.console import Console
 
 from ox.serve import ModelConfig, Server
@@ -59,13 +61,24 @@ def test_piped_text(server: Server, decoder: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(["http://127.0.0.1:9"], "cannot be reached"), (["/no/such/folder"], "no/such/folder"),
-     (["http://"], "not the URL"),
+     (["http://"], "not the URL"), (["127.0.0.1:8000"], "http://127.0.0.1:8000"),
      (["SERVER", "--model", "nope"], "there is no model 'nope'"), (["SERVER", "--temperature", "9"], "'temperature'")],
 )  # fmt: skip
 def test_errors(server: Server, arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     piped(monkeypatch, "hi")
-    assert main(["chat", *[server.url if each == "SERVER" else each for each in arguments]]) == 1
+    places = {"SERVER": server.url}
+    assert main(["chat", *[places.get(each, each) for each in arguments]]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_a_model_of_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", ends[:1], ends[1:])
+    path = tmp_path / "double.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    piped(monkeypatch, "hi")
+    assert main(["chat", str(path)]) == 1
+    assert "double.onnx makes no texts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Client(NamedTuple):
     def check(self, action: str, model: str) -> None:
         """Raises ServeError (403) if it may not do that with that model. The call has been counted already."""
         if not self.may(action, model):
-            raise ServeError(f"the key '{self.name}' may not {action} with model '{model[:100]}'", status=403)
+            raise ServeError(f"the key '{self.name}' does not permit '{action}' for model '{model[:100]}'", status=403)
 
     def reserve(self, count: int, now: float) -> float:
         """Takes tokens in advance, at the time `now`; a request for more than a whole minute's takes these.

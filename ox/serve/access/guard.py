@@ -124,8 +124,8 @@ class Guard:
         elif self._rate is not None:
             self._pace(self._address(peer, now), now)
         if not key.may(action, model):
-            about = f" with model '{model[:100]}'" if model not in ("", "*") else " with all models" if model else ""
-            raise ServeError(f"the key '{key.name}' may not {action}{about}", status=403)
+            about = f" for model '{model[:100]}'" if model not in ("", "*") else " for all models" if model else ""
+            raise ServeError(f"the key '{key.name}' does not permit '{action}'{about}", status=403)
         return key.name
 
     def admit(self, credential: bytes | None, peer: str) -> None:

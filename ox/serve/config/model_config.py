@@ -110,8 +110,8 @@ class ModelConfig:
         if not isinstance(self.cuda, Mapping):
             raise ArgumentError("cuda is not a dict of options", expected='{"use_tf32": False}', got=repr(self.cuda))
         if not isinstance(self.generation, Mapping | bool):
-            expected = '{"max_texts": 8}, or False for tensors'
-            raise ArgumentError("generation is not a dict of options", expected=expected, got=repr(self.generation))
+            expected = "options such as max_texts = 8, true for none, or false for tensors"
+            raise ArgumentError("generation is not a table of options", expected=expected, got=repr(self.generation))
         GenerationOptions.from_table(self.generation)
         if CudaOptions.from_table(self.cuda).enable_cuda_graph and (self.instances or len(placement.numbers)) > 1:
             # cudaStreamCaptureModeGlobal: calls of other threads disturb a capture

@@ -18,6 +18,7 @@ _KNOWN = {*_ONE, *_LISTS, *_NAMED, "enum", "const", "default", "examples"}
 _IDENTITIES = ("$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary")
 MOST_CHARACTERS = 1 << 18  # of a grammar
 MOST_OF_PLACES = 1 << 24  # characters of the JSON pointers and base URIs of all parts of a schema, and of references
+MOST_OF_VALUE = 10_000  # characters of one value, pattern or name: a step takes the longer, the longer it is
 DEEPEST = 128  # levels: llguidance refuses more, and Python's writer at another depth by version
 MOST_ROUNDS = 64  # of the search for parts that require themselves
 MOST_REFERENCES = 32  # one after another, for the types of a property
@@ -106,34 +107,41 @@ class References:
             found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
         return found
 
+    def chain(self, schema: Any) -> list[dict[str, Any]]:
+        """A part of the root, what its `$ref` points to, and so on."""
+        found = list[dict[str, Any]]()
+        while isinstance(schema, dict) and len(found) < MOST_REFERENCES:
+            found.append(schema)
+            schema = self.target(schema) if isinstance(schema.get("$ref"), str) else None
+        return found
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """What has the properties of the root, an object: it, or what it refers to."""
+        chain = self.chain(self._root)
+        return next((each for each in chain if "properties" in each), chain[-1])
+
     @property
     def properties(self) -> dict[str, Any]:
         """Of the root, an object, by their names."""
-        owner = self._owner()
-        properties = owner.get("properties") if isinstance(owner, dict) else None
+        properties = self.owner.get("properties")
         return properties if isinstance(properties, dict) else {}
 
-    def pointer_of(self, name: str) -> str:
-        """The JSON pointer of a property of the root, an object."""
-        return self._pointers.get(id(self.properties[name]), "#")
+    @property
+    def required(self) -> list[str]:
+        """The names of the properties that the root, an object, must have."""
+        lists = [each.get("required") for each in self.chain(self._root)]
+        return [name for names in lists if isinstance(names, list) for name in names if isinstance(name, str)]
+
+    def pointer_to(self, schema: Any) -> str:
+        """The JSON pointer of a part of the root."""
+        return self._pointers.get(id(schema), "#")
 
     def chooses(self, name: str) -> list[str]:
         """The texts that a property of the root may be; none where it may be others."""
-        schema: Any = self.properties.get(name)
-        for _ in range(MOST_REFERENCES):
-            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
-                break
-            schema = self.target(schema)
-        values = schema.get("enum", [schema["const"]] if "const" in schema else []) if isinstance(schema, dict) else []
+        schema = (self.chain(self.properties.get(name)) or [{}])[-1]
+        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
         return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
-
-    def _owner(self) -> Any:
-        owner: Any = self._root
-        for _ in range(MOST_REFERENCES):
-            if not isinstance(owner, dict) or "properties" in owner or not isinstance(owner.get("$ref"), str):
-                break
-            owner = self.target(owner)
-        return owner
 
     def types(self, name: str) -> frozenset[str]:
         """The JSON types that a property of the root, an object, may have; none where the schema does not tell."""
@@ -168,7 +176,8 @@ def check_size(schema: Any, where: str = "") -> None:
         where: which parameter of the request has it, for errors.
 
     Raises:
-        ServeError: it is not JSON, has too many levels, is too long, or has long names above many parts (400).
+        ServeError: it is not JSON, has too many levels, is too long, has long names above many parts, or a value, a
+            pattern or a name that is too long (400).
     """
     what = "JSON schema of a text"
     if is_deeper(schema, DEEPEST):
@@ -187,6 +196,18 @@ def check_size(schema: Any, where: str = "") -> None:
         if places + references * longest > MOST_OF_PLACES:
             raise ServeError(f"the {what} has too many parts below long names", where=where, hint="shorter names",
                              expected=f"at most {MOST_OF_PLACES:,} characters of pointers to all parts")  # fmt: skip
+        for name, length in _lengths(each):
+            if length > MOST_OF_VALUE:
+                raise ServeError(f"this '{name}' of JSON schema is too long", where=f"{where} {pointer}".strip(),
+                                 expected=f"at most {MOST_OF_VALUE:,} characters", got=f"{length:,}")  # fmt: skip
+
+
+def _lengths(schema: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Keywords of a schema that hold what is generated, with the characters of the longest value, pattern or name."""
+    for name in ("const", "enum", "pattern", "properties"):
+        found = schema.get(name, "")
+        values = [*found] if isinstance(found, list if name == "enum" else dict) and name != "const" else [found]
+        yield name, max((len(each if isinstance(each, str) else json.dumps(each)) for each in values), default=0)
 
 
 def map_schema(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from ox.errors import ArgumentError, OxError
-from ox.serve.telemetry.logs import LOGGER, WRITERS, set_level
+from ox.serve.telemetry.logs import LEVEL_FILTER, LOGGER, WRITERS, FormedHandler, set_level
 
 WARNING = "warning: "  # how lines for users begin that warn
 REMEMBERED = 100  # of the last lines of the log; a server that runs for years writes without end
 
 
-class LoggedOutput(logging.Handler):
+class LoggedOutput(FormedHandler):
     """From now on, whatever this process says through Python is a line in the form of the log, on standard error: what
     is shown to the user, records of all loggers (asyncio's, other packages'), warnings, and exceptions that nobody
     caught. The records of `ox.serve` go through the server's `Log` while there is one.
@@ -34,8 +34,9 @@ class LoggedOutput(logging.Handler):
         super().__init__()
         if form not in WRITERS:
             raise ArgumentError("unknown form of the log", expected=" or ".join(WRITERS), got=form)
-        self._write, self._stream = WRITERS[form], stream or sys.stderr
+        self.form, self._stream = form, stream or sys.stderr
         self._logged: deque[str] = deque(maxlen=REMEMBERED)  # lines of the log, which are not shown a second time
+        self._level = LOGGER.level
         set_level(level)
         LOGGER.addFilter(self._note)
         logging.getLogger().addHandler(self)
@@ -47,6 +48,8 @@ class LoggedOutput(logging.Handler):
 
     def close(self) -> None:
         """Gives everything back as it was."""
+        LOGGER.setLevel(self._level)
+        LEVEL_FILTER.levels = frozenset()
         LOGGER.removeFilter(self._note)
         logging.getLogger().removeHandler(self)
         logging.captureWarnings(False)
@@ -70,13 +73,14 @@ class LoggedOutput(logging.Handler):
         return error.exit_code
 
     def emit(self, record: logging.LogRecord) -> None:
+        write = WRITERS[self.form]
         try:
-            line = self._write(record)
+            line = write(record)
         except Exception:  # another package's arguments do not fit its message
             plain = logging.LogRecord(
                 record.name, record.levelno, record.pathname, record.lineno, "%r", (record.msg,), None
             )
-            line = self._write(plain)
+            line = write(plain)
         try:
             self._stream.write(line + "\n")
             self._stream.flush()

@@ -88,9 +88,16 @@ class LevelFilter(logging.Filter):
 LEVEL_FILTER = LevelFilter()  # one per process, like the logger
 
 
-class Log(logging.Handler):
+class FormedHandler(logging.Handler):
+    """Writes lines in a form, which log settings change at run time."""
+
+    form: str
+
+
+class Log(FormedHandler):
     """The server's log, written by a separate thread until `close`. Several servers of a process share the logger: the
-    last one that closes its log gives the logger back as the first one found it.
+    last one that closes its log gives the logger back as the first one found it. Where the process has a handler of its
+    own (`LoggedOutput`), the level stays for that.
 
     Args:
         form: "json" or "text".
@@ -129,8 +136,9 @@ class Log(logging.Handler):
             Log._open.remove(self)
             if not Log._open:
                 level, LOGGER.propagate = Log._before
-                LOGGER.setLevel(level)
-                LEVEL_FILTER.levels = frozenset()
+                if not any(isinstance(handler, FormedHandler) for handler in logging.getLogger().handlers):
+                    LOGGER.setLevel(level)
+                    LEVEL_FILTER.levels = frozenset()
         self._waiting.put(None)
         self._thread.join(2.0)
         self._detach_stderr()

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from ox.errors import OxError, ServeError
+from ox.serve.protocol.v2.logs import LogSettings
 from ox.serve.telemetry.logged_output import WARNING
 from ox.serve.telemetry.merge import merge
 from ox.serve.telemetry.snapshot import Snapshot
@@ -40,7 +41,7 @@ class Worker:
         self.number, self.process, self.channel = number, process, channel
         self.ready = False
         self.may_serve = False  # it listens: clients may wait for it
-        self.heartbeat_task: asyncio.Task[None] | None = None
+        self.tasks: list[asyncio.Task[None]] = []  # what reads its channel, and its heartbeat
         self.figures: Snapshot | None = None  # as last seen
 
     async def update_figures(self) -> Worker:
@@ -51,8 +52,8 @@ class Worker:
     def on_disconnect(self) -> None:
         """The control channel has closed."""
         self.ready = False
-        if self.heartbeat_task is not None:
-            self.heartbeat_task.cancel()
+        for task in self.tasks:
+            task.cancel()
 
 
 class Supervisor:
@@ -65,7 +66,7 @@ class Supervisor:
 
     def __init__(self, config: WorkerConfig, show: Callable[[str], None]) -> None:
         settings = config.settings
-        self._show, self._count = show, settings.workers
+        self._show, self._count, self._logs = show, settings.workers, LogSettings()
         self._port_sockets: list[socket.socket] = []
         port, grpc_port = settings.port, settings.grpc_port
         if port is not None:
@@ -87,6 +88,7 @@ class Supervisor:
         self._workers: dict[int, Worker] = {}
         self._restart_tasks: list[asyncio.Task[None]] = []
         self._spawning: set[asyncio.Task[Worker]] = set()
+        self._spawn_lock = asyncio.Lock()  # one process at a time: the start of many can be stopped between two
         self._stopping = False
         self._greeting: list[str] = []
         self._answers = 0
@@ -178,17 +180,18 @@ class Supervisor:
         if worker.process.returncode is None:
             worker.process.kill()
         await worker.process.wait()
-        if worker.heartbeat_task is not None:
-            worker.heartbeat_task.cancel()
-            await asyncio.wait([worker.heartbeat_task])
+        worker.channel.close()
+        if worker.tasks:  # which the event loop must not be closed before
+            await asyncio.wait(worker.tasks)
         return answers or 0
 
     async def _begin(self, number: int, wait: bool) -> None:
         """Starts a worker, which listens at once or, with `wait`, after its models are loaded."""
-        spawning = asyncio.ensure_future(self._spawn(number))
-        self._spawning.add(spawning)
-        spawning.add_done_callback(self._spawning.discard)
-        worker = await asyncio.shield(spawning)  # the process is created even if the caller is cancelled
+        async with self._spawn_lock:
+            spawning = asyncio.ensure_future(self._spawn(number))
+            self._spawning.add(spawning)
+            spawning.add_done_callback(self._spawning.discard)
+            worker = await asyncio.shield(spawning)  # the process is created even if the caller is cancelled
         channel = worker.channel
         responses = "" if self._folder.path is None else str(self._folder.path / "responses")
         await channel.ask("begin", {"config": self._config.to_json(), "wait": wait, "responses": responses})
@@ -215,7 +218,7 @@ class Supervisor:
         worker = self._workers[number] = Worker(number, process, channel)
         reading = asyncio.ensure_future(channel.run())
         reading.add_done_callback(lambda _: self._on_disconnect(worker))
-        worker.heartbeat_task = asyncio.ensure_future(self._monitor(worker))
+        worker.tasks = [reading, asyncio.ensure_future(self._monitor(worker))]
         return worker
 
     def _on_disconnect(self, worker: Worker) -> None:
@@ -309,6 +312,8 @@ class Supervisor:
             answers = await self._ask_all(name, parameters, None)
             if name in ("load", "unload"):  # a client that asks another worker now sees the change
                 await asyncio.wait((self._publish(),), timeout=RESPONSE_TIMEOUT_S)
+            if name == "log_settings":  # also of the lines that the supervisor shows
+                self._logs.update(parameters["settings"])
             self._replay_log.note(name, parameters)
             return answers
 

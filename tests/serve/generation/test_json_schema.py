@@ -83,6 +83,22 @@ def test_names_that_are_long() -> None:
         check_size(schema)
 
 
+LONG = "a" * 10_000
+MUCH: list[Callable[[str], dict[str, Any]]] = [
+    lambda text: {"const": text}, lambda text: {"enum": ["a", text]}, lambda text: {"pattern": text},
+    lambda text: {"properties": {"a": {}, text: {}}}, lambda text: {"items": {"const": [text]}},
+    lambda text: {"enum": {text: 1}}, lambda text: {"const": {text: 1}},
+]  # fmt: skip
+
+
+@rows("make", MUCH, ids=[str(make("b")) for make in MUCH])
+def test_values_that_are_long(make: Callable[[str], dict[str, Any]]) -> None:
+    """A text that is held to one of them would stop all others at each of its tokens."""
+    check_size(make(LONG[:-8]))
+    with pytest.raises(ServeError, match=r"(?s)of JSON schema is too long.*in +tool #.*at most 10,000.*got +10,0"):
+        check_size(make(LONG + "a"), "tool")
+
+
 def test_each_reference_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
     target = References.target
@@ -95,7 +111,7 @@ def test_each_reference_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_long_names_above_many_parts() -> None:
     name, many = "a" * (MOST_CHARACTERS // 2), 2 * MOST_OF_PLACES // MOST_CHARACTERS
     makers: list[Callable[[int], dict[str, Any]]] = [
-        lambda count: {"properties": {name: {"anyOf": [{}] * count}}},
+        lambda count: {"$defs": {name: {"anyOf": [{}] * count}}},
         lambda count: {"$id": f"http://{name}", "anyOf": [{}] * count},
         lambda count: {"$defs": {name: {"$anchor": "a"}}, "anyOf": [{"$ref": "#a"}] * count},
     ]

@@ -62,6 +62,7 @@ SCRIPTS = {
     "call": ["See ", "here. ", *CALL], "twice": CALL + CALL, "ends": ["one ", "STOP", "two"],
     "cut": ["See ", *CALL[:4]],
     "large": [*CALL[:3], '{"x": 123456789012345678901234567890', *CALL[-2:]],
+    "half": [*CALL[:3], '{"x": "\\ud83d"', *CALL[-2:]],
     "thought": ["<think>", "hm ", "hm", "</think>", "done"],
 }  # fmt: skip
 # One whose template knows reasoning.

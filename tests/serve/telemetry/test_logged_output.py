@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ox.errors import ArgumentError, LoadError
+from ox.serve.protocol.v2.logs import LogSettings
 from ox.serve.telemetry.logged_output import REMEMBERED, LoggedOutput
 from ox.serve.telemetry.logs import LOGGER, Log
 
@@ -29,7 +30,7 @@ def output(stream: io.StringIO) -> Iterator[LoggedOutput]:
     opened = LoggedOutput("json", "info", stream)
     yield opened
     opened.close()
-    LOGGER.setLevel(level)
+    assert LOGGER.level == level
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -63,6 +64,16 @@ def test_a_line_is_not_said_twice(output: LoggedOutput, stream: io.StringIO) -> 
     log.close()
     output.show("stopped")
     assert [entry["message"] for entry in lines(stream)] == ["model a", "ready", "stopped"]
+
+
+def test_settings_of_the_log_are_those_of_all_lines(output: LoggedOutput, stream: io.StringIO) -> None:
+    """Also after the server has closed its log."""
+    log, settings = Log("json", "info", stream), LogSettings()
+    settings.update({"log_format": "text", "log_info": False})
+    for show in (output.show, lambda line: (log.close(), output.show(line))):
+        show("draining")
+        show("warning: worker 1 ended")
+    assert [each.split(maxsplit=1)[1] for each in stream.getvalue().splitlines()] == ["warning worker 1 ended"] * 2
 
 
 def test_what_happens_again_is_said_again(output: LoggedOutput, stream: io.StringIO) -> None:

@@ -1,15 +1,16 @@
-"""Keys and tokens per minute hold for texts."""
+"""Keys and tokens per minute hold for texts, and refused requests count."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from rows import rows
 
 from ox.serve import ModelConfig, Server
 from ox.serve.access import keyfile
@@ -48,6 +49,23 @@ def test_a_key_is_for_its_models_and_actions(keyed: Server) -> None:
     status, answer = ask(keyed, "few", "/v1/rerank", model="pairs", query="a", documents=["b"])
     assert (status, answer["error"]["type"]) == (403, "permission_error")
     assert ask(keyed, "few", "/tokenize", model="pairs", prompt="a")[0] == 403
+
+
+@rows(("path", "fields"), [
+    ("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+    ("/v1/responses", {"input": "a"}), ("/api/generate", {"prompt": "a"}), ("/v1/embeddings", {"input": ""}),
+])  # fmt: skip
+def test_a_request_that_the_model_cannot_answer_is_one_failure(
+    server: Server, post: Callable[..., tuple[int, Any]], path: str, fields: dict[str, Any]
+) -> None:
+    def failures() -> int:
+        with urlopen(f"{server.url}/v2/models/sentences/stats", timeout=60) as reply:
+            return int(json.load(reply)["model_stats"][0]["inference_stats"]["fail"]["count"])
+
+    before = failures()
+    assert post(path, model="sentences", **fields)[0] == 400
+    assert failures() == before + 1
 
 
 def test_tokens_per_minute(keyed: Server) -> None:

@@ -100,6 +100,14 @@ def test_facts(one: Ask, reranker: Ask, post: Post) -> None:
     assert reranker("/info")[1]["model_type"] == {"reranker": labels}
 
 
+def test_facts_of_one_of_several(post: Post, server: Server, connect: Any) -> None:
+    get = sender(server, connect)
+    assert get("/info")[0] == get("/tokenizer_info")[0] == 400
+    status, answer = get("/info?model=pairs")
+    assert (status, answer["model_id"]) == (200, "pairs") and get("/tokenizer_info?model=pairs")[0] == 200
+    assert get("/info?model=classes")[0] == 400 and get("/info?model=nope")[0] == 404
+
+
 WRONG: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "several models": ("/embed", {"inputs": "a"}, 400, "there are 2 models for embeddings; expected 'model' in"),
     "several rerankers": ("/rerank", {"query": "a", "texts": ["a"]}, 400, "one of pairs, sentences, unmasked"),
@@ -133,7 +141,7 @@ def test_a_key_sees_its_models_alone(
     with Server([sentences, unmasked, pairs], options=ModelConfig("cpu", instances=1), keys=keys) as running:
         alice = sender(running, connect, ALICE)
         assert len(alice("/embed", inputs="light")[1]) == 1
-        assert alice("/info")[1]["model_id"] == "sentences"
+        assert alice("/info")[1]["model_id"] == "sentences" and alice("/info?model=pairs")[0] == 403
         status, answer = alice("/embed", model="unmasked", inputs="light")
         assert status == 403 and "pairs" not in answer["error"]
         assert sender(running, connect)("/embed", inputs="light")[0] == 401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import os
 import signal
 from pathlib import Path
@@ -17,6 +18,7 @@ from ox.serve.config.model_config import ModelConfig
 from ox.serve.config.request_limits import RequestLimits
 from ox.serve.config.server_config import ServerConfig
 from ox.serve.repository.repository import Repository
+from ox.serve.telemetry.logged_output import LoggedOutput
 from ox.serve.workers import supervisor as supervision
 from ox.serve.workers.shared import SharedService
 from ox.serve.workers.shared_number import SharedNumber
@@ -78,6 +80,29 @@ def test_a_stop_during_the_start_leaves_no_error_and_waits_for_no_import(mlp: Pa
     asyncio.run(body())
     gc.collect()
     assert complaints == []
+
+
+def test_a_stop_while_workers_are_being_made_makes_no_more(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[asyncio.subprocess.Process] = []
+    real = asyncio.create_subprocess_exec
+
+    async def body() -> None:
+        async def create(*words: str, **options: Any) -> asyncio.subprocess.Process:
+            made.append(await real(*words, **options))
+            if len(made) == 2:
+                starting.cancel()
+                await give_way()
+            return made[-1]
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
+        settings = ServerConfig(port=0, workers=4)
+        supervisor = Supervisor(WorkerConfig([str(mlp)], ModelConfig(), RequestLimits(), settings), lambda line: None)
+        starting = asyncio.ensure_future(supervisor.start())
+        await asyncio.wait((starting,))
+        await supervisor.stop()
+        assert [process.returncode for process in made] == [-signal.SIGKILL] * 2
+
+    asyncio.run(body())
 
 
 def test_what_a_worker_counts_is_looked_at_without_being_asked(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,3 +182,34 @@ def test_no_worker_is_ready_before_the_others() -> None:
         await supervisor.stop()
 
     asyncio.run(body())
+
+
+def test_log_settings_are_those_of_the_supervisor_too() -> None:
+    """Whose lines stand between those of the workers."""
+    stream = io.StringIO()
+    output = LoggedOutput("json", "info", stream)
+
+    class Channel:
+        async def ask(self, call: str, arguments: dict[str, Any], seconds: float | None) -> Any:
+            return arguments
+
+    async def body() -> None:
+        supervisor = Supervisor(WorkerConfig([], ModelConfig(), RequestLimits(), ServerConfig(port=0)), output.show)
+        process: Any = None
+        channel: Any = Channel()
+        worker = supervisor._workers[0] = Worker(0, process, channel)
+        worker.ready = True
+        for settings in ({"log_format": "text"}, {"log_info": False}):
+            call = {"call": "log_settings", "with": {"settings": settings}, "changes": True}
+            await supervisor._answer(0, "broadcast", call)
+            await supervisor._answer(0, "show", {"line": f"after {settings}"})
+        del supervisor._workers[0]
+        await supervisor.stop()
+
+    try:
+        asyncio.run(body())
+    finally:
+        output.close()
+    assert [line.split(maxsplit=2)[2] for line in stream.getvalue().splitlines()] == [
+        "worker 0: after {'log_format': 'text'}"
+    ]

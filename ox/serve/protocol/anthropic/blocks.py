@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox.serve.protocol.text.fields import ParameterError, string_in, wrong
-from ox.serve.protocol.text.messages import MAX_MESSAGES
+from ox.serve.protocol.text.messages import MAX_MESSAGES, joined
 from ox.serve.protocol.v2.document import quote
 
 Message = dict[str, Any]
@@ -57,7 +57,7 @@ def _others(blocks: list[dict[str, Any]], where: str, role: str) -> list[Message
             text = "" if content is None else _text(content, f"{place}.content", TEXTS)
             messages.append({"role": "tool", "tool_call_id": string_in(block, "tool_use_id", place), "content": text})
         elif messages and messages[-1]["role"] == role:
-            messages[-1]["content"] += _block_text(block, place)
+            messages[-1]["content"] = joined([messages[-1]["content"], _block_text(block, place)], role)
         else:
             messages.append({"role": role, "content": _block_text(block, place)})
     return messages or [{"role": role, "content": ""}]
@@ -103,11 +103,11 @@ def _blocks(content: Any, where: str, kinds: tuple[str, ...]) -> list[dict[str, 
 
 
 def _text(content: Any, where: str, kinds: tuple[str, ...] = ("text",)) -> str:
-    """A text, or the texts of blocks."""
+    """A text, or the texts of blocks, each on lines of its own."""
     if isinstance(content, str):
         return content
     blocks = _blocks(content, where, kinds)
-    return "".join(_block_text(block, f"{where}[{index}]") for index, block in enumerate(blocks))
+    return "\n".join(_block_text(block, f"{where}[{index}]") for index, block in enumerate(blocks))
 
 
 def _block_text(block: dict[str, Any], where: str) -> str:
@@ -119,7 +119,7 @@ def _block_text(block: dict[str, Any], where: str) -> str:
     else:
         names, text = ("title", "context"), _document(block.get("source"), f"{where}.source")
     head = [string_in(block, name, where) for name in names if block.get(name) is not None]
-    return "\n".join([*head, text, "", ""])
+    return "\n".join([*head, text, ""])
 
 
 def _document(source: Any, where: str) -> str:

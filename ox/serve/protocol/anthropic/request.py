@@ -9,6 +9,7 @@ from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import MAX_TOKENS
+from ox.serve.protocol.text.prompt import thinking_variables
 from ox.serve.protocol.text.text_model import TextModel
 from ox.serve.protocol.text.translated_chat import read_translated
 from ox.serve.protocol.v2.document import quote
@@ -44,21 +45,18 @@ def read_count(fields: Fields, model: TextModel) -> ChatCall:
 def _read(fields: Fields, model: TextModel, chat: dict[str, Any], counting: bool = False) -> ChatCall:
     for name in ("container", "mcp_servers"):
         fields.only(name, ([],), "it belongs to Anthropic's service", hint="tools of the client")
-    for name in ("logprobs", "top_logprobs"):  # messages have no room for them
-        if fields.take(name) is not None:
-            fields.remarks.add_unused(name)
     if fields.object("context_management"):  # it saves tokens, where the conversation is long
         fields.remarks.add_unused("context_management")
     remark_unknown_keys(fields, "messages")
     fields.required("messages")
     messages = messages_of(fields.take("messages"), fields.take("system"))
     chat |= {
-        "messages": messages, "stop": fields.take("stop_sequences"), **_tools(fields), **_thinking(fields),
+        "messages": messages, "stop": fields.take("stop_sequences"), **_tools(fields), **_thinking(fields, model),
         **_output(fields),
     }  # fmt: skip
     if messages[-1]["role"] == "assistant":  # the answer continues the client's begin of it
         chat |= {"continue_final_message": True, "add_generation_prompt": False}
-    return read_translated(chat, fields.rest(), NAMES, model, fields.remarks, counting)
+    return read_translated("messages", chat, fields.rest(), NAMES, model, fields.remarks, counting)
 
 
 def _tools(fields: Fields) -> dict[str, Any]:
@@ -92,7 +90,7 @@ def _tools(fields: Fields) -> dict[str, Any]:
     return {"tools": tools, "tool_choice": wanted, "parallel_tool_calls": parallel}
 
 
-def _thinking(fields: Fields) -> dict[str, Any]:
+def _thinking(fields: Fields, model: TextModel) -> dict[str, Any]:
     """`thinking`, which chat templates may know as `enable_thinking`; how long it may be is not limited."""
     thinking = fields.object("thinking")
     if thinking is None:
@@ -101,14 +99,13 @@ def _thinking(fields: Fields) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in THINKING:
         expected = '{"type": "enabled", "budget_tokens": ...} or {"type": "disabled"}'
         raise fields.wrong("thinking", expected, thinking)
-    return {"chat_template_kwargs": {"enable_thinking": THINKING[kind]}}
+    return thinking_variables(fields, "thinking", THINKING[kind], model)
 
 
 def _output(fields: Fields) -> dict[str, Any]:
     """`output_config`, or the older `output_format`."""
-    config = Fields(fields.object("output_config") or {}, "output_config.", remarks=fields.remarks)
+    config = Fields(fields.object("output_config") or {}, "output_config.")
     effort, form, older = config.take("effort"), config.object("format"), fields.object("output_format")
-    config.finish()
     form = older if form is None else form
     chat = {} if effort is None else {"reasoning_effort": effort}
     if form is None:

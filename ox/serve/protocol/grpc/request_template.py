@@ -11,7 +11,6 @@ import numpy as np
 from ox.errors import ServeError
 from ox.graph.contract import Array
 from ox.serve.protocol.grpc.wire import MessageParts
-from ox.serve.protocol.v2.document import quote
 from ox.serve.protocol.v2.inputs import InputCodec
 from ox.serve.protocol.v2.parameters import check
 from ox.serve.protocol.v2.request import Request, RequestedOutput
@@ -135,14 +134,9 @@ class RequestTemplate:
 
 
 def parameter_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as Python values."""
-    plain = {}
-    for name, value in parameters.items():
-        kind = value.WhichOneof("parameter_choice")
-        if kind is None:
-            raise ServeError(f"the parameter {quote(name)} has no value")
-        plain[name] = getattr(value, kind)
-    return plain
+    """Parameters as Python values. One without a value counts as absent, as null over HTTP."""
+    kinds = {name: value.WhichOneof("parameter_choice") for name, value in parameters.items()}
+    return {name: getattr(parameters[name], kind) for name, kind in kinds.items() if kind is not None}
 
 
 def from_contents(codec: InputCodec, description: dict[str, Any], contents: Any) -> Array:

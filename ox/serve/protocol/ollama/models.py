@@ -46,7 +46,8 @@ def show(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
     Raises:
         ServeError: there is no such model (404), or the client may not use it (403).
     """
-    model: Model = find_model(context, exchange, read_fields(context, exchange), context.service.repository.find)
+    fields, find = read_fields(context, exchange), context.service.repository.find
+    model: Model = find_model(context, exchange, fields, find, "read")
     template, capabilities = "", ["embedding"]
     if model.text is not None:
         capabilities = ["completion"]

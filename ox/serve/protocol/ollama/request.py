@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,11 @@ from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
-from ox.serve.protocol.text.parameters import names_in
+from ox.serve.protocol.text.parameters import MAX_TOKENS, names_in
+from ox.serve.protocol.text.prompt import thinking_variables
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
-from ox.serve.protocol.text.translated_chat import read_translated
+from ox.serve.protocol.text.translated_chat import parameters_left, read_translated
 from ox.serve.protocol.v2.document import quote
 from ox.serve.transport.http import Exchange
 
@@ -71,10 +72,12 @@ class OllamaCall:
         return self.call.reader() if isinstance(self.call, ChatCall) else MessageReader()
 
 
-def find_model(context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], Any]) -> Any:
+def find_model(
+    context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], Any], action: str = "infer"
+) -> Any:
     """The model that a request names; `tiny:latest` is `tiny`. Raises as `named_model`."""
     name = fields.text("model") or fields.text("name")
-    return named_model(context, exchange, Fields({"model": name.removesuffix(LATEST)}), find)
+    return named_model(context, exchange, Fields({"model": name.removesuffix(LATEST)}), find, action)
 
 
 def read_chat_request(fields: Fields, model: TextModel) -> OllamaCall:
@@ -89,8 +92,10 @@ def read_chat_request(fields: Fields, model: TextModel) -> OllamaCall:
     if type(messages) is not list:
         raise fields.wrong("messages", "a list of messages", messages)
     messages = [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
-    chat = {"messages": messages, "tools": fields.take("tools"), **_common(fields)}
-    return OllamaCall(read_translated(chat, fields.rest(), NAMES, model, fields.remarks), True)
+    chat = {"messages": messages, "tools": fields.take("tools"), **_common(fields, model)}
+    most = chat.pop("max_tokens", None)
+    call = read_translated("ollama", chat, fields.rest(), NAMES, model, fields.remarks)
+    return _limited(call, call.prompt, most, True)
 
 
 def read_generate_request(fields: Fields, model: TextModel) -> OllamaCall:
@@ -105,23 +110,30 @@ def read_generate_request(fields: Fields, model: TextModel) -> OllamaCall:
     fields.only("context", ([],), "conversations are not kept as tokens", hint="a chat with its earlier messages")
     fields.only("images", ([],), "models of texts alone are served")
     prompt, system, raw = fields.text("prompt"), fields.text("system"), fields.flag("raw")
-    common = _common(fields)
+    if raw and fields.take("think") is not None:
+        fields.remarks.add_unused("think")
+    common = _common(fields, model)
+    most = common.pop("max_tokens", None)
     if raw:
-        if common.pop("chat_template_kwargs", None) is not None:
-            fields.remarks.add_unused("think")
-        common.pop("reasoning_effort", None)
         top = common.pop("top_logprobs", None)
         if common.pop("logprobs", False):
             common["logprobs"] = top or 0
-        given = Fields({**fields.rest(), **common, "prompt": prompt}, names=NAMES, remarks=fields.remarks)
-        call = read_completion(given, model)
-        if "max_tokens" not in common:  # completions have a default
-            call = replace(call, options=replace(call.options, max_tokens=None))
-        return OllamaCall(call, False)
+        left = parameters_left("ollama", fields.rest(), NAMES, fields.remarks)
+        given = Fields({**left, **common, "prompt": prompt}, names=NAMES, remarks=fields.remarks)
+        completion = read_completion(given, model)
+        return _limited(completion, completion.prompts[0], most, False)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": prompt})
     chat = {"messages": messages, **common}
-    return OllamaCall(read_translated(chat, fields.rest(), NAMES, model, fields.remarks), False)
+    call = read_translated("ollama", chat, fields.rest(), NAMES, model, fields.remarks)
+    return _limited(call, call.prompt, most, False)
+
+
+def _limited(call: ChatCall | CompletionCall, prompt: Sequence[int], most: int | None, chat: bool) -> OllamaCall:
+    """With so many tokens at most, or without a number what the context has room for; that is the most in any case."""
+    if most is not None:
+        most = min(most, call.model.engine.context_length - len(prompt))
+    return OllamaCall(replace(call, options=replace(call.options, max_tokens=most)), chat)
 
 
 def read_ignored(fields: Fields) -> None:
@@ -133,10 +145,10 @@ def read_ignored(fields: Fields) -> None:
         raise fields.wrong("keep_alive", 'seconds, or a duration as in "5m"', keep_alive)
 
 
-def _common(fields: Fields) -> dict[str, Any]:
+def _common(fields: Fields, model: TextModel) -> dict[str, Any]:
     """What both kinds of requests have, as parameters of a chat."""
     read_ignored(fields)
-    chat = {"stream": fields.flag("stream", True), **_options(fields), **_format(fields), **_think(fields)}
+    chat = {"stream": fields.flag("stream", True), **_options(fields), **_format(fields), **_think(fields, model)}
     top = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
     return {**chat, "logprobs": True, "top_logprobs": top} if fields.flag("logprobs") else chat
 
@@ -145,10 +157,11 @@ def _options(fields: Fields) -> dict[str, Any]:
     inner = fields.inside("options")
     if inner is None:
         return {}
+    most = inner.whole("num_predict", -MAX_TOKENS, MAX_TOKENS)
     chat = {ours: inner.take(theirs) for theirs, ours in CHAT_NAMES.items() if theirs in inner}
-    most, seed = chat.get("max_tokens"), chat.get("seed")
-    if type(most) is int and most <= 0:  # until the text ends, or the context is full
-        del chat["max_tokens"]
+    if most is not None and most > 0:  # else until the text ends, or the context is full
+        chat["max_tokens"] = most
+    seed = chat.get("seed")
     if type(seed) is int and seed == -1:  # another one each time
         del chat["seed"]
     if type(chat.get("repetition_penalty")) in (int, float) and chat["repetition_penalty"] == 0:
@@ -172,14 +185,14 @@ def _format(fields: Fields) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "format", "schema": form}}}
 
 
-def _think(fields: Fields) -> dict[str, Any]:
+def _think(fields: Fields, model: TextModel) -> dict[str, Any]:
     think = fields.take("think")
     if think is None:
         return {}
     if not isinstance(think, bool) and think not in ("low", "medium", "high"):
         raise fields.wrong("think", 'true, false, "low", "medium" or "high"', think)
-    effort = {} if isinstance(think, bool) else {"reasoning_effort": think}
-    return {"chat_template_kwargs": {"enable_thinking": bool(think)}, **effort}
+    effort = think if isinstance(think, str) else None
+    return thinking_variables(fields, "think", bool(think), model, effort)
 
 
 def _message(message: Any, where: str) -> Any:

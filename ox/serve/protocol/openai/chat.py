@@ -15,6 +15,7 @@ from ox.serve.protocol.openai.token_texts import TokenTexts
 from ox.serve.protocol.openai.usage import usage_document
 from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.message_parts import CallBegin, Message, Piece, Reasoning
+from ox.serve.protocol.text.message_reader import MessageReader
 from ox.serve.protocol.text.text_answer import TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
 from ox.serve.transport.http import Exchange
@@ -56,7 +57,7 @@ class WholeChat(TextAnswer):
 
         def write() -> bytes:
             choices = [self._choice(index) for index in range(len(self._readers))]
-            document = {**head, "choices": choices, "usage": usage_document(usage)}
+            document = {**head, "choices": choices, "usage": usage_document(usage, _reasoning(self._readers))}
             if most is not None:
                 texts = TokenTexts(self.model.tokenizer, self._call.token_ids)
                 document["prompt_logprobs"] = texts.prompt(self._prompt, most)
@@ -95,6 +96,9 @@ class StreamedChat(ChoiceStream):
         self._readers = call.readers()
         self._begun = [False] * count
 
+    def usage(self, counts: TokenCounts) -> dict[str, Any]:
+        return usage_document(counts, _reasoning(self._readers))
+
     def add(self, index: int, event: TokenEvent) -> None:
         self.count_usage()
         before, events = self.before[index], list[bytes]()
@@ -119,6 +123,10 @@ class StreamedChat(ChoiceStream):
             events.append(b'%b{},"logprobs":null,"finish_reason":%b%b' % (before, reason, self.end))
         if events:
             self.stream.send(b"".join(events))
+
+
+def _reasoning(readers: Sequence[MessageReader]) -> int:
+    return sum(reader.reasoning_tokens for reader in readers)
 
 
 def _delta(piece: Piece) -> dict[str, Any]:

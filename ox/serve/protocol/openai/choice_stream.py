@@ -53,12 +53,16 @@ class ChoiceStream(StreamedAnswer):
     def count_usage(self) -> None:
         """Before an event: the usage until then stands in it, where the client wants that."""
         if self._continuous:
-            self.end = b'}],"usage":%b}\n\n' % orjson.dumps(usage_document(self.job.counts))
+            self.end = b'}],"usage":%b}\n\n' % orjson.dumps(self.usage(self.job.counts))
             self.after = AFTER + self.end
+
+    def usage(self, counts: TokenCounts) -> dict[str, Any]:
+        """The document of `counts`."""
+        return usage_document(counts)
 
     def finish(self, usage: TokenCounts) -> None:
         if self._include_usage:
-            self.stream.send(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(usage_document(usage))))
+            self.stream.send(b'%b,"choices":[],"usage":%b}\n\n' % (self._start, orjson.dumps(self.usage(usage))))
         self.stream.send(DONE)
         super().finish(usage)
 

@@ -15,6 +15,7 @@ from ox.serve.protocol.openai.choice_stream import ChoiceStream
 from ox.serve.protocol.openai.token_texts import Logprobs, TokenTexts
 from ox.serve.protocol.openai.usage import usage_document
 from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
+from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import MAX_CHOICES, parameters_in
 from ox.serve.protocol.text.prompt import truncated
 from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
@@ -56,6 +57,7 @@ def read_completion(fields: Fields, model: TextModel) -> CompletionCall:
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
     """
+    remark_unknown_keys(fields, "completions")
     declared = parameters_in("completions")
     options, values = read_options(fields, model, declared)
     options = with_format(options, fields)

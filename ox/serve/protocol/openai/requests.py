@@ -9,6 +9,7 @@ from ox.errors import ServeError
 from ox.serve.access.client import Client
 from ox.serve.protocol.rest.body import read_limited_json
 from ox.serve.protocol.rest.routing import Context
+from ox.serve.protocol.rest.target import query_values
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.repository.entry import LOADING
 from ox.serve.repository.model import Model
@@ -38,11 +39,14 @@ def finish(context: Context, exchange: Exchange, fields: Fields, stages: Stages 
     context.text.note(exchange, stages, fields.remarks)
 
 
-def named_model(context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], M]) -> M:
+def named_model(
+    context: Context, exchange: Exchange, fields: Fields, find: Callable[[str], M], action: str = "infer"
+) -> M:
     """The model that a request names and its client may use.
 
     Args:
         find: gives a model by its name, or raises ServeError.
+        action: what it does with the model.
 
     Raises:
         ParameterError: there is no such name in it, no such model (404), or it is still being loaded (503).
@@ -51,7 +55,7 @@ def named_model(context: Context, exchange: Exchange, fields: Fields, find: Call
     name = fields.text("model")
     if not name:
         raise ParameterError("model", "Missing required parameter: 'model'", code="missing_required_parameter")
-    context.text.client(exchange).check("infer", name)
+    context.text.client(exchange).check(action, name)
     try:
         return find(name)
     except ServeError as error:
@@ -86,3 +90,19 @@ def only_model(context: Context, client: Client, action: str, fits: Callable[[Mo
         what = f"there are {len(found)} models for {purpose}"
         raise ParameterError("model", what, expected=f"'model' in the request, one of {names}")
     return found[0]
+
+
+def described_model(context: Context, exchange: Exchange, fits: Callable[[Model], bool], purpose: str) -> Model:
+    """The model that a GET request is about: that of `?model=NAME`, for whatever it is, or the only one for a purpose.
+
+    Raises:
+        ParameterError: as of `only_model`.
+        ServeError: there is no such model (404), or the client's key may not read it (403).
+    """
+    client, find = context.text.client(exchange), context.service.repository.find
+    query = query_values(exchange.target)
+    if "model" not in query:
+        return find(only_model(context, client, "read", fits, purpose))
+    name = query["model"]
+    client.check("read", name)
+    return find(name)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from ox.serve.access.client import Client
-from ox.serve.protocol.openai.requests import finish, named_model, only_model, read_fields
+from ox.serve.protocol.openai.requests import described_model, finish, named_model, only_model, read_fields
 from ox.serve.protocol.rest.routing import Context, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.text.chat_template import SPECIAL
 from ox.serve.protocol.text.fields import Fields, ParameterError
@@ -85,13 +85,13 @@ def detokenize(context: Context, exchange: Exchange, names: PathParameters) -> H
 
 
 def tokenizer_info(context: Context, exchange: Exchange, names: PathParameters) -> Reply:
-    """The special tokens and the chat template of the only model whose tokens can be meant.
+    """The special tokens and the chat template of a model: that of `?model=NAME`, or the only one with tokens.
 
     Raises:
         ServeError: there is no such model, or there are several.
     """
-    client = context.text.client(exchange)
-    model = context.service.repository.find(_only(context, client, "read"))
+    model = described_model(context, exchange, _fits(context, context.text.client(exchange), "read"), "tokens")
+    _tokenizer(model)  # an error where it has none
     template = None if model.text is None else model.text.template
     known: Mapping[str, str] = {} if template is None else template.special
     source = None if template is None else template.source
@@ -99,11 +99,10 @@ def tokenizer_info(context: Context, exchange: Exchange, names: PathParameters) 
     return Reply(orjson.dumps({"tokenizer_class": "ox", **special, "chat_template": source}))
 
 
-def _only(context: Context, client: Client, action: str) -> str:
-    """The only decoder with a tokenizer; where there is none, the only model that reads texts."""
+def _fits(context: Context, client: Client, action: str) -> Callable[[Model], bool]:
+    """Whether a model's tokens can be meant: a decoder with a tokenizer; where there is none, one that reads texts."""
     decoders = [each for each in context.text.models() if client.may(action, each.name)]
-    fits = _decodes if decoders else _reads
-    return only_model(context, client, action, fits, "tokens")
+    return _decodes if decoders else _reads
 
 
 def _decodes(model: Model) -> bool:
@@ -119,7 +118,8 @@ def _model(context: Context, exchange: Exchange, fields: Fields) -> Model:
     find = context.service.repository.find
     if "model" in fields:
         return named_model(context, exchange, fields, find)
-    return find(_only(context, context.text.client(exchange), "infer"))
+    client = context.text.client(exchange)
+    return find(only_model(context, client, "infer", _fits(context, client, "infer"), "tokens"))
 
 
 def _tokenizer(model: Model) -> tuple[Tokenizer, int]:

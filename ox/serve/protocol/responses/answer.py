@@ -13,7 +13,6 @@ from ox.serve.protocol.openai.errors import error_document
 from ox.serve.protocol.openai.token_texts import TokenTexts
 from ox.serve.protocol.responses.output import Event, Output
 from ox.serve.protocol.responses.request import ResponseCall
-from ox.serve.protocol.text.message_parts import Reasoning
 from ox.serve.protocol.text.response_store import StoredResponse
 from ox.serve.protocol.text.text_answer import StreamedAnswer, TextAnswer
 from ox.serve.protocol.text.text_job import TokenCounts
@@ -38,20 +37,16 @@ class Progress:
         self._output = Output(call.key)
         self._texts = None if call.options.logprobs is None else TokenTexts(self._model.tokenizer)
         self._logprobs: list[Any] = []  # of tokens whose text has not come
-        self._tokens = self._reasoning_tokens = 0
         self._created = int(self._model.clock.calendar())
 
     def add(self, event: TokenEvent) -> list[Event]:
         """The events of the next token."""
         if self._texts is not None and event.logprob is not None:
             self._logprobs.append(self._texts.chat(event))
-        self._tokens += event.token is not None
         events = []
         for piece in self._reader.add(event):
             logprobs, self._logprobs = self._logprobs, []
             events += self._output.add(piece, logprobs)
-            if isinstance(piece, Reasoning):
-                self._reasoning_tokens = self._tokens
         if event.finish_reason is not None:
             events += self._output.end(self._status)
         return events
@@ -66,6 +61,7 @@ class Progress:
         status, completed, incomplete = "in_progress", None, None
         if error is not None:
             status = "failed"
+            self._output.end("incomplete")
         elif usage is not None:
             status = self._status
             if status == "completed":
@@ -88,7 +84,7 @@ class Progress:
         return {
             "input_tokens": counts.prompt, "input_tokens_details": {"cached_tokens": counts.cached},
             "output_tokens": counts.completion,
-            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
+            "output_tokens_details": {"reasoning_tokens": self._reader.reasoning_tokens},
             "total_tokens": counts.prompt + counts.completion,
         }  # fmt: skip
 

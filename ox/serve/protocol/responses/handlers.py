@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from urllib.parse import parse_qs
 
 import orjson
 
@@ -13,6 +12,7 @@ from ox.serve.protocol.responses.answer import response_answer
 from ox.serve.protocol.responses.request import ResponseCall, read_response
 from ox.serve.protocol.rest.routing import Context, Handler, HandlerResult, PathParameters, Reply
 from ox.serve.protocol.rest.routing import Fields as Schemas
+from ox.serve.protocol.rest.target import query_values
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.parameters import schemas_in
 from ox.serve.protocol.text.response_store import FOUND, ResponseStore, StoredResponse
@@ -74,7 +74,8 @@ def _in_thread(answer: Callable[[ResponseStore, str, str, Query], Reply]) -> Han
     responses may be large."""
 
     def handle(context: Context, exchange: Exchange, names: PathParameters) -> HandlerResult:
-        run = partial(answer, context.text.responses, _owner(context, exchange), names["response"], _query(exchange))
+        query = query_values(exchange.target)
+        run = partial(answer, context.text.responses, _owner(context, exchange), names["response"], query)
         return context.text.in_thread(exchange, run)
 
     return handle
@@ -157,10 +158,6 @@ def _owner(context: Context, exchange: Exchange) -> str:
     is one owner, and the random ids alone protect."""
     client = context.text.client(exchange)
     return "" if client.key is None else client.key.digest.hex()
-
-
-def _query(exchange: Exchange) -> Query:
-    return {name: values[-1] for name, values in parse_qs(exchange.target.partition(b"?")[2].decode("latin-1")).items()}
 
 
 # ---- JSON schemas of fields

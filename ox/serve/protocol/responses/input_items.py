@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox.serve.protocol.text.fields import ParameterError, string_in, wrong
-from ox.serve.protocol.text.messages import MAX_MESSAGES
+from ox.serve.protocol.text.messages import MAX_MESSAGES, joined
 from ox.serve.protocol.v2.document import quote
 
 Item = dict[str, Any]
@@ -71,21 +71,21 @@ def messages_of(items: list[Item]) -> list[dict[str, Any]]:
             call = {"id": item["call_id"], "type": "function", "function": function}
             assistant().setdefault("tool_calls", []).append(call)
         elif kind == "function_call_output":
-            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _text(item["output"])})
+            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _text(item["output"], "tool")})
         elif item["role"] == "assistant" and (reasoning or not messages or messages[-1]["role"] != "assistant"):
-            assistant()["content"] = _text(item["content"])
+            assistant()["content"] = _text(item["content"], "assistant")
         else:
-            messages.append({"role": item["role"], "content": _text(item["content"])})
+            messages.append({"role": item["role"], "content": _text(item["content"], item["role"])})
     if reasoning:
         assistant()["content"] = ""
     return messages
 
 
-def _text(content: Any) -> str:
+def _text(content: Any, role: str) -> str:
     """The text of a content that was checked."""
     if isinstance(content, str):
         return content
-    return "".join(part["refusal" if part["type"] == "refusal" else "text"] for part in content)
+    return joined((part["refusal" if part["type"] == "refusal" else "text"] for part in content), role)
 
 
 def _message(item: Item, where: str) -> Item:

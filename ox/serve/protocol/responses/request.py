@@ -14,7 +14,6 @@ from ox.serve.protocol.text.chat_request import ChatCall
 from ox.serve.protocol.text.fields import Fields, ParameterError
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
 from ox.serve.protocol.text.parameters import MAX_NOTE, MAX_NOTE_KEY, MAX_NOTES, MAX_TOKENS
-from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.response_store import FOUND, ResponseStore
 from ox.serve.protocol.text.sampling import TextOptions
 from ox.serve.protocol.text.text_model import TextModel
@@ -105,16 +104,14 @@ def read_response(
     chat = {
         "messages": messages, "tools": _chat_tools(tools), "tool_choice": _chat_choice(choice),
         "parallel_tool_calls": parallel, "max_completion_tokens": maximum,
-        **_chat_text(text, fields.remarks), **_chat_reasoning(reasoning, fields.remarks),
+        **_chat_text(text), **_chat_reasoning(reasoning),
     }  # fmt: skip
     if not tools:  # then the choice says nothing
         for name in ("tools", "tool_choice", "parallel_tool_calls"):
             chat.pop(name)
     if top or LOGPROBS in include:
         chat |= {"logprobs": True, "top_logprobs": top or 0}
-    call = read_translated(chat, left, NAMES, model, fields.remarks, counting)
-    if call.options.choices != 1:
-        raise ParameterError("n", "a request has one response", expected="1")
+    call = read_translated("responses", chat, left, NAMES, model, fields.remarks, counting)
     repeated = {"instructions": instructions, "text": {"format": {"type": "text"}, **text}, "tool_choice": choice,
                 "tools": tools, "user": left.get("user"), "safety_identifier": left.get("safety_identifier"),
                 "prompt_cache_key": left.get("prompt_cache_key")}  # fmt: skip
@@ -130,7 +127,7 @@ def read_response(
         "reasoning": {"effort": reasoning.get("effort"), "summary": None}, "store": store,
         "temperature": call.options.sampling.temperature, "top_logprobs": top or 0,
         "top_p": call.options.sampling.top_p, "truncation": truncation, "service_tier": "default",
-        "background": False, "max_tool_calls": None,
+        "background": False, "max_tool_calls": left.get("max_tool_calls"),
     }  # fmt: skip
     return ResponseCall(call, key, owner, document, responses if store else None, own, before)
 
@@ -201,7 +198,6 @@ def _refuse(fields: Fields) -> None:
     fields.only("background", (False,), "responses are not made in the background", hint="a stream")
     for name in ("conversation", "prompt"):
         fields.only(name, (), "it is kept by OpenAI's service", hint="'input' and 'previous_response_id'")
-    fields.whole("max_tool_calls", 1, MAX_TOKENS)  # of built-in tools, of which there are none
 
 
 def _truncation(fields: Fields) -> str:
@@ -265,11 +261,9 @@ def _named(choice: Any) -> Any:
     return {"type": "function", "function": {"name": choice.get("name")}}
 
 
-def _chat_text(text: dict[str, Any], remarks: Remarks) -> dict[str, Any]:
+def _chat_text(text: dict[str, Any]) -> dict[str, Any]:
     """`text` as the parameters of a chat."""
-    inner = Fields(text, "text.", remarks=remarks)
-    form, verbosity = inner.object("format"), inner.take("verbosity")
-    inner.finish()
+    form, verbosity = Fields(text, "text.").object("format"), text.get("verbosity")
     chat: dict[str, Any] = {} if verbosity is None else {"verbosity": verbosity}
     if form is None:
         return chat
@@ -282,10 +276,7 @@ def _chat_text(text: dict[str, Any], remarks: Remarks) -> dict[str, Any]:
     return {**chat, "response_format": form}
 
 
-def _chat_reasoning(reasoning: dict[str, Any], remarks: Remarks) -> dict[str, Any]:
+def _chat_reasoning(reasoning: dict[str, Any]) -> dict[str, Any]:
     """`reasoning` as the parameters of a chat. Reasoning is shown whole, so that a summary is never made."""
-    inner = Fields(reasoning, "reasoning.", remarks=remarks)
-    effort = inner.take("effort")
-    inner.take("summary"), inner.take("generate_summary")
-    inner.finish()
+    effort = reasoning.get("effort")
     return {} if effort is None else {"reasoning_effort": effort}

@@ -56,8 +56,9 @@ def read_limited_json(exchange: Exchange, limits: RequestLimits) -> dict[str, An
     return load_json(body) if body else {}
 
 
-def json_length(headers: Headers, size: int, limits: RequestLimits) -> int | None:
-    """The length of the JSON in a body of `size` bytes, before binary tensors; None without binary tensors.
+def json_length(headers: Headers, size: int, limits: RequestLimits, hint: str | None = None) -> int | None:
+    """The length of the JSON in a body of `size` bytes, before binary tensors; None without binary tensors. `hint` is
+    that of the error for too much JSON.
 
     Raises:
         ServeError: invalid length, or too much JSON (413).
@@ -67,7 +68,6 @@ def json_length(headers: Headers, size: int, limits: RequestLimits) -> int | Non
     text = size if length is None else length
     if text > limits.json:
         most = f"at most {limits.json} bytes (--limit json)"
-        hint = "fewer samples, or sending the tensors as binary data"
         raise ServeError("the JSON is too large", status=413, expected=most, got=f"{text} bytes", hint=hint)
     return length
 

@@ -70,7 +70,7 @@ class Codec:
 
     def _decode_uncached(self, body: bytes | bytearray, header_length: int | None) -> Request:
         text = body if header_length is None else body[:header_length]
-        document = load_json(text, self._nan)
+        document = load_json(text, self._nan, tensors=True)
         has_booleans = b"true" in text or b"false" in text  # faster than checking every element
         tensors = document.get("inputs")
         if type(tensors) is not list:

@@ -15,6 +15,7 @@ from ox.serve.transport.http import JSON, Exchange
 from ox.serve.transport.http.encoding import compress
 
 BINARY = b"application/octet-stream"
+SIZE_HINT = "fewer samples, or sending the tensors as binary data"
 
 
 class InferenceEndpoint(NamedTuple):
@@ -32,7 +33,7 @@ def infer(exchange: Exchange, endpoint: InferenceEndpoint, limits: RequestLimits
     """
     try:
         body = read_body(exchange, limits)
-        request = endpoint.codec.decode(body, json_length(exchange.headers, len(body), limits))
+        request = endpoint.codec.decode(body, json_length(exchange.headers, len(body), limits, SIZE_HINT))
     except ServeError as error:
         endpoint.model.stages.failed(error, exchange.received_at, exchange.headers)
         raise

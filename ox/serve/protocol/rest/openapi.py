@@ -86,9 +86,11 @@ def _operation(route: Route) -> Document:
             error = {"$ref": "#/components/schemas/Error"}
             content = _json({"anyOf": [reply, error]})
             operation["responses"]["400"] = {"description": "Not ready", "content": content}
-    if names:
+    if names or route.query:
+        places = [*(("path", name) for name in names), *(("query", name) for name in route.query)]
         operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+            {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+            for place, name in places
         ]
     if route.request:
         schema = _request(route.request, route.required) if route.lenient else _object({}, **route.request)

@@ -82,6 +82,7 @@ class Route(NamedTuple):
         events: the response is a stream of server-sent events; a route with the field `stream` answers either way.
         errors: how its errors are written.
         stream_type: the content type of a stream.
+        query: the names of query parameters.
         required: the fields of the body without which the request is refused.
         optional: the fields that a response may lack.
         lenient: fields of the body that are null count as absent, and unknown ones are ignored: the header ox-warning
@@ -100,6 +101,7 @@ class Route(NamedTuple):
     events: bool = False
     errors: ErrorForm = V2_ERRORS
     stream_type: str = "text/event-stream"
+    query: Sequence[str] = ()
     required: Sequence[str] = ()
     optional: Sequence[str] = ()
     lenient: bool = False

@@ -37,7 +37,7 @@ ANY_MODEL = Permission("infer", "")  # the model is in the body; its handler che
 plain = partial(Route, lenient=True)
 v1, tei, claude = (partial(plain, errors=errors) for errors in (OPENAI_ERRORS, TEI_ERRORS, ANTHROPIC_ERRORS))
 lines = partial(plain, stream_type="application/x-ndjson")
-LISTING = Permission("read", "")  # of the models that the key may read
+LISTING = Permission("read", "")  # of models; their handlers check the key for each
 # How errors are written where there is no route, by the first parts of the path: the first that fits.
 PREFIXES = ((("v1", "messages"), ANTHROPIC_ERRORS), (("v1",), OPENAI_ERRORS))
 
@@ -99,12 +99,12 @@ TEXT_ROUTES = [
           ollama.PROMPT, ollama.VECTOR, required=("prompt",)),
     Route("GET", "/api/tags", LISTING, ollama_models.tags, "The models, as Ollama's API has them", reply=ollama.MODELS),
     Route("GET", "/api/ps", LISTING, ollama_models.running, "The models that are loaded", reply=ollama.MODELS),
-    plain("POST", "/api/show", ANY_MODEL, ollama_models.show, "What a model is like", ollama.NAME, ollama.SHOWN),
+    plain("POST", "/api/show", LISTING, ollama_models.show, "What a model is like", ollama.NAME, ollama.SHOWN),
     Route("GET", "/api/version", LISTING, ollama_models.version, "The version of the server", reply=ollama.VERSION),
     *(Route(method, f"/api/{action}", LISTING, ollama_models.refused(action), undocumented="refused")
       for method, action in (("POST", "pull"), ("POST", "push"), ("POST", "create"), ("POST", "copy"),
                              ("DELETE", "delete"))),
-    v1("GET", "/v1/models", Permission("read", ""), openai.models, "The models that make or read texts",
+    v1("GET", "/v1/models", LISTING, openai.models, "The models that make or read texts",
           reply=openai.MODELS),
     v1("GET", "/v1/models/{model}", READ, openai.model, "A model that makes or reads texts", reply=openai.MODEL),
     v1("POST", "/v1/embeddings", ANY_MODEL, embeddings, "Vectors of texts", texts.EMBEDDINGS, texts.VECTORS,
@@ -118,10 +118,10 @@ TEXT_ROUTES = [
         texts.TEI_EMBED, {}, required=("inputs",)),
     tei("POST", "/rerank", ANY_MODEL, tei_rerank, "Texts by relevance, as Text Embeddings Inference has them",
         texts.TEI_RERANK, {}, required=("query",)),
-    tei("GET", "/info", Permission("read", ""), info, "The model that reads texts", reply=INFO),
+    tei("GET", "/info", LISTING, info, "The model that reads texts", reply=INFO, query=("model",)),
     plain("POST", "/tokenize", ANY_MODEL, tokenize, "The tokens of a text", texts.TOKENIZE, texts.TOKENIZED),
     plain("POST", "/detokenize", ANY_MODEL, detokenize, "The text of tokens", texts.DETOKENIZE, texts.PROMPT,
           required=("tokens",)),
-    Route("GET", "/tokenizer_info", Permission("read", ""), tokenizer_info, "Special tokens and the chat template",
-          reply=texts.TOKENIZER),
+    Route("GET", "/tokenizer_info", LISTING, tokenizer_info, "Special tokens and the chat template",
+          reply=texts.TOKENIZER, query=("model",)),
 ]  # fmt: skip

@@ -8,13 +8,14 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.serve.generation.request import GenerationRequest
+from ox.serve.protocol.text.chat_template import continued_key
 from ox.serve.protocol.text.fields import Fields, ParameterError, renaming
 from ox.serve.protocol.text.message_reader import MessageReader
-from ox.serve.protocol.text.messages import read_messages, read_tools
+from ox.serve.protocol.text.messages import Tools, read_messages, read_tools
 from ox.serve.protocol.text.object_keys import remark_unknown_keys
-from ox.serve.protocol.text.parameters import parameters_in
+from ox.serve.protocol.text.parameters import parameters_in, readers_in
 from ox.serve.protocol.text.prompt import read_template_variables, truncated
-from ox.serve.protocol.text.reasoning import ReasoningParser, ends_reasoning, opens_reasoning
+from ox.serve.protocol.text.reasoning import ReasoningMarks, ReasoningParser, ends_reasoning, opens_reasoning
 from ox.serve.protocol.text.sampling import TextOptions, read_options, with_format
 from ox.serve.protocol.text.stream_options import StreamOptions, read_stream_options
 from ox.serve.protocol.text.text_model import TextModel
@@ -31,8 +32,7 @@ class ChatCall:
     prompt: Sequence[int]
     options: TextOptions
     tool_format: ToolFormat | None  # of the calls in the text; None where they stay a part of it
-    offered: Mapping[str, Mapping[str, Any]]  # the schemas of arguments, by the names of functions
-    most_calls: int | None
+    tools: Tools
     reasoning_begun: bool  # by the prompt
     stream: bool
     stream_options: StreamOptions
@@ -44,7 +44,7 @@ class ChatCall:
         shown = self.model.reasoning_marks | (frozenset() if self.tool_format is None else self.model.call_marks)
         if shown:
             requests = [replace(request, shown_tokens=shown) for request in requests]
-        if self.tool_format is not None and self.most_calls is not None:
+        if self.tool_format is not None and self.tools.most is not None:
             requests = [replace(request, end_of_text=self.reader().completes) for request in requests]
         return requests
 
@@ -54,9 +54,9 @@ class ChatCall:
 
     def reader(self) -> MessageReader:
         """For one answer."""
-        form, marks = self.tool_format, self.model.reasoning
+        form, marks, tools = self.tool_format, self.model.reasoning, self.tools
         return MessageReader(
-            None if form is None else ToolCallParser(form, self.offered, self.most_calls),
+            None if form is None else ToolCallParser(form, tools.schemas, tools.most, tools.strict),
             None if marks is None else ReasoningParser(marks, self.reasoning_begun),
         )
 
@@ -68,19 +68,20 @@ def read_chat(fields: Fields, model: TextModel) -> ChatCall:
 
 
 @renaming
-def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False) -> ChatCall:
+def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False, dialect: str = "chat") -> ChatCall:
     """Reads the fields of OpenAI's chat, into which the other dialects translate theirs.
 
     Args:
         fields: the request.
         model: it goes to.
         counting: only the tokens are wanted, which may be more than the model's context has room for.
+        dialect: the one that was translated; its own readers of parameters are used where it has some.
 
     Raises:
         ParameterError: a parameter is wrong, refused or unknown.
         ServeError: the model has no chat template or no tokenizer, or the template refuses the messages.
     """
-    declared = parameters_in("chat")
+    declared = {**parameters_in("chat"), **readers_in(dialect)}
     options, values = read_options(fields, model, declared)
     max_tokens = _max_tokens(options.max_tokens, values.get("max_completion_tokens"))
     options = replace(with_format(options, fields), max_tokens=max_tokens, logprobs=_logprobs(values))
@@ -102,13 +103,25 @@ def read_chat_fields(fields: Fields, model: TextModel, counting: bool = False) -
     form = model.tool_format if tools.schemas else None
     if tools.required and form is None:
         form = BARE
-    begun = model.reasoning is not None and opens_reasoning(text, model.reasoning)
+    begun = model.reasoning is not None and opens_reasoning(
+        text,
+        model.reasoning,
+        _continued(messages[-1], model.reasoning) if "continue_final_message" in variables else "",
+    )
     constraint = with_calls(tools, form, options.constraint)
     if constraint is not None and model.reasoning is not None and not ends_reasoning(text, model.reasoning):
         constraint = after_reasoning(constraint, model.reasoning, begun)
     options = replace(options, constraint=constraint)
     as_ids = values.get("return_tokens_as_token_ids", False)
-    return ChatCall(model, prompt, options, form, tools.schemas, tools.most, begun, stream, stream_options, as_ids)
+    return ChatCall(model, prompt, options, form, tools, begun, stream, stream_options, as_ids)
+
+
+def _continued(message: Mapping[str, Any], marks: ReasoningMarks) -> str:
+    """The message that the answer continues, with its reasoning where it has no other text."""
+    key = continued_key(message)
+    if message["role"] != "assistant":
+        return ""
+    return str(message[key]) if key == "content" else f"{marks.begin}{message[key]}"
 
 
 def _max_tokens(old: int | None, new: int | None) -> int | None:

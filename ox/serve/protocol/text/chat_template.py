@@ -98,13 +98,14 @@ class ChatTemplate:
             messages: their contents are texts.
             tools: that are offered.
             variables: more of the template. With `continue_final_message` the prompt ends where the content of the last
-                message does.
+                message does, or its reasoning where that is all.
 
         Raises:
-            ServeError: the template refuses the messages, or fails (400).
+            ServeError: the template refuses the messages, or fails, or there is no text to continue (400).
         """
+        key = continued_key(messages[-1]) if variables.get("continue_final_message") else ""
         try:
-            return self._continued(messages, tools, variables)
+            return self._continued(messages, tools, variables, key) if key else self._render(messages, tools, variables)
         except TemplateError as error:
             raise ServeError("the model's chat template refuses the messages", got=str(error)) from None
         except Exception as error:
@@ -114,14 +115,12 @@ class ChatTemplate:
             raise ServeError("the model's chat template fails on these messages", where=where, got=got) from None
 
     def _continued(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, variables: Mapping[str, Any]
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, variables: Mapping[str, Any], key: str
     ) -> str:
-        if not variables.get("continue_final_message"):
-            return self._render(messages, tools, variables)
-        content = str(messages[-1]["content"])
-        if not content.strip():
-            raise TemplateError("the last message has no text to continue")
-        marked = [*messages[:-1], {**messages[-1], "content": content + MARK}]  # the content may stand there twice
+        marked = [
+            *messages[:-1],
+            {**messages[-1], key: str(messages[-1][key]) + MARK},
+        ]  # the text may stand there twice
         before, mark, _ = self._render(marked, tools, variables).rpartition(MARK)
         if not mark:
             raise TemplateError("it does not show the last message")
@@ -143,6 +142,18 @@ class ChatTemplate:
             return "".join(parts)
         finally:
             BUDGET.reset(token)
+
+
+def continued_key(message: Mapping[str, Any]) -> str:
+    """The key of the text that an answer continues: `content`, or `reasoning_content` where that is all.
+
+    Raises:
+        ServeError: the message has no text.
+    """
+    for key in ("content", "reasoning_content"):
+        if str(message.get(key) or "").strip():
+            return key
+    raise ServeError("the last message has no text to continue", expected="a text as its content")
 
 
 def _text(path: Path) -> str:

@@ -13,15 +13,27 @@ ARGUMENTS = ("arguments", "parameters")
 KEYS = (*ARGUMENTS, "name", "function", "id", "type")  # of a call; other keys are a sign of another document
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
 _AFTER_PRIMITIVE = re.compile(r"[,}\]\s]")
+_HEX, _HIGH, _LOW = "[0-9a-fA-F]", "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = re.compile(rf"\\u(?:{_HIGH}|{_LOW})")  # of a surrogate pair
+_WHOLE_ESCAPE = re.compile(rf"\\(?:[^u]|u{_HEX}{{4}}|u{_HIGH}\\u{_LOW})", re.DOTALL)
+_BEGIN_OF_ESCAPE = re.compile(rf"\\(?:u(?:{_HEX}{{0,3}}|{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?))")
+_REPLACEMENT = r"\ufffd"
 
 State = Literal["reading", "complete", "failed"]
 
 
 class JsonValue:
-    """Finds the end of a JSON value. Control characters in strings are escaped, which makes the text valid JSON."""
+    """Finds the end of a JSON value. Control characters in strings are escaped, which makes the text valid JSON. Half
+    of a surrogate pair, which is not a character, becomes U+FFFD: clients could not send it back.
+
+    Attributes:
+        complete: whether its end has come.
+        in_string: whether a string has begun, and its end has not come.
+    """
 
     def __init__(self) -> None:
-        self._depth, self._in_string, self._escaped, self._begun = 0, False, False, False
+        self._depth, self.in_string, self._begun = 0, False, False
+        self._escape = ""  # the begin of one, until its end has come
         self.complete = False
 
     def add(self, text: str, start: int) -> tuple[str, int]:
@@ -35,20 +47,22 @@ class JsonValue:
         """
         parts, index, begin, size = list[str](), start, start, len(text)
         while index < size and not self.complete:
-            if self._escaped:
-                self._escaped = False
-                index += 1
-            elif self._in_string:
+            if self._escape:
+                part, count = self._more_of_escape(text[index])
+                parts.append(part)
+                begin = index = index + count
+            elif self.in_string:
                 match = _IN_STRING.search(text, index)
                 if match is None:
                     index = size
                     break
                 index, character = match.start(), match.group()
                 if character == '"':
-                    self._in_string = False
+                    self.in_string = False
                     self.complete = self._depth == 0
                 elif character == "\\":
-                    self._escaped = True
+                    parts.append(text[begin:index])
+                    self._escape, begin = character, index + 1
                 else:
                     parts += [text[begin:index], json.dumps(character)[1:-1]]
                     begin = index + 1
@@ -58,11 +72,23 @@ class JsonValue:
         parts.append(text[begin:index])
         return "".join(parts), index
 
+    def _more_of_escape(self, character: str) -> tuple[str, int]:
+        """What is passed on of an escape, and how many characters were read."""
+        before, whole = self._escape, self._escape + character
+        self._escape = whole if _BEGIN_OF_ESCAPE.fullmatch(whole) else ""
+        if self._escape:
+            return "", 1
+        if _WHOLE_ESCAPE.fullmatch(whole):
+            return _REPLACEMENT if _HALF.fullmatch(whole) else whole, 1
+        half = _HALF.match(before)
+        self._escape = before[6:] if half else ""
+        return _REPLACEMENT if half else before, 0
+
     def _outside(self, text: str, index: int) -> int:
         """Reads on outside of a string; returns the next index."""
         character = text[index]
         if character == '"':
-            self._in_string = self._begun = True
+            self.in_string = self._begun = True
         elif character in "{[":
             self._depth += 1
             self._begun = True
@@ -248,8 +274,7 @@ def arguments_of(value: str) -> str | None:
     anything else."""
     document = _loads(value)
     if isinstance(document, str):
-        # half of a surrogate pair is no text: it stays escaped
-        value, _ = JsonValue().add(document.strip().encode(errors="backslashreplace").decode() or "{}", 0)
+        value, _ = JsonValue().add(document.strip() or "{}", 0)
         document = _loads(value)
     if isinstance(document, dict):
         return value

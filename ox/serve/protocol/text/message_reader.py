@@ -21,6 +21,7 @@ class MessageReader:
 
     Attributes:
         finish_reason: why the message ended; None before its end. "tool_calls" only where all calls are whole.
+        reasoning_tokens: how many the model has written until the end of its reasoning.
         broken: whether a call has arguments that are not a JSON object, such as one that the end of the text has cut.
     """
 
@@ -29,6 +30,7 @@ class MessageReader:
         self._plain = tools is None and reasoning is None
         self.finish_reason: FinishReason | None = None
         self.broken = False
+        self._tokens = self.reasoning_tokens = 0
 
     def add(self, event: TokenEvent) -> list[Piece]:
         """What is known after one more event; texts are not empty."""
@@ -37,6 +39,9 @@ class MessageReader:
             pieces: list[Piece] = [event.text] if event.text else []
         else:
             pieces = self._pieces(event.text, ended)
+            self._tokens += event.token is not None
+            if any(isinstance(piece, Reasoning) for piece in pieces):
+                self.reasoning_tokens = self._tokens
         if ended:
             tools = self._tools
             called = tools is not None and tools.called and not tools.broken and event.finish_reason == "stop"

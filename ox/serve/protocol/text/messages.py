@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ox.errors import ServeError
 from ox.serve.generation.json_schema import check_size
 from ox.serve.protocol.text.fields import Fields, ParameterError, string_in, wrong
+from ox.serve.protocol.text.json_call import JsonValue
 from ox.serve.protocol.v2.document import quote
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -147,7 +149,7 @@ def _message(message: Any, where: str) -> dict[str, Any]:
     if role not in ROLES:
         raise wrong(f"{where}.role", ", ".join(ROLES), role)
     read = {name: value for name, value in message.items() if value is not None}
-    content, calls = _content(message.get("content"), f"{where}.content"), read.pop("tool_calls", None)
+    content, calls = _content(message.get("content"), f"{where}.content", role), read.pop("tool_calls", None)
     if calls:
         read["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
     if role == "assistant":
@@ -167,7 +169,17 @@ def _text(message: dict[str, Any], name: str, where: str) -> str | None:
     return None if message.get(name) is None else string_in(message, name, where)
 
 
-def _content(content: Any, where: str) -> str | None:
+def joined(texts: Iterable[str], role: str) -> str:
+    """The text of a message of several parts, each on lines of its own. Those of the assistant are pieces of one text
+    that the model has written.
+
+    >>> joined(["a", "b"], "user")
+    'a\\nb'
+    """
+    return ("" if role == "assistant" else "\n").join(texts)
+
+
+def _content(content: Any, where: str, role: str) -> str | None:
     """A text, or the texts of a list of parts."""
     if content is None or isinstance(content, str):
         return content
@@ -182,7 +194,7 @@ def _content(content: Any, where: str) -> str | None:
             got = quote(kind) if isinstance(part, dict) else quote(part)
             raise ParameterError(where, f"'{where}' has a part that is no text", expected=expected, got=got)
         texts.append(text)
-    return "".join(texts)
+    return joined(texts, role)
 
 
 def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
@@ -204,6 +216,8 @@ def _arguments(arguments: Any) -> Any:
     if isinstance(arguments, str):
         try:
             document = json.loads(arguments or "{}")
+            if "\\u" in arguments and isinstance(document, dict):  # half of a surrogate pair cannot be tokenized
+                document = json.loads(JsonValue().add(arguments.lstrip(), 0)[0])
         except (ValueError, RecursionError):
             return arguments
         return document if isinstance(document, dict) else arguments

@@ -50,7 +50,11 @@ _OF_OLLAMA = _keys(f"{_READ} tool_name thinking images", _ANSWER, content=_PART,
 _SAID = "allowed_callers async cache_control defer_loading input_examples output_schema return"  # of functions
 _TOOL = _keys("type", "cache_control defer_loading allowed_callers",
               function=_keys("name description parameters strict", _SAID))  # fmt: skip
-_FORMAT = _keys("type", json_schema=_keys("schema strict", "name description"))
+_SCHEMA = _keys("schema strict", "name description")
+_FORMAT = _keys("type schema", json_schema=_SCHEMA)
+_CHOICE = _keys(
+    "type", function=_keys("name"), allowed_tools=_keys("mode", tools=_keys("type", function=_keys("name")))
+)
 _ITEM = _keys(
     "type role id call_id name arguments",
     "status phase parsed_arguments namespace caller async async_ encrypted_content created_by agent metadata "
@@ -62,14 +66,25 @@ _BLOCK = ("type text thinking data id name input tool_use_id title context sourc
 _BLOCKS = _keys(*_BLOCK, content=_keys(*_BLOCK))
 
 OBJECT_KEYS: Mapping[str, Mapping[str, Keys]] = {
-    "chat": {"messages": _MESSAGE, "tools": _TOOL, "response_format": _FORMAT},
+    "completions": {"response_format": _FORMAT},
+    "chat": {"messages": _MESSAGE, "tools": _TOOL, "tool_choice": _CHOICE, "response_format": _FORMAT},
     "ollama": {"messages": _OF_OLLAMA, "tools": _TOOL},
-    "responses": {"input": _ITEM, "tools": _keys("type name description parameters strict", _SAID)},
+    "responses": {
+        "input": _ITEM,
+        "tools": _keys("type name description parameters strict", _SAID),
+        "tool_choice": _keys("type name mode", tools=_keys("type name")),
+        "text": _keys("verbosity", format=_keys("type schema strict", "name description")),
+        "reasoning": _keys("effort", "summary generate_summary"),
+    },
     "messages": {
         "messages": _keys("role", "id type model stop_reason stop_sequence stop_details usage container diagnostics "
                           "context_management cache_control", content=_BLOCKS),
         "system": _BLOCKS,
         "tools": _keys("type name description input_schema strict", f"{_SAID} eager_input_streaming"),
+        "tool_choice": _keys("type name disable_parallel_tool_use"),
+        "thinking": _keys("type", "budget_tokens display"),
+        "output_config": _keys("effort", format=_keys("type schema", "name")),
+        "output_format": _keys("type schema", "name"),
     },
 }  # fmt: skip
 

@@ -112,8 +112,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     other("max_tokens", {"type": "integer", "minimum": 1, "maximum": MAX_TOKENS},
           "responses=max_output_tokens messages", "of the text; by default what the context has room for",
           required="messages"),
-    other("max_tokens", {"type": "integer", "maximum": MAX_TOKENS}, "ollama=options.num_predict",
-          "of the text; 0 and less: what the context has room for"),
+    other("max_tokens", {"type": "integer", "minimum": -MAX_TOKENS, "maximum": MAX_TOKENS},
+          "ollama=options.num_predict", "of the text; 0 and less: what the context has room for, which is the most"),
     whole("max_completion_tokens", 0, MAX_TOKENS, "chat", "the newer name of `max_tokens`"),
     whole("min_tokens", 0, MAX_TOKENS, ALL, "before so many nothing ends the text", sets="request.min_tokens"),
     texts("stop", MAX_STOPS, "completions chat responses generate messages=stop_sequences ollama=options.stop",
@@ -125,7 +125,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     flag("ignore_eos", ALL, "the text goes on at the model's end token", sets="request.ignore_eos"),
     # ---- what it must look like
     other("response_format", _typed("text", "json_object", "json_schema"), "completions chat responses=text.format",
-          "types `text`, `json_object`, `json_schema`; needs `llguidance` (extra `text`)"),
+          "types `text`, `json_object`, `json_schema`, both also with `schema` beside the type; needs "
+          "`llguidance` (extra `text`)"),
     other("response_format", _typed("json_schema"), "messages=output_config.format", "type `json_schema`"),
     other("response_format", {"anyOf": [{"enum": ["", "json"]}, OBJECT]}, "ollama=format",
           "JSON, or what an object describes as its schema"),
@@ -175,6 +176,7 @@ PARAMETERS: tuple[Parameter, ...] = (
           "standard_only")),
     unused("verbosity", TEXT, "chat responses=text.verbosity",
           "the prompt says how long an answer should be", silent=("medium",)),
+    whole("max_tool_calls", 1, MAX_TOKENS, "responses", "no effect: it limits built-in tools, of which there are none"),
     unused("guided_decoding_backend", TEXT, OPENAI, "there is one", silent=()),
     unused("guided_whitespace_pattern", TEXT, OPENAI, "JSON is on one line", silent=()),
     unused("length_penalty", {"type": ["number", "integer"]}, OPENAI, "of beam search", silent=(1.0,)),
@@ -182,7 +184,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     unused("spaces_between_special_tokens", BOOLEAN, OPENAI, "texts are as the tokenizer writes them", silent=(True,)),
     # ---- refused, except for values that change nothing
     only("best_of", (1,), OPENAI, hint="'n' texts, of which the client takes the best"),
-    only("n", (1,), "generate", why="a request has one text here", hint="several requests"),
+    only("n", (1,), "responses messages ollama generate", why="a request has one text here", hint="several requests"),
     only("use_beam_search", (False,), OPENAI),
     only("detokenize", (True,), OPENAI, why="answers are texts", hint="'logprobs' with 'return_tokens_as_token_ids'"),
     only("suffix", ("",), "completions ollama", why="this model makes only what follows a prompt"),
@@ -200,6 +202,11 @@ PARAMETERS: tuple[Parameter, ...] = (
 def parameters_in(dialect: str) -> Mapping[str, Parameter]:
     """The parameters of a dialect, by the names that they have in OpenAI's chats."""
     return _BY_DIALECT[dialect]
+
+
+def readers_in(dialect: str) -> Mapping[str, Parameter]:
+    """Those parameters of a dialect that need no code of their own, by the same names."""
+    return _READERS[dialect]
 
 
 def names_in(dialect: str) -> Mapping[str, str]:
@@ -230,6 +237,9 @@ def schemas_in(dialect: str) -> dict[str, Any]:
 
 
 _BY_DIALECT = {dialect: {each.name: each for each in PARAMETERS if dialect in each.names} for dialect in DIALECTS}
+_READERS = {
+    dialect: {each.name: each for each in found.values() if each.read} for dialect, found in _BY_DIALECT.items()
+}
 _RENAMED = {
     dialect: {name: each.names[dialect] for name, each in found.items() if each.names[dialect] != name}
     for dialect, found in _BY_DIALECT.items()

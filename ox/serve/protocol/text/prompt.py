@@ -50,7 +50,33 @@ def read_template_variables(fields: Fields, model: TextModel, values: Mapping[st
     if given:
         _check_variables(given, fields)
         variables |= given
+        for name in given:
+            if model.template is not None and name not in model.template.names:
+                fields.remarks.add_unused(f"{fields.shown('chat_template_kwargs')}.{name}")
     return variables
+
+
+def thinking_variables(
+    fields: Fields, name: str, wanted: bool, model: TextModel, effort: str | None = None
+) -> dict[str, Any]:
+    """Whether the model reasons before it answers, as parameters of a chat.
+
+    Args:
+        fields: the request, whose parameter `name` says so; it is remarked where it changes nothing.
+        name: of this parameter.
+        wanted: what it says.
+        model: whose template may have the variables `enable_thinking` and `reasoning_effort`.
+        effort: how much it reasons, where the request says it.
+    """
+    names = frozenset[str]() if model.template is None else model.template.names
+    chat: dict[str, Any] = {}
+    if "enable_thinking" in names:
+        chat["chat_template_kwargs"] = {"enable_thinking": wanted}
+    if effort is not None and "reasoning_effort" in names:
+        chat["reasoning_effort"] = effort
+    if not chat and wanted is not (model.reasoning is not None):
+        fields.remarks.add_unused(name)
+    return chat
 
 
 def _check_variables(given: Mapping[str, Any], fields: Fields) -> None:

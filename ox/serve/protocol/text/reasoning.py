@@ -25,9 +25,9 @@ def find_reasoning(source: str) -> ReasoningMarks | None:
     return next((marks for marks in MARKS if marks.begin in source or marks.end in source), None)
 
 
-def opens_reasoning(prompt: str, marks: ReasoningMarks) -> bool:
-    """Whether a prompt ends inside of reasoning, which the template has begun."""
-    return prompt.rstrip().endswith(marks.begin)
+def opens_reasoning(prompt: str, marks: ReasoningMarks, continued: str = "") -> bool:
+    """Whether a prompt ends inside of reasoning, which the template has begun, or the message that is `continued`."""
+    return prompt.rstrip().endswith(marks.begin) or continued.rfind(marks.begin) > continued.rfind(marks.end)
 
 
 def ends_reasoning(prompt: str, marks: ReasoningMarks) -> bool:

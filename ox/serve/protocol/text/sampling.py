@@ -143,21 +143,28 @@ def with_format(options: TextOptions, fields: Fields) -> TextOptions:
         ParameterError: no such format, or it contradicts another constraint.
     """
     form = fields.object("response_format")
-    if form is None or form.get("type") == "text":
+    if form is None:
         return options
-    name, where = "response_format", fields.shown("response_format")
-    if form.get("type") == "json_object":
+    name, where, kind = "response_format", fields.shown("response_format"), form.get("type")
+    if kind not in ("text", "json_object", "json_schema"):
+        raise fields.wrong(name, 'a type of "text", "json_object" or "json_schema"', kind)
+    # llama.cpp and others have the schema beside the type, too
+    outer = form["json_schema"] if kind == "json_schema" and "json_schema" in form else form
+    schema = outer.get("schema") if isinstance(outer, dict) else None
+    if kind == "text":
+        if schema is not None:
+            fields.remarks.add_unused(f"{where}.schema")
+        return options
+    if kind == "json_object" and schema is None:
         constraint = Constraint("json_object")
-    elif form.get("type") == "json_schema":
-        outer = form.get("json_schema")
-        schema = outer.get("schema") if isinstance(outer, dict) else None
-        if not isinstance(schema, dict):
-            expected = '{"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}'
-            raise ParameterError(f"{name}.json_schema", "the schema is missing", expected=expected)
-        strict = isinstance(outer, dict) and outer.get("strict") is True
-        constraint = Constraint("json_schema", schema, strict, where)
     else:
-        raise fields.wrong(name, 'a type of "text", "json_object" or "json_schema"', form.get("type"))
+        if not isinstance(outer, dict) or not isinstance(schema, dict):
+            expected = '{"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}'
+            raise ParameterError(f"{name}.{kind}", "the schema is missing", expected=expected)
+        strict = outer.get("strict")
+        if strict is not None and type(strict) is not bool:
+            raise fields.wrong(f"{name}.strict", "true or false", strict)
+        constraint = Constraint("json_schema", schema, strict is True, where)
     if options.constraint is not None:
         raise ParameterError(name, "'response_format' and a guided_ parameter contradict each other")
     return replace(options, constraint=constraint)
@@ -197,6 +204,9 @@ def _of_kind(fields: Fields, name: str, kind: str) -> list[Constraint]:
     where = fields.shown(name)
     if kind == "choice":
         choice = fields.texts(name, MAX_CHOICE)
+        longest = max(map(len, choice), default=0)
+        if longest > MAX_REGEX:  # a step takes the longer, the longer a choice is
+            raise fields.wrong(name, f"texts of at most {MAX_REGEX:,} characters", longest)
         return [Constraint("choice", choice, where=where)] if choice else []
     value = fields.take(name)
     if kind == "json":

@@ -79,7 +79,7 @@ class TextService:
         return Heartbeats(asyncio.get_running_loop())
 
     def find(self, name: str, version: str = "") -> TextModel:
-        """The text model of that name.
+        """The text model of that name. A request for texts of another model is a failed request of that.
 
         Raises:
             ServeError: there is none (404), it is not ready, or it makes no texts (400).
@@ -87,7 +87,9 @@ class TextService:
         model = self._repository.find(name, version)
         if model.text is None:
             hint = "inference with tensors" if model.text_tensors is None else "/v1/embeddings or /v1/rerank"
-            raise ServeError(f"model '{model.name}' makes no texts", hint=hint)
+            error = ServeError(f"model '{model.name}' makes no texts", hint=hint)
+            model.stages.failed(error, model.stages.now())
+            raise error
         return model.text
 
     def models(self) -> list[TextModel]:

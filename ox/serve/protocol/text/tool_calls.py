@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from ox.serve.protocol.text.json_call import SPACE, JsonCall
@@ -31,14 +31,21 @@ class ToolCallParser:
         form: how the model writes calls.
         offered: the schemas of arguments, by the names of the functions.
         most: how many calls a text may have; what follows the last one is left out. None for any number.
+        strict: the names of functions whose arguments a grammar holds to the schema.
 
     Attributes:
         complete: whether the last call that there may be is complete.
         broken: whether a call has arguments that are not a JSON object, such as one that the end of the text has cut.
     """
 
-    def __init__(self, form: ToolFormat, offered: Mapping[str, Mapping[str, Any]], most: int | None = None) -> None:
-        self._form, self._offered, self._most = form, offered, most
+    def __init__(
+        self,
+        form: ToolFormat,
+        offered: Mapping[str, Mapping[str, Any]],
+        most: int | None = None,
+        strict: Container[str] = (),
+    ) -> None:
+        self._form, self._offered, self._most, self._strict = form, offered, most, strict
         # the begin of a mark, or spaces that may stand before one
         self._begins = re.compile("|".join([r"\s\Z", *(re.escape(mark[0]) for mark in form.begins)]))
         self._input = ""  # what was not read
@@ -149,7 +156,7 @@ class ToolCallParser:
         elif first == "{":
             self._call, self._step = JsonCall(self._offered, bare=not self._marked), self._inside
         elif first == "<" and form.end == "</tool_call>":
-            self._call, self._step = XmlCall(self._offered), self._inside
+            self._call, self._step = XmlCall(self._offered, self._strict), self._inside
         elif MISTRAL_MARK in form.begins and not self._in_list:
             self._step = self._name
         else:

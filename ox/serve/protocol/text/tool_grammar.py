@@ -12,7 +12,8 @@ from ox.serve.generation.request import Constraint
 from ox.serve.protocol.text.messages import Tools
 from ox.serve.protocol.text.reasoning import ReasoningMarks
 from ox.serve.protocol.text.tool_formats import BARE, PHI, QWEN3_CODER, ToolFormat
-from ox.serve.protocol.text.xml_call import END_FUNCTION, END_PARAMETER, FUNCTION, PARAMETER
+from ox.serve.protocol.text.xml_call import END_FUNCTION, FUNCTION, PARAMETER
+from ox.serve.protocol.text.xml_values import END_PARAMETER, check_strict, is_verbatim, is_writable
 
 Source = list[LarkPart]
 _NAMELESS = {"type": "object", "properties": {"name": False}}
@@ -46,13 +47,16 @@ def with_calls(tools: Tools, form: ToolFormat | None, answer: Constraint | None)
     Returns:
         calls, where one is required; calls or the answer; or any text in which the calls of strict functions have
         arguments of their schemas. None for any text.
+
+    Raises:
+        ServeError: the format of calls cannot express the schema of a strict function (400).
     """
     if not tools.schemas or (not tools.required and form is None):
         return answer
     form = form or BARE
     if not tools.required and answer is None and not tools.strict:
         return None
-    call, parts = _call(form, tools.schemas)
+    call, parts = _call(form, tools)
     joint = {"llama3": '"; "', "hermes": '"\\n"?', "qwen3_coder": '"\\n"?'}.get(form.name, "")
     calls = Source()
     for begin, end in _around(form):
@@ -100,6 +104,9 @@ def _constraint(tools: Tools, source: Source, parts: dict[str, Constraint]) -> C
 
 def _around(form: ToolFormat) -> list[tuple[Source, Source]]:
     """What stands before and after a call, or a list of them: each way that the format has."""
+    if form is QWEN3_CODER:  # some models leave the outer marks out
+        inner: Source = [Mark(FUNCTION), " "]
+        return [([Mark("<tool_call>"), ' "\\n"? ', *inner], [' "\\n"? ', Mark(form.end)]), (inner, [])]
     if form.end == "</tool_call>":
         return [([Mark("<tool_call>"), ' "\\n"? '], [' "\\n"? ', Mark(form.end)])]
     if form.named:
@@ -107,46 +114,51 @@ def _around(form: ToolFormat) -> list[tuple[Source, Source]]:
     if form.listed:
         close: Source = [' "]" ', Mark(form.end)] if form.end else [' "]"']
         found: list[tuple[Source, Source]] = [([Mark(form.begins[-1]), ' "[" '], close)]
-        return found if form is not PHI else [([quoted("functools["), " "], [' "]"']), *found]
+        return found if form is not PHI else [([Mark("functools["), " "], [' "]"']), *found]
     return [([], [])]
 
 
-def _call(form: ToolFormat, offered: Mapping[str, Mapping[str, Any]]) -> tuple[Source, dict[str, Constraint]]:
+def _call(form: ToolFormat, tools: Tools) -> tuple[Source, dict[str, Constraint]]:
     """The source of one call, and its parts."""
     if form is not QWEN3_CODER and not form.named:
-        return [Part("call")], {"call": Constraint("json_schema", call_schema(offered, form.key), strict=False)}
+        return [Part("call")], {"call": Constraint("json_schema", call_schema(tools.schemas, form.key), strict=False)}
     source, parts = Source(), dict[str, Constraint]()
-    for number, (name, schema) in enumerate(offered.items()):
+    for number, (name, schema) in enumerate(tools.schemas.items()):
         source.append(" | " if source else "")
         if form.named:
             source += [quoted(name), " ", Mark("[ARGS]"), " ", Part(f"call{number}")]
             parts[f"call{number}"] = Constraint("json_schema", dict(schema), strict=False)
         else:
-            source += _xml(name, dict(schema), number, parts)
+            source += _xml(name, tools, number, parts)
     return source, parts
 
 
-def _xml(name: str, schema: dict[str, Any], number: int, parts: dict[str, Constraint]) -> Source:
+def _xml(name: str, tools: Tools, number: int, parts: dict[str, Constraint]) -> Source:
     """One function's call; its arguments in the order of the schema."""
+    schema, strict = tools.schemas[name], name in tools.strict
     references = References(schema)
+    if strict:
+        check_strict(references, schema, tools.places[name])
     definitions = {"call": moved(schema, "#/$defs/call")}
-    source: Source = [quoted(f"{FUNCTION}{name}>\n"), " "]
-    required = schema.get("required")
-    for place, key in enumerate(references.properties):
+    source: Source = [quoted(f"{name}>\n"), " "]
+    required = references.required
+    for place, (key, part) in enumerate(references.properties.items()):
+        if not is_writable(key) or part is False:
+            continue
         value = f"call{number}_{place}"
-        many = "" if isinstance(required, list) and key in required else "?"
         source += ["(", quoted(f"{PARAMETER}{key}>\n"), " "]
-        if references.types(key) == {"string"} and not references.chooses(key):
-            source += [Until(f"\n{END_PARAMETER}"), ' "\\n"']
-        elif references.types(key) == {"string"}:
-            source += ["(", " | ".join(map(quoted, references.chooses(key))), ") ", quoted(f"\n{END_PARAMETER}\n")]
+        if is_verbatim(references, key, strict):
+            choices = [each for each in references.chooses(key) if END_PARAMETER not in each]
+            if choices:
+                source += ["(", " | ".join(map(quoted, choices)), ") ", quoted(f"\n{END_PARAMETER}\n")]
+            else:  # the first such mark ends the text, also inside of a line
+                source += [Until(END_PARAMETER), ' "\\n"']
         else:
-            part = references.properties[key]
             if '"$' in json.dumps(part):  # it refers to others, so that it needs the whole schema
-                part = {"$ref": as_reference(f"#/$defs/call{references.pointer_of(key)[1:]}"), "$defs": definitions}
+                part = {"$ref": as_reference(f"#/$defs/call{references.pointer_to(part)[1:]}"), "$defs": definitions}
             parts[value] = Constraint("json_schema", part, strict=False)
             source += [Part(value), " ", quoted(f"\n{END_PARAMETER}\n")]
-        source.append(f"){many} ")
+        source.append(") " if key in required else ")? ")
     return [*source, quoted(END_FUNCTION)]
 
 
@@ -161,9 +173,10 @@ def _triggered(tools: Tools, form: ToolFormat, call: Source, parts: dict[str, Co
     else:
         hits = Source()
         for (mark, *others), end in around:
-            trigger = Until(mark.text if isinstance(mark, Mark) else "functools[")
+            assert isinstance(mark, Mark)
+            trigger = Until(mark.text)
             comma = ' (", " call)*' if form.listed and tools.most is None else ""
-            hits += [" | " if hits else "", trigger, " ", *([] if isinstance(mark, str) else others), f" call{comma} "]
+            hits += [" | " if hits else "", trigger, " ", *others, f" call{comma} "]
             hits += end
         source = ["start: hit* ANY_TEXT\n"] if tools.most is None else ["start: hit | ANY_TEXT\n"]
         source += ["hit: ", *hits, "\n"]

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ox.serve.protocol.text.chat_request import ChatCall, read_chat_fields
-from ox.serve.protocol.text.fields import Fields, ParameterError
+from ox.serve.protocol.text.fields import Fields
+from ox.serve.protocol.text.parameters import parameters_in
 from ox.serve.protocol.text.remarks import Remarks
 from ox.serve.protocol.text.text_model import TextModel
 
-OTHERS = {"n": "several requests", "functions": "'tools'"}
-UNSHOWN = ("prompt_logprobs", "return_tokens_as_token_ids")  # what answers of other dialects have no room for
-
 
 def read_translated(
+    dialect: str,
     translated: Mapping[str, Any],
     left: Mapping[str, Any],
     names: Mapping[str, str],
@@ -25,8 +24,9 @@ def read_translated(
     """Reads a request that another dialect was translated into.
 
     Args:
+        dialect: the client's, by its name in the declaration of parameters.
         translated: fields of a chat.
-        left: parameters that the dialect does not have; those of chats work, unless they have another name here.
+        left: parameters that are not translated.
         names: the client's names of what chats call otherwise.
         remarks: collects what is said of parameters without an effect.
         counting: as of `read_chat_fields`.
@@ -35,13 +35,22 @@ def read_translated(
         ParameterError: a parameter is wrong, refused or unknown, by its name in the client's request.
         ServeError: what `read_chat_fields` raises.
     """
-    for name in left:
-        theirs = names.get(name, name)
-        hint = f"'{theirs}'" if theirs != name else OTHERS.get(name)
-        if hint is not None:
-            raise ParameterError(name, f"'{name}' is not a parameter of this API", code="unknown_parameter", hint=hint)
-    for name in UNSHOWN:
-        if name in left:
-            remarks.add_unused(name)
-    left = {name: value for name, value in left.items() if name not in UNSHOWN}
-    return read_chat_fields(Fields({**left, **translated}, names=names, remarks=remarks), model, counting)
+    own = parameters_left(dialect, left, names, remarks)
+    return read_chat_fields(Fields({**own, **translated}, names=names, remarks=remarks), model, counting, dialect)
+
+
+def parameters_left(
+    dialect: str, left: Mapping[str, Any], names: Mapping[str, str], remarks: Remarks
+) -> dict[str, Any]:
+    """What is left of a request, without the parameters that other dialects have and this one lacks: they are unknown
+    here. Raises nothing; the arguments are as of `read_translated`."""
+    declared, others = parameters_in(dialect), {**parameters_in("completions"), **parameters_in("chat")}
+    own = {}
+    for name, value in left.items():
+        parameter = declared.get(name)
+        if name in others and (parameter is None or parameter.names[dialect] != name):
+            theirs = names.get(name)
+            remarks.add_unknown(name, None if theirs == name else theirs)
+        else:
+            own[name] = value
+    return own

@@ -16,23 +16,26 @@ MAX_BRACKETS = 1 << 17  # each takes 100 bytes of memory and 0.3 µs for two cha
 FLAT_HINT = "flat data, or sending the tensors as binary data"
 
 
-def load_json(text: bytes | bytearray, nan: bool = False) -> dict[str, Any]:
-    """Parses a JSON object; `nan` allows NaN, Infinity and -Infinity, with a slower parser.
+def load_json(text: bytes | bytearray, nan: bool = False, tensors: bool = False) -> dict[str, Any]:
+    """Parses a JSON object.
+
+    Args:
+        nan: allows NaN, Infinity and -Infinity, with a slower parser.
+        tensors: hints of errors may name binary tensors.
 
     Raises:
         ServeError: not JSON, nested deeper than 1,024 levels, NaN, too many brackets, or not an object.
     """
     if len(text) > MAX_BRACKETS and text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
-        raise ServeError(
-            "the JSON holds too many lists and objects", expected=f"at most {MAX_BRACKETS}", hint=FLAT_HINT
-        )
+        what, hint = "the JSON holds too many lists and objects", FLAT_HINT if tensors else None
+        raise ServeError(what, expected=f"at most {MAX_BRACKETS}", hint=hint)
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         if not text[max(0, error.pos - 1) : error.pos + 8].lstrip(b"-, [:").startswith((b"NaN", b"Inf")):
             raise ServeError("the body is not JSON", got=str(error)) from None
         if not nan:
-            hint = "sending that tensor as binary data, or ox serve --json-nan"
+            hint = "sending that tensor as binary data, or ox serve --json-nan" if tensors else None
             raise ServeError("NaN and Infinity are not JSON", got=str(error), hint=hint) from None
         document = _load_lenient(text)
     if type(document) is not dict:
@@ -68,7 +71,9 @@ def parameters_of(owner: Any) -> dict[str, Any]:
 
 
 def flag(parameters: dict[str, Any], name: str) -> bool:
-    value = parameters.get(name, False)
+    value = parameters.get(name)
+    if value is None:
+        return False
     if type(value) is not bool:
         raise ServeError(f"the parameter {name} is not true or false", got=quote(value))
     return value

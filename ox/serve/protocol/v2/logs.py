@@ -8,7 +8,7 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.serve.protocol.v2.document import quote
-from ox.serve.telemetry.logs import FORMS, LEVEL_FILTER, LOGGER, Log
+from ox.serve.telemetry.logs import FORMS, LEVEL_FILTER, LOGGER, FormedHandler
 
 SWITCHES = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
 FORMATS = {"ISO8601": "text", **{form: form for form in FORMS}}  # Triton's name for lines with such a time
@@ -33,11 +33,12 @@ class LogSettings:
         return {"log_file": "", **switches, "log_verbose_level": verbose, "log_format": form}
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Changes settings; all or none.
+        """Changes settings; all or none. One that is null counts as absent.
 
         Raises:
             ServeError: unknown setting or invalid value.
         """
+        changes = {name: value for name, value in changes.items() if value is not None}
         now = self.settings()
         for name, value in changes.items():
             if name in SWITCHES:
@@ -61,8 +62,10 @@ class LogSettings:
             handler.form = FORMATS.get(now["log_format"], handler.form)
 
 
-def _handlers() -> list[Log]:
-    return [handler for handler in LOGGER.handlers if isinstance(handler, Log)]
+def _handlers() -> list[FormedHandler]:
+    """The server's log, and what writes the other lines of the process."""
+    handlers = (*LOGGER.handlers, *logging.getLogger().handlers)
+    return [handler for handler in handlers if isinstance(handler, FormedHandler)]
 
 
 def _check(name: str, value: Any, fits: bool, expected: str) -> None:

@@ -391,7 +391,7 @@ class Http2Transport:
             method = self.table.get(head.target)
             if method is None:
                 path = head.target[:200].decode("latin-1")
-                raise ServeError(f"there is no {path}", status=501, hint="gRPC reflection lists what there is")
+                raise ServeError(f"there is no {path}", status=501, hint="gRPC reflection, which lists the methods")
             return partial(StreamingCall if method.streaming else UnaryCall, MethodSpec(self, method, head))
         except ServeError as error:
             return partial(RejectedCall, self, error)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ox.serve")
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # the connection preface of HTTP/2
+TLS_HANDSHAKE = b"\x16\x03"  # the first bytes of a client that speaks TLS
 MAX_CACHE_MISSES = 8  # heads of a connection that are cached without a hit
 
 
@@ -127,7 +128,11 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserCallbackError as error:
             self.reject(error.__context__)
         except httptools.HttpParserError as error:
-            self.reject(ServeError("the request is not valid HTTP/1.1", got=str(error)))
+            if data.startswith(TLS_HANDSHAKE):
+                hint = "http://, or ox serve --tls-cert and --tls-key"
+                self.reject(ServeError("a client spoke TLS to a port without TLS", hint=hint))
+            else:
+                self.reject(ServeError("the request is not valid HTTP/1.1", got=str(error)))
         except ServeError as error:
             self.reject(error)
         self.request_start = b""

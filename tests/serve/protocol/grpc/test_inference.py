@@ -218,7 +218,6 @@ WRONG: dict[str, tuple[dict[str, Any], Any, str]] = {
     ),
     "timeout": ({"parameters": {"timeout": {"string_param": "1"}}}, BAD, "the parameter 'timeout' is wrong"),
     "priority": ({"parameters": {"priority": {"int64_param": -1}}}, BAD, "the parameter 'priority' is wrong"),
-    "no value": ({"parameters": {"mine": {}}}, BAD, "the parameter 'mine' has no value"),
     "many parameters": (
         {"parameters": {str(n): {"bool_param": True} for n in range(65)}},
         BAD,
@@ -250,6 +249,16 @@ def test_what_is_wrong_is_said(wire: Any, ones: Any, name: str) -> None:
         got, said = wire.refused("ModelInfer", body)
         assert got == code and text in said
     assert wire.call("ModelInfer", ones().SerializeToString()).model_name == "mlp"
+
+
+@rows("changes", [
+    {"parameters": {"mine": {}, "timeout": {}}}, {"inputs": [x(parameters={"binary_data_size": {}})]},
+    {"inputs": [x(parameters={"shared_memory_region": {}})]},
+    {"outputs": [{"name": "y", "parameters": {"classification": {}}}]},
+])  # fmt: skip
+def test_a_parameter_without_a_value_is_absent(wire: Any, ones: Any, expected: Any, changes: Any) -> None:
+    answer = wire.call("ModelInfer", ones(**changes).SerializeToString())
+    np.testing.assert_allclose(outputs(answer)["y"], expected(1), rtol=1e-4, atol=1e-4)
 
 
 BAD_ELEMENTS: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -69,7 +69,6 @@ def test_index(wire: Any) -> None:
         ),
         ("RepositoryModelUnload", {"model_name": "nope"}, Code.NOT_FOUND, "'nope'"),
         ("RepositoryModelLoad", {"model_name": "mlp", "parameters": {"x": {"bool_param": True}}}, BAD, "parameter 'x'"),
-        ("RepositoryModelLoad", {"model_name": "mlp", "parameters": {"x": {}}}, BAD, "the parameter 'x' has no value"),
         (
             "RepositoryModelLoad",
             {"model_name": "mlp", "parameters": {"config": {"string_param": "{"}}},

@@ -65,6 +65,8 @@ def test_keys(post: Any) -> None:
         assert status == 403 and reply["error"]["type"] == "permission_error", reply
     assert post(BOB, {**ASK, "model": "other1"})[0] == 404
     assert post(BOB, {"text_input": "a"}, "/v2/models/tiny/generate")[0] == 403
+    for key, status in ((CAROL, 200), (BOB, 403)):
+        assert post(key, {"model": "tiny"}, "/api/show")[0] == status
 
 
 def test_models_are_those_that_a_key_may_read(guarded: tuple[Server, Path], connect: Any) -> None:

@@ -104,6 +104,34 @@ def test_structured_outputs(ask: Ask, scripted: Server, form: dict[str, Any], an
         assert text.isdigit() and len(text) == 3 if "regex" in form else isinstance(json.loads(text), dict)
 
 
+@rows(("path", "body"), [
+    ("/v1/chat/completions", {"messages": HI, "response_format": {"type": "json_object", "schema": {"const": 5}}}),
+    ("/v1/chat/completions", {"messages": HI, "response_format": {"type": "json_schema", "schema": {"const": 5}}}),
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_object", "schema": {"const": 5}}}),
+    ("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_object", "schema": {"const": 5}}}}),
+])  # fmt: skip
+def test_a_schema_beside_the_type(ask: Ask, scripted: Server, path: str, body: dict[str, Any]) -> None:
+    """As llama.cpp and other servers have it."""
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    status, answer = ask("POST", path, {"model": "tiny", **body}, scripted)
+    choice = answer["choices"][0] if "choices" in answer else {"text": answer["output"][0]["content"][0]["text"]}
+    assert status == 200 and (choice.get("text") or choice["message"]["content"]) == "5"
+
+
+def test_reasoning_tokens(ask: Ask, scripted: Server) -> None:
+    body = {**GREEDY, "model": "thinking", "messages": [{"role": "user", "content": "a thought"}], "n": 2}
+    _, whole = ask("POST", "/v1/chat/completions", body, scripted)
+    assert whole["choices"][0]["message"]["reasoning_content"] == "hm hm"
+    count = whole["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    assert 2 * 2 <= count < whole["usage"]["completion_tokens"]
+    _, stream = ask("POST", "/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+    *_, last, _, _ = stream.decode().split("\n\n")
+    usage = json.loads(last.removeprefix("data: "))["usage"]
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": count}
+    _, whole = ask("POST", "/v1/chat/completions", {**GREEDY, "messages": HI}, scripted)
+    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
 def test_usage_in_each_event(ask: Ask, scripted: Server) -> None:
     for path, more in (("/v1/completions", {"prompt": "<|plain|>"}), ("/v1/chat/completions", {"messages": HI})):
         body = {**GREEDY, **more, "stream": True, "stream_options": {"continuous_usage_stats": True}}
@@ -145,6 +173,8 @@ PROMPTS: list[tuple[dict[str, Any], str]] = [
     ({}, "[user]Hi[go]"), ({"add_generation_prompt": False}, "[user]Hi"),
     ({"chat_template_kwargs": {"enable_thinking": False}}, "[user]Hi[go](no)"),
     ({"reasoning_effort": "low"}, "[user]Hi[go]low"), ({"documents": [{"text": "a"}]}, "[user]Hi[go]<a>"),
+    ({"messages": [{"role": role, "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+                   for role in ("user", "assistant", "tool")]}, "[user]a\nb[assistant]ab[tool]a\nb[go]"),
     ({"messages": BEGUN, "continue_final_message": True}, "[user]Hi[assistant]Hi"),
     ({"messages": BEGUN, "continue_final_message": True, "add_generation_prompt": False}, "[user]Hi[assistant]Hi"),
 ]  # fmt: skip
@@ -162,10 +192,37 @@ def test_variables_of_the_template(
     assert model.tokenizer.decode(list(call.prompt), special=True) == prompt and not call.options.remarks.header()
 
 
+THOUGHTS = (
+    "{% for message in messages %}[{{ message.role }}]{% if message.reasoning_content %}<think>\n"
+    "{{ message.reasoning_content.strip('\n') }}\n</think>{% endif %}{{ message.content }}{% endfor %}"
+)
+
+
+@rows(("role", "message", "prompt", "begun"), [
+    ("assistant", {"content": "<think>\nso"}, "<think>\nso", True),
+    ("assistant", {"content": "<think>a</think>b<think>c"}, "<think>a</think>b<think>c", True),
+    ("assistant", {"content": "<think>a</think>b"}, "<think>a</think>b", False),
+    ("assistant", {"content": "a"}, "a", False), ("user", {"content": "is <think> a word"}, "is <think> a word", False),
+    ("assistant", {"content": None, "reasoning_content": "so"}, "<think>\nso", True),
+    ("assistant", {"content": "a", "reasoning_content": "so"}, "<think>\nso\n</think>a", False),
+])  # fmt: skip
+def test_reasoning_is_continued(
+    scripted: Server, monkeypatch: pytest.MonkeyPatch, role: str, message: dict[str, Any], prompt: str, begun: bool
+) -> None:
+    model = scripted.service.repository.find("thinking").text
+    assert model is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(model, "template", ChatTemplate(THOUGHTS, {}, "a test"))
+        body = {"messages": [*HI, {"role": role, **message}], "continue_final_message": True}
+        call = read_chat(Fields(body), model)
+    assert model.tokenizer.decode(list(call.prompt), special=True) == f"[user]Hi[{role}]{prompt}"
+    assert call.reasoning_begun is begun
+
+
 def test_a_message_without_text_is_not_continued(ask: Ask, scripted: Server) -> None:
     body = {"model": "tiny", "messages": [{"role": "user", "content": " "}], "continue_final_message": True}
     status, answer = ask("POST", "/v1/chat/completions", body)
-    assert status == 400 and "no text to continue" in answer["error"]["message"]
+    assert status == 400 and answer["error"]["message"].startswith("the last message has no text to continue")
 
 
 def test_errors_name_the_parameter_as_the_client_does(scripted: Server) -> None:

@@ -46,6 +46,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "min_tokens": -1}, "min_tokens", "a whole number from 0"),
     ({**COMPLETION, "length_penalty": "a"}, "length_penalty", "a number or a whole number"),
     ({**COMPLETION, "guided_json": "{"}, "guided_json", "a JSON schema"),
+    ({**COMPLETION, "guided_choice": ["a", "b" * 10_001]}, "guided_choice", "at most 10,000 characters; got 10001"),
     ({**COMPLETION, "guided_grammar": ""}, "guided_grammar", "a grammar in Lark's form"),
     ({**COMPLETION, "structured_outputs": {}}, "structured_outputs", "one of json, regex, choice"),
     ({**COMPLETION, "structured_outputs": {"regex": 5}}, "structured_outputs.regex", "a regular expression"),
@@ -69,6 +70,9 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({**COMPLETION, "guided_json": {}, "guided_regex": "a"}, "guided_json", "contradict"),
     ({**COMPLETION, "guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format", "contradict"),
     ({**COMPLETION, "response_format": {"type": "xml"}}, "response_format", "json_schema"),
+    ({**COMPLETION, "response_format": {"type": "json_object", "schema": 5}}, "response_format.json_object", "schema"),
+    ({**COMPLETION, "response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": "yes"}}},
+     "response_format.strict", "true or false"),
     ({**COMPLETION, "stop_token_ids": [1 << 40]}, "stop_token_ids", "a list of at most 16 whole numbers"),
     ({**COMPLETION, "user": 5}, "user", "a string"),
     ({**COMPLETION, "store": "yes"}, "store", "true or false"),
@@ -146,6 +150,7 @@ def test_wrong_bodies(client: Any, body: bytes, status: int, words: str) -> None
     if got == 501 and b"llguidance" in reply:
         pytest.skip("the package llguidance is not installed")
     assert got == status and words in json.loads(reply)["error"]["message"], reply
+    assert b"tensor" not in reply  # a hint for others
 
 
 def test_log_probabilities_of_prompts_are_bounded(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

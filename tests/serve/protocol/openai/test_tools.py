@@ -31,6 +31,14 @@ LLAMA = ['{"name": "Al', 'ice", "age"', ": 30}"]
 FORMATS = {
     "mistral": ("{#[TOOL_CALLS] [ARGS]#}", ["[TOOL_CALLS]", "get_weather", "[ARGS]", '{"city": ', '"Paris"}']),
     "llama3": ("{#<|python_tag|>#}", ["<|python_tag|>", PARIS.replace("arguments", "parameters")]),
+    "qwen3_coder": (
+        "{#<function= <parameter=#}",
+        [
+            "<tool_call>\n<function=get_weather>\n",
+            "<parameter=city>\nParis\n",
+            "</parameter>\n</function>\n</tool_call>",
+        ],
+    ),
     "phi": ("{#<|tool|><|/tool|>#}", ["<|tool_call|>", f"[{PARIS}]", "<|/tool_call|>"]),
 }
 SPECIAL = ["[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "<|tool_call|>", "<|/tool_call|>"]
@@ -165,6 +173,17 @@ def test_strict_functions(scripted: Any) -> None:
     assert calls_of(ask(scripted, "json", tools=[WEATHER])) == [("get_weather", {"town": "X"})]
     ((name, arguments),) = calls_of(ask(scripted, "json", tools=[STRICT], parallel_tool_calls=False))
     assert name == "get_weather" and arguments["city"] in ("Paris", "Rome")
+
+
+def test_strict_functions_in_xml(scripted: Any) -> None:
+    """Strings that are restricted by a pattern, or stand beside null, are values of the schema."""
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    for schema in ({"type": "string", "pattern": "^(Paris|Rome)$"}, {"anyOf": [{"const": "Paris"}, {"type": "null"}]}):
+        parameters = {**CITY, "properties": {"city": schema}}
+        tool = {"type": "function", "function": {"name": "get_weather", "parameters": parameters, "strict": True}}
+        choice = ask(scripted, "plain", "qwen3_coder", tools=[tool], tool_choice="required", parallel_tool_calls=False)
+        ((_, arguments),) = calls_of(choice)
+        assert arguments["city"] in ("Paris", "Rome", None)
 
 
 def test_reasoning(scripted: Any) -> None:

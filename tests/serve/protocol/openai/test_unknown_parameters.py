@@ -132,7 +132,20 @@ def message_with(key: str) -> list[Any]:
     (CHAT, {"messages": [*CALLED[:1], {**CALLED[1], "tool_calls": [{"function": {"name": "f", "argument": 1}}]}]},
      "messages[1].tool_calls[0].function.argument (try arguments)"),
     (CHAT, {"tools": [{"type": "function", "function": {**F, "input_schema": {}}}]}, "tools[0].function.input_schema"),
-    (CHAT, {"response_format": {"type": "text", "schema": {}}}, "response_format.schema"),
+    (CHAT, {"response_format": {"type": "text", "foo": 1}}, "response_format.foo"),
+    (CHAT, {"response_format": {"type": "text", "json_schema": {"schemas": {}}}},
+     "response_format.json_schema.schemas (try schema)"),
+    (CHAT, {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f", "foo": 1}}},
+     "tool_choice.function.foo"),
+    ("/v1/completions", {"response_format": {"type": "text", "foo": 1}}, "response_format.foo"),
+    (RESPONSES, {"text": {"foo": 1}}, "text.foo"),
+    (RESPONSES, {"text": {"format": {"type": "text", "foo": 1}}}, "text.format.foo"),
+    (RESPONSES, {"reasoning": {"summary": "auto", "foo": 1}}, "reasoning.foo"),
+    (RESPONSES, {"tools": [{"type": "function", **F}], "tool_choice": {"type": "function", "name": "f", "foo": 1}},
+     "tool_choice.foo"),
+    (MESSAGES, {"tools": [OF_ANTHROPIC], "tool_choice": {"type": "auto", "foo": 1}}, "tool_choice.foo"),
+    (MESSAGES, {"thinking": {"type": "disabled", "foo": 1}}, "thinking.foo"),
+    (MESSAGES, {"output_config": {"foo": 1}}, "output_config.foo"),
     (OLLAMA, {"messages": message_with("image"), "stream": False}, "messages[0].image (try images)"),
     (MESSAGES, {"messages": message_with("extra")}, "messages[0].extra"),
     (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache": 1}]}]},
@@ -150,6 +163,66 @@ def test_keys_of_objects(
     body = {**ROUTES.get(path, {"model": "tiny", "messages": HI}), **body}
     status, headers, answer = post(connect, scripted, path, body)
     assert status == 200 and headers.get("ox-warning") == (name and f"unknown={name}"), answer
+    status, _, answer = post(connect, strict, path, body)
+    assert status == (400 if name else 200), answer
+    assert not name or f"Unknown parameter: '{name.partition(' ')[0]}'" in answer.decode()
+
+
+@rows(("path", "body", "header"), [
+    (CHAT, {"model": "tiny", "chat_template_kwargs": {"enable_thinking": False, "a": 1}},
+     "chat_template_kwargs.enable_thinking, chat_template_kwargs.a"),
+    (CHAT, {"model": "thinking", "chat_template_kwargs": {"enable_thinking": False, "a": 1}}, "chat_template_kwargs.a"),
+    *[(path, body | {"model": model}, name if model == "tiny" and warned else None)
+      for model in ("tiny", "thinking")
+      for path, body, name, warned in (
+          (OLLAMA, {"think": True}, "think", True), (OLLAMA, {"think": "high"}, "think", True),
+          (OLLAMA, {"think": False}, "think", False),
+          (MESSAGES, {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking", True),
+          (MESSAGES, {"thinking": {"type": "disabled"}}, "thinking", False))],
+])  # fmt: skip
+def test_variables_that_the_template_lacks(
+    connect: Any, scripted: Server, path: str, body: dict[str, Any], header: str | None
+) -> None:
+    """Not where they ask for what the model does anyway."""
+    body = {**ROUTES.get(path, {"messages": HI, "stream": False}), **body}
+    status, headers, answer = post(connect, scripted, path, body)
+    assert status == 200 and headers.get("ox-warning") == (header and f"unused={header}"), answer
+
+
+TEXT = "/api/generate"
+RAW = {"messages": None, "prompt": "a", "stream": False, "raw": True, "options": {"num_predict": 1}}
+
+
+@rows(("path", "body", "name"), [
+    (RESPONSES, {"max_tokens": 2}, "max_tokens (try max_output_tokens)"),
+    (RESPONSES, {"messages": []}, "messages (try input)"),
+    (RESPONSES, {"response_format": {"type": "json_object"}}, "response_format (try text.format)"),
+    (RESPONSES, {"logprobs": True}, "logprobs (try include)"),
+    (RESPONSES, {"guided_decoding_backend": "auto"}, "guided_decoding_backend"),
+    (MESSAGES, {"stop": "a"}, "stop (try stop_sequences)"),
+    (MESSAGES, {"chat_template_kwargs": {}}, "chat_template_kwargs (try thinking)"),
+    (MESSAGES, {"parallel_tool_calls": False}, "parallel_tool_calls (try tool_choice.disable_parallel_tool_use)"),
+    (MESSAGES, {"reasoning_effort": "low"}, "reasoning_effort (try output_config.effort)"),
+    (MESSAGES, {"logprobs": True}, "logprobs"),
+    (MESSAGES, {"web_search_options": {}}, "web_search_options"),
+    (OLLAMA, {"temperature": 1}, "temperature (try options.temperature)"),
+    (OLLAMA, {"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+    (OLLAMA, {"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+    (OLLAMA, {"parallel_tool_calls": False}, "parallel_tool_calls"),
+    (TEXT, {**RAW, "max_tokens": 1}, "max_tokens (try options.num_predict)"),
+    (TEXT, {**RAW, "guided_regex": "a"}, "guided_regex"),
+    *[(path, {"n": 1}, None) for path in (RESPONSES, MESSAGES, OLLAMA)],
+    (TEXT, {**RAW, "n": 1}, None),
+    (RESPONSES, {"max_tool_calls": 1}, None),
+])  # fmt: skip
+def test_parameters_of_other_dialects(
+    connect: Any, scripted: Server, strict: Server, path: str, body: dict[str, Any], name: str | None
+) -> None:
+    """They are unknown, too, and are not obeyed; except for values that ask for what is done anyway."""
+    body = {**ROUTES.get(path, {"model": "tiny", "messages": HI, "stream": False}), **body}
+    status, headers, answer = post(connect, scripted, path, body)
+    assert status == 200 and headers.get("ox-warning") == (name and f"unknown={name}"), answer
+    assert "required" not in str(body) or "tool_calls" not in answer.decode()
     status, _, answer = post(connect, strict, path, body)
     assert status == (400 if name else 200), answer
     assert not name or f"Unknown parameter: '{name.partition(' ')[0]}'" in answer.decode()

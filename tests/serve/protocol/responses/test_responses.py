@@ -21,6 +21,7 @@ from ox.errors import ServeError
 from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.access import keyfile
 from ox.serve.access.key import Key, digest_of
+from ox.serve.generation.request import TokenEvent
 from ox.serve.protocol.responses import handlers
 from ox.serve.protocol.responses.answer import response_answer
 from ox.serve.protocol.responses.input_items import messages_of, read_items
@@ -189,6 +190,9 @@ SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_tex
     ("items", "messages"),
     [
         ("hi", [{"role": "user", "content": "hi"}]),
+        ([{"role": role, "content": [{"type": kind, "text": "a"}, {"type": kind, "text": "b"}]}
+          for role, kind in (("user", "input_text"), ("assistant", "output_text"))],
+         [{"role": "user", "content": "a\nb"}, {"role": "assistant", "content": "ab"}]),
         ([{"role": "developer", "content": "be"}, {"role": "user", "content": []}],
          [{"role": "developer", "content": "be"}, {"role": "user", "content": ""}]),
         ([CALL, RESULT], [{"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]},
@@ -200,7 +204,7 @@ SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_tex
         ([THOUGHT, SAID], [{"role": "assistant", "content": "a", "reasoning_content": "hm"}]),
         ([THOUGHT], [{"role": "assistant", "content": "", "reasoning_content": "hm"}]),
         ([{**RESULT, "output": [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": "2"}]}],
-         [{"role": "tool", "tool_call_id": "c", "content": "42"}]),
+         [{"role": "tool", "tool_call_id": "c", "content": "4\n2"}]),
         ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
          [{"role": "assistant", "content": "no"}]),
     ],
@@ -364,8 +368,6 @@ WRONG = [
     (asking("hi", max_output_tokens=0), "max_output_tokens", "a whole number from 1"),
     (asking("hi", max_output_tokens=1 << 20), "max_output_tokens", "longer than the model's context"),
     (asking("hi", temperature=3), "temperature", "a number from 0 to 2"),
-    (asking("hi", max_tokens=5), "max_tokens", "try 'max_output_tokens'"),
-    (asking("hi", messages=[]), "messages", "try 'input'"),
     (asking("hi", include="all"), "include", "a list of names"),
     (
         asking("hi", tools=[TOOL], tool_choice={"type": "function", "name": "f", "more": DEEP}),
@@ -408,6 +410,11 @@ def test_an_error_before_the_first_token_of_a_stream_that_has_begun(scripted: Se
     assert [each["type"] for each in (created, progress)] == ["response.created", "response.in_progress"]
     assert failed["type"] == "response.failed" and failed["response"]["id"] == created["response"]["id"]
     assert failed["response"]["error"] == {"code": "server_error", "message": "too late"} and error["type"] == "error"
+    answer = response_answer(call, cast(Any, None), cast(Any, None))
+    begun = answer._begin()
+    answer._progress.add(TokenEvent(1, "so"))
+    *_, failed, error = events_of(begun + answer.error_event(ServeError("too late", status=504)))
+    assert [each["status"] for each in failed["response"]["output"]] == ["incomplete"]
 
 
 @pytest.fixture

@@ -49,8 +49,10 @@ def test_how_much_a_body_may_grow(client: Any) -> None:
 
 
 def test_brackets_are_counted() -> None:
-    with pytest.raises(ServeError, match="too many lists and objects"):
-        load_json(b"[" + b"{}," * (1 << 17) + b"1]")
+    for tensors in (True, False):
+        with pytest.raises(ServeError, match="too many lists and objects") as caught:
+            load_json(b"[" + b"{}," * (1 << 17) + b"1]", tensors=tensors)
+        assert ("binary" in str(caught.value)) == tensors
 
 
 def test_json_is_not_deep(client: Any) -> None:

@@ -69,6 +69,7 @@ def model_repository(server: Asker) -> None:
     assert server.ask("POST", "repository/models/scores/unload") == (200, None)
     assert server.ask("GET", "models/scores/ready")[0] in (400, 404)
     assert server.ask("POST", "repository/models/scores/load", {}) == (200, None)
+    assert server.ask("POST", "repository/index", {"ready": None}) == server.ask("POST", "repository/index", {})
     status, index = server.ask("POST", "repository/index", {"ready": True})
     assert status == 200 and "scores" in {entry["name"] for entry in index}
 

@@ -81,7 +81,7 @@ PATHS: dict[str, dict[str, tuple[int, Any]]] = {
     "/api/generate": {"POST": (400, ("infer", ""))},
     "/api/embed": {"POST": (400, ("infer", ""))},
     "/api/embeddings": {"POST": (400, ("infer", ""))},
-    "/api/show": {"POST": (400, ("infer", ""))},
+    "/api/show": {"POST": (400, ("read", ""))},
     "/api/tags": {"GET": (200, ("read", ""))},
     "/api/ps": {"GET": (200, ("read", ""))},
     "/api/version": {"GET": (200, ("read", ""))},

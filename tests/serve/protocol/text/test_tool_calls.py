@@ -85,7 +85,11 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (HERMES, f"<tool_call>{WHOLE}</tool_call> then", " then", [("f", '{"a": 1}')]),  # a brace is missing
     (HERMES, '<tool_call>{"name": "f", "arguments": {}', "", [("f", "{}")]),
     (HERMES, f"<tool_call>{WHOLE}", "", [("f", '{"a": 1}')]),
-    (HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"\\ud83d\\"}"}', "", [("f", '{"a": "\\ud83d"}')]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"\\ud83d\\"}"}', "", [("f", '{"a": "\ufffd"}')]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d\\ude00 \\uDC00\\ud83d\\n\\ud83d\\ud83d"}}', "",
+     [("f", '{"a": "\\ud83d\\ude00 \\ufffd\\ufffd\\n\\ufffd\\ufffd"}')]),  # halves of surrogate pairs
+    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "\\\\ud83d\\u00e9"}}', "",
+     [("f", '{"a": "\\\\ud83d\\u00e9"}')]),
     (LLAMA3, '{"name": "f", "parameters": {"a": 1}}', "", [("f", '{"a": 1}')]),
     (LLAMA3, '{"name": "f", "arguments": {"a": 1}}', "", [("f", '{"a": 1}')]),
     (LLAMA3, '{"type": "function", "function": "f", "parameters": {"a": 1}}', "", [("f", '{"a": 1}')]),
@@ -114,6 +118,18 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
      [("write", '{"path": "a", "count": 1, "x": "NaN"}')]),
     (QWEN3_CODER, "<tool_call><function=write><parameter=path>a</parameter></tool_call>\nso", "\nso",
      [("write", '{"path": "a"}')]),
+    (QWEN3_CODER, "<tool_call><function=write><parameter=count>\n5\n<parameter=path>\nBern\n</function>\n</tool_call>",
+     "", [("write", '{"count": 5, "path": "Bern"}')]),  # without the ends of values
+    (QWEN3_CODER, "<tool_call><function=write><parameter=path>\na\n</parameter >\n<parameter=count>\n5</parameter\n>"
+     "</function></tool_call>", "", [("write", '{"path": "a", "count": 5}')]),
+    (QWEN3_CODER, "<tool_call><function=write><parameter=path>\n<parameter=x>\n<parameter=path>\n</function>\n</b>\n"
+     "</parameter></function></tool_call>", "",
+     [("write", '{"path": "<parameter=x>\\n<parameter=path>\\n</function>\\n</b>"}')]),
+    (QWEN3_CODER, "<tool_call><function=write><parameter=count>null</parameter><parameter=flag>TRUE</parameter>"
+     "<parameter=tags>[1, NaN]</parameter><parameter=kind>None</parameter><parameter=x>TRUE</parameter></function>", "",
+     [("write", '{"count": null, "flag": true, "tags": "[1, NaN]", "kind": "None", "x": "TRUE"}')]),
+    (QWEN3_CODER, '<tool_call><function=write><parameter=x>{"a": "</parameter>", "b": "\nc\\ud83d"}</parameter>'
+     "</function>", "", [("write", '{"x": {"a": "</parameter>", "b": "\\nc\\ufffd"}}')]),
     (QWEN3_CODER, "<tool_call><function=h></function>", "<tool_call><function=h></function>", []),
     (QWEN3_CODER, f"<tool_call>{F}</tool_call>", "", [FX]),
     (MISTRAL, f"[TOOL_CALLS] [{F}, {G}]", "", [FX, GX]),
@@ -141,6 +157,7 @@ CUT: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [  # calls whose
     (HERMES, f'<tool_call>{WHOLE}, "parameters": {{"a": 2}}}}</tool_call>', "", [("f", '{"a": 1')]),  # which is it?
     (HERMES, f'<tool_call>{WHOLE}, "parameters": {{"a', "", [("f", '{"a": 1')]),
     (HERMES, '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "", [("f", '{"a": NaN}')]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d', "", [("f", '{"a": "')]),
     (LLAMA3, '{"name": "f", "parameters": {"a": "', "", [("f", '{"a": "')]),
     (MISTRAL, f'[TOOL_CALLS][{F[:-1]}, {{"name": "g", "arguments": {{"x', "", [FX, ("g", '{"x')]),
     (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]{"a": {}', "", [("f", '{"a": {}')]),

@@ -241,7 +241,7 @@ REFUSED = [
     ("no host", b"GET / HTTP/1.1\r\n\r\n", 400),
     ("two hosts", b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
     ("bad chunk", CHUNKED + b"\r\nzz\r\n", 400),
-    ("not http", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    ("not http", b"\x15\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     ("large body", POST + b"content-length: 100001\r\n\r\n", 413),
     ("large chunk", CHUNKED + b"\r\nfffff\r\n" + b"x" * 0x20000, 413),
     ("long url", b"GET /" + b"a" * 2000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 414),
@@ -265,6 +265,11 @@ def test_refused(timed: Timed, data: bytes, status: int) -> None:
     got, headers, body = timed.reply()
     assert got == status and headers["connection"] == "close" and "error" in json.loads(body)
     assert timed.closed()
+
+
+def test_tls_at_a_port_without_it(timed: Timed) -> None:
+    timed.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    assert "TLS to a port without TLS; try http://" in json.loads(timed.reply()[2])["error"]
 
 
 def test_refusal_comes_after_earlier_answers(client: Any) -> None:
