@@ -15,43 +15,43 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = {name.removeprefix("ox.") for name in OPS}
 FUNCTIONS = "code for each operator: a table of functions"
 RUNTIME = "what one runtime has kernels for, as measured"
-# By the file and the name of a table.
+# By the path of the file in ox/ and the name of the table.
 REASONS = {
     # beside kernels
-    "compiled.py KERNELS": FUNCTIONS,
-    "compiled.py OF_BFLOAT16": "which of the kernels beside it take bfloat16",
-    "cuda_operators.py KERNELS": FUNCTIONS,
-    "cuda_operators.py HOST_NUMBERS": "which of the kernels beside it take numbers of the host",
-    "dispatch_table.py ALLOWED": FUNCTIONS,
-    "half_precision.py EXACT": "which of the offers beside it round nothing",
-    "recorder.py RECORDABLE": "which compiled kernels look at no numbers in arrays",
-    "recorder.py STRIDED": "which compiled kernels read arrays that are not row-major",
-    "regions.py ROW_INSTRUCTIONS": "the instructions of the kernels",
+    "devices/cpu_kernels/kernel_table.py KERNELS": FUNCTIONS,
+    "devices/cpu_kernels/kernel_table.py OF_BFLOAT16": "which of the kernels beside it take bfloat16",
+    "devices/gpu/kernel_table.py KERNELS": FUNCTIONS,
+    "devices/gpu/kernel_table.py HOST_NUMBERS": "which of the kernels beside it take numbers of the host",
+    "devices/onnxruntime/dispatch_table.py ALLOWED": FUNCTIONS,
+    "devices/half_precision.py EXACT": "which of the offers beside it round nothing",
+    "engines/native/recorder.py RECORDABLE": "which compiled kernels look at no numbers in arrays",
+    "engines/native/recorder.py STRIDED": "which compiled kernels read arrays that are not row-major",
+    "engines/native/regions.py ROW_INSTRUCTIONS": "the instructions of the kernels",
     # code for each operator
-    "known_defects.py ONNXRUNTIME": FUNCTIONS,
-    "known_defects.py OPENVINO": FUNCTIONS,
-    "batching_rules.py OPERATOR_RULES": FUNCTIONS,
-    "algebra.py RULES": FUNCTIONS,
-    "symbolic_rules.py RULES": FUNCTIONS,
-    "version_converter.py ADAPTERS": FUNCTIONS,
-    "older_opsets.py FORMS": FUNCTIONS,
-    "flops.py COUNTS": FUNCTIONS,
-    "elementwise.py ARITHMETIC": FUNCTIONS,
-    "fold_batch_norm.py PRODUCTS": "the layouts of weights that the function below knows",
+    "engines/known_defects.py ONNXRUNTIME": FUNCTIONS,
+    "engines/known_defects.py OPENVINO": FUNCTIONS,
+    "func/batching_rules.py OPERATOR_RULES": FUNCTIONS,
+    "graph/passes/algebra.py RULES": FUNCTIONS,
+    "graph/passes/symbolic_rules.py RULES": FUNCTIONS,
+    "graph/reader/version_converter.py ADAPTERS": FUNCTIONS,
+    "graph/writer/older_opsets.py FORMS": FUNCTIONS,
+    "profiler/flops.py COUNTS": FUNCTIONS,
+    "serve/runtime/row_independence/elementwise.py ARITHMETIC": FUNCTIONS,
+    "graph/passes/fold_batch_norm.py PRODUCTS": "the layouts of weights that the function below knows",
     # of other runtimes and formats
-    "float16.py FLOAT32_ALONE": RUNTIME,
-    "integers.py CALIBRATED": RUNTIME,
-    "schemes.py SCHEMES": RUNTIME,
-    "workarounds.py _MOVES": RUNTIME,
-    "runtime_bodies.py ACTIVATIONS": "the activations that ONNX Runtime's fused operators name",
-    "tree_bodies.py COMPARISONS": "the comparisons that ai.onnx.ml names",
-    "shape_data.py CARRYING": "the operators of onnx that somebody has looked at; its test compares them with onnx",
+    "export/quantization/float16.py FLOAT32_ALONE": RUNTIME,
+    "export/quantization/integers.py CALIBRATED": RUNTIME,
+    "export/quantization/schemes.py SCHEMES": RUNTIME,
+    "graph/writer/workarounds.py _MOVES": RUNTIME,
+    "graph/reader/runtime_bodies.py ACTIVATIONS": "the activations that ONNX Runtime's fused operators name",
+    "graph/reader/tree_bodies.py COMPARISONS": "the comparisons that ai.onnx.ml names",
+    "serve/runtime/shape_data.py CARRYING": "operators that were checked one by one; its test compares them with onnx",
     # of the server
-    "operator_kinds.py KINDS": "generated from the definitions",
-    "operator_kinds.py SIZED_BY": "generated from the definitions",
-    "decoder_graph.py HEAD": "products whose rows follow from rows of the first input, with those of ONNX Runtime",
-    "endless_loops.py THROUGH": "what a number can go through and not grow, with the inputs that it comes from",
-    "node_graph.py FROM_SIZES": "what passes on the NaN that stands for a size that is not known",
+    "serve/operator_kinds.py KINDS": "generated from the definitions",
+    "serve/operator_kinds.py SIZED_BY": "generated from the definitions",
+    "serve/runtime/decoder_graph.py HEAD": "products whose rows follow from rows of the first input",
+    "serve/runtime/endless_loops.py THROUGH": "what a number passes without growing, and from which inputs",
+    "serve/runtime/node_graph.py FROM_SIZES": "what passes on the NaN that stands for a size that is not known",
 }
 
 
@@ -74,7 +74,9 @@ def tables(text: str) -> Iterator[str]:
 
 def test_a_list_of_operators_has_a_reason() -> None:
     files = [path for path in (ROOT / "ox").rglob("*.py") if "ops" not in path.relative_to(ROOT).parts]
-    there = {f"{path.name} {name}" for path in files for name in tables(path.read_text())}
+    there = {
+        f"{path.relative_to(ROOT / 'ox').as_posix()} {name}" for path in files for name in tables(path.read_text())
+    }
     assert not there - set(REASONS), "ask the definitions (ox.core.operator.kind_of, moves), or give a reason here"
     assert not set(REASONS) - there, "these are gone"
 
