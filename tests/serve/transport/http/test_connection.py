@@ -272,12 +272,6 @@ def test_tls_at_a_port_without_it(timed: Timed) -> None:
     assert "TLS to a port without TLS; try http://" in json.loads(timed.reply()[2])["error"]
 
 
-def test_connect(client: Any) -> None:
-    client.send(b"CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n\r\n")
-    status, _, body = client.reply()
-    assert status == 501 and "not a proxy" in json.loads(body)["error"]
-
-
 def test_refusal_comes_after_earlier_answers(client: Any) -> None:
     client.send(post(body_for(1, "first")) + b"GARBAGE\r\n\r\n")
     assert json.loads(client.reply()[2])["id"] == "first"
