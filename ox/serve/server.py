@@ -236,7 +236,7 @@ class Server:
         warm = 1000 * sum(model.warm_s for model in self.models)
         protocols = "V2 protocol"
         if any(model.text is not None for model in self.models):
-            protocols += " · OpenAI's API at /v1"
+            protocols += " · the APIs of OpenAI at /v1, of Anthropic and Ollama at /"
         if self.grpc_port not in (None, self.port):
             protocols += f" · gRPC on port {self.grpc_port}"
         if self.settings.uds is not None and self.port is not None:

@@ -68,16 +68,19 @@ class ModelFiles:
             return LoadError(f"there is no file {self.path}", hint=others(self.path))
         if NUMBER.fullmatch(self.path.name):
             above = self.path.parent
-            return LoadError(f"{above} is one model, not a folder of models", hint=f"the folder above: {above.parent}")
+            return LoadError(f"{above} is one model, not a folder of models", hint=f"ox serve {above} --name NAME")
         try:
-            held = ", ".join(sorted(path.name for path in self.path.iterdir()))[:200]
+            names = sorted(path.name for path in self.path.iterdir())
+            number = next(filter(NUMBER.fullmatch, names), None)
+            if number is not None:
+                names = sorted(path.name for path in (self.path / number).iterdir())
         except OSError as error:  # since it was looked at
             return _unreadable(self.path, error)
         return LoadError(
             f"{self.path} contains no version of the model",
-            expected=str(self.path / "1" / MODEL),
-            got=held or "an empty folder",
-            hint=f"mkdir {self.path / '1'}, and {MODEL} into it",
+            expected=str(self.path / (number or "1") / MODEL),
+            got=", ".join(names)[:200] or "an empty folder",
+            hint=f"mkdir {self.path / '1'}, and {MODEL} into it" if number is None else None,
         )
 
 

@@ -123,7 +123,7 @@ def test_settings_that_contradict_each_other(repository: Path) -> None:
     (repository / "ox.toml").write_text("[models.tiny]\ngeneration = {max_texts = 2}\n")
     with pytest.raises(LoadError, match="describes tensors of a model that generates texts"):
         Server([repository], options=CPU)
-    with pytest.raises(ArgumentError, match="or False for tensors"):
+    with pytest.raises(ArgumentError, match="or false for tensors"):
         ModelConfig(generation=5)  # type: ignore[arg-type]
 
 

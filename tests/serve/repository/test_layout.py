@@ -69,6 +69,20 @@ def test_a_model_without_versions(tmp_path: Path, held: str) -> None:
     assert error.hint is not None and "mkdir" in error.hint
 
 
+def test_a_version_without_files(tmp_path: Path) -> None:
+    (tmp_path / "a" / "2").mkdir(parents=True)
+    error = scan(tmp_path)["a"].absence()
+    assert (error.expected, error.got) == (str(tmp_path / "a" / "2" / "model.onnx"), "an empty folder")
+    assert error.hint is None  # the folder is there
+
+
+def test_one_model_in_place_of_a_folder_of_models(tmp_path: Path) -> None:
+    put(tmp_path / "a" / "1" / "model.onnx")
+    error = next(iter(scan(tmp_path / "a").values())).absence()
+    assert error.what == f"{tmp_path / 'a'} is one model, not a folder of models"
+    assert error.hint == f"ox serve {tmp_path / 'a'} --name NAME"
+
+
 @pytest.mark.parametrize("change", ["content", "rename", "beside", "deep", "touch"])
 def test_a_stamp_tells_changes(tmp_path: Path, change: str) -> None:
     path = put(tmp_path / "a" / "1" / "model.onnx")

@@ -74,7 +74,7 @@ def read_response(
         counting: as of `read_chat_fields`.
 
     Raises:
-        ParameterError: a parameter is wrong, refused or unknown, or there is no such earlier response (404).
+        ParameterError: a parameter is wrong, refused or unknown, or there is no such earlier response.
         ServeError: what `read_translated` raises.
     """
     key = secrets.token_hex(KEY_BYTES)
@@ -157,12 +157,12 @@ def conversation(responses: ResponseStore, identifier: str, owner: str) -> list[
     """All items of the conversation that ended with an earlier response.
 
     Raises:
-        ParameterError: this owner has no such response (404).
+        ParameterError: this owner has no such response.
     """
     found = responses.get(identifier, owner)
     if found is None:
         raise ParameterError(
-            "previous_response_id", f"Previous response with id {quote(identifier)} not found", status=404,
+            "previous_response_id", f"Previous response with id {quote(identifier)} not found",
             code="previous_response_not_found",
             expected=FOUND, hint="the whole conversation as 'input'",
         )  # fmt: skip

@@ -86,6 +86,8 @@ class Router:
             self.admission(exchange.method, exchange.target, exchange.headers, exchange.peer)
         parts = path_segments(exchange.target)
         found = ROUTES.find(parts)
+        if found is None and exchange.method == b"CONNECT":
+            raise ServeError("CONNECT is not supported: this server is not a proxy", status=501)
         if found is None:
             raise no_such_path(parts)
         routes, names = found

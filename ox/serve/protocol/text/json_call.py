@@ -113,7 +113,7 @@ class JsonCall:
 
     Args:
         offered: the names of the functions.
-        bare: whether there is no mark before the object. Then an unknown key means that it is not a call.
+        bare: whether there is no mark before the object. Then it is not a call if it has unknown keys or no arguments.
         name: of a call whose name was read before; the text is its arguments.
 
     Attributes:
@@ -250,7 +250,8 @@ class JsonCall:
             arguments, _ = nested.add(function)
             self.name, self.state, self.whole = nested.name, nested.state, nested.whole
             return arguments
-        whole = None if not self._arguments and set(self._members) - set(KEYS) else joined(self._arguments)
+        document = not self._arguments and (self._bare or set(self._members) - set(KEYS))
+        whole = None if document else joined(self._arguments)
         if not isinstance(self._known, str) or self._known not in self._offered or whole is None:
             self.state = "failed"
             return ""

@@ -38,7 +38,7 @@ class MessageReader:
         if self._plain:
             pieces: list[Piece] = [event.text] if event.text else []
         else:
-            pieces = self._pieces(event.text, ended)
+            pieces = self._pieces(event.text, event.finish_reason)
             self._tokens += event.token is not None
             if any(isinstance(piece, Reasoning) for piece in pieces):
                 self.reasoning_tokens = self._tokens
@@ -51,10 +51,10 @@ class MessageReader:
 
     def completes(self, text: str) -> bool:
         """Whether the message has all the calls that it may have, after more text."""
-        self._pieces(text, ended=False)
+        self._pieces(text)
         return self._tools is not None and self._tools.complete
 
-    def _pieces(self, text: str, ended: bool) -> list[Piece]:
+    def _pieces(self, text: str, ended: str | None = None) -> list[Piece]:
         found: list[str | Reasoning] = [text] if text else []
         if self._reasoning is not None:
             found = self._reasoning.add(text)
@@ -66,5 +66,5 @@ class MessageReader:
         for each in found:
             pieces += self._tools.add(each) if isinstance(each, str) else [each]
         if ended:
-            pieces += self._tools.finish()
+            pieces += self._tools.finish(cut=ended != "stop")
         return pieces

@@ -15,7 +15,7 @@ from ox.serve.protocol.text.xml_call import FUNCTION, XmlCall
 
 MAX_HELD = 1 << 20  # characters that may be a call; more are passed on as text
 MISTRAL_MARK, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-_NAME = re.compile(r"[\w.\-]{0,256}\Z")
+_NAME = re.compile(r"[\w.:/\-]{0,256}\Z")
 _CLOSING = SPACE + "}];,"  # which may stand after a call without a meaning
 
 Found = str | CallBegin | CallDelta
@@ -70,8 +70,14 @@ class ToolCallParser:
         """Whether a call has begun."""
         return self._calls > 0
 
-    def finish(self) -> list[Found]:
-        """What was held, where the text ends."""
+    def finish(self, cut: bool = False) -> list[Found]:
+        """What was held, where the text ends; `cut` where the model had not completed it."""
+        if self._step == self._name and not cut:
+            name, _, rest = self._input.partition(ARGS)
+            name = name.partition(CALL_ID)[0].strip()
+            if name in self._offered and not rest.strip():
+                self._input = ""
+                self._call_without_arguments(name)
         if not self.complete:
             begun = self._call is not None and self._pass_on(self._call, self._call.close(), ended=True)
             held = self._raw + self._input
@@ -154,7 +160,7 @@ class ToolCallParser:
             self._in_list = True
             self._read(1)
         elif first == "{":
-            self._call, self._step = JsonCall(self._offered, bare=not self._marked), self._inside
+            self._call, self._step = JsonCall(self._offered, bare=not (self._marked or self._calls)), self._inside
         elif first == "<" and form.end == "</tool_call>":
             self._call, self._step = XmlCall(self._offered, self._strict), self._inside
         elif MISTRAL_MARK in form.begins and not self._in_list:
@@ -164,21 +170,39 @@ class ToolCallParser:
         return True
 
     def _name(self) -> bool:
-        """The name of Mistral's function, before its arguments."""
-        place = min((place for mark in ("{", ARGS, CALL_ID) if (place := self._input.find(mark)) >= 0), default=-1)
-        if place < 0:
-            kept = overlap(self._input, ARGS, CALL_ID)
-            good = _NAME.match(self._input[: len(self._input) - kept].strip())
-            return False if good else self._fail()
-        name, rest = self._input[:place].strip(), self._input[place:]
+        """The name of Mistral's function, before its arguments: an object, a string of JSON, null or nothing."""
+        text = self._input
+        places = [place for mark in ("{", ARGS, CALL_ID, MISTRAL_MARK) if (place := text.find(mark)) >= 0]
+        if not places:
+            kept = overlap(text, ARGS, CALL_ID, MISTRAL_MARK)
+            return False if _NAME.match(text[: len(text) - kept].strip()) else self._fail()
+        name, rest = text[: min(places)].strip(), text[min(places) :]
         if name not in self._offered:
             return self._fail()
-        begin = rest.find("{")
-        if begin < 0:
+        if rest.startswith(CALL_ID):
+            places = [place for mark in ("{", ARGS, MISTRAL_MARK) if (place := rest.find(mark)) >= 0]
+            if not places:
+                return False
+            rest = rest[min(places) :]
+        marked = rest.startswith(ARGS)
+        value = rest.removeprefix(ARGS).lstrip(SPACE)
+        if value.startswith("{") or (marked and value.startswith('"')):
+            self._read(len(text) - len(value))
+            self._call, self._step = JsonCall(self._offered, name=name), self._inside
+        elif value.startswith(MISTRAL_MARK) or (marked and value.startswith("null")):
+            self._input = value.removeprefix("null")
+            self._call_without_arguments(name)
+        elif MISTRAL_MARK.startswith(value) or "null".startswith(value):
             return False
-        self._read(place + begin)
-        self._call, self._step = JsonCall(self._offered, name=name), self._inside
+        else:
+            return self._fail()
         return True
+
+    def _call_without_arguments(self, name: str) -> None:
+        call = JsonCall(self._offered, name=name)
+        part, _ = call.add("{}")
+        self._pass_on(call, part, ended=True)
+        self._step, self.complete = self._after_call, self._calls == self._most
 
     def _inside(self) -> bool:
         call = self._call

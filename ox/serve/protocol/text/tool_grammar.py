@@ -16,6 +16,9 @@ from ox.serve.protocol.text.xml_call import END_FUNCTION, FUNCTION, PARAMETER
 from ox.serve.protocol.text.xml_values import END_PARAMETER, check_strict, is_verbatim, is_writable
 
 Source = list[LarkPart]
+_SPACES = r"[ \t\r\n]*"
+# Neither an object nor a list of objects, which the parser reads as calls without a mark.
+_NO_CALL = rf"{_SPACES}[^{{\[ \t\r\n](.|\n)*|{_SPACES}\[({_SPACES}[^{{ \t\r\n](.|\n)*)?|[ \t\r\n]+"
 _NAMELESS = {"type": "object", "properties": {"name": False}}
 
 
@@ -169,7 +172,7 @@ def _triggered(tools: Tools, form: ToolFormat, call: Source, parts: dict[str, Co
         rest: Source = [' ("; " call)*'] if tools.most is None else []
         parts["nameless"] = Constraint("json_schema", _NAMELESS)
         nameless = Part("nameless")
-        source: Source = ["start: (call", *rest, ") | NO_OBJECT? | ", nameless, "\nNO_OBJECT: /[^{](.|\n)*/\n"]
+        source: Source = ["start: (call", *rest, ") | NO_CALL? | ", nameless, f"\nNO_CALL: /{_NO_CALL}/\n"]
     else:
         hits = Source()
         for (mark, *others), end in around:

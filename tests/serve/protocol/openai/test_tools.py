@@ -28,6 +28,7 @@ SCRIPTS = {
     "answer": ['{"ok": true}'],
 }  # fmt: skip
 LLAMA = ['{"name": "Al', 'ice", "age"', ": 30}"]
+DOCUMENT = '{"name": "get_weather"}'
 FORMATS = {
     "mistral": ("{#[TOOL_CALLS] [ARGS]#}", ["[TOOL_CALLS]", "get_weather", "[ARGS]", '{"city": ', '"Paris"}']),
     "llama3": ("{#<|python_tag|>#}", ["<|python_tag|>", PARIS.replace("arguments", "parameters")]),
@@ -58,7 +59,7 @@ def write(root: Path) -> None:
     opened = MESSAGES + GENERATION.replace("SCRIPT", "SCRIPT<think>\n")
     write_scripted_decoder(root / "opened", {"done": ["<think>", "\n", "so", "</think>", '{"ok": true}']}, opened)
     for name, (mark, script) in FORMATS.items():
-        scripts = {"call": script, "alice": LLAMA}
+        scripts = {"call": script, "alice": LLAMA, "document": [DOCUMENT]}
         write_scripted_decoder(root / name, scripts, mark + MESSAGES + GENERATION, special=SPECIAL)
 
 
@@ -119,6 +120,22 @@ def test_what_is_not_a_call(scripted: Any) -> None:
         assert choice.finish_reason == "stop"
     choice = ask(scripted, "alice", "llama3", tools=[WEATHER])
     assert (choice.message.content, calls_of(choice)) == ("".join(LLAMA), [])
+
+
+def test_documents_with_names_of_functions(scripted: Any) -> None:
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    named = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": named}}
+    choice = ask(scripted, "document", "llama3", tools=[WEATHER], response_format=form)
+    assert (choice.message.content, calls_of(choice), choice.finish_reason) == (DOCUMENT, [], "stop")
+
+
+def test_names_with_slashes_and_colons(scripted: Any) -> None:
+    pytest.importorskip("llguidance", reason="the extra text is not installed")
+    for model in FORMATS:
+        tool = {"type": "function", "function": {"name": "mcp:a/b", "parameters": CITY}}
+        choice = ask(scripted, "plain", model, tools=[tool], tool_choice="required", parallel_tool_calls=False)
+        assert [name for name, _ in calls_of(choice)] == ["mcp:a/b"]
 
 
 def test_formats_with_special_tokens(scripted: Any) -> None:

@@ -34,7 +34,7 @@ WRITE = {
     },
     "$defs": {"Count": {"type": "integer"}},
 }  # fmt: skip
-OFFERED: dict[str, Any] = {"f": {}, "g": {}, "write": WRITE}
+OFFERED: dict[str, Any] = {"f": {}, "g": {}, "write": WRITE, "a/b": {}, "mcp:f": {}}
 F, G = '{"name": "f", "arguments": {"x": "}<"}}', '{"name": "g", "arguments": {}}'
 FX, GX = ("f", '{"x": "}<"}'), ("g", "{}")
 LONG = "123456789012345678901234"
@@ -97,9 +97,14 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (LLAMA3, '<|python_tag|>{"name": "f", "parameters": {"a": "x; y"}}\n{"name": "g"}', "",
      [("f", '{"a": "x; y"}'), GX]),
     (LLAMA3, f"[{F}, {G}]", "", [FX, GX]),
-    (LLAMA3, '{"name": "f"};', "", [("f", "{}")]),
+    (LLAMA3, '{"name": "f"};', '{"name": "f"};', []),  # a document: no mark, and no arguments
+    (LLAMA3, '{"name": "f", "id": 3}', '{"name": "f", "id": 3}', []),
+    (LLAMA3, '{"type": "person", "name": "f"}', '{"type": "person", "name": "f"}', []),
+    (LLAMA3, '{"id": "f", "function": "f"}', '{"id": "f", "function": "f"}', []),
+    (LLAMA3, '{"name": "f", "parameters": null}', "", [("f", "{}")]),
+    (LLAMA3, '<|python_tag|>{"name": "f"}', "", [("f", "{}")]),
     (LLAMA3, '{"name": "f", "parameters": {"a": 1}, "why": "so"}', "", [("f", '{"a": 1}')]),
-    (LLAMA3, '{"name": "f"} and more', " and more", [("f", "{}")]),
+    (LLAMA3, '{"name": "f", "parameters": {}} and more', " and more", [("f", "{}")]),
     (LLAMA3, '{"name": "f"', '{"name": "f"', []),
     (LLAMA3, ' {"name": "Alice", "age": 30}', ' {"name": "Alice", "age": 30}', []),
     (LLAMA3, '{"name": "f", "age": 30}', '{"name": "f", "age": 30}', []),
@@ -141,6 +146,14 @@ TEXTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (MISTRAL_NAMED, '[TOOL_CALLS]f{"a": 1}', "", [("f", '{"a": 1}')]),
     (MISTRAL_NAMED, "[TOOL_CALLS]f[ARGS]{[TOOL_CALLS]g[ARGS]{}}", "[TOOL_CALLS]f[ARGS]{", [GX]),
     (MISTRAL_NAMED, "[TOOL_CALLS]g[ARGS]{}[TOOL_CALLS]g[ARGS]{}", "", [GX, GX]),
+    (MISTRAL_NAMED, '[TOOL_CALLS]a/b[ARGS]{"a": 1}[TOOL_CALLS]mcp:f[ARGS]{}', "",
+     [("a/b", '{"a": 1}'), ("mcp:f", "{}")]),
+    (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]null[TOOL_CALLS]g[ARGS]"{\\"a\\": 1}"', "", [("f", "{}"), ("g", '{"a": 1}')]),
+    (MISTRAL_NAMED, "[TOOL_CALLS]f[TOOL_CALLS]g[ARGS][TOOL_CALLS]f[CALL_ID]abc[ARGS]", "",
+     [("f", "{}"), GX, ("f", "{}")]),
+    (MISTRAL_NAMED, "[TOOL_CALLS]f", "", [("f", "{}")]),
+    (MISTRAL_NAMED, "[TOOL_CALLS]f[ARGS]null and more", " and more", [("f", "{}")]),
+    (MISTRAL_NAMED, "[TOOL_CALLS]f[ARGS]never", "[TOOL_CALLS]f[ARGS]never", []),
     (MISTRAL_NAMED, "[TOOL_CALLS]h[ARGS]{}", "[TOOL_CALLS]h[ARGS]{}", []),
     (MISTRAL_NAMED, "[TOOL_CALLS] what is that", "[TOOL_CALLS] what is that", []),
     (PHI, f"functools[{F}, {G}]", "", [FX, GX]),
@@ -198,6 +211,12 @@ def test_arguments_come_in_pieces() -> None:
     parser = ToolCallParser(QWEN3_CODER, OFFERED)
     parser.add("<tool_call><function=write><parameter=path>")
     assert [each.arguments for each in parser.add("long text")] == ["long text"]  # type: ignore[union-attr]
+
+
+def test_names_that_are_cut() -> None:
+    """A call without arguments is one where the model ended the text; else the name may go on."""
+    parser = ToolCallParser(MISTRAL_NAMED, OFFERED)
+    assert parser.add("[TOOL_CALLS]f") == [] and parser.finish(cut=True) == ["[TOOL_CALLS]f"]
 
 
 def test_calls_end_after_the_most() -> None:

@@ -165,6 +165,7 @@ def test_one_call(constraints: Constraints) -> None:
 @rows(("form", "texts", "refused", "end"), [
     (HERMES, ["Hello <b>", f"Hi {HERMES_F}\n{HERMES_G} so"],
      'Hi <tool_call>\n{"name": "f", "arguments": {"k": 5', '"k": '),
+    (LLAMA3, ["", "\n", " Hi", "[1, {}]", "["], ' {"name": "f"', " "), (LLAMA3, ["{}"], '[ {"name": "f"', "[ "),
     (LLAMA3, ["Hello", '{"a": 1}', PARAMETERS], '{"name": "f", "parameters": {"k": 5', '"k": '),
     (MISTRAL, ["Hello", f"Hi[TOOL_CALLS][{F}]"], '[TOOL_CALLS][{"name": "f", "arguments": {"k": 5', '"k": '),
     (QWEN3_CODER, ["Hello", f"Hi\n{WRITE}"], WRITE.replace("5", "five"), "<parameter=lines>\n"),
