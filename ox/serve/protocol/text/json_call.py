@@ -243,7 +243,8 @@ class JsonCall:
         """The object is complete."""
         if self.name is not None:  # its arguments were passed on, but for their brace
             self.state, self.whole = "complete", joined(self._arguments) is not None
-            return "}" if self.whole or len(self._arguments) == 1 else ""
+            last = self._arguments[0][-1]  # of arguments that are not JSON perhaps another bracket, which stays
+            return "}" if self.whole else last if len(self._arguments) == 1 else ""
         function = self._members.get("function", "")
         if self._known is None and function.startswith("{"):  # OpenAI's form
             nested = JsonCall(self._offered, self._bare)

@@ -170,6 +170,7 @@ CUT: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [  # calls whose
     (HERMES, f'<tool_call>{WHOLE}, "parameters": {{"a": 2}}}}</tool_call>', "", [("f", '{"a": 1')]),  # which is it?
     (HERMES, f'<tool_call>{WHOLE}, "parameters": {{"a', "", [("f", '{"a": 1')]),
     (HERMES, '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "", [("f", '{"a": NaN}')]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": 1]}</tool_call>', "", [("f", '{"a": 1]')]),
     (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d', "", [("f", '{"a": "')]),
     (LLAMA3, '{"name": "f", "parameters": {"a": "', "", [("f", '{"a": "')]),
     (MISTRAL, f'[TOOL_CALLS][{F[:-1]}, {{"name": "g", "arguments": {{"x', "", [FX, ("g", '{"x')]),
