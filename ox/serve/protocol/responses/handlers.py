@@ -100,8 +100,8 @@ def delete(store: ResponseStore, owner: str, identifier: str, query: Query) -> R
     Raises:
         ParameterError: the client has no such response (404).
     """
-    _find(store, owner, identifier)
-    store.delete(identifier, owner)
+    if not store.delete(identifier, owner):
+        raise _not_found(identifier)
     return Reply(orjson.dumps({"id": identifier, "object": "response", "deleted": True}))
 
 
@@ -148,9 +148,13 @@ def input_items(store: ResponseStore, owner: str, identifier: str, query: Query)
 def _find(store: ResponseStore, owner: str, identifier: str) -> StoredResponse:
     found = store.get(identifier, owner)
     if found is None:
-        what = f"Response with id {quote(identifier)} not found"
-        raise ParameterError("response_id", what, status=404, code="not_found", expected=FOUND)
+        raise _not_found(identifier)
     return found
+
+
+def _not_found(identifier: str) -> ParameterError:
+    what = f"Response with id {quote(identifier)} not found"
+    return ParameterError("response_id", what, status=404, code="not_found", expected=FOUND)
 
 
 def _owner(context: Context, exchange: Exchange) -> str:

@@ -304,7 +304,7 @@ def test_the_store_is_used_in_threads(ask: Any, monkeypatch: pytest.MonkeyPatch)
     _, whole = ask("POST", PATH, asking("hi"))
     for method, end in (("GET", "/input_items"), ("POST", "/cancel"), ("GET", ""), ("DELETE", "")):
         ask(method, f"{PATH}/{whole['id']}{end}")
-    assert calls == [(name, None) for name in ("put", "put", "put", "get", "get", "get", "get", "delete")]
+    assert calls == [(name, None) for name in ("put", "put", "put", "get", "get", "get", "delete")]
 
 
 def test_stored_responses(ask: Any) -> None:
